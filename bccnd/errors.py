@@ -1,0 +1,58 @@
+"""Every fault bccnd raises, one tree.
+
+    BccndError
+    |-- ConfigError          a setting or flag is wrong                               exit 2
+    |-- RefusedError         the system or the configuration forbids it               exit 4
+    |-- UnavailableError     a socket, port or lock is held by somebody else          exit 5
+    |-- ProtocolError        bytes broke a rule of their protocol
+        |-- WireError        a BCCN1 datagram did (``reason`` says which rule)
+        |-- PacketError      a packet on the local bus did (``code`` is told to its sender)
+            |-- FramingError   so badly that what follows cannot be trusted: the client is closed
+
+What others send wrong is a ProtocolError and is counted, never fatal; what we were told wrong ends the process
+with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody listening) are
+values, not exceptions. Exit 1 is a fault of ours, exit 3 is a timeout of the ``bccn`` tool.
+"""
+
+
+class BccndError(Exception):
+    """Root of the tree; ``str()`` is one line that tells a person what to do."""
+
+    exit_code = 1
+
+
+class ConfigError(BccndError):
+    exit_code = 2
+
+
+class RefusedError(BccndError):
+    exit_code = 4
+
+
+class UnavailableError(BccndError):
+    exit_code = 5
+
+
+class ProtocolError(BccndError):
+    """Bytes from outside that break their protocol."""
+
+
+class WireError(ProtocolError):
+    """A datagram that must be dropped. ``reason`` is a ``bccnd.wire.bccn1.Reason``."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+
+
+class PacketError(ProtocolError):
+    """A packet that cannot be carried out; answered with ``CMSG error NUL <code> <text>``."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+        self.text = text
+
+
+class FramingError(PacketError):
+    """A packet after which the client's framing cannot be trusted."""

@@ -1,0 +1,1 @@
+"""System calls without protocol: batched receive and send, broadcast sockets, the local listener."""

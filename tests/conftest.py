@@ -1,9 +1,13 @@
-"""What every test of this tree shares: with CI=true nothing is skipped."""
+"""What every test of this tree shares: a daemon to talk to; and with CI=true nothing is skipped."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.plain_bccn import free_port
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -28,3 +32,17 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_if_skipped(report)
     return report
+
+
+@pytest.fixture
+def loopback_port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, loopback_port: int) -> Iterator[DaemonProcess]:
+    """A daemon on the loopback's broadcast address and ``loopback_port``, without a key."""
+    with DaemonProcess(
+        tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)
+    ) as running:
+        yield running

@@ -14,7 +14,6 @@ import ctypes
 import itertools
 import os
 import re
-import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from tests.daemon_process import die_with_parent
 from tests.plain_bccn import plain_socket
 
 BROADCAST = "255.255.255.255"
@@ -32,7 +32,6 @@ T = TypeVar("T")
 _count = itertools.count()
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
-_PR_SET_PDEATHSIG = 1
 
 
 def ip(*arguments: str) -> str:
@@ -41,11 +40,6 @@ def ip(*arguments: str) -> str:
     if result.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {result.stderr.strip()}")
     return result.stdout
-
-
-def die_with_parent() -> None:
-    """For ``preexec_fn``: a run that is killed takes the processes of its hosts along."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def remove_stale() -> list[str]:

@@ -64,9 +64,11 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 
     Raises ConfigError or RefusedError, their text a line per fault; SystemExit for --help and --version.
     """
-    flags = vars(command_line().parse_args(argv))
-    check, file = flags.pop("check"), flags.pop("config") or environ.get(PREFIX + "CONFIG")
-    layers = [_flag_layer(flags), _environment_layer(environ), _file_layer(file), _host_layer(environ)]
+    given = vars(command_line().parse_args(argv))
+    check, file = given.pop("check"), given.pop("config")
+    if file is None:
+        file = environ.get(PREFIX + "CONFIG") or None
+    layers = [_flag_layer(given), _environment_layer(environ), _file_layer(file), _host_layer(environ)]
     origins = {name: origin for layer in reversed(layers) for name, origin in layer.origins.items()}
     try:
         return Invocation(Settings(*(layer.values for layer in layers)), check, origins)
@@ -86,6 +88,56 @@ def effective(invocation: Invocation) -> str:
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A command-line flag that gives a setting."""
+
+    setting: str
+    flag: str
+    metavar: str
+    help: str
+
+
+def _default(setting: str) -> object:
+    return Settings.model_fields[setting].default
+
+
+FLAGS = (
+    Flag("host", "--host", "NAME", "first part of this host's source names (default: the short host name)"),
+    Flag(
+        "socket",
+        "--socket",
+        "PATH",
+        "the local bus: a path; @NAME, an abstract name; @, a free abstract name, printed on stdout; fd:N, "
+        f"an inherited descriptor (default: {DEFAULT_SOCKET} for root, else $XDG_RUNTIME_DIR/bccnd/bus.sock)",
+    ),
+    Flag("socket_mode", "--socket-mode", "OCTAL", f"mode of the socket (default: {_default('socket_mode')})"),
+    Flag("broadcast", "--broadcast", "ADDR", f"where datagrams go (default: {_default('broadcast')})"),
+    Flag("port", "--port", "N", f"UDP port of the segment (default: {_default('port')})"),
+    Flag(
+        "interfaces",
+        "--interface",
+        "IF",
+        "use this interface only; may be repeated (default: as the routing table says)",
+    ),
+    Flag(
+        "key_file",
+        "--key-file",
+        "FILE",
+        "HMAC keys, a key per line; the first signs, all verify (default: none)",
+    ),
+)
+
+EPILOG = """\
+Every setting has a place in the file. The environment wins over the file, and
+flags win over both: BCCND_PORT=5400 is a setting of its own, two underscores
+lead into a table (BCCND_QUEUE__PACKETS=500), commas separate items of a list,
+and BCCND_CONFIG names the file. --check shows where each value came from.
+
+exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
+            5 socket or port taken"""
+
+
 class _CommandLine(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(_one_line(f"{message} (see {self.prog} --help)"))
@@ -95,70 +147,34 @@ def command_line() -> argparse.ArgumentParser:
     """The parser of ``bccnd``. Values stay text: ``Settings`` checks them like those of other sources."""
     parser = _CommandLine(
         prog="bccnd",
-        description="Relay messages between the programs of this host and of its network segment.",
-        epilog=f"""Every setting can also stand in the file or in the environment: queue.packets
-        is BCCND_QUEUE__PACKETS. Flags win over the environment, the environment over the file. A list in the
-        environment is comma-separated. Exit codes: 0 done, 1 internal fault, 2 wrong settings or usage,
-        4 refused, 5 socket or port taken. Default file: {DEFAULT_FILE}.""",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=80, max_help_position=26),
+        description="Relay messages between the programs of this host and its network segment.",
+        epilog=EPILOG,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80),
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
-    add(
-        "--config",
-        metavar="FILE",
-        default=None,
-        help=f"settings file, TOML (default: {DEFAULT_FILE} if it exists)",
-    )
-    add(
-        "--host",
-        metavar="NAME",
-        help="first part of the sources of this host's programs (default: the short host name)",
-    )
-    add(
-        "--socket",
-        metavar="PATH",
-        help=f"""the local bus: a path; @NAME, an abstract name; @, a free abstract name, printed on stdout;
-        fd:N, an inherited descriptor (default: {DEFAULT_SOCKET} for root,
-        else $XDG_RUNTIME_DIR/bccnd/bus.sock)""",
-    )
-    add(
-        "--socket-mode", metavar="OCTAL", help=f"file mode of the socket (default: {_default('socket_mode')})"
-    )
-    add(
-        "--broadcast",
-        metavar="ADDR",
-        help=f"address datagrams are sent to (default: {_default('broadcast')})",
-    )
-    add("--port", metavar="N", help=f"UDP port of the segment (default: {_default('port')})")
-    add(
-        "--interface",
-        metavar="IF",
-        dest="interfaces",
-        action="append",
-        help="send and receive on this interface only; may be repeated (default: as the routing table says)",
-    )
-    add(
-        "--key-file",
-        metavar="FILE",
-        help="HMAC keys, one a line, mode 0600; the first signs, all verify (default: none)",
-    )
+    add("--config", metavar="FILE", default=None, help=f"TOML file (default: {DEFAULT_FILE} if it exists)")
+    for flag in FLAGS:
+        repeated = flag.setting == "interfaces"
+        action = "append" if repeated else "store"
+        add(flag.flag, dest=flag.setting, metavar=flag.metavar, action=action, help=flag.help)
     add("--exit-when-idle", action="store_true", help="leave when the last client has left")
     add(
         "--check",
         action="store_true",
         default=False,
-        help="check the settings and the key file, print them as TOML, and leave",
+        help="check the settings and the key file, print all settings as TOML, and leave",
     )
     add("--version", action="version", version=f"bccnd {__version__}")
     return parser
 
 
-def _flag_layer(flags: dict[str, Any]) -> Layer:
+def _flag_layer(given: dict[str, Any]) -> Layer:
     known = dict(_fields(Settings))
-    values = {name: _decode(value, known[name]) for name, value in flags.items()}
-    return Layer(values, {name: "--" + name.removesuffix("s").replace("_", "-") for name in flags})
+    origins = {flag.setting: flag.flag for flag in FLAGS} | {"exit_when_idle": "--exit-when-idle"}
+    values = {name: _decode(value, known[name]) for name, value in given.items()}
+    return Layer(values, {name: origins[name] for name in given})
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -169,9 +185,8 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
         if variable in known:
             name, field = known[variable]
             table, _, key = name.rpartition(".")
-            (layer.values.setdefault(table, {}) if table else layer.values)[key] = _decode(
-                environ[variable], field
-            )
+            values = layer.values.setdefault(table, {}) if table else layer.values
+            values[key] = _decode(environ[variable], field)
             layer.origins[name] = variable
         elif variable.startswith(PREFIX) and variable != PREFIX + "CONFIG":
             unknown.append(_one_line(f"{variable}: unknown setting{_hint(variable, known)}"))
@@ -236,12 +251,8 @@ def _values(model: BaseModel, table: str = "") -> Iterator[tuple[str, Any]]:
             yield table + name, value
 
 
-def _default(name: str) -> object:
-    return Settings.model_fields[name].default
-
-
 def _decode(text: object, field: FieldInfo) -> object:
-    """A flag's or variable's text as the type of its setting; left as text, for Settings to refuse, if it is none."""
+    """Text as the type of its setting; unchanged, for Settings to refuse, where it is not of that type."""
     if not isinstance(text, str):
         return text
     try:
@@ -261,8 +272,10 @@ def _toml(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return "a table"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -270,7 +283,7 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     lines = []
     for detail in error.errors(include_url=False):
         name = ".".join(str(part) for part in detail["loc"] if isinstance(part, str))
-        origin = origins.get(name, "default")
+        origin = origins.get(name, "built-in default")
         where = origin if origin.startswith(("--", PREFIX)) else f"{origin}: {name}"
         lines.append(_one_line(f"{where}: {_problem(name, detail)}"))
     return _first(lines)
@@ -296,7 +309,7 @@ def _problem(name: str, detail: ErrorDetails) -> str:
             rule = f"must be {context['expected']}"
         case kind:
             rule = f"must be {_KINDS[kind]}" if kind in _KINDS else detail["msg"]
-    got = repr(detail["input"])
+    got = _toml(detail["input"])
     return f"{rule} (got {got if len(got) <= 60 else got[:57] + '...'})"
 
 
@@ -306,6 +319,7 @@ _KINDS = {
     "finite_number": "a number",
     "bool_type": "true or false",
     "string_type": "a string",
+    "string_unicode": "UTF-8 text",
     "string_too_short": "a name",
     "tuple_type": "a list of strings",
     "path_type": "a string, the path of a file",

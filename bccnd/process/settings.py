@@ -8,7 +8,6 @@ Rules:
 4. No secret is a setting: ``key_file`` is a path, and ``bccnd.process.keys`` reads what it names.
 """
 
-import os
 import re
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
@@ -80,10 +79,14 @@ class Queue(Table):
         description="Most bytes a client may ask to have queued, so that none fills the memory.",
     )
     packets: int = Field(
-        default=10_000, ge=1, description="Packets queued for one client before the policy applies."
+        default=10_000,
+        validate_default=True,
+        ge=1,
+        description="Packets queued for one client before the policy applies.",
     )
     bytes: int = Field(
         default=8 * MIB,
+        validate_default=True,
         ge=128 * KIB,
         description="Bytes queued for one client before the policy applies; room for one largest packet.",
     )
@@ -93,7 +96,7 @@ class Queue(Table):
         allow_inf_nan=False,
         ge=0.1,
         le=3600,
-        description="With policy block, seconds a publisher waits for a full queue before that client is closed.",
+        description="With policy block, seconds publishers wait for a full queue before its client is closed.",
     )
 
     @field_validator("packets", "bytes")
@@ -138,7 +141,7 @@ class Dedup(Table):
         default=1000,
         ge=1,
         le=1 << 32,
-        description="Sequence numbers a datagram may be behind and is dropped; further behind, its source restarted.",
+        description="Sequence numbers up to which a datagram behind is late; further, its source restarted.",
     )
     sources: int = Field(
         default=65536,
@@ -157,7 +160,7 @@ class Dedup(Table):
         default=0,
         ge=0,
         le=1024,
-        description="Sequence numbers a datagram may be behind and is still delivered, once; 0 for none.",
+        description="Sequence numbers a late datagram may be behind and is still delivered; 0 for none.",
     )
     unknown: Literal["deliver", "by-address", "drop"] = Field(
         default="deliver",
@@ -282,8 +285,10 @@ class Settings(BaseSettings):
         if value.startswith("fd:"):
             if not re.fullmatch(r"fd:([3-9]|[1-9]\d{1,5})", value):
                 raise ValueError("must name a descriptor of 3 or higher, such as fd:3")
-        elif not value or "\0" in value or len(os.fsencode(value)) > SOCKET_PATH_LIMIT:
-            raise ValueError(f"must be a path or @name of 1 to {SOCKET_PATH_LIMIT} bytes, @, or fd:N")
+        elif not value or not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
+            raise ValueError(
+                f"must be a path or @name of at most {SOCKET_PATH_LIMIT} printable bytes, @, or fd:N"
+            )
         return value
 
     @field_validator("broadcast")
@@ -299,8 +304,8 @@ class Settings(BaseSettings):
     @field_validator("key_file", mode="before")
     @classmethod
     def _named_file(cls, value: object) -> object:
-        if value == "":
-            raise ValueError("must be the path of a file")
+        if isinstance(value, str) and (not value or not value.isprintable()):
+            raise ValueError("must be the path of a file, of printable characters")
         return value
 
     @field_validator("integrity", mode="before")

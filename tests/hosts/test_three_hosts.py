@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable, Iterator
 
+import bccn
 import pytest
 
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import KEY, PORT, StartDaemon
 from tests.hosts.segment import BROADCAST, Host, Segment
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram
 
 END = ("!", b"end")
@@ -305,6 +306,32 @@ def source_and_sequence(packet: bytes) -> tuple[str, int]:
     match = re.fullmatch(rb"RECV \S+ \d+ ok\0BCCN1\[[^]]*\]([^:]+):(\d+):.*", packet, re.DOTALL)
     assert match, packet
     return match[1].decode(), int(match[2])
+
+
+def test_clients_come_back_by_themselves_and_are_heard_at_once(daemons: list[DaemonProcess]) -> None:
+    notices: list[bccn.Notice] = []
+    with (
+        bccn.Client(daemons[0].socket, format="full", echo=False, on_notice=notices.append) as near,
+        bccn.Client(daemons[1].socket, format="full", echo=False) as far,
+    ):
+        for client in (near, far):
+            client.subscribe("demo/>")
+        near.publish("demo/x", "before")
+        before = far.receive(PATIENCE)
+        daemons[0].kill()
+        daemons[0].start()
+        near.publish("demo/x", "after")
+        after = far.receive(PATIENCE)
+        assert before is not None
+        assert after is not None
+        assert (before.text, after.text) == ("before", "after")
+        assert after.src == before.src
+        assert after.seq > before.seq
+        far.publish("demo/y", "welcome back")
+        answer = near.receive(PATIENCE)
+        assert answer is not None
+        assert (answer.channel, answer.text) == ("demo/y", "welcome back")
+    assert "reconnected" in [notice.kind for notice in notices]
 
 
 def test_programs_of_one_host_hear_each_other_while_its_link_is_down(

@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails
 
 from bccnd import __version__
 from bccnd.errors import ConfigError, RefusedError
+from bccnd.process.keys import read_keys
 from bccnd.process.settings import Settings, Table
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
@@ -55,7 +56,7 @@ class Invocation:
     """
 
     settings: Settings
-    check: bool
+    check_only: bool
     origins: Mapping[str, str]
 
 
@@ -65,15 +66,24 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     Raises ConfigError or RefusedError, their text a line per fault; SystemExit for --help and --version.
     """
     given = vars(command_line().parse_args(argv))
-    check, file = given.pop("check"), given.pop("config")
+    check_only, file = given.pop("check"), given.pop("config")
     if file is None:
         file = environ.get(PREFIX + "CONFIG") or None
     layers = [_flag_layer(given), _environment_layer(environ), _file_layer(file), _host_layer(environ)]
     origins = {name: origin for layer in reversed(layers) for name, origin in layer.origins.items()}
     try:
-        return Invocation(Settings(*(layer.values for layer in layers)), check, origins)
+        return Invocation(Settings(*(layer.values for layer in layers)), check_only, origins)
     except ValidationError as error:
         raise ConfigError(_explain(error, origins)) from None
+
+
+def check(invocation: Invocation) -> str:
+    """What ``--check`` prints once the key file has been found sound too; raises what ``read_keys`` does."""
+    lines = [f"# bccnd {__version__}: these settings are sound."]
+    if invocation.settings.key_file is not None:
+        count = len(read_keys(invocation.settings.key_file))
+        lines.append(f"# Keys: {count}; the first signs, {'it verifies' if count == 1 else 'all verify'}.")
+    return "\n".join([*lines, effective(invocation)])
 
 
 def effective(invocation: Invocation) -> str:
@@ -85,7 +95,7 @@ def effective(invocation: Invocation) -> str:
             lines += ["", f"[{table}]"]
         origin = f"  # from {invocation.origins[name]}" if name in invocation.origins else ""
         lines.append(f"# {key} is not set" if value is None else f"{key} = {_toml(value)}{origin}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class Queue(Table):
         allow_inf_nan=False,
         ge=0.1,
         le=3600,
-        description="With policy block, seconds publishers wait for a full queue before its client is closed.",
+        description="With policy block, seconds publishers wait for a client before it is closed.",
     )
 
     @field_validator("packets", "bytes")
@@ -286,9 +286,7 @@ class Settings(BaseSettings):
             if not re.fullmatch(r"fd:([3-9]|[1-9]\d{1,5})", value):
                 raise ValueError("must name a descriptor of 3 or higher, such as fd:3")
         elif not value or not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
-            raise ValueError(
-                f"must be a path or @name of at most {SOCKET_PATH_LIMIT} printable bytes, @, or fd:N"
-            )
+            raise ValueError(f"must be a path or @name of 1 to {SOCKET_PATH_LIMIT} bytes, @, or fd:N")
         return value
 
     @field_validator("broadcast")

@@ -9,9 +9,9 @@
         |-- PacketError      a packet on the local bus did (``code`` is told to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
 
-What others send wrong is a ProtocolError and is counted, never fatal; what we were told wrong ends the process
-with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody listening) are
-values, not exceptions. Exit 1 is a fault of ours, exit 3 is a timeout of the ``bccn`` tool.
+What others send wrong is a ProtocolError and is counted, never fatal; what we were told wrong ends the
+process with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody
+listening) are values, not exceptions. Exit 1 is a fault of ours, exit 3 a timeout of the ``bccn`` tool.
 """
 
 

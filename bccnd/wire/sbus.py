@@ -1,0 +1,228 @@
+"""The local bus: packets on a SOCK_SEQPACKET socket (``sbus.txt``, "Protocol"; README, "The local protocol").
+
+    SUB <pattern>[NUL ignored]      UNSUB <pattern>[NUL ignored]      MSG <chan> NUL <payload>
+    CMSG <key>[NUL <value>]         PACK (u32 length, packet)...      BCCN1[...]... (a whole datagram)
+    RECV <peer> <unix_ns> <verdict> NUL <datagram>                    (to a client that asked for ``full``)
+
+One packet is one message, but for PACK, which holds several for clients that agreed to it. ``parse`` takes
+any packet apart; each kind has its ``serialize``. Channels and patterns are not judged here, the relay does
+that. A trailing LF or CRLF of SUB, UNSUB and CMSG is dropped (shells send it), and a CMSG without NUL may use
+a space. ``unpack`` is the hot path: it finds the packets of a PACK as offsets into the memory they are in.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Protocol, Self
+
+from bccnd.errors import FramingError, PacketError
+
+LENGTH = Struct(">I")
+PACK = b"PACK "
+KEY_LIMIT = 64  # the longest control key is a fifth of this
+PATTERN_LIMIT = 1024  # no channel is longer
+
+
+class Memory(Protocol):
+    """A writable buffer whose slices are bytes: an anonymous ``mmap``, one copy where others need two."""
+
+    def __getitem__(self, place: slice, /) -> bytes: ...
+
+    def __setitem__(self, place: slice, value: bytes, /) -> None: ...
+
+    def find(self, sub: bytes, start: int, end: int, /) -> int: ...
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sub:
+    """Subscribe. ``typed``: it ended in LF, so a person or a shell sent it."""
+
+    pattern: bytes
+    typed: bool = False
+
+    @classmethod
+    def parse(cls, rest: bytes) -> Self:
+        pattern = rest.partition(b"\0")[0]
+        bare = _without_newline(pattern)
+        return cls(bare, len(bare) != len(pattern))
+
+    def serialize(self) -> bytes:
+        return b"SUB %b\n" % self.pattern if self.typed else b"SUB " + self.pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Unsub:
+    pattern: bytes
+
+    @classmethod
+    def parse(cls, rest: bytes) -> Self:
+        return cls(_without_newline(rest.partition(b"\0")[0]))
+
+    def serialize(self) -> bytes:
+        return b"UNSUB " + self.pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Msg:
+    """A publish from a client, a delivery to one."""
+
+    chan: bytes
+    payload: bytes = b""
+
+    @classmethod
+    def parse(cls, rest: bytes) -> Self:
+        chan, nul, payload = rest.partition(b"\0")
+        if not nul:
+            raise PacketError("bad-packet", "MSG: needs a NUL between channel and payload")
+        return cls(chan, payload)
+
+    @classmethod
+    def parse_line(cls, rest: bytes) -> Self:
+        """The form of a client that chose ``lines``: ``<chan> <payload>LF``."""
+        if b"\0" in rest:
+            return cls.parse(rest)
+        chan, space, payload = _without_newline(rest).partition(b" ")
+        if not space:
+            raise PacketError("bad-packet", "MSG: needs a space or a NUL between channel and payload")
+        return cls(chan, payload)
+
+    def serialize(self) -> bytes:
+        return b"MSG %b\0%b" % (self.chan, self.payload)
+
+    def serialize_line(self) -> bytes:
+        return b"MSG %b %b\n" % (self.chan, _one_line(self.payload))
+
+
+@dataclass(frozen=True, slots=True)
+class Cmsg:
+    """Control: a request from a client; an answer or a notice to one."""
+
+    key: bytes
+    value: bytes = b""
+
+    @classmethod
+    def parse(cls, rest: bytes) -> Self:
+        rest = _without_newline(rest)
+        key, _, value = rest.partition(b"\0" if b"\0" in rest else b" ")
+        if not 0 < len(key) <= KEY_LIMIT or not key.isascii() or not key.decode().isprintable():
+            raise PacketError("bad-packet", f"CMSG: needs a key of 1 to {KEY_LIMIT} printable characters")
+        return cls(key, value)
+
+    def serialize(self) -> bytes:
+        return b"CMSG %b\0%b" % (self.key, self.value)
+
+    def serialize_line(self) -> bytes:
+        return b"CMSG %b %b\n" % (self.key, _one_line(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Recv:
+    """A delivery in the format ``full``: who sent it, when it came (unix ns), and how it was judged."""
+
+    peer: bytes
+    unix_ns: int
+    verdict: bytes
+    datagram: bytes
+
+    @classmethod
+    def parse(cls, rest: bytes) -> Self:
+        head, nul, datagram = rest.partition(b"\0")
+        fields = head.split(b" ")
+        if not nul or len(fields) != 3 or not fields[1].isdigit():
+            raise PacketError("bad-packet", "RECV: needs <peer> <unix_ns> <verdict> NUL <datagram>")
+        return cls(fields[0], int(fields[1]), fields[2], datagram)
+
+    def serialize(self) -> bytes:
+        return b"RECV %b %d %b\0%b" % (self.peer, self.unix_ns, self.verdict, self.datagram)
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """A complete BCCN datagram from elsewhere, to be relayed as it is."""
+
+    datagram: bytes
+
+    def serialize(self) -> bytes:
+        return self.datagram
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Several packets in one."""
+
+    packets: tuple[bytes, ...]
+
+    @classmethod
+    def parse(cls, rest: bytes) -> Self:
+        packets = []
+        at = 0
+        while at < len(rest):
+            start = at + LENGTH.size
+            at = start + LENGTH.unpack_from(rest, at)[0] if start <= len(rest) else start
+            if at > len(rest):
+                raise FramingError("bad-packet", "PACK: a length reaches beyond the packet")
+            packets.append(rest[start:at])
+        if any(packet.startswith(PACK) for packet in packets):
+            raise FramingError("bad-packet", "PACK: one inside another")
+        return cls(tuple(packets))
+
+    def serialize(self) -> bytes:
+        return pack(self.packets)
+
+
+Packet = Sub | Unsub | Msg | Cmsg | Recv | Datagram | Pack
+
+
+def parse(packet: bytes) -> Packet:
+    """Take any packet apart; ``PacketError`` when it is none of them."""
+    kind, space, rest = packet.partition(b" ")
+    if packet.startswith(b"BCCN"):
+        return Datagram(packet)
+    take = _KINDS.get(kind)
+    if take is None or not space:
+        raise PacketError("bad-packet", f"packet: begins {packet[:16]!r}, not SUB, UNSUB, MSG or CMSG")
+    return take(rest)
+
+
+_KINDS: dict[bytes, Callable[[bytes], Packet]] = {
+    b"SUB": Sub.parse,
+    b"UNSUB": Unsub.parse,
+    b"MSG": Msg.parse,
+    b"CMSG": Cmsg.parse,
+    b"RECV": Recv.parse,
+    b"PACK": Pack.parse,
+}
+
+
+def pack(packets: Iterable[bytes]) -> bytes:
+    return PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets])
+
+
+def unpack(memory: Memory, start: int, end: int, starts: list[int], ends: list[int]) -> None:
+    """Append the places of the packets inside the PACK at ``memory[start:end]``; its length precedes each.
+
+    ``Pack.parse`` on offsets, except that a PACK inside is for the caller to refuse when it comes to it.
+    """
+    first_new = len(starts)
+    at = start + len(PACK)
+    while at < end:
+        first = at + 4
+        at = first + LENGTH.unpack_from(memory, at)[0] if first <= end else first
+        starts.append(first)
+        ends.append(at)
+    if at > end:
+        del starts[first_new:], ends[first_new:]
+        raise FramingError("bad-packet", "PACK: a length reaches beyond the packet")
+
+
+def _without_newline(text: bytes) -> bytes:
+    return text.removesuffix(b"\n").removesuffix(b"\r") if text.endswith(b"\n") else text
+
+
+def _one_line(text: bytes) -> bytes:
+    """For people: what would break a line is shown as \\n, \\r, \\0. Who needs the bytes takes ``plain``."""
+    if b"\n" in text or b"\r" in text or b"\0" in text:
+        return text.replace(b"\n", b"\\n").replace(b"\r", b"\\r").replace(b"\0", b"\\0")
+    return text

@@ -30,6 +30,7 @@ from pydantic_core import ErrorDetails
 
 from bccnd import __version__
 from bccnd.errors import ConfigError, RefusedError
+from bccnd.process.keys import read_keys
 from bccnd.process.settings import Settings, Table
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
@@ -55,7 +56,7 @@ class Invocation:
     """
 
     settings: Settings
-    check: bool
+    check_only: bool
     origins: Mapping[str, str]
 
 
@@ -65,15 +66,24 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     Raises ConfigError or RefusedError, their text a line per fault; SystemExit for --help and --version.
     """
     given = vars(command_line().parse_args(argv))
-    check, file = given.pop("check"), given.pop("config")
+    check_only, file = given.pop("check"), given.pop("config")
     if file is None:
         file = environ.get(PREFIX + "CONFIG") or None
     layers = [_flag_layer(given), _environment_layer(environ), _file_layer(file), _host_layer(environ)]
     origins = {name: origin for layer in reversed(layers) for name, origin in layer.origins.items()}
     try:
-        return Invocation(Settings(*(layer.values for layer in layers)), check, origins)
+        return Invocation(Settings(*(layer.values for layer in layers)), check_only, origins)
     except ValidationError as error:
         raise ConfigError(_explain(error, origins)) from None
+
+
+def check(invocation: Invocation) -> str:
+    """What ``--check`` prints once the key file has been found sound too; raises what ``read_keys`` does."""
+    lines = [f"# bccnd {__version__}: these settings are sound."]
+    if invocation.settings.key_file is not None:
+        count = len(read_keys(invocation.settings.key_file))
+        lines.append(f"# Keys: {count}; the first signs, {'it verifies' if count == 1 else 'all verify'}.")
+    return "\n".join([*lines, effective(invocation)])
 
 
 def effective(invocation: Invocation) -> str:
@@ -85,7 +95,7 @@ def effective(invocation: Invocation) -> str:
             lines += ["", f"[{table}]"]
         origin = f"  # from {invocation.origins[name]}" if name in invocation.origins else ""
         lines.append(f"# {key} is not set" if value is None else f"{key} = {_toml(value)}{origin}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +206,15 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def _file_layer(file: str | None) -> Layer:
+    if file == "":
+        raise ConfigError("--config: must be the path of a file")
     path = DEFAULT_FILE if file is None else Path(file)
     try:
         with path.open("rb") as stream:
             content = stream.read(FILE_LIMIT + 1)
         if len(content) > FILE_LIMIT:
             raise ConfigError(f"{path}: larger than {FILE_LIMIT} bytes, so hardly a settings file")
-        values = tomllib.loads(content.decode())
+        values = tomllib.loads(content.decode() + "\n")  # so that a fault at the very end has a line
     except FileNotFoundError:
         if file is None:
             return Layer({}, {})
@@ -218,6 +230,8 @@ def _file_layer(file: str | None) -> Layer:
     except tomllib.TOMLDecodeError as error:
         what, _, where = str(error).rstrip(")").rpartition(" (at ")
         raise ConfigError(_one_line(f"{path}: {where}: {what[:1].lower()}{what[1:]}")) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply for a settings file") from None
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
     nested = {f"{table}.{key}" for table, content in tables.items() for key in content}
     return Layer(values, dict.fromkeys(nested | values.keys(), str(path)))
@@ -225,7 +239,7 @@ def _file_layer(file: str | None) -> Layer:
 
 def _host_layer(environ: Mapping[str, str]) -> Layer:
     """The defaults that depend on where we run."""
-    values = {"host": re.sub(r"[^!-~]|[:|/*!?]", "-", gethostname().split(".")[0])[:64] or "localhost"}
+    values = {"host": re.sub(r"[^!-~]|[:|/*!?]", "_", gethostname().split(".")[0])[:64] or "localhost"}
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if os.geteuid() == 0:
         values["socket"] = DEFAULT_SOCKET
@@ -283,7 +297,7 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     lines = []
     for detail in error.errors(include_url=False):
         name = ".".join(str(part) for part in detail["loc"] if isinstance(part, str))
-        origin = origins.get(name, "built-in default")
+        origin = origins.get(name, "default")
         where = origin if origin.startswith(("--", PREFIX)) else f"{origin}: {name}"
         lines.append(_one_line(f"{where}: {_problem(name, detail)}"))
     return _first(lines)
@@ -294,9 +308,9 @@ def _problem(name: str, detail: ErrorDetails) -> str:
     context = detail.get("ctx", {})
     match detail["type"]:
         case "missing" if name == "socket":
-            return "XDG_RUNTIME_DIR is not set to a directory, so there is no default; give --socket PATH"
+            return "XDG_RUNTIME_DIR does not name a directory, so there is no default; give --socket PATH"
         case "extra_forbidden":
-            return "unknown setting" + _hint(name, [known for known, _ in _fields(Settings)])
+            return "unknown setting" + _hint(name, [*Settings.model_fields, *dict(_fields(Settings))])
         case "value_error":
             rule = str(context["error"])
         case "greater_than_equal":

@@ -45,15 +45,15 @@ InterfaceName = Annotated[
 ChannelPattern = Annotated[
     str,
     _require(
-        r"(?!!)[!-~]{1,1024}",
-        "must be channel patterns: 1 to 1024 ASCII characters, no white space, no leading !",
+        r"(?!!)[!-9;-{}~]{1,1024}",
+        "must be channel patterns: 1 to 1024 ASCII characters, no white space, : or |, no leading !",
     ),
     _require(
         r"(?:[^*]|\*(?=/|$))*", "must be channel patterns in which * is the end of a token, as in a/b*/c"
     ),
 ]
 Octal = Annotated[
-    str, _require(r"0?[0-7]{3}", 'must be three or four octal digits in quotes, such as "0660"')
+    str, _require(r"0?[0-7]{3}", 'must be a string of three or four octal digits, such as "0660"')
 ]
 
 
@@ -90,13 +90,19 @@ class Queue(Table):
         ge=128 * KIB,
         description="Bytes queued for one client before the policy applies; room for one largest packet.",
     )
+    total_bytes: int = Field(
+        default=256 * MIB,
+        ge=MIB,
+        le=1 << 36,
+        description="Bytes queued for all clients together, so that many slow ones do not fill the memory.",
+    )
     policy: Policy = Field(default="drop-oldest", description="What happens when a client's queue is full.")
     block_seconds: float = Field(
         default=5.0,
         allow_inf_nan=False,
         ge=0.1,
         le=3600,
-        description="With policy block, seconds publishers wait for a full queue before its client is closed.",
+        description="With policy block, seconds a client may take nothing before it is closed.",
     )
 
     @field_validator("packets", "bytes")
@@ -141,7 +147,7 @@ class Dedup(Table):
         default=1000,
         ge=1,
         le=1 << 32,
-        description="Sequence numbers up to which a datagram behind is late; further, its source restarted.",
+        description="A datagram less than this behind the last is a duplicate or late; more, a restart.",
     )
     sources: int = Field(
         default=65536,
@@ -166,6 +172,14 @@ class Dedup(Table):
         default="deliver",
         description='Datagrams of source "?": all delivered, deduplicated by sender address, or dropped.',
     )
+
+    @field_validator("reorder")
+    @classmethod
+    def _short_of_a_restart(cls, value: int, info: ValidationInfo) -> int:
+        sanity = info.data.get("sanity")
+        if sanity is not None and value >= sanity:
+            raise ValueError(f"must be less than dedup.sanity, which is {sanity}")
+        return value
 
 
 class Buffers(Table):
@@ -286,9 +300,7 @@ class Settings(BaseSettings):
             if not re.fullmatch(r"fd:([3-9]|[1-9]\d{1,5})", value):
                 raise ValueError("must name a descriptor of 3 or higher, such as fd:3")
         elif not value or not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
-            raise ValueError(
-                f"must be a path or @name of at most {SOCKET_PATH_LIMIT} printable bytes, @, or fd:N"
-            )
+            raise ValueError(f"must be a path or @name of 1 to {SOCKET_PATH_LIMIT} bytes, @, or fd:N")
         return value
 
     @field_validator("broadcast")
@@ -300,6 +312,13 @@ class Settings(BaseSettings):
         except AddressValueError:
             pass
         raise ValueError("must be an IPv4 address, such as 255.255.255.255 or 10.0.0.255")
+
+    @field_validator("interfaces")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("must not name an interface twice")
+        return value
 
     @field_validator("key_file", mode="before")
     @classmethod

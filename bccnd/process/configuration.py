@@ -1,0 +1,355 @@
+"""Reads the settings from the command line, the environment and a TOML file, or says what is wrong there.
+
+Rules:
+
+1. Sources in rising order: built-in defaults, the file (``/etc/bccnd/bccnd.toml`` when it exists, or the one
+   named by ``--config`` or ``BCCND_CONFIG``, which then must exist), the environment (``BCCND_PORT``,
+   ``BCCND_QUEUE__PACKETS``), the command line. A higher source replaces single settings, never a whole table.
+2. ``load`` depends on its arguments, the file, the host's name and the user id only, and on them when called.
+3. Text from the environment and the command line is read as the type of its setting, lists as comma-separated
+   items; values of the file must have the right TOML type.
+4. A wrong value, an unknown name or bad TOML is a ConfigError naming the source, the setting and what is
+   allowed: one line each, at most ``ERRORS_SHOWN`` of them.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+from typing import Any, NoReturn, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from bccnd import __version__
+from bccnd.errors import ConfigError, RefusedError
+from bccnd.process.keys import read_keys
+from bccnd.process.settings import Settings, Table
+
+DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
+DEFAULT_SOCKET = "/run/bccnd/bus.sock"
+PREFIX = "BCCND_"
+FILE_LIMIT = 1 << 20  # bytes of file read; the sample with all its comments has under 10,000
+ERRORS_SHOWN = 5  # a person mends a few at a time; a binary file given by mistake must not fill the screen
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One source's values, nested like ``Settings``, and where each came from, by dotted name."""
+
+    values: dict[str, Any]
+    origins: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What a command line asked for: the settings, whether only to check them, and where values came from.
+
+    ``origins`` maps the dotted name of each value that no built-in default gave to a file, variable or flag.
+    """
+
+    settings: Settings
+    check_only: bool
+    origins: Mapping[str, str]
+
+
+def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
+    """Read the settings for the arguments ``argv`` (without the program's name) and the environment.
+
+    Raises ConfigError or RefusedError, their text a line per fault; SystemExit for --help and --version.
+    """
+    given = vars(command_line().parse_args(argv))
+    check_only, file = given.pop("check"), given.pop("config")
+    if file is None:
+        file = environ.get(PREFIX + "CONFIG") or None
+    layers = [_flag_layer(given), _environment_layer(environ), _file_layer(file), _host_layer(environ)]
+    origins = {name: origin for layer in reversed(layers) for name, origin in layer.origins.items()}
+    try:
+        return Invocation(Settings(*(layer.values for layer in layers)), check_only, origins)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, origins)) from None
+
+
+def check(invocation: Invocation) -> str:
+    """What ``--check`` prints once the key file has been found sound too; raises what ``read_keys`` does."""
+    lines = [f"# bccnd {__version__}: these settings are sound."]
+    if invocation.settings.key_file is not None:
+        count = len(read_keys(invocation.settings.key_file))
+        lines.append(f"# Keys: {count}; the first signs, {'it verifies' if count == 1 else 'all verify'}.")
+    return "\n".join([*lines, effective(invocation)])
+
+
+def effective(invocation: Invocation) -> str:
+    """The settings as a TOML file that ``load`` reads back to the same, saying where values came from."""
+    lines = []
+    for name, value in _values(invocation.settings):
+        table, _, key = name.rpartition(".")
+        if table and f"[{table}]" not in lines:
+            lines += ["", f"[{table}]"]
+        origin = f"  # from {invocation.origins[name]}" if name in invocation.origins else ""
+        lines.append(f"# {key} is not set" if value is None else f"{key} = {_toml(value)}{origin}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A command-line flag that gives a setting."""
+
+    setting: str
+    flag: str
+    metavar: str
+    help: str
+
+
+def _default(setting: str) -> object:
+    return Settings.model_fields[setting].default
+
+
+FLAGS = (
+    Flag("host", "--host", "NAME", "first part of this host's source names (default: the short host name)"),
+    Flag(
+        "socket",
+        "--socket",
+        "PATH",
+        "the local bus: a path; @NAME, an abstract name; @, a free abstract name, printed on stdout; fd:N, "
+        f"an inherited descriptor (default: {DEFAULT_SOCKET} for root, else $XDG_RUNTIME_DIR/bccnd/bus.sock)",
+    ),
+    Flag("socket_mode", "--socket-mode", "OCTAL", f"mode of the socket (default: {_default('socket_mode')})"),
+    Flag("broadcast", "--broadcast", "ADDR", f"where datagrams go (default: {_default('broadcast')})"),
+    Flag("port", "--port", "N", f"UDP port of the segment (default: {_default('port')})"),
+    Flag(
+        "interfaces",
+        "--interface",
+        "IF",
+        "use this interface only; may be repeated (default: as the routing table says)",
+    ),
+    Flag(
+        "key_file",
+        "--key-file",
+        "FILE",
+        "HMAC keys, a key per line; the first signs, all verify (default: none)",
+    ),
+)
+
+EPILOG = """\
+Every setting has a place in the file. The environment wins over the file, and
+flags win over both: BCCND_PORT=5400 is a setting of its own, two underscores
+lead into a table (BCCND_QUEUE__PACKETS=500), commas separate items of a list,
+and BCCND_CONFIG names the file. --check shows where each value came from.
+
+exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
+            5 socket or port taken"""
+
+
+class _CommandLine(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(_one_line(f"{message} (see {self.prog} --help)"))
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The parser of ``bccnd``. Values stay text: ``Settings`` checks them like those of other sources."""
+    parser = _CommandLine(
+        prog="bccnd",
+        description="Relay messages between the programs of this host and its network segment.",
+        epilog=EPILOG,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80),
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    add = parser.add_argument
+    add("--config", metavar="FILE", default=None, help=f"TOML file (default: {DEFAULT_FILE} if it exists)")
+    for flag in FLAGS:
+        repeated = flag.setting == "interfaces"
+        action = "append" if repeated else "store"
+        add(flag.flag, dest=flag.setting, metavar=flag.metavar, action=action, help=flag.help)
+    add("--exit-when-idle", action="store_true", help="leave when the last client has left")
+    add(
+        "--check",
+        action="store_true",
+        default=False,
+        help="check the settings and the key file, print all settings as TOML, and leave",
+    )
+    add("--version", action="version", version=f"bccnd {__version__}")
+    return parser
+
+
+def _flag_layer(given: dict[str, Any]) -> Layer:
+    known = dict(_fields(Settings))
+    origins = {flag.setting: flag.flag for flag in FLAGS} | {"exit_when_idle": "--exit-when-idle"}
+    values = {name: _decode(value, known[name]) for name, value in given.items()}
+    return Layer(values, {name: origins[name] for name in given})
+
+
+def _environment_layer(environ: Mapping[str, str]) -> Layer:
+    known = {PREFIX + name.upper().replace(".", "__"): (name, field) for name, field in _fields(Settings)}
+    layer = Layer({}, {})
+    unknown = []
+    for variable in sorted(environ):
+        if variable in known:
+            name, field = known[variable]
+            table, _, key = name.rpartition(".")
+            values = layer.values.setdefault(table, {}) if table else layer.values
+            values[key] = _decode(environ[variable], field)
+            layer.origins[name] = variable
+        elif variable.startswith(PREFIX) and variable != PREFIX + "CONFIG":
+            unknown.append(_one_line(f"{variable}: unknown setting{_hint(variable, known)}"))
+    if unknown:
+        raise ConfigError(_first(unknown))
+    return layer
+
+
+def _file_layer(file: str | None) -> Layer:
+    if file == "":
+        raise ConfigError("--config: must be the path of a file")
+    path = DEFAULT_FILE if file is None else Path(file)
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(FILE_LIMIT + 1)
+        if len(content) > FILE_LIMIT:
+            raise ConfigError(f"{path}: larger than {FILE_LIMIT} bytes, so hardly a settings file")
+        values = tomllib.loads(content.decode() + "\n")  # so that a fault at the very end has a line
+    except FileNotFoundError:
+        if file is None:
+            return Layer({}, {})
+        raise ConfigError(f"{path}: no such file") from None
+    except PermissionError:
+        raise RefusedError(
+            f"{path}: permission denied; make it readable or name another file with --config"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        what, _, where = str(error).rstrip(")").rpartition(" (at ")
+        raise ConfigError(_one_line(f"{path}: {where}: {what[:1].lower()}{what[1:]}")) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply for a settings file") from None
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    nested = {f"{table}.{key}" for table, content in tables.items() for key in content}
+    return Layer(values, dict.fromkeys(nested | values.keys(), str(path)))
+
+
+def _host_layer(environ: Mapping[str, str]) -> Layer:
+    """The defaults that depend on where we run."""
+    values = {"host": re.sub(r"[^!-~]|[:|/*!?]", "_", gethostname().split(".")[0])[:64] or "localhost"}
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if os.geteuid() == 0:
+        values["socket"] = DEFAULT_SOCKET
+    elif runtime.startswith("/"):
+        values["socket"] = f"{runtime}/bccnd/bus.sock"
+    return Layer(values, {})
+
+
+def _fields(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting by its dotted name, in the order of the model."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Table):
+            yield from _fields(field.annotation, name + ".")
+        else:
+            yield table + name, field
+
+
+def _values(model: BaseModel, table: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in model:
+        if isinstance(value, Table):
+            yield from _values(value, name + ".")
+        else:
+            yield table + name, value
+
+
+def _decode(text: object, field: FieldInfo) -> object:
+    """Text as the type of its setting; unchanged, for Settings to refuse, where it is not of that type."""
+    if not isinstance(text, str):
+        return text
+    try:
+        if field.annotation in (int, float):
+            return field.annotation(text)
+    except ValueError:
+        return text
+    if field.annotation is bool:
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    if get_origin(field.annotation) is tuple:
+        return [item.strip() for item in text.split(",") if item.strip()]
+    return text
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return "a table"
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    lines = []
+    for detail in error.errors(include_url=False):
+        name = ".".join(str(part) for part in detail["loc"] if isinstance(part, str))
+        origin = origins.get(name, "default")
+        where = origin if origin.startswith(("--", PREFIX)) else f"{origin}: {name}"
+        lines.append(_one_line(f"{where}: {_problem(name, detail)}"))
+    return _first(lines)
+
+
+def _problem(name: str, detail: ErrorDetails) -> str:
+    """What is allowed, in words that hold for every source; pydantic's own speak of Python."""
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "missing" if name == "socket":
+            return "XDG_RUNTIME_DIR does not name a directory, so there is no default; give --socket PATH"
+        case "extra_forbidden":
+            return "unknown setting" + _hint(name, [*Settings.model_fields, *dict(_fields(Settings))])
+        case "value_error":
+            rule = str(context["error"])
+        case "greater_than_equal":
+            rule = f"must be at least {context['ge']}"
+        case "less_than_equal":
+            rule = f"must be at most {context['le']}"
+        case "too_long":
+            rule = f"must have at most {context['max_length']} items"
+        case "literal_error":
+            rule = f"must be {context['expected']}"
+        case kind:
+            rule = f"must be {_KINDS[kind]}" if kind in _KINDS else detail["msg"]
+    got = _toml(detail["input"])
+    return f"{rule} (got {got if len(got) <= 60 else got[:57] + '...'})"
+
+
+_KINDS = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "string_unicode": "UTF-8 text",
+    "string_too_short": "a name",
+    "tuple_type": "a list of strings",
+    "path_type": "a string, the path of a file",
+    "model_type": "a table of settings",
+}
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _first(lines: list[str]) -> str:
+    more = [f"and {len(lines) - ERRORS_SHOWN} more"] if len(lines) > ERRORS_SHOWN else []
+    return "\n".join(lines[:ERRORS_SHOWN] + more)
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,122 @@
+"""Logs: one line per event on standard error, for people on a terminal and as JSON elsewhere.
+
+Rules:
+
+1. Logging never stops the daemon. A line that standard error does not take at once (a full pipe, a stopped
+   terminal, a vanished reader) is lost and counted; the next line that gets through says how many were.
+2. Nothing is set up on import. ``configure`` may be called again, as on a reload; loggers made by
+   ``structlog.get_logger()`` follow.
+3. Values come from strangers: control characters in them are escaped, so an event stays one line and no
+   terminal obeys them. Only the traceback of a fault of ours takes more, and only in the console format.
+4. Times are UTC, ISO 8601.
+"""
+
+import logging
+import os
+import select
+from typing import Literal
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "console", "json"]
+
+PIECE = select.PIPE_BUF  # bytes a pipe that polls writable takes without blocking
+
+
+class LineWriter:
+    """Writes lines to a descriptor without waiting. ``lost`` counts those lost since the last success."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.lost = 0
+        self._descriptor = descriptor
+        self._broken = False  # the last line was cut off: end it before the next
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, line: str) -> None:
+        data = memoryview(("\n" * self._broken + line + "\n").encode(errors="backslashreplace"))
+        sent = 0
+        try:
+            while sent < len(data) and self._ready():
+                sent += os.write(self._descriptor, data[sent : sent + PIECE])
+        except OSError:
+            pass  # closed, reader gone, disk full: counted below, and there is nobody to tell
+        self._broken = 0 < sent < len(data) or (self._broken and not sent)
+        self.lost = 0 if sent == len(data) else self.lost + 1
+
+    def _ready(self) -> bool:
+        return any(events & select.POLLOUT for _, events in self._poll.poll(0))
+
+    # The names by which a bound logger hands its rendered lines over.
+    debug = info = warning = error = critical = exception = write
+
+
+class _FromLogging(logging.Handler):
+    """Brings what libraries log (asyncio: a task's exception that nobody fetched) into the same lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger()
+        level = min(record.levelno // 10 * 10, logging.CRITICAL)
+        logger.log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info or None)
+
+
+def configure(level: Level = "info", format: Format = "auto", descriptor: int = 2) -> LineWriter:  # noqa: A002
+    """Set logging up for the process; its lines go to ``descriptor``."""
+    _occupy(descriptor)
+    terminal = os.isatty(descriptor)
+    writer = LineWriter(descriptor)
+    render: list[Processor]
+    if format == "console" or (format == "auto" and terminal):
+        render = [
+            structlog.dev.ConsoleRenderer(
+                colors=terminal and not os.environ.get("NO_COLOR"),
+                repr_native_str=True,
+                sort_keys=False,
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
+    else:
+        render = [
+            structlog.processors.format_exc_info,
+            _most_telling_first,
+            structlog.processors.JSONRenderer(),
+        ]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _lines_lost(writer),
+            *render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=lambda *_: writer,
+    )
+    logging.root.handlers = [_FromLogging()]
+    logging.root.setLevel(logging.WARNING)
+    return writer
+
+
+def _occupy(descriptor: int) -> None:
+    """Without standard error from the start, the next socket would get its number, and our lines."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != descriptor:
+            os.dup2(null, descriptor)
+            os.close(null)
+
+
+def _lines_lost(writer: LineWriter) -> Processor:
+    def add(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        if writer.lost:
+            event["log_lines_lost"] = writer.lost
+        return event
+
+    return add
+
+
+def _most_telling_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {key: event.pop(key) for key in ("timestamp", "level", "event")} | dict(event)

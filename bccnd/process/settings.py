@@ -1,0 +1,336 @@
+"""Settings of the daemon: what can be set, its limits and its defaults.
+
+Rules:
+
+1. The types, bounds and defaults here hold for every source; ``bccnd.process.configuration.load`` reads them.
+2. A value is right or refused, never guessed or clipped: ``port = "5400"`` in a file is an error.
+3. Each limit is there for a reason, said in its description or beside it.
+4. No secret is a setting: ``key_file`` is a path, and ``bccnd.process.keys`` reads what it names.
+"""
+
+import re
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+SOCKET_PATH_LIMIT = 107  # sun_path has 108 bytes, one for the NUL or the leading NUL of an abstract name
+KIB, MIB = 1 << 10, 1 << 20
+
+Policy = Literal["drop-oldest", "drop-newest", "block", "disconnect"]
+Integrity = Literal["hmac", "crc32", "none"]
+
+
+def _require(pattern: str, rule: str) -> BeforeValidator:
+    compiled = re.compile(pattern)
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and not compiled.fullmatch(value):
+            raise ValueError(rule)
+        return value
+
+    return BeforeValidator(check)
+
+
+HostName = Annotated[
+    str,
+    _require(r"[!-~]{1,64}", "must be 1 to 64 ASCII characters without white space"),
+    _require(r"[^:|/*!?]*", "must not contain any of : | / * ! ?"),
+]
+InterfaceName = Annotated[
+    str, _require(r"(?!\.{1,2}$)[^\s/:\0]{1,15}", "must be interface names of 1 to 15 bytes, such as eth0")
+]
+ChannelPattern = Annotated[
+    str,
+    _require(
+        r"(?!!)[!-9;-{}~]{1,1024}",
+        "must be channel patterns: 1 to 1024 ASCII characters, no white space, : or |, no leading !",
+    ),
+    _require(
+        r"(?:[^*]|\*(?=/|$))*", "must be channel patterns in which * is the end of a token, as in a/b*/c"
+    ),
+]
+Octal = Annotated[
+    str, _require(r"0?[0-7]{3}", 'must be a string of three or four octal digits, such as "0660"')
+]
+
+
+class Table(BaseModel):
+    """One table of the TOML file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Queue(Table):
+    """What waits for a client that reads slowly. A client may ask for its own limits, up to the maxima."""
+
+    max_packets: int = Field(
+        default=100_000,
+        ge=1,
+        le=10_000_000,
+        description="Most packets a client may ask to have queued, so that none fills the memory.",
+    )
+    max_bytes: int = Field(
+        default=64 * MIB,
+        ge=128 * KIB,
+        le=1 << 34,
+        description="Most bytes a client may ask to have queued, so that none fills the memory.",
+    )
+    packets: int = Field(
+        default=10_000,
+        validate_default=True,
+        ge=1,
+        description="Packets queued for one client before the policy applies.",
+    )
+    bytes: int = Field(
+        default=8 * MIB,
+        validate_default=True,
+        ge=128 * KIB,
+        description="Bytes queued for one client before the policy applies; room for one largest packet.",
+    )
+    total_bytes: int = Field(
+        default=256 * MIB,
+        ge=MIB,
+        le=1 << 36,
+        description="Bytes queued for all clients together, so that many slow ones do not fill the memory.",
+    )
+    policy: Policy = Field(default="drop-oldest", description="What happens when a client's queue is full.")
+    block_seconds: float = Field(
+        default=5.0,
+        allow_inf_nan=False,
+        ge=0.1,
+        le=3600,
+        description="With policy block, seconds a client may take nothing before it is closed.",
+    )
+
+    @field_validator("packets", "bytes")
+    @classmethod
+    def _within_maximum(cls, value: int, info: ValidationInfo) -> int:
+        maximum = info.data.get(f"max_{info.field_name}")
+        if maximum is not None and value > maximum:
+            raise ValueError(f"must be at most queue.max_{info.field_name}, which is {maximum}")
+        return value
+
+
+class Limits(Table):
+    """What the daemon holds at most, so that no client can exhaust its memory or descriptors."""
+
+    clients: int = Field(
+        default=4096, ge=1, le=65536, description="Connected clients; each takes a file descriptor."
+    )
+    subscriptions: int = Field(
+        default=1024,
+        ge=1,
+        le=65536,
+        description="Subscriptions of one client; each takes memory and matching time.",
+    )
+    local_payload: int = Field(
+        default=64 * KIB,
+        ge=1,
+        le=64 * KIB,
+        description="Payload bytes on local channels; other channels must fit a datagram of 1400 bytes.",
+    )
+    channels_cached: int = Field(
+        default=65536,
+        ge=1,
+        le=1 << 20,
+        description="Channels whose audience is remembered, to spare matching.",
+    )
+
+
+class Dedup(Table):
+    """How repeated, late and restarted datagrams of a source are told apart."""
+
+    sanity: int = Field(
+        default=1000,
+        ge=1,
+        le=1 << 32,
+        description="A datagram less than this behind the last is a duplicate or late; more, a restart.",
+    )
+    sources: int = Field(
+        default=65536,
+        ge=1,
+        le=1 << 20,
+        description="Sources remembered, for memory; the longest silent is forgotten first.",
+    )
+    seconds: float = Field(
+        default=86400.0,
+        allow_inf_nan=False,
+        ge=1,
+        le=31_536_000,
+        description="Seconds of silence after which a source is forgotten.",
+    )
+    reorder: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="Sequence numbers a late datagram may be behind and is still delivered; 0 for none.",
+    )
+    unknown: Literal["deliver", "by-address", "drop"] = Field(
+        default="deliver",
+        description='Datagrams of source "?": all delivered, deduplicated by sender address, or dropped.',
+    )
+
+    @field_validator("reorder")
+    @classmethod
+    def _short_of_a_restart(cls, value: int, info: ValidationInfo) -> int:
+        sanity = info.data.get("sanity")
+        if sanity is not None and value >= sanity:
+            raise ValueError(f"must be less than dedup.sanity, which is {sanity}")
+        return value
+
+
+class Buffers(Table):
+    """Sizes of kernel buffers. The kernel caps what an unprivileged process asks for at net.core.*mem_max."""
+
+    receive_bytes: int = Field(
+        default=4 * MIB,
+        ge=4 * KIB,
+        le=1 << 30,
+        description="Bytes of UDP receive buffer (SO_RCVBUF), for bursts.",
+    )
+    client_bytes: int = Field(
+        default=212_992,
+        ge=128 * KIB,
+        le=1 << 26,
+        description="Bytes of send buffer of each client (SO_SNDBUF); at least one largest packet fits.",
+    )
+
+
+class Log(Table):
+    """What is logged to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least important level logged."
+    )
+    format: Literal["auto", "console", "json"] = Field(
+        default="auto",
+        description="Lines for people or JSON; auto is console on a terminal and json elsewhere.",
+    )
+
+
+class Settings(BaseSettings):
+    """All settings of one daemon, immutable. Only ``host`` and ``socket`` have no default of their own."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", strict=True)
+
+    host: HostName = Field(
+        description="First token of the sources of this host's programs; default the short host name."
+    )
+    socket: str = Field(
+        description="The local bus: a path, @name (abstract), @ (a free one, printed) or fd:N (inherited)."
+    )
+    socket_mode: Octal = Field(default="0660", description="File mode of the socket, octal.")
+    socket_owner: str | None = Field(
+        default=None, min_length=1, description="User owning the socket, by name or number."
+    )
+    socket_group: str | None = Field(
+        default=None, min_length=1, description="Group owning the socket, by name or number."
+    )
+    broadcast: str = Field(default="255.255.255.255", description="IPv4 address datagrams are sent to.")
+    port: int = Field(default=5400, ge=1, le=65535, description="UDP port of the segment.")
+    interfaces: tuple[InterfaceName, ...] = Field(
+        default=(),
+        max_length=64,
+        strict=False,
+        description="Interfaces to send and receive on; none: as the routing table says.",
+    )
+    key_file: Path | None = Field(
+        default=None,
+        strict=False,
+        description="File of HMAC keys, a key per line; the first signs, all verify.",
+    )
+    integrity: Integrity = Field(
+        default=None,
+        validate_default=True,
+        description="What datagrams carry and must carry; default hmac with a key file, none without.",
+    )
+    copies: int = Field(
+        default=1, ge=1, le=4, description="Times each datagram is sent, against loss; receivers keep one."
+    )
+    copies_spread_ms: int = Field(
+        default=10,
+        ge=0,
+        le=1000,
+        description="Milliseconds between two copies of a datagram, so that one burst does not lose both.",
+    )
+    local: tuple[ChannelPattern, ...] = Field(
+        default=("local/>",),
+        max_length=256,
+        strict=False,
+        description="Patterns of channels that never leave this host.",
+    )
+    exit_when_idle: bool = Field(default=False, description="Leave when the last client has left.")
+    queue: Queue = Queue()
+    limits: Limits = Limits()
+    dedup: Dedup = Dedup()
+    buffers: Buffers = Buffers()
+    log: Log = Log()
+
+    def __init__(self, *layers: dict[str, Any], **values: Any) -> None:
+        """``layers`` are the values of several sources, the highest first; ``values`` stand above them all.
+
+        Raises pydantic's ValidationError.
+        """
+        super().__init__(layers=layers, **values)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *_args: Any,
+        **_ambient: Any,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the caller hands over: pydantic's own environment source ignores unknown names."""
+        values = init_settings()
+        layers = (values, *values.pop("layers"))
+        return tuple(InitSettingsSource(settings_cls, layer) for layer in layers)
+
+    @property
+    def socket_permissions(self) -> int:
+        return int(self.socket_mode, 8)
+
+    @field_validator("socket")
+    @classmethod
+    def _usable_socket(cls, value: str) -> str:
+        if value.startswith("fd:"):
+            if not re.fullmatch(r"fd:([3-9]|[1-9]\d{1,5})", value):
+                raise ValueError("must name a descriptor of 3 or higher, such as fd:3")
+        elif not value or not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
+            raise ValueError(f"must be a path or @name of 1 to {SOCKET_PATH_LIMIT} bytes, @, or fd:N")
+        return value
+
+    @field_validator("broadcast")
+    @classmethod
+    def _usable_address(cls, value: str) -> str:
+        try:
+            if int(IPv4Address(value)):
+                return value
+        except AddressValueError:
+            pass
+        raise ValueError("must be an IPv4 address, such as 255.255.255.255 or 10.0.0.255")
+
+    @field_validator("interfaces")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("must not name an interface twice")
+        return value
+
+    @field_validator("key_file", mode="before")
+    @classmethod
+    def _named_file(cls, value: object) -> object:
+        if isinstance(value, str) and (not value or not value.isprintable()):
+            raise ValueError("must be the path of a file, of printable characters")
+        return value
+
+    @field_validator("integrity", mode="before")
+    @classmethod
+    def _integrity_follows_keys(cls, value: object, info: ValidationInfo) -> object:
+        keys = info.data.get("key_file")
+        if value == "hmac" and keys is None:
+            raise ValueError("must not be hmac without a key_file")
+        return value if value is not None else "hmac" if keys else "none"

@@ -1,0 +1,134 @@
+"""Bounds, defaults and immutability of the settings; how they are read is in test_configuration.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bccnd.process.settings import Settings
+
+HERE = {"host": "relay01", "socket": "/run/bccnd/bus.sock"}
+
+
+def fault(*layers: dict[str, Any]) -> str:
+    with pytest.raises(ValidationError) as caught:
+        Settings(*layers, HERE)
+    (error,) = caught.value.errors()
+    return ".".join(map(str, error["loc"])) + ": " + error["msg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sound", "unsound"),
+    [
+        (
+            "host",
+            ["a", "relay01.lan", "x" * 64],
+            ["", "a b", "a/b", "a:b", "a|b", "a*", "!a", "?", "ä", "x" * 65],
+        ),
+        ("socket", ["/s", "@", "@n", "fd:3", "fd:12", "/" + "x" * 106], ["", "fd:", "fd:2", "fd:x", "fd:03"]),
+        ("socket", ["bus.sock", "/tmp/ü"], ["/" + "x" * 107, "/" + "ü" * 54, "/a\0b", "/a\nb", "/a\udcff"]),
+        ("socket_mode", ["0660", "600", "0777"], ["66", "0888", "1777", "rw", 660]),
+        ("socket_owner", ["root", "0", None], ["", 0]),
+        (
+            "broadcast",
+            ["10.0.0.255", "127.255.255.255"],
+            ["0.0.0.0", "10.0.0", "relay01", "::1", "1.2.3.4 ", 1],  # noqa: S104
+        ),
+        ("port", [1, 65535], [0, 65536, "5400", 5400.5, True]),
+        (
+            "interfaces",
+            [[], ["eth0", "br-lan.100"]],
+            ["eth0", ["a" * 16], ["a b"], ["a/b"], [""], ["."], [1]],
+        ),
+        ("interfaces", [[f"eth{n}" for n in range(64)]], [[f"eth{n}" for n in range(65)], ["eth0", "eth0"]]),
+        ("key_file", ["/etc/bccnd/keys"], ["", 1, "/a\0b"]),
+        ("integrity", ["crc32", "none"], ["hmac", "sha", ""]),
+        ("copies", [1, 4], [0, 5]),
+        ("copies_spread_ms", [0, 1000], [-1, 1001]),
+        (
+            "local",
+            [[], ["local/>", "a/b*/c", "*", ">", "a.b"]],
+            [[""], ["!a"], ["a*b"], ["a b"], ["a:b"], ["a|b"]],
+        ),
+        ("exit_when_idle", [True, False], [1, "yes"]),
+        (
+            "queue",
+            [{"packets": 1, "bytes": 131072}],
+            [{"packets": 0}, {"bytes": 131071}, 5, {"polcy": "block"}],
+        ),
+        (
+            "queue",
+            [{"packets": 9, "max_packets": 9}],
+            [{"packets": 9, "max_packets": 8}, {"max_packets": 9999}],
+        ),
+        ("queue", [{"policy": "block"}], [{"policy": "drop"}, {"block_seconds": 0}, {"max_bytes": 1 << 20}]),
+        ("queue", [{"total_bytes": 1 << 20}], [{"total_bytes": 1}, {"block_seconds": float("nan")}]),
+        ("limits", [{"clients": 1, "local_payload": 65536}], [{"clients": 0}, {"local_payload": 65537}]),
+        ("limits", [{"channels_cached": 0}], [{"channels_cached": -1}, {"subscriptions": 0}]),
+        (
+            "dedup",
+            [{"sanity": 1, "reorder": 0}],
+            [{"sanity": 0}, {"reorder": 1000}, {"sanity": 9, "reorder": 9}],
+        ),
+        ("dedup", [{"unknown": "by-address"}], [{"unknown": "?"}, {"sources": 0}, {"seconds": float("inf")}]),
+        ("buffers", [{"receive_bytes": 4096}], [{"receive_bytes": 4095}, {"client_bytes": 131071}]),
+        ("log", [{"level": "debug", "format": "json"}], [{"level": "trace"}, {"format": "xml"}]),
+        ("colour", [], ["blue"]),
+    ],
+)
+def test_bounds(name: str, sound: list[Any], unsound: list[Any]) -> None:
+    for value in sound:
+        Settings({name: value}, HERE)
+    for value in unsound:
+        assert fault({name: value}).startswith(name), value
+
+
+def test_host_and_socket_are_all_that_must_be_given() -> None:
+    settings = Settings(**HERE)
+    assert (settings.host, settings.socket) == ("relay01", "/run/bccnd/bus.sock")
+    assert (settings.port, settings.broadcast, settings.interfaces) == (5400, "255.255.255.255", ())
+    assert settings.local == ("local/>",)
+    assert settings.socket_permissions == 0o660
+    with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_integrity_follows_the_key_file_unless_it_is_given() -> None:
+    keys = {"key_file": "/etc/bccnd/keys"}
+    assert Settings(HERE).integrity == "none"
+    assert Settings(keys, HERE).integrity == "hmac"
+    assert Settings(keys, HERE).key_file == Path("/etc/bccnd/keys")
+    assert Settings({"integrity": "crc32"}, keys, HERE).integrity == "crc32"
+    assert "hmac without a key_file" in fault({"integrity": "hmac"})
+
+
+def test_higher_layers_replace_single_settings_never_tables() -> None:
+    settings = Settings(
+        {"queue": {"packets": 5}}, {"queue": {"packets": 7, "bytes": 200_000}, "port": 1}, HERE
+    )
+    assert (settings.queue.packets, settings.queue.bytes, settings.port) == (5, 200_000, 1)
+
+
+def test_the_process_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", "1")
+    monkeypatch.setenv("BCCND_PORT", "1")
+    assert Settings(HERE).port == 5400
+
+
+def test_settings_are_immutable() -> None:
+    settings = Settings(HERE)
+    for table, name in ((settings, "port"), (settings.queue, "packets")):
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(table, name, 1)
+
+
+def test_every_setting_is_described() -> None:
+    for name, field in Settings.model_fields.items():
+        if tables := getattr(field.annotation, "model_fields", None):
+            assert all(inner.description and inner.description.endswith(".") for inner in tables.values()), (
+                name
+            )
+        else:
+            assert field.description, name
+            assert field.description.endswith("."), name

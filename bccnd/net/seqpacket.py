@@ -17,7 +17,7 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
-from errno import EADDRINUSE, EAGAIN
+from errno import EADDRINUSE, EAGAIN, ECONNREFUSED, ENOENT
 from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
@@ -85,10 +85,12 @@ class Listener:
     ) -> "Listener":
         if len(os.fsencode(path)) > 107:
             raise ConfigError(f"{path}: a socket path has at most 107 bytes")
+        if not path.parent.exists():
+            _make_directory(path.parent)
         lock = _lock(path)
         try:
             if path.is_socket():
-                path.unlink()
+                _unlink_stale(path)
             # Nobody may connect before owner and mode are right: bound with no permissions at all.
             before = os.umask(0o777)
             try:
@@ -200,6 +202,14 @@ def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
     return pid, uid, gid
 
 
+def program_of(pid: int) -> bytes:
+    """The name the kernel has for the program of a process; empty when the process is gone or not ours to see."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n") if pid else b""
+    except OSError:
+        return b""
+
+
 def has_hung_up(fd: int) -> bool:
     """Whether the peer has closed, or shut down its sending side: tells the end from an empty packet."""
     poller = select.poll()
@@ -211,14 +221,36 @@ def _lock(path: Path) -> int:
     try:
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        what = "no such directory; make it or choose another --socket" if error.errno == 2 else error.strerror
-        raise RefusedError(f"{path.parent}: {what}") from None
+        raise RefusedError(
+            f"{path}.lock: {error.strerror}; choose another --socket or run as its owner"
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
         raise UnavailableError(f"{path}: another daemon serves this socket") from None
     return lock
+
+
+def _make_directory(directory: Path) -> None:
+    """Make the last level only, as for ``/run/bccnd``; more than that is a mistyped path."""
+    try:
+        directory.mkdir(mode=0o755)
+    except OSError as error:
+        raise RefusedError(f"{directory}: {error.strerror}; make it or choose another --socket") from None
+
+
+def _unlink_stale(path: Path) -> None:
+    """Remove a socket that nobody serves; one that somebody serves without our lock is not ours to take."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            if error.errno not in (ECONNREFUSED, ENOENT):
+                raise
+            path.unlink(missing_ok=True)
+        else:
+            raise UnavailableError(f"{path}: another program serves this socket")
 
 
 def _uid(owner: str | None) -> int:

@@ -84,7 +84,7 @@ def _echo_off(_relay: "Relay", session: Session, _value: bytes, _now: float) -> 
 def _queue(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     """``[packets=N] [bytes=N] [policy=P]``: what is named changes, within the configured limits."""
     outbox = session.outbox
-    limits = {"packets": relay.limits.queue_packets, "bytes": relay.limits.queue_bytes}
+    limits = {"packets": relay.limits.queue_max_packets, "bytes": relay.limits.queue_max_bytes}
     asked: dict[str, Any] = {}
     for item in value.decode("ascii", "replace").split():
         name, _, text = item.partition("=")

@@ -42,6 +42,8 @@ class Limits:
     channels_cached: int = 65536
     queue_packets: int = 10_000  # per client
     queue_bytes: int = 8 << 20  # per client
+    queue_max_packets: int = 100_000  # what a client may ask for
+    queue_max_bytes: int = 64 << 20
     queue_total: int = 256 << 20  # bytes, all clients together
     queue_policy: Policy = Policy.DROP_OLDEST
     block_seconds: float = 5.0
@@ -83,8 +85,7 @@ class Relay:
         self.integrity = integrity
         self.limits = limits = limits or Limits()
         self.about = about
-        # The longest packet that a client may send or is sent, a PACK included.
-        self.packet_limit = len(b"MSG ") + CHAN_LIMIT + 1 + limits.local_payload
+        self.packet_limit = self.packet_limit_for(limits)
         self.names: Names[Session] = Names(host)
         self.router = Router(self.names, local, cache_limit=limits.channels_cached)
         self.sources = Sources(
@@ -98,6 +99,11 @@ class Relay:
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
         self._last_number = 0
+
+    @staticmethod
+    def packet_limit_for(limits: Limits) -> int:
+        """The longest packet that a client may send or is sent, a PACK included."""
+        return len(b"MSG ") + CHAN_LIMIT + 1 + limits.local_payload
 
     # -- clients come and go
 
@@ -163,6 +169,7 @@ class Relay:
             starts, ends, broken = self._unpacked(starts, ends)
         memory, delivery = self.memory, self.delivery
         run = Run()
+        published_before = session.published
         head: bytes | None = None  # b"MSG <chan> NUL" of the packet before
         width = longest = 0
         remote = shown = False
@@ -197,6 +204,7 @@ class Relay:
                 if shown:
                     run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
         delivery.hand_over(run, session)
+        self.counters.published += session.published - published_before
         if broken:
             self._answer_error(session, broken)
 

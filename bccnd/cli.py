@@ -1,0 +1,75 @@
+"""The ``bccn`` command: what is common to its sub-commands, which are modules of ``bccnd.commands``.
+
+To add one: write the module, and name it in COMMANDS.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import bccn
+from bccnd import __version__
+from bccnd.commands.outcome import FAULT, USAGE, complain, exit_code
+
+COMMANDS = {
+    "pub": "publish messages",
+    "sub": "print messages as they come",
+    "status": "show the daemon, its clients and the sources it hears",
+}
+
+EPILOG = """\
+exit codes:
+  0 done   1 internal fault   2 wrong usage   3 timed out
+  4 refused by the daemon     5 no daemon
+
+"bccn COMMAND --help" tells more, with examples.
+"""
+SOCKET_HELP = "the daemon's socket, @NAME if abstract (default: $BCCN_SOCKET, else /run/bccnd/bus.sock, else \
+$XDG_RUNTIME_DIR/bccnd/bus.sock)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a sub-command; returns the exit code."""
+    # As any filter: Ctrl-C and a reader that has left end it at once and without a word.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    arguments = _parse(sys.argv[1:] if argv is None else argv)
+    try:
+        code: int = arguments.run(arguments)
+    except bccn.BccnError as error:
+        complain(str(error))
+        if isinstance(error, bccn.UnavailableError):
+            complain("is bccnd running? --socket PATH or $BCCN_SOCKET names another socket")
+        return exit_code(error)
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+        return USAGE if error.filename else FAULT
+    return code
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bccn",
+        description="Talk to the bccnd bus of this host: publish, subscribe, look at it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"bccn {__version__}")
+    parser.add_argument("--socket", metavar="PATH", help=SOCKET_HELP)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name in argv:  # the others need only be known by name
+            module = import_module(f"bccnd.commands.{name}")
+            command.add_argument("--socket", metavar="PATH", default=argparse.SUPPRESS, help=SOCKET_HELP)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

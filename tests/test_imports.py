@@ -26,7 +26,8 @@ ALLOWED: dict[str, set[str]] = {
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},
     "pipeline": {"wire", "process"},
-    "cli": {"bccn", "wire", "process"},
+    "cli": {"bccn", "commands"},
+    "commands": {"bccn", "wire", "process"},
 }
 EVERYONE = {"errors"}
 

@@ -28,8 +28,8 @@ examples:
   bccn pub door/front open
   date | bccn pub clock
   tail -f /var/log/syslog | bccn pub log/syslog -l
-  bccn pub camera/snapshot -f picture.jpg
-  bccn pub load/test -t 'message {n} at {time}' --repeat 1000 --repeat-delay 0.01
+  bccn pub local/camera/door -f picture.jpg
+  bccn pub load/test -t 'message {n} at {time}' --repeat 9 --repeat-delay 0.5
   bccn pub '!' 'to every program that listens'
   bccn pub '!kitchen/thermostat' 'to every thermostat on the host kitchen'
 """

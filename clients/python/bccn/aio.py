@@ -12,12 +12,15 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bccn.aio_connection import READ_AHEAD_LIMIT, AsyncConnection
 from bccn.errors import ClosedError, RejectedError, UnavailableError
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
-from bccn.session import Callback, Notice, Session, log_notice
+from bccn.session import Notice, Session, log_notice
+
+if TYPE_CHECKING:
+    from bccn.session import Callback
 
 PUBLISH_TURN = 64  # messages published in a row before other tasks get a turn
 MEMORY_PAUSE = 0.001  # seconds, when the kernel has no memory for a packet

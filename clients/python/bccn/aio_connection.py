@@ -110,14 +110,19 @@ class AsyncConnection:
     async def ready(self) -> socket.socket:
         """Wait for a greeted connection."""
         while True:
-            if self.closed or self._pid != os.getpid():
-                raise ClosedError("the client is closed, or was made before fork")
+            self._check_usable()
             if self.greeted and self._socket is not None:
                 return self._socket
             if self.gone or not self._was_connected:
                 raise UnavailableError("there is no connection to the daemon")
             self._changed.clear()
             await self._changed.wait()
+
+    def _check_usable(self) -> None:
+        if self.closed:
+            raise ClosedError("the client is closed")
+        if self._pid != os.getpid():
+            raise ClosedError("the client was made before fork: make another one here")
 
     async def _attempt(self) -> list[BccnError]:
         path = socket_path(self._path)
@@ -264,6 +269,7 @@ class AsyncConnection:
             and self._try_send(connection, packet) == "sent"
         ):
             return
+        self._check_usable()
         try:
             async with asyncio.timeout(self.timeout), self._sending:
                 while not await self._send(await self.ready(), packet):
@@ -334,6 +340,7 @@ class AsyncConnection:
         ``enter`` is called once there is a connection to send on. Should that break, the greeting of the next
         one says what was in ``before``, and only the request is made again.
         """
+        self._check_usable()
         try:
             async with asyncio.timeout(self.timeout if timeout is None else timeout):
                 while True:

@@ -134,9 +134,9 @@ class Limits(Table):
     )
     channels_cached: int = Field(
         default=65536,
-        ge=0,
+        ge=1,
         le=1 << 20,
-        description="Channels whose audience is remembered, to spare matching; 0 for none.",
+        description="Channels whose audience is remembered, to spare matching.",
     )
 
 

@@ -41,10 +41,10 @@ MAGIC = b"BCCN1"
 class Reason(StrEnum):
     """Why a datagram was dropped, in the order of the checks."""
 
+    TRUNCATED = "truncated"  # more than RECEIVE_LIMIT bytes
     MAGIC = "magic"  # does not begin BCCN<digits><letters>[
     ENVELOPE = "envelope"  # the bracket is not [<len>] or [<len>:<algo>=<sum>]
     LENGTH = "length"  # <len> is not what follows the bracket
-    TRUNCATED = "truncated"  # more than RECEIVE_LIMIT bytes
     ALGORITHM = "algorithm"  # neither hmac nor crc32
     SUM = "sum"  # a value of the wrong length or alphabet
     UNAUTHENTICATED = "unauthenticated"  # less than the deployment requires
@@ -137,6 +137,8 @@ class Envelope:
 
     @classmethod
     def parse(cls, datagram: bytes) -> Self:
+        if len(datagram) > RECEIVE_LIMIT:
+            raise WireError(Reason.TRUNCATED)
         start = _BCCN.match(datagram, 0, MAGIC_LIMIT + 1)
         if start is None:
             raise WireError(Reason.MAGIC)
@@ -155,8 +157,6 @@ class Envelope:
         body = datagram[close + 1 :]
         if int(length) != len(body):
             raise WireError(Reason.LENGTH, f"says {int(length)}, has {len(body)}")
-        if len(datagram) > RECEIVE_LIMIT:
-            raise WireError(Reason.TRUNCATED)
         return cls(start[1], body, algorithm, value)
 
     def serialize(self) -> bytes:

@@ -1,0 +1,122 @@
+"""Datagrams on their way out to one segment.
+
+Rules
+- Order is kept. What the network cannot take for the moment (EAGAIN, ENOBUFS) waits, at most PENDING_LIMIT datagrams,
+  and is tried again when the socket has room or after RETRY_SECONDS; the newest are given up beyond that.
+- While more than half of that waits the way is ``congested``: the caller reads no more from local publishers.
+- What the network refuses (no route, link down, not permitted) is given up at once: it would be stale by the time the
+  link is back. So is everything that has waited for STALL_SECONDS without one datagram going out.
+- Further copies of a datagram follow after the spread, each at most once and never in place of a first copy.
+- Everything given up is in ``unsent``; ``error`` is the errno of the last refusal, 0 once something went out again.
+"""
+
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bccnd.net.broadcast import TRANSIENT, SegmentWriter
+
+PENDING_LIMIT = 8192  # datagrams; at most 11 MiB
+RETRY_SECONDS = 0.002  # ENOBUFS has no event that tells when it is over
+STALL_SECONDS = 1.0
+COPIES_LIMIT = 65536  # datagrams that wait for their next copy
+
+
+class Egress:
+    """``on_relief`` is called when the way is no longer congested."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        writer: SegmentWriter,
+        on_relief: Callable[[], None],
+        *,
+        copies: int = 1,
+        spread: float = 0.0,
+    ) -> None:
+        self._loop = loop
+        self._writer = writer
+        self._on_relief = on_relief
+        self._copies = copies
+        self._spread = spread
+        self._pending: deque[bytes] = deque()
+        self._retry: TimerHandle | None = None
+        self._moved = 0.0  # when the last datagram went out while others waited
+        self._copies_waiting = 0
+        self.congested = False
+        self.sent = 0
+        self.unsent = 0
+        self.error = 0
+
+    def send(self, datagrams: Sequence[bytes]) -> None:
+        self._send(datagrams)
+        if self._copies > 1 and self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
+            self._copies_waiting += len(datagrams)
+            self._loop.call_later(self._spread, self._send_copy, list(datagrams), self._copies - 1)
+
+    def close(self) -> None:
+        """Send what waits if the network takes it now; the rest is given up."""
+        self._flush()
+        self._give_up()
+        if self._retry:
+            self._retry.cancel()
+
+    def _send(self, datagrams: Sequence[bytes]) -> None:
+        went = 0 if self._pending else self._write(datagrams)
+        if went < len(datagrams):
+            self._wait(datagrams[went:])
+
+    def _write(self, datagrams: Sequence[bytes]) -> int:
+        """How many are dealt with; the rest has to wait."""
+        done = 0
+        while done < len(datagrams):
+            went, error = self._writer.send(datagrams[done:] if done else datagrams)
+            done += went
+            self.sent += went
+            if went:
+                self.error = 0
+            if error in TRANSIENT:
+                break
+            if error:
+                self.error = error
+                self.unsent += 1
+                done += 1
+        return done
+
+    def _wait(self, datagrams: Sequence[bytes]) -> None:
+        if not self._pending:
+            self._moved = self._loop.time()
+        room = PENDING_LIMIT - len(self._pending)
+        self._pending.extend(datagrams[:room])
+        self.unsent += max(0, len(datagrams) - room)
+        self.congested = len(self._pending) * 2 > PENDING_LIMIT
+        self._retry = self._retry or self._loop.call_later(RETRY_SECONDS, self._again)
+
+    def _again(self) -> None:
+        self._retry = None
+        self._flush()
+        if self._pending and self._loop.time() - self._moved > STALL_SECONDS:
+            self._give_up()
+        if self._pending:
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._again)
+        if self.congested and len(self._pending) * 4 < PENDING_LIMIT:
+            self.congested = False
+            self._on_relief()
+
+    def _flush(self) -> None:
+        went = self._write(list(self._pending))
+        if went:
+            self._moved = self._loop.time()
+        for _ in range(went):
+            self._pending.popleft()
+
+    def _give_up(self) -> None:
+        self.unsent += len(self._pending)
+        self._pending.clear()
+
+    def _send_copy(self, datagrams: list[bytes], left: int) -> None:
+        self._send(datagrams)
+        if left > 1:
+            self._loop.call_later(self._spread, self._send_copy, datagrams, left - 1)
+        else:
+            self._copies_waiting -= len(datagrams)

@@ -1,0 +1,148 @@
+"""Many packets with one system call: recvmmsg(2) and sendmmsg(2) between a socket and one arena of memory.
+
+The asyncio and socket modules have no such calls, and the calls are what a relay spends its time on. The tables of
+headers are laid out once; a read or a send only fills in places and lengths.
+"""
+
+import ctypes
+import mmap
+import os
+from array import array
+from collections.abc import Sequence
+from errno import EAGAIN, EINTR
+from operator import add, sub
+
+BATCH = 64  # packets a read: enough to make the call cheap, few enough for the others to have their turn soon
+VECTOR = 1024  # packets a send at most (UIO_MAXIOV)
+
+_MSG_DONTWAIT = 0x40
+_MSG_NOSIGNAL = 0x4000
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _Msghdr(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_length", ctypes.c_uint32),
+        ("vectors", ctypes.c_void_p),
+        ("vector_count", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _Mmsghdr(ctypes.Structure):
+    _fields_ = (("header", _Msghdr), ("length", ctypes.c_uint32))
+
+
+_WORDS = ctypes.sizeof(_Mmsghdr) // 4  # u32 a header
+_LENGTH_WORD = _Mmsghdr.length.offset // 4
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_recvmmsg = _libc.recvmmsg
+_sendmmsg = _libc.sendmmsg
+
+
+class Arena:
+    """One block of memory for everything that is read and sent, so that a place in it is a single number."""
+
+    def __init__(self, size: int) -> None:
+        self.memory = mmap.mmap(-1, size)  # pages are taken when they are first touched
+        self.view = memoryview(self.memory)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self._used = 0
+        self._size = size
+
+    def slots(self, count: int, size: int) -> list[int]:
+        """Reserve ``count`` places of ``size`` bytes and return where each begins."""
+        # Whole cache lines and one more: slots a power of two apart would compete for the same lines.
+        stride = (size + 127) // 64 * 64 + 64
+        begin, self._used = self._used, self._used + count * stride
+        if self._used > self._size:
+            raise MemoryError(f"arena of {self._size} bytes, {self._used} asked")
+        return [begin + index * stride for index in range(count)]
+
+
+class ReceiveTable:
+    """Reads up to BATCH packets of at most ``size`` bytes into ``arena``; with ``addresses``, who sent each."""
+
+    def __init__(self, arena: Arena, size: int, *, addresses: bool = False) -> None:
+        self._slots = arena.slots(BATCH, size)
+        self._vectors = (_Iovec * BATCH)()
+        self._headers = (_Mmsghdr * BATCH)()
+        self._names = bytearray(16 * BATCH)  # sockaddr_in
+        names = ctypes.addressof(ctypes.c_char.from_buffer(self._names))
+        for index, slot in enumerate(self._slots):
+            self._vectors[index].base = arena.address + slot
+            self._vectors[index].length = size
+            header = self._headers[index].header
+            header.vectors = ctypes.addressof(self._vectors[index])
+            header.vector_count = 1
+            if addresses:
+                header.name = names + 16 * index
+                header.name_length = 16  # what the kernel writes back is the same, so it stays right
+        self._lengths = memoryview(self._headers).cast("B").cast("I")[_LENGTH_WORD::_WORDS]
+        self._table = ctypes.c_void_p(ctypes.addressof(self._headers))
+
+    def read(self, fd: int) -> tuple[list[int], list[int]]:
+        """Where the packets begin and end; empty when there are none. ``OSError`` for anything else."""
+        while True:
+            count = _recvmmsg(fd, self._table, BATCH, _MSG_DONTWAIT, None)
+            if count >= 0:
+                starts = self._slots[:count]
+                return starts, list(map(add, starts, self._lengths[:count].tolist()))
+            error = ctypes.get_errno()
+            if error == EINTR:
+                continue
+            if error == EAGAIN:
+                return [], []
+            raise OSError(error, os.strerror(error))
+
+    def peer(self, index: int) -> bytes:
+        """``ip:port`` of the sender of the ``index``-th packet of the last read."""
+        name = self._names[16 * index : 16 * index + 8]
+        return b"%d.%d.%d.%d:%d" % (*name[4:8], name[2] << 8 | name[3])
+
+
+class SendTable:
+    """Sends packets from where they lie in ``arena``; pointed once, sent to as many sockets as need be."""
+
+    def __init__(self, arena: Arena, capacity: int = VECTOR, *, to: bytes = b"") -> None:
+        """``to``: the socket address that every packet goes to, for sockets without a peer."""
+        self.capacity = capacity
+        self._address = arena.address
+        self._vectors = (_Iovec * capacity)()
+        self._headers = (_Mmsghdr * capacity)()
+        self._name = ctypes.create_string_buffer(to, len(to)) if to else None
+        for index in range(capacity):
+            header = self._headers[index].header
+            header.vectors = ctypes.addressof(self._vectors[index])
+            header.vector_count = 1
+            if self._name is not None:
+                header.name = ctypes.addressof(self._name)
+                header.name_length = len(to)
+        words = memoryview(self._vectors).cast("B").cast("L")
+        self._bases, self._lengths = words[0::2], words[1::2]
+        self._table = ctypes.c_void_p(ctypes.addressof(self._headers))
+
+    def point(self, starts: Sequence[int], ends: Sequence[int]) -> None:
+        """Say which packets the next ``send`` is about, at most ``capacity``."""
+        count = len(starts)
+        address = self._address
+        self._bases[:count] = array("L", [address + start for start in starts])
+        self._lengths[:count] = array("L", map(sub, ends, starts))
+
+    def send(self, fd: int, count: int, first: int = 0) -> int:
+        """Send packets ``first`` to ``count``; how many went, or minus the errno when none did."""
+        table = self._table if not first else ctypes.c_void_p(ctypes.addressof(self._headers[first]))
+        while True:
+            went: int = _sendmmsg(fd, table, count - first, _MSG_DONTWAIT | _MSG_NOSIGNAL)
+            if went >= 0:
+                return went
+            error = ctypes.get_errno()
+            if error != EINTR:
+                return -error

@@ -1,0 +1,275 @@
+"""The local listener: a Unix SOCK_SEQPACKET socket, and the way out to the clients that connect to it.
+
+Rules
+- A socket file belongs to the daemon that holds the lock beside it (``<path>.lock``); so a second daemon is refused
+  without touching the file, and a file that nobody holds the lock for is stale and is replaced.
+- On the way out the file is removed only if it is still the one that was made here; a socket that was handed down,
+  or an abstract one, is not removed at all.
+- Peers are known by the kernel's word (SO_PEERCRED), never by their own.
+"""
+
+import contextlib
+import fcntl
+import grp
+import os
+import pwd
+import select
+import socket
+import struct
+from collections.abc import Sequence
+from errno import EADDRINUSE, EAGAIN, ECONNREFUSED, ENOENT
+from pathlib import Path
+
+from bccnd.errors import ConfigError, RefusedError, UnavailableError
+from bccnd.net.mmsg import Arena, SendTable
+
+GONE = -1  # from a send: the client is not there any more
+BACKLOG = 1024  # connections waiting to be accepted; the kernel cuts it to net.core.somaxconn
+ACCEPTS = 64  # new clients a turn
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Listener:
+    """A bound, listening, non-blocking socket. ``name`` is what a client connects to."""
+
+    def __init__(self, listening: socket.socket, name: str, path: Path | None = None, lock: int = -1) -> None:
+        self.socket = listening
+        self.name = name
+        self._path = path
+        self._made = path.lstat().st_ino if path else 0
+        self._lock = lock
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+
+    @classmethod
+    def open(cls, where: str, mode: int, owner: str | None = None, group: str | None = None) -> "Listener":
+        """``where``: a path, ``@name`` (abstract), ``@`` (a free abstract name) or ``fd:N`` (handed down)."""
+        if where.startswith("fd:"):
+            return cls._inherited(where)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        try:
+            if where.startswith("@"):
+                return cls._abstract(listening, where)
+            return cls._file(listening, Path(where), mode, owner, group)
+        except BaseException:
+            listening.close()
+            raise
+
+    @classmethod
+    def _inherited(cls, where: str) -> "Listener":
+        try:
+            inherited = socket.socket(fileno=int(where.removeprefix("fd:")))
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"--socket {where}: not an open socket ({error})") from None
+        inherited.set_inheritable(False)
+        name = inherited.getsockname() if inherited.family == socket.AF_UNIX else ""
+        if inherited.type != socket.SOCK_SEQPACKET or not name:
+            raise ConfigError(f"--socket {where}: not a bound Unix SOCK_SEQPACKET socket")
+        return cls(inherited, _shown(name))
+
+    @classmethod
+    def _abstract(cls, listening: socket.socket, where: str) -> "Listener":
+        try:
+            # An empty address makes the kernel choose a free abstract name.
+            listening.bind("\0" + where[1:] if len(where) > 1 else "")
+        except OSError as error:
+            if error.errno == EADDRINUSE:
+                raise UnavailableError(f"{where}: another daemon serves this socket") from None
+            raise ConfigError(f"{where}: {error.strerror or error}") from None
+        return cls(listening, _shown(listening.getsockname()))
+
+    @classmethod
+    def _file(
+        cls, listening: socket.socket, path: Path, mode: int, owner: str | None, group: str | None
+    ) -> "Listener":
+        if len(os.fsencode(path)) > 107:
+            raise ConfigError(f"{path}: a socket path has at most 107 bytes")
+        if not path.parent.exists():
+            _make_directory(path.parent)
+        lock = _lock(path)
+        try:
+            if path.is_socket():
+                _unlink_stale(path)
+            # Nobody may connect before owner and mode are right: bound with no permissions at all.
+            before = os.umask(0o777)
+            try:
+                listening.bind(str(path))
+            finally:
+                os.umask(before)
+            if owner or group:
+                os.chown(path, _uid(owner), _gid(group))
+            path.chmod(mode)
+            return cls(listening, str(path), path, lock)
+        except OSError as error:
+            os.close(lock)
+            if error.errno == EADDRINUSE:
+                raise UnavailableError(
+                    f"{path}: exists and is not a socket; remove it or choose another path"
+                ) from None
+            raise RefusedError(f"{path}: {error.strerror}") from None
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def accept(self) -> list[socket.socket]:
+        """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""
+        clients: list[socket.socket] = []
+        while len(clients) < ACCEPTS:
+            try:
+                client, _ = self.socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                break
+            except OSError:
+                if not clients:
+                    raise
+                break
+            client.setblocking(False)
+            clients.append(client)
+        return clients
+
+    def close(self) -> None:
+        self.socket.close()
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                if self._path.lstat().st_ino == self._made:
+                    self._path.unlink()
+        if self._lock >= 0:
+            os.close(self._lock)
+
+
+class Clients:
+    """Sends to clients by descriptor; what is sent in runs lies in ``arena``."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._view = arena.view
+        self._table = SendTable(arena)
+
+    def send(self, port: int, packet: bytes | memoryview) -> int:
+        """1 when it went, 0 when it would block, GONE."""
+        try:
+            os.write(port, packet)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return GONE
+        return 1
+
+    def send_each(self, port: int, packets: Sequence[bytes]) -> int:
+        """How many went, in order, or GONE."""
+        for index, packet in enumerate(packets):
+            went = self.send(port, packet)
+            if went != 1:
+                return went if went == GONE else index
+        return len(packets)
+
+    def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
+        """The packets at these places to every port; port -> how many went (or GONE), where not all did."""
+        if len(starts) == 1:  # a lone packet deserves the short path
+            packet = self._view[starts[0] : ends[0]]
+            return {port: went for port in ports if (went := self.send(port, packet)) != 1}
+        table = self._table
+        fell_short: dict[int, int] = {}
+        for begin in range(0, len(starts), table.capacity):
+            part = starts[begin : begin + table.capacity]
+            table.point(part, ends[begin : begin + table.capacity])
+            count = len(part)
+            for port in ports:
+                if port in fell_short:
+                    continue
+                went = table.send(port, count)
+                if went != count:
+                    went = self._rest(port, count, max(went, 0) if went >= 0 or went == -EAGAIN else GONE)
+                    if went != count:
+                        fell_short[port] = went if went == GONE else begin + went
+        return fell_short
+
+    def _rest(self, port: int, count: int, went: int) -> int:
+        """A send that stopped half way says why only when it is asked again."""
+        while 0 < went < count:
+            more = self._table.send(port, count, went)
+            if more < 0:
+                return went if more == -EAGAIN else GONE
+            went += more
+        return went
+
+
+def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
+    """pid, uid and gid of whoever connected; the pid is 0 when it lives in another pid namespace."""
+    pid, uid, gid = _CREDENTIALS.unpack(
+        client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return pid, uid, gid
+
+
+def program_of(pid: int) -> bytes:
+    """The name the kernel has for the program of a process; empty when the process is gone or not ours to see."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n") if pid else b""
+    except OSError:
+        return b""
+
+
+def has_hung_up(fd: int) -> bool:
+    """Whether the peer has closed, or shut down its sending side: tells the end from an empty packet."""
+    poller = select.poll()
+    poller.register(fd, select.POLLRDHUP)
+    return bool(poller.poll(0))
+
+
+def _lock(path: Path) -> int:
+    try:
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise RefusedError(
+            f"{path}.lock: {error.strerror}; choose another --socket or run as its owner"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UnavailableError(f"{path}: another daemon serves this socket") from None
+    return lock
+
+
+def _make_directory(directory: Path) -> None:
+    """Make the last level only, as for ``/run/bccnd``; more than that is a mistyped path."""
+    try:
+        directory.mkdir(mode=0o755)
+    except OSError as error:
+        raise RefusedError(f"{directory}: {error.strerror}; make it or choose another --socket") from None
+
+
+def _unlink_stale(path: Path) -> None:
+    """Remove a socket that nobody serves; one that somebody serves without our lock is not ours to take."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            if error.errno not in (ECONNREFUSED, ENOENT):
+                raise
+            path.unlink(missing_ok=True)
+        else:
+            raise UnavailableError(f"{path}: another program serves this socket")
+
+
+def _uid(owner: str | None) -> int:
+    if not owner:
+        return -1
+    try:
+        return int(owner) if owner.isdigit() else pwd.getpwnam(owner).pw_uid
+    except KeyError:
+        raise ConfigError(f"socket_owner: there is no user {owner!r}") from None
+
+
+def _gid(group: str | None) -> int:
+    if not group:
+        return -1
+    try:
+        return int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ConfigError(f"socket_group: there is no group {group!r}") from None
+
+
+def _shown(name: str | bytes) -> str:
+    return "@" + os.fsdecode(name[1:]) if isinstance(name, bytes) else name

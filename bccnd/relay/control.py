@@ -1,0 +1,218 @@
+"""CMSG: what a client may ask of the daemon (DESIGN section 3; README, "The local protocol").
+
+One function per key, from the value of the request to the value of its answer; each request is answered once, so
+that a client can wait for it. A refusal is a ``PacketError``, which becomes ``CMSG error``. To add a key, write
+its function and name it in ``KEYS``.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from heapq import nsmallest
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from bccnd.errors import PacketError
+from bccnd.relay.dedup import Source
+from bccnd.relay.outbox import Policy
+from bccnd.relay.pattern import SEPARATORS
+from bccnd.relay.session import Format, Session
+from bccnd.wire.sbus import Cmsg
+
+if TYPE_CHECKING:
+    from bccnd.relay.core import Relay
+
+PAGE_ROWS = 100  # rows of a list in one answer: below 32 KiB even with the longest names
+
+
+def answer(relay: "Relay", session: Session, request: Cmsg, now: float) -> Cmsg:
+    """Carry out one request."""
+    function = KEYS.get(request.key)
+    if function is None:
+        raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in KEYS))
+    key = b"pong" if request.key == b"ping" else request.key
+    return Cmsg(key, function(relay, session, request.value, now))
+
+
+def _ping(_relay: "Relay", _session: Session, value: bytes, _now: float) -> bytes:
+    return value
+
+
+def _whoami(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
+    return session.name
+
+
+def _credentials(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
+    """The public sbus spelling of ``whoami``."""
+    return b"!/cred/%d/%d/%d" % (session.peer.gid, session.peer.uid, session.peer.pid)
+
+
+def _name(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
+    relay.rename(session, value, now)
+    return session.name
+
+
+def _format(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
+    session.format = Format(_choice(value, [form.encode() for form in Format]).decode())
+    session.format_chosen = True
+    relay.router.service_changed()
+    return value
+
+
+def _pack(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
+    session.packed = _choice(value, [b"on", b"off"]) == b"on"
+    relay.router.service_changed()
+    return b"on %d" % relay.packet_limit if session.packed else b"off"
+
+
+def _separator(_relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
+    session.separator = _choice(value, SEPARATORS)
+    return value
+
+
+def _echo_on(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
+    session.echo = True
+    return b""
+
+
+def _echo_off(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
+    session.echo = False
+    return b""
+
+
+def _queue(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
+    """``[packets=N] [bytes=N] [policy=P]``: what is named changes, within the configured limits."""
+    outbox = session.outbox
+    limits = {"packets": relay.limits.queue_max_packets, "bytes": relay.limits.queue_max_bytes}
+    asked: dict[str, Any] = {}
+    for item in value.decode("ascii", "replace").split():
+        name, _, text = item.partition("=")
+        if name == "policy":
+            asked[name] = Policy(_choice(text.encode(), [policy.encode() for policy in Policy]).decode())
+        elif name not in limits:
+            raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
+        elif not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]):
+            raise PacketError("bad-value", f"{name} is a number from 1 to {limits[name]}")
+        else:
+            asked[name] = int(text)
+    outbox.max_packets = asked.get("packets", outbox.max_packets)
+    outbox.max_size = asked.get("bytes", outbox.max_size)
+    outbox.policy = asked.get("policy", outbox.policy)
+    return f"packets={outbox.max_packets} bytes={outbox.max_size} policy={outbox.policy}".encode()
+
+
+def _listen(relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
+    relay.router.listen(session)
+    return b""
+
+
+def _tap(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
+    on = _choice(value, [b"on", b"off"]) == b"on"
+    if on and not session.privileged:
+        raise PacketError("refused", "only root and the daemon's own user may tap")
+    relay.set_tap(session, on)
+    return value
+
+
+def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> bytes:
+    delivery = relay.delivery
+    return _json(
+        relay.about()
+        | {
+            "integrity": relay.integrity.required,
+            "clients": len(relay.sessions),
+            "subscriptions": relay.router.subscriptions,
+            "sources": len(relay.sources),
+            "queued": {"packets": delivery.ledger.packets, "bytes": delivery.ledger.bytes},
+            "counters": {
+                **asdict(relay.counters),
+                "delivered": delivery.delivered,
+                "dropped": delivery.ledger.dropped,
+            },
+            "rejected": dict(relay.rejected),
+        }
+    )
+
+
+def _clients(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
+    after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
+    sessions = (session for number, session in relay.sessions.items() if number > after)
+    return _page("clients", ((str(session.number), _client_row(session, now)) for session in sessions))
+
+
+def _sources(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
+    known = nsmallest(PAGE_ROWS + 1, (item for item in relay.sources if item[0] > cursor), key=itemgetter(0))
+    return _page("sources", ((src.decode(), _source_row(src, source, now)) for src, source in known))
+
+
+def _client_row(session: Session, now: float) -> dict[str, Any]:
+    peer, outbox = session.peer, session.outbox
+    return {
+        "name": session.name.decode(),
+        "program": peer.program.decode("ascii", "replace"),
+        "pid": peer.pid,
+        "uid": peer.uid,
+        "gid": peer.gid,
+        "format": session.format,
+        "pack": session.packed,
+        "subscriptions": sum(session.subscriptions.values()),
+        "published": session.published,
+        "delivered": session.delivered,
+        "dropped": outbox.dropped,
+        "queued": outbox.packets,
+        "queued_bytes": outbox.size,
+        "policy": outbox.policy,
+        "seconds": round(now - session.since, 3),
+    }
+
+
+def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
+    return {
+        "src": src.decode(),
+        "peer": source.peer,
+        "last": source.last,
+        "received": source.received,
+        "lost": source.lost,
+        "duplicates": source.duplicates,
+        "late": source.late,
+        "restarts": source.restarts,
+        "silent": round(now - source.heard, 3),
+    }
+
+
+def _page(title: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
+    """The next rows of a list; ``next`` is the cursor to ask with for those after them, or null."""
+    taken = list(islice(rows, PAGE_ROWS + 1))
+    more = len(taken) > PAGE_ROWS
+    page = taken[:PAGE_ROWS]
+    return _json({title: [row for _, row in page], "next": page[-1][0] if more else None})
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _choice(value: bytes, choices: Iterable[bytes]) -> bytes:
+    if value not in choices:
+        raise PacketError("bad-value", "one of " + ", ".join(choice.decode() for choice in choices))
+    return value
+
+
+KEYS: dict[bytes, Callable[["Relay", Session, bytes, float], bytes]] = {
+    b"ping": _ping,
+    b"whoami": _whoami,
+    b"!/cred/whoami": _credentials,
+    b"name": _name,
+    b"format": _format,
+    b"pack": _pack,
+    b"separator": _separator,
+    b"echo/on": _echo_on,
+    b"echo/off": _echo_off,
+    b"queue": _queue,
+    b"listen": _listen,
+    b"tap": _tap,
+    b"status": _status,
+    b"clients": _clients,
+    b"sources": _sources,
+}

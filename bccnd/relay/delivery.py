@@ -1,0 +1,294 @@
+"""Handing messages to clients: straight through, or by way of their outboxes.
+
+Rules
+- Messages that were read together and go to the same audience form a ``Run`` and are handed over together, from
+  where they lie in memory. They are copied only for a client that did not take them.
+- A client with anything in its outbox gets everything through it, so that order is kept.
+- A single message goes as it is; several go as one PACK to a client that agreed to it.
+- Under ``block`` a full outbox holds the local publishers that filled it (``Session.waits_for``) until it is half
+  empty, or until its client has taken nothing for ``block_seconds`` and is cut off. A client with too many unread
+  answers holds itself.
+- After each call the caller acts on ``stuck`` (now has a backlog: wait for room), ``drained`` (has none any more),
+  ``resumed`` (may be read from again) and ``closing`` (to be disconnected), and empties the lists.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bccnd.relay.outbox import ANSWERS_LIMIT, Ledger, Outcome, Policy
+from bccnd.relay.router import Audience
+from bccnd.relay.session import Session
+from bccnd.wire import sbus
+from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Memory, Msg
+
+FLUSH_PACKETS = 64  # per client and call; then the others have their turn
+ANSWERS_FATAL = 4096  # unread answers after which a client is closed: it asks but never listens
+
+GONE = -1  # what a transport says of a client that is no longer there
+
+
+class Transport(Protocol):
+    """The way out to the clients. Less than was asked for means that the rest would block."""
+
+    def send(self, port: int, packet: bytes, /) -> int:
+        """1, 0 or GONE."""
+
+    def send_each(self, port: int, packets: Sequence[bytes], /) -> int:
+        """How many of the packets went, in order, or GONE."""
+
+    def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int], /) -> dict[int, int]:
+        """The packets at these places of the memory, to every port; port -> how many went, where not all did."""
+
+
+class Run:
+    """Consecutive messages for one audience, as places of MSG packets in the memory.
+
+    ``full``: the same messages as RECV packets, collected only when somebody wants them.
+    """
+
+    __slots__ = ("audience", "ends", "full", "starts")
+
+    def __init__(self) -> None:
+        self.audience: Audience | None = None
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.full: list[bytes] = []
+
+
+class Delivery:
+    """``now`` is set by the caller before each call (monotonic seconds)."""
+
+    def __init__(self, memory: Memory, transport: Transport, ledger: Ledger, *, packet_limit: int) -> None:
+        self._memory = memory
+        self._transport = transport
+        self._packet_limit = packet_limit
+        self.ledger = ledger
+        self.now = 0.0
+        self.delivered = 0
+        self.taps: list[Session] = []
+        self.ports: dict[int, Session] = {}
+        self.backlogged: set[Session] = set()
+        self.stuck: list[Session] = []
+        self.drained: list[Session] = []
+        self.resumed: list[Session] = []
+        self.closing: list[Session] = []
+
+    def hand_over(self, run: Run, sender: Session | None) -> None:
+        """Deliver a run and empty it. ``sender``: the local client that published it."""
+        audience, starts, ends = run.audience, run.starts, run.ends
+        if audience is None or not starts:
+            return
+        skip = None if sender is None or sender.echo else sender
+        if len(starts) == 1 or not audience.packed:
+            self._send_places(audience.alone, audience.alone_ports, starts, ends, sender, skip)
+        else:
+            self._send_places(audience.plain, audience.plain_ports, starts, ends, sender, skip)
+            self._send_packed(audience.packed, starts, ends, sender, skip)
+        for session in audience.full:
+            if session is not skip:
+                self.send(session, run.full, sender)
+        if audience.lines:
+            lines = [Msg.parse(packet[4:]).serialize_line() for packet in self._copies(starts, ends)]
+            for session in audience.lines:
+                if session is not skip:
+                    self.send(session, lines, sender)
+        for tap in self.taps:
+            self.send(tap, run.full, sender)
+        starts.clear()
+        ends.clear()
+        run.full.clear()
+
+    def send(self, session: Session, packets: Sequence[bytes], sender: Session | None) -> None:
+        """Deliver ready-made packets to one client."""
+        went = 0 if session in self.backlogged else self._transport.send_each(session.port, packets)
+        self._count(session, len(packets))
+        if went < len(packets):
+            self._queue(session, packets, went, sender)
+
+    def answer(self, session: Session, answer: Cmsg) -> None:
+        """Answer a request of the client itself: never dropped, but it must be read."""
+        packet = session.render(answer)
+        if session not in self.backlogged:
+            went = self._transport.send(session.port, packet)
+            if went:
+                if went == GONE:
+                    self.close(session, "gone")
+                return
+            self._backlog(session)
+        session.outbox.answer(packet)
+        if session.outbox.answers > ANSWERS_LIMIT:
+            self._hold(session, session)
+        if session.outbox.answers > ANSWERS_FATAL:
+            self.close(session, "its answers are not read")
+
+    def writable(self, session: Session) -> None:
+        """The client has room again: send what waits for it, a turn's worth."""
+        outbox = session.outbox
+        packets = outbox.next_packets(FLUSH_PACKETS)
+        if session.packed and len(packets) > 1:
+            went = self._send_as_packs(session, packets)
+        else:
+            went = self._transport.send_each(session.port, packets)
+        if went == GONE:
+            self.close(session, "gone")
+            return
+        if went:
+            outbox.sent(went)
+            session.progress = self.now
+        if not outbox:
+            self.backlogged.discard(session)
+            self.drained.append(session)
+        if session.holds and outbox.relaxed:
+            self._release(session)
+
+    def close(self, session: Session, reason: str) -> None:
+        """Have the caller disconnect a client, which is told why if it can still hear."""
+        if not session.closing:
+            session.closing = reason
+            self.closing.append(session)
+            if session not in self.backlogged:
+                self._transport.send(session.port, session.render(Cmsg(b"closing", reason.encode())))
+
+    def forget(self, session: Session) -> None:
+        """The client is gone: free what it held and who waited for it."""
+        session.outbox.clear()
+        self.backlogged.discard(session)
+        self._release(session)
+        for victim in session.waits_for:
+            victim.holds.discard(session)
+        session.waits_for.clear()
+        del self.ports[session.port]
+
+    def cut_off_stalled(self, seconds: float) -> None:
+        """Close the ``block`` clients that hold others up and have taken nothing for so long."""
+        for session in self.backlogged:
+            if session.holds - {session} and self.now - session.progress > seconds:
+                self.close(session, "slow")
+
+    # -- the ways to a client
+
+    def _send_places(
+        self,
+        sessions: list[Session],
+        ports: list[int],
+        starts: list[int],
+        ends: list[int],
+        sender: Session | None,
+        skip: Session | None,
+    ) -> None:
+        count = len(starts)
+        if self.backlogged or skip:
+            sessions = [session for session in sessions if session is not skip]
+            behind = [session for session in sessions if session in self.backlogged]
+            ports = [session.port for session in sessions if session not in self.backlogged]
+        else:
+            behind = []
+        fell_short = self._transport.send_run(ports, starts, ends) if ports else {}
+        for session in sessions:
+            session.delivered += count
+        self.delivered += count * len(sessions)
+        if fell_short or behind:
+            packets = self._copies(starts, ends)
+            for session in behind:
+                self._queue(session, packets, 0, sender)
+            for port, went in fell_short.items():
+                self._queue(self.ports[port], packets, went, sender)
+
+    def _send_packed(
+        self,
+        sessions: list[Session],
+        starts: list[int],
+        ends: list[int],
+        sender: Session | None,
+        skip: Session | None,
+    ) -> None:
+        packs = self._packs(starts, ends)
+        for session in sessions:
+            if session is skip:
+                continue
+            self._count(session, len(starts))
+            went = 0
+            if session not in self.backlogged:
+                for packed, count in packs:
+                    sent = self._transport.send(session.port, packed)
+                    if sent != 1:
+                        went = sent if sent == GONE else went
+                        break
+                    went += count
+            if went < len(starts):
+                rest = self._copies(starts, ends)
+                self._queue(session, rest, went, sender)
+
+    def _packs(self, starts: list[int], ends: list[int]) -> list[tuple[bytes, int]]:
+        """The run as PACK packets, each with the number of messages in it."""
+        if [end + LENGTH.size for end in ends[:-1]] == starts[1:]:
+            whole = PACK + self._memory[starts[0] - LENGTH.size : ends[-1]]  # as it came, in one PACK
+            if len(whole) <= self._packet_limit:
+                return [(whole, len(starts))]
+        return _packs(self._copies(starts, ends), self._packet_limit)
+
+    def _send_as_packs(self, session: Session, packets: list[bytes]) -> int:
+        went = 0
+        for packed, count in _packs(packets, self._packet_limit):
+            sent = self._transport.send(session.port, packed)
+            if sent != 1:
+                return sent if sent == GONE else went
+            went += count
+        return went
+
+    # -- backlog and backpressure
+
+    def _queue(self, session: Session, packets: Sequence[bytes], went: int, sender: Session | None) -> None:
+        """Queue what the client did not take."""
+        if went == GONE:
+            self.close(session, "gone")
+            return
+        outbox = session.outbox
+        for packet in packets[went:]:
+            if outbox.put(packet, publisher_waits=sender is not None) is Outcome.OVERFLOW:
+                self.close(session, "slow")
+                return
+        self._backlog(session)
+        if sender is not None and outbox.policy is Policy.BLOCK and outbox.full:
+            self._hold(sender, session)
+
+    def _backlog(self, session: Session) -> None:
+        if session not in self.backlogged:
+            self.backlogged.add(session)
+            self.stuck.append(session)
+            session.progress = self.now
+
+    def _hold(self, publisher: Session, session: Session) -> None:
+        publisher.waits_for.add(session)
+        session.holds.add(publisher)
+
+    def _release(self, session: Session) -> None:
+        for publisher in session.holds:
+            publisher.waits_for.discard(session)
+            if not publisher.waits_for:
+                self.resumed.append(publisher)
+        session.holds.clear()
+
+    def _copies(self, starts: list[int], ends: list[int]) -> list[bytes]:
+        memory = self._memory
+        return [memory[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def _count(self, session: Session, messages: int) -> None:
+        session.delivered += messages
+        self.delivered += messages
+
+
+def _packs(packets: list[bytes], limit: int) -> list[tuple[bytes, int]]:
+    """Group packets into PACKs of at most ``limit`` bytes; a packet that would be alone goes as it is."""
+    packs: list[tuple[bytes, int]] = []
+    group: list[bytes] = []
+    size = len(PACK)
+    for packet in packets:
+        if group and size + LENGTH.size + len(packet) > limit:
+            packs.append((sbus.pack(group) if len(group) > 1 else group[0], len(group)))
+            group, size = [], len(PACK)
+        group.append(packet)
+        size += LENGTH.size + len(packet)
+    if group:
+        packs.append((sbus.pack(group) if len(group) > 1 else group[0], len(group)))
+    return packs

@@ -1,0 +1,108 @@
+"""Who a local client is on the segment: its src (``bccn.txt``, "Src composition", "Fork handling").
+
+Rules
+- The kernel's word for the peer gives ``<host>/<program>/<pid>``. A second connection of the same process is
+  ``<host>/<program>/<pid>/c2`` and so on. A peer of another pid namespace has no pid here (the kernel says 0) and
+  gets a tag of its own, ``n1``, ``n2`` ..., which no other client ever had.
+- A name is held by one client at a time.
+- A client may extend its own name by ``/<tag>``, and a fork child, whose connection is its own, may call itself
+  ``<parent>/<own pid>``: any name below ``<host>/<program>/`` that ends in its pid. Anything else needs a right.
+- Sequence numbers of a new name start at the clock (microseconds since the epoch) and never below any number
+  handed out before, so that they go forward over reconnects, restarts and clock steps within one run.
+"""
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from bccnd.errors import PacketError
+from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, matches_target, split_target, valid_src
+
+PROGRAM_LIMIT = 32  # with a host of 64 bytes a name leaves room for tags below SRC_LIMIT
+_NOT_IN_A_TOKEN = re.compile(rb"[^!-~]|[/:|*?!]")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The kernel's word for who connected (SO_PEERCRED); ``pid`` is 0 in another pid namespace."""
+
+    pid: int
+    uid: int
+    gid: int
+    program: bytes
+
+
+def token(text: bytes, limit: int, otherwise: bytes) -> bytes:
+    """``text`` as one token of a src: what must not be in it becomes "_"."""
+    return _NOT_IN_A_TOKEN.sub(b"_", text)[:limit] or otherwise
+
+
+class Names(Generic[T]):
+    """The names in use on this host and who holds each."""
+
+    def __init__(self, host: bytes) -> None:
+        self.host = host
+        self._holders: dict[bytes, T] = {}
+        self._tags = itertools.count(1)
+        self._seq_floor = 0
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def get(self, name: bytes) -> T | None:
+        return self._holders.get(name)
+
+    def assign(self, peer: Peer, holder: T) -> bytes:
+        """Give ``holder`` the first free name that its credentials lead to."""
+        base = name = self._base(peer) if peer.pid else self._base(peer) + b"n%d" % next(self._tags)
+        for connection in itertools.count(2):
+            if name not in self._holders:
+                break
+            name = base + b"/c%d" % connection
+        self._holders[name] = holder
+        return name
+
+    def rename(self, old: bytes, new: bytes, peer: Peer, privileged: bool) -> None:
+        """Move the holder of ``old`` to ``new``, or raise ``PacketError``."""
+        holder = self._holders[old]
+        if not valid_src(new) or b"*" in new or new.endswith(b"/") or new == UNKNOWN_SRC:
+            limit = f"a name is 1 to {SRC_LIMIT} ASCII characters without white space, ':', '|', '*' or a final '/'"
+            raise PacketError("bad-name", limit)
+        if self._holders.get(new, holder) is not holder:
+            raise PacketError("name-taken", f"{new.decode()} is another client of this host")
+        if not privileged and new != old and not self._own(new, peer):
+            raise PacketError("refused", f"{new.decode()} is not below the client's own name")
+        del self._holders[old]
+        self._holders[new] = holder
+
+    def release(self, name: bytes, next_seq: int) -> None:
+        del self._holders[name]
+        self._seq_floor = max(self._seq_floor, next_seq)
+
+    def first_seq(self, unix_us: int) -> int:
+        return max(unix_us, self._seq_floor)
+
+    def directed(self, target: bytes) -> list[T]:
+        """The holders that a directed message to ``target`` is for (``bccn.txt``, "Match rule")."""
+        exact, value = split_target(target)
+        if exact:
+            return [self._holders[value]] if value in self._holders else []
+        return [holder for name, holder in self._holders.items() if matches_target(target, name)]
+
+    def _base(self, peer: Peer) -> bytes:
+        stem = b"%b/%b/" % (self.host, token(peer.program, PROGRAM_LIMIT, b"unknown"))
+        return stem + b"%d" % peer.pid if peer.pid else stem
+
+    def _own(self, name: bytes, peer: Peer) -> bool:
+        if not peer.pid:
+            return False
+        base = self._base(peer)
+        stem, _, pid = base.rpartition(b"/")
+        return (
+            name == base
+            or name.startswith(base + b"/")
+            or (name.startswith(stem + b"/") and name.rpartition(b"/")[2] == pid)
+        )

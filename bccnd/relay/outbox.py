@@ -1,0 +1,223 @@
+"""What one client has not taken yet.
+
+Rules
+- Messages and answers leave in the order they came. Answers (to the client's own requests) are never dropped; a
+  client that has too many unread ones is not read from until it has caught up (the relay sees to that).
+- Messages are bounded in number and bytes per client, and in bytes over all clients (``Ledger``). When one more
+  does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: the
+  publisher waits if it is local, and it is ``drop-newest`` for what comes from the network.
+- Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
+  gap grows until the client takes it, so an episode of any length is one notice.
+- The ledger holds no packets and no bytes when every outbox has been cleared.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from itertools import islice
+
+ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
+
+
+class Policy(StrEnum):
+    DROP_OLDEST = "drop-oldest"
+    DROP_NEWEST = "drop-newest"
+    BLOCK = "block"
+    DISCONNECT = "disconnect"
+
+
+class Outcome(Enum):
+    QUEUED = 1
+    DROPPED = 2  # it, or an older one in its place
+    OVERFLOW = 3  # not queued; the client is to be disconnected
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What all outboxes hold together, the most they may (bytes), and what they have dropped so far."""
+
+    limit: int
+    packets: int = 0
+    bytes: int = 0
+    dropped: int = 0
+
+
+class _Answer(bytes):
+    """An answer among the messages: never dropped."""
+
+    __slots__ = ()
+
+
+class _Gap:
+    """So many messages are missing here."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self, lost: int) -> None:
+        self.lost = lost
+
+
+class Outbox:
+    """The queue of one client: ``packets`` messages of ``size`` bytes in all, and answers among them.
+
+    ``notice`` renders a gap as the packet that tells the client. What goes out is, in this order: the answers that
+    dropping passed over, the gap that it left at the head, the entries.
+    """
+
+    __slots__ = (
+        "_entries",
+        "_front",
+        "_gap",
+        "_ledger",
+        "_notice",
+        "answers",
+        "dropped",
+        "max_packets",
+        "max_size",
+        "packets",
+        "policy",
+        "size",
+    )
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        notice: Callable[[int], bytes],
+        *,
+        max_packets: int,
+        max_size: int,
+        policy: Policy,
+    ) -> None:
+        self._ledger = ledger
+        self._notice = notice
+        self.max_packets = max_packets
+        self.max_size = max_size
+        self.policy = policy
+        self.packets = self.size = self.answers = self.dropped = 0
+        self._front: deque[_Answer] = deque()
+        self._gap = 0
+        self._entries: deque[bytes | _Gap] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._entries or self._front or self._gap)
+
+    @property
+    def full(self) -> bool:
+        return self._lacks_room(1)
+
+    @property
+    def relaxed(self) -> bool:
+        """Half empty: who waited for room may go on."""
+        return (
+            self.packets * 2 <= self.max_packets
+            and self.size * 2 <= self.max_size
+            and self.answers * 2 <= ANSWERS_LIMIT
+        )
+
+    def put(self, message: bytes, *, publisher_waits: bool = False) -> Outcome:
+        """Queue a message by the client's policy.
+
+        ``publisher_waits``: the publisher can be held, so that under ``block`` the message is taken beyond the
+        limit; what was read from it with one call is the most by which the limit is passed.
+        """
+        if self._lacks_room(len(message)):
+            if self.policy is Policy.DISCONNECT:
+                return Outcome.OVERFLOW
+            if self.policy is Policy.DROP_OLDEST and len(message) <= self.max_size:
+                while self._drop_oldest():
+                    if not self._lacks_room(len(message)):
+                        self._append(message)
+                        return Outcome.DROPPED
+            if self.policy is not Policy.BLOCK or not publisher_waits:
+                self._drop_newest()
+                return Outcome.DROPPED
+        self._append(message)
+        return Outcome.QUEUED
+
+    def answer(self, packet: bytes) -> None:
+        self._entries.append(_Answer(packet))
+        self.answers += 1
+
+    def next_packets(self, limit: int) -> list[bytes]:
+        """The next packets to send, at most ``limit``; they stay until ``sent`` says that they went."""
+        packets: list[bytes] = [*self._front]
+        if self._gap:
+            packets.append(self._notice(self._gap))
+        packets += [
+            self._notice(entry.lost) if isinstance(entry, _Gap) else entry
+            for entry in islice(self._entries, limit)
+        ]
+        return packets[:limit]
+
+    def sent(self, count: int) -> None:
+        """The first ``count`` of ``next_packets`` have gone."""
+        for _ in range(count):
+            if self._front:
+                self._front.popleft()
+                self.answers -= 1
+            elif self._gap:
+                self._gap = 0
+            else:
+                self._forget(self._entries.popleft())
+
+    def clear(self) -> None:
+        """The client has gone, and what was for it is dropped."""
+        self._count_dropped(self.packets)
+        while self._entries:
+            self._forget(self._entries.popleft())
+        self._front.clear()
+        self._gap = self.answers = 0
+
+    def _lacks_room(self, size: int) -> bool:
+        return (
+            self.packets >= self.max_packets
+            or self.size + size > self.max_size
+            or self._ledger.bytes + size > self._ledger.limit
+        )
+
+    def _append(self, message: bytes) -> None:
+        self._entries.append(message)
+        self.packets += 1
+        self.size += len(message)
+        self._ledger.packets += 1
+        self._ledger.bytes += len(message)
+
+    def _forget(self, entry: bytes | _Gap) -> None:
+        """Take what has left the entries out of the accounts."""
+        if isinstance(entry, _Answer):
+            self.answers -= 1
+        elif not isinstance(entry, _Gap):
+            self.packets -= 1
+            self.size -= len(entry)
+            self._ledger.packets -= 1
+            self._ledger.bytes -= len(entry)
+
+    def _drop_oldest(self) -> bool:
+        """Drop the oldest message; False when there is none. Each answer is passed over at most once."""
+        while self._entries:
+            entry = self._entries.popleft()
+            if isinstance(entry, _Answer):
+                self._front.append(entry)
+            elif isinstance(entry, _Gap):
+                self._gap += entry.lost
+            else:
+                self._forget(entry)
+                self._gap += 1
+                self._count_dropped(1)
+                return True
+        return False
+
+    def _drop_newest(self) -> None:
+        last = self._entries[-1] if self._entries else None
+        if isinstance(last, _Gap):
+            last.lost += 1
+        elif last is None and self._gap:
+            self._gap += 1
+        else:
+            self._entries.append(_Gap(1))
+        self._count_dropped(1)
+
+    def _count_dropped(self, messages: int) -> None:
+        self.dropped += messages
+        self._ledger.dropped += messages

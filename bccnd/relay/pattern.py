@@ -1,0 +1,146 @@
+"""Which channels a pattern means (``sbus.txt``, "Routing keys"; ``DECISIONS``: patterns; README, "Patterns").
+
+    demo/tx     that channel           demo/*/in   ``*`` is the rest of one token, also nothing
+    demo/>      all below ``demo/``    demo/       that separator and anything after it
+    (empty)     every channel
+
+``matches`` is the rule, one pure function. ``PatternIndex`` gives the same answer for many patterns at once,
+from a trie of tokens: a look-up costs the depth of the channel and the ``prefix*`` tokens met on the way, not
+the number of patterns. Directed and all channels (``!...``) are never matched here; the router sees to them.
+"""
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from bccnd.errors import PacketError
+from bccnd.wire.bccn1 import valid_chan
+from bccnd.wire.sbus import PATTERN_LIMIT
+
+SEPARATORS = (b"/", b".")
+
+T = TypeVar("T", bound=Hashable)
+
+
+def check(pattern: bytes, separator: bytes) -> None:
+    """Raise ``PacketError`` for a pattern that no channel can match, which is always a mistake."""
+    if not pattern:
+        return
+    if len(pattern) > PATTERN_LIMIT:
+        raise PacketError("bad-pattern", f"longer than {PATTERN_LIMIT} bytes")
+    if pattern.startswith(b"!"):
+        raise PacketError("bad-pattern", "directed messages come by name, without a subscription")
+    if not valid_chan(pattern):
+        raise PacketError("bad-pattern", "a channel is ASCII without white space, NUL, ':' and '|'")
+    if any(b"*" in token[:-1] for token in pattern.split(separator)):
+        raise PacketError("bad-pattern", f"'*' must be followed by '{separator.decode()}' or the end")
+
+
+def matches(pattern: bytes, separator: bytes, channel: bytes) -> bool:
+    """The rule itself, for a pattern that passed ``check``."""
+    if not pattern:
+        return True
+    *tokens, last = pattern.split(separator)
+    names = channel.split(separator)
+    if len(names) <= len(tokens) or not all(map(_token_matches, tokens, names)):
+        return False
+    rest = names[len(tokens) :]
+    if last == b">":
+        return rest != [b""]
+    if tokens and not last:
+        return True
+    return len(rest) == 1 and _token_matches(last, rest[0])
+
+
+def _token_matches(token: bytes, name: bytes) -> bool:
+    return name.startswith(token[:-1]) if token.endswith(b"*") else name == token
+
+
+class _Node(Generic[T]):
+    """What follows one prefix of tokens: more tokens, and who wants the channels that end or go on here."""
+
+    __slots__ = ("below", "beyond", "ends", "literal", "prefix")
+
+    def __init__(self) -> None:
+        self.literal: dict[bytes, _Node[T]] = {}
+        self.prefix: dict[bytes, _Node[T]] = {}
+        self.ends: set[T] = set()  # the channel ends here
+        self.below: set[T] = set()  # ``>``: at least one byte follows the separator
+        self.beyond: set[T] = set()  # trailing separator: anything follows it, or nothing
+
+    def empty(self) -> bool:
+        return not (self.literal or self.prefix or self.ends or self.below or self.beyond)
+
+
+class PatternIndex(Generic[T]):
+    """Patterns of one separator and who holds them. A holder holds a pattern once; counting is the caller's."""
+
+    def __init__(self, separator: bytes) -> None:
+        self._separator = separator
+        self._root: _Node[T] = _Node()
+
+    def add(self, pattern: bytes, holder: T) -> None:
+        node = self._root
+        tokens, last = self._split(pattern)
+        for token in tokens:
+            branch, key = self._branch(node, token)
+            node = branch.setdefault(key, _Node())
+        self._holders(node, last).add(holder)
+
+    def remove(self, pattern: bytes, holder: T) -> None:
+        """Undo ``add``; nodes that became empty go with it."""
+        node = self._root
+        path = []
+        tokens, last = self._split(pattern)
+        for token in tokens:
+            branch, key = self._branch(node, token)
+            path.append((branch, key))
+            node = branch[key]
+        self._holders(node, last).discard(holder)
+        for branch, key in reversed(path):
+            if not branch[key].empty():
+                break
+            del branch[key]
+
+    def match(self, channel: bytes) -> set[T]:
+        names = channel.split(self._separator)
+        depth_of_end = len(names)
+        found: set[T] = set()
+        open_nodes = [(self._root, 0)]
+        while open_nodes:
+            node, depth = open_nodes.pop()
+            if depth == depth_of_end:
+                found |= node.ends
+                continue
+            name = names[depth]
+            found |= node.beyond
+            if name or depth + 1 < depth_of_end:
+                found |= node.below
+            child = node.literal.get(name)
+            if child:
+                open_nodes.append((child, depth + 1))
+            open_nodes += [
+                (child, depth + 1) for prefix, child in node.prefix.items() if name.startswith(prefix)
+            ]
+        return found
+
+    def empty(self) -> bool:
+        return self._root.empty()
+
+    def _split(self, pattern: bytes) -> tuple[list[bytes], bytes]:
+        """The tokens to walk, and how the pattern ends: ``>``, the separator, or at its last token."""
+        *tokens, last = pattern.split(self._separator)
+        if last == b">" or not pattern:
+            return tokens, b">"
+        if not last:
+            return tokens, self._separator
+        return [*tokens, last], b""
+
+    @staticmethod
+    def _branch(node: _Node[T], token: bytes) -> tuple[dict[bytes, _Node[T]], bytes]:
+        return (node.prefix, token[:-1]) if token.endswith(b"*") else (node.literal, token)
+
+    @staticmethod
+    def _holders(node: _Node[T], last: bytes) -> set[T]:
+        if last == b">":
+            return node.below
+        return node.beyond if last else node.ends

@@ -1,0 +1,161 @@
+"""From a channel to the sessions that get its messages.
+
+Rules
+- A plain channel goes to the sessions with a matching pattern, ``!`` to every listening session, ``!<target>`` to
+  the listening sessions whose name matches (``bccn.txt``, "CHAN FORMS AND DELIVERY ALGORITHM"). Each gets one copy.
+  A tap sees every datagram anyway and is in no audience.
+- A pattern that a session holds twice has to be removed twice (``sbus.txt``, "Subscribe").
+- Audiences are cached by channel, the oldest entry out when the cache is full. What makes an entry wrong removes it:
+  a pattern without wildcards its own channel, names and listening the directed ones, everything else all. Channels
+  with the same audience share one object, so that consecutive messages can be grouped by identity.
+"""
+
+from collections.abc import Iterable
+
+from bccnd.errors import PacketError
+from bccnd.relay import pattern as patterns
+from bccnd.relay.identity import Names
+from bccnd.relay.session import Format, Session
+from bccnd.wire.bccn1 import Mode, mode_of
+
+
+class Audience:
+    """The sessions a message goes to, sorted by how they are served.
+
+    ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
+    out to each, in the same order.
+    """
+
+    __slots__ = (
+        "alone",
+        "alone_ports",
+        "full",
+        "lines",
+        "local",
+        "packed",
+        "plain",
+        "plain_ports",
+        "size",
+    )
+
+    def __init__(self, members: Iterable[Session], local: bool) -> None:
+        ordered = sorted(members, key=lambda session: session.number)
+        self.local = local
+        self.size = len(ordered)
+        self.full = [session for session in ordered if session.format is Format.FULL]
+        self.lines = [session for session in ordered if session.format is Format.LINES]
+        self.alone = [session for session in ordered if session.format is Format.PLAIN]
+        self.plain = [session for session in self.alone if not session.packed]
+        self.packed = [session for session in self.alone if session.packed]
+        self.alone_ports = [session.port for session in self.alone]
+        self.plain_ports = [session.port for session in self.plain]
+
+
+class Router:
+    """Who subscribed to what. ``local``: patterns of the channels that never leave the host."""
+
+    def __init__(self, names: Names[Session], local: Iterable[bytes], *, cache_limit: int) -> None:
+        self._names = names
+        self._indexes = {
+            separator: patterns.PatternIndex[Session](separator) for separator in patterns.SEPARATORS
+        }
+        self._local = tuple(local)
+        self._cache_limit = cache_limit
+        self._cache: dict[bytes, Audience] = {}
+        self._shared: dict[tuple[frozenset[Session], bool], Audience] = {}
+        self._directed: set[bytes] = set()
+        self._listening: set[Session] = set()
+        self.subscriptions = 0
+
+    def subscribe(self, session: Session, pattern: bytes) -> None:
+        """Raise ``PacketError`` for a pattern that can match nothing."""
+        patterns.check(pattern, session.separator)
+        key = (session.separator, pattern)
+        count = session.subscriptions.get(key, 0)
+        session.subscriptions[key] = count + 1
+        self.subscriptions += 1
+        if not count:
+            self._indexes[session.separator].add(pattern, session)
+            self._forget_channels(pattern, session.separator)
+        self.listen(session)
+
+    def unsubscribe(self, session: Session, pattern: bytes) -> None:
+        key = (session.separator, pattern)
+        count = session.subscriptions.get(key, 0)
+        if not count:
+            raise PacketError("not-subscribed", "the client holds no such pattern")
+        self.subscriptions -= 1
+        if count > 1:
+            session.subscriptions[key] = count - 1
+        else:
+            del session.subscriptions[key]
+            self._indexes[session.separator].remove(pattern, session)
+            self._forget_channels(pattern, session.separator)
+
+    def listen(self, session: Session) -> None:
+        if not session.listening:
+            session.listening = True
+            self._listening.add(session)
+            self.names_changed()
+
+    def leave(self, session: Session) -> None:
+        """Forget the session; its name is for the caller to release."""
+        for (separator, pattern), count in session.subscriptions.items():
+            self._indexes[separator].remove(pattern, session)
+            self.subscriptions -= count
+        session.subscriptions.clear()
+        self._listening.discard(session)
+        session.listening = False
+        self.service_changed()
+
+    def names_changed(self) -> None:
+        for channel in self._directed:
+            del self._cache[channel]
+        self._directed.clear()
+
+    def service_changed(self) -> None:
+        """A session is served in another way from now on: format, packing, tap."""
+        self._cache.clear()
+        self._shared.clear()
+        self._directed.clear()
+
+    def audience(self, channel: bytes) -> Audience:
+        """Who gets messages on this (valid) channel."""
+        audience = self._cache.get(channel)
+        if audience is None:
+            audience = self._find(channel)
+            if len(self._cache) >= self._cache_limit:
+                oldest = next(iter(self._cache))
+                del self._cache[oldest]
+                self._directed.discard(oldest)
+            self._cache[channel] = audience
+        return audience
+
+    def is_local(self, channel: bytes) -> bool:
+        return any(patterns.matches(pattern, b"/", channel) for pattern in self._local)
+
+    def _find(self, channel: bytes) -> Audience:
+        mode = mode_of(channel)
+        if mode is Mode.PLAIN:
+            members = set().union(*[index.match(channel) for index in self._indexes.values()])
+        else:
+            self._directed.add(channel)
+            members = self._listening.copy()
+            if mode is Mode.DIRECTED:
+                members &= set(self._names.directed(channel[1:]))
+        members = {session for session in members if not session.tap}
+        key = frozenset(members), mode is Mode.PLAIN and self.is_local(channel)
+        audience = self._shared.get(key)
+        if audience is None:
+            audience = Audience(*key)
+            if len(self._shared) >= self._cache_limit:
+                self._shared.clear()
+            self._shared[key] = audience
+        return audience
+
+    def _forget_channels(self, pattern: bytes, separator: bytes) -> None:
+        last = pattern.rpartition(separator)[2]
+        if last in (b"", b">") or b"*" in pattern:
+            self.service_changed()
+        else:
+            self._cache.pop(pattern, None)

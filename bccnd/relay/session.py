@@ -1,0 +1,83 @@
+"""One connected client, as the relay sees it: who it is, how it wants to be served, what waits for it.
+
+Rules
+- ``port`` is the way out to the client; to the relay it is a number that only the transport understands.
+- A session listens once it has subscribed to anything or said ``CMSG listen``; only then directed messages
+  and ``!`` reach it.
+- ``waits_for``: the sessions that this one, as a publisher, is held up by (``block``), or itself, while it has too
+  many unread answers. It is not read from until the set is empty. ``holds`` is the same relation seen from there.
+"""
+
+from enum import StrEnum
+
+from bccnd.relay.identity import Peer
+from bccnd.relay.outbox import Outbox
+from bccnd.wire.sbus import Cmsg
+
+
+class Format(StrEnum):
+    """How messages are delivered (README, "The local protocol")."""
+
+    PLAIN = "plain"  # MSG <chan> NUL <payload>
+    FULL = "full"  # RECV <peer> <unix_ns> <verdict> NUL <datagram>
+    LINES = "lines"  # MSG <chan> <payload> LF
+
+
+class Session:
+    __slots__ = (
+        "closing",
+        "delivered",
+        "echo",
+        "format",
+        "format_chosen",
+        "holds",
+        "listening",
+        "local_seq",
+        "name",
+        "number",
+        "outbox",
+        "packed",
+        "peer",
+        "port",
+        "privileged",
+        "progress",
+        "published",
+        "separator",
+        "seq",
+        "since",
+        "subscriptions",
+        "tap",
+        "waits_for",
+    )
+
+    def __init__(self, number: int, port: int, peer: Peer, *, privileged: bool, now: float) -> None:
+        self.number = number
+        self.port = port
+        self.peer = peer
+        self.privileged = privileged
+        self.name = b""
+        self.seq = 0  # of the next message to the segment
+        self.local_seq = 1  # of the next message on a local channel
+        self.format = Format.PLAIN
+        self.format_chosen = False
+        self.packed = False
+        self.separator = b"/"
+        self.echo = True
+        self.listening = False
+        self.tap = False
+        self.subscriptions: dict[tuple[bytes, bytes], int] = {}  # (separator, pattern) -> how often
+        self.outbox: Outbox
+        self.waits_for: set[Session] = set()
+        self.holds: set[Session] = set()
+        self.published = 0
+        self.delivered = 0
+        self.since = now
+        self.progress = now  # when its outbox last moved, or began to fill
+        self.closing = ""  # why the session is about to end
+
+    def render(self, message: Cmsg) -> bytes:
+        """An answer or a notice in the form that this client reads."""
+        return message.serialize_line() if self.format is Format.LINES else message.serialize()
+
+    def lost_notice(self, lost: int) -> bytes:
+        return self.render(Cmsg(b"dropped", b"%d" % lost))

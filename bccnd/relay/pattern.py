@@ -129,7 +129,7 @@ class PatternIndex(Generic[T]):
     def _split(self, pattern: bytes) -> tuple[list[bytes], bytes]:
         """The tokens to walk, and how the pattern ends: ``>``, the separator, or at its last token."""
         *tokens, last = pattern.split(self._separator)
-        if last == b">" or not pattern:
+        if last == b">":
             return tokens, b">"
         if not last:
             return tokens, self._separator

@@ -21,6 +21,7 @@ LENGTH = Struct(">I")
 PACK = b"PACK "
 KEY_LIMIT = 64  # the longest control key is a fifth of this
 PATTERN_LIMIT = 1024  # no channel is longer
+TIME_DIGITS = 20  # what 64 bits of nanoseconds can take; int() of thousands of digits is an error of its own
 
 
 class Memory(Protocol):
@@ -130,7 +131,7 @@ class Recv:
     def parse(cls, rest: bytes) -> Self:
         head, nul, datagram = rest.partition(b"\0")
         fields = head.split(b" ")
-        if not nul or len(fields) != 3 or not fields[1].isdigit():
+        if not nul or len(fields) != 3 or not fields[1].isdigit() or len(fields[1]) > TIME_DIGITS:
             raise PacketError("bad-packet", "RECV: needs <peer> <unix_ns> <verdict> NUL <datagram>")
         return cls(fields[0], int(fields[1]), fields[2], datagram)
 

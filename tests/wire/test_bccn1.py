@@ -1,0 +1,301 @@
+"""BCCN1 datagrams: the golden vectors, and what must hold for any bytes at all."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bccnd.errors import WireError
+from bccnd.wire.bccn1 import (
+    CHAN_LIMIT,
+    MAGIC,
+    RECEIVE_LIMIT,
+    SEND_LIMIT,
+    SEQ_LIMIT,
+    SRC_LIMIT,
+    Envelope,
+    Integrity,
+    Level,
+    Message,
+    Mode,
+    Reason,
+    crc32_value,
+    hmac_function,
+    matches_target,
+    mode_of,
+    valid_chan,
+    valid_src,
+)
+from tests.golden import entries, golden
+
+KEYS = (b"correct horse battery staple", b"yesterday's key")
+DEPLOYMENTS = {
+    "open": Integrity(),
+    "open with keys": Integrity(KEYS),
+    "crc32": Integrity(required=Level.CRC32),
+    "crc32 with keys": Integrity(KEYS, Level.CRC32),
+    "hmac": Integrity(KEYS, Level.HMAC),
+}
+thorough = settings(deadline=None, max_examples=200)
+
+
+def deployment(vector: dict[str, Any]) -> Integrity:
+    keys = [bytes.fromhex(vector["key"])] if vector["key"] else []
+    return Integrity(keys, Level(vector["required"]))
+
+
+def reason_of(integrity: Integrity, datagram: bytes) -> Reason | None:
+    try:
+        integrity.open(datagram)
+    except WireError as error:
+        return error.reason
+    return None
+
+
+# The golden vectors
+
+
+@pytest.mark.parametrize("vector", golden("bccn1", "valid"))
+def test_valid_datagram(vector: dict[str, Any]):
+    datagram = bytes.fromhex(vector["datagram"])
+    algorithm, value = (vector["algorithm"] or "").encode(), (vector["sum"] or "").encode()
+    src, seq, chan = vector["src"].encode(), int(vector["seq"]), vector["chan"].encode()
+    payload = bytes.fromhex(vector["payload"])
+
+    envelope = Envelope.parse(datagram)
+    assert envelope == Envelope(vector["magic"].encode(), envelope.body, algorithm, value)
+    assert len(envelope.body) == vector["length"]
+
+    message = Message.parse(envelope.body)
+    assert message == Message(src, seq, chan, payload)
+    assert message.mode == mode_of(chan) == vector["mode"]
+
+    opened_src, opened_seq, opened_chan, chan_at, payload_at = deployment(vector).open(datagram)
+    assert (opened_src, opened_seq, opened_chan) == (src, seq, chan)
+    assert datagram[chan_at : payload_at - 1] == chan
+    assert datagram[payload_at:] == payload
+
+    rebuilt = Envelope(MAGIC, message.serialize(), algorithm, value).serialize()
+    assert (rebuilt == datagram) == vector["canonical"]
+
+
+@pytest.mark.parametrize("vector", golden("bccn1", "invalid"))
+def test_invalid_datagram_is_refused_for_its_reason(vector: dict[str, Any]):
+    with pytest.raises(WireError) as caught:
+        deployment(vector).open(bytes.fromhex(vector["datagram"]))
+    assert caught.value.reason is Reason(vector["reason"])
+
+
+def test_every_reason_has_a_vector():
+    assert {vector["reason"] for vector in entries("bccn1", "invalid")} == set(Reason)
+
+
+@pytest.mark.parametrize("vector", golden("integrity", "hmac"))
+def test_hmac(vector: dict[str, Any]):
+    assert (
+        hmac_function(bytes.fromhex(vector["key"]))(bytes.fromhex(vector["body"])) == vector["sum"].encode()
+    )
+
+
+@pytest.mark.parametrize("vector", golden("integrity", "crc32"))
+def test_crc32(vector: dict[str, Any]):
+    assert crc32_value(bytes.fromhex(vector["body"])) == vector["sum"].encode()
+
+
+@pytest.mark.parametrize("vector", golden("directed", "directed"))
+def test_directed(vector: dict[str, Any]):
+    chan, src = vector["chan"].encode(), vector["src"].encode()
+    assert mode_of(chan) is Mode.DIRECTED
+    assert (valid_chan(chan) and matches_target(chan[1:], src)) == vector["matches"]
+
+
+# Deployments
+
+
+def test_hmac_required_without_a_key_is_refused():
+    with pytest.raises(ValueError, match="no key"):
+        Integrity(required=Level.HMAC)
+
+
+def test_the_first_key_signs_and_every_key_verifies():
+    today, yesterday = KEYS
+    body = Message(b"test", 1, b"test/chan", b"hello").serialize()
+    rotating = Integrity([today, yesterday], Level.HMAC)
+    assert rotating.seal(body) == Integrity([today], Level.HMAC).seal(body)
+    assert reason_of(rotating, Integrity([yesterday], Level.HMAC).seal(body)) is None
+    assert reason_of(rotating, Integrity([b"tomorrow's"], Level.HMAC).seal(body)) is Reason.HMAC
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_the_largest_body_that_overhead_allows_fills_a_datagram(name: str):
+    integrity = DEPLOYMENTS[name]
+    assert len(integrity.seal(bytes(SEND_LIMIT - integrity.overhead))) == SEND_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message(b"", 1, b"c"), Reason.SOURCE),
+        (Message(b"s" * (SRC_LIMIT + 1), 1, b"c"), Reason.SOURCE),
+        (Message(b"a b", 1, b"c"), Reason.SOURCE),
+        (Message(b"s", -1, b"c"), Reason.SEQUENCE),
+        (Message(b"s", SEQ_LIMIT, b"c"), Reason.SEQUENCE),
+        (Message(b"s", 1, b""), Reason.CHANNEL),
+        (Message(b"s", 1, b"c" * (CHAN_LIMIT + 1)), Reason.CHANNEL),
+        (Message(b"s", 1, b"a:b"), Reason.CHANNEL),
+        (Message(b"s", 1, b"a\0b"), Reason.CHANNEL),
+        (Message(b"s", 1, b"!?x"), Reason.TARGET),
+    ],
+)
+def test_what_could_not_be_received_is_not_serialized(message: Message, reason: Reason):
+    with pytest.raises(WireError) as caught:
+        message.serialize()
+    assert caught.value.reason is reason
+
+
+# What must hold for all bytes
+
+NAME_BYTES = bytes(byte for byte in range(1, 128) if byte not in b"\t\n\v\f\r |:")
+
+
+def names(limit: int) -> st.SearchStrategy[bytes]:
+    return st.lists(st.sampled_from(NAME_BYTES), min_size=1, max_size=limit).map(bytes)
+
+
+messages = st.builds(
+    Message,
+    src=names(SRC_LIMIT),
+    seq=st.integers(0, SEQ_LIMIT - 1) | st.sampled_from([0, SEQ_LIMIT - 1]),
+    chan=names(200).filter(lambda chan: not chan.startswith(b"!?")),
+    payload=st.binary(max_size=1000),
+)
+deployments = st.sampled_from(list(DEPLOYMENTS.values()))
+noise = st.binary(max_size=8) | st.text("BCN12[]:=|!?/* \t\n\0+-_a0", max_size=8).map(str.encode)
+real_datagrams = st.sampled_from(
+    [bytes.fromhex(vector["datagram"]) for vector in entries("bccn1", "valid") + entries("bccn1", "invalid")]
+)
+
+
+@st.composite
+def mutated_datagrams(draw: st.DrawFn) -> bytes:
+    """A real datagram with some bytes exchanged; often in a sound envelope, to reach what is inside."""
+    datagram = draw(real_datagrams)
+    within = datagram.partition(b"]")[2] if draw(st.booleans()) else b""
+    victim = within or datagram
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, min(len(victim), 64)))
+        victim = victim[:start] + draw(noise) + victim[start + draw(st.integers(0, 8)) :]
+    return draw(deployments).seal(victim) if within else victim
+
+
+def plain_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Reason:
+    """Layer by layer, as the document describes it."""
+    try:
+        envelope = Envelope.parse(datagram)
+        integrity.verify(envelope)
+        if envelope.magic != MAGIC:
+            return Reason.VERSION
+        message = Message.parse(envelope.body)
+    except WireError as error:
+        return error.reason
+    return message.src, message.seq, message.chan, message.payload
+
+
+def fast_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Reason:
+    try:
+        src, seq, chan, chan_at, payload_at = integrity.open(datagram)
+    except WireError as error:
+        return error.reason
+    assert datagram[chan_at:payload_at] == chan + b"|"
+    return src, seq, chan, datagram[payload_at:]
+
+
+@thorough
+@given(messages)
+def test_a_message_survives_the_wire(message: Message):
+    assert Message.parse(message.serialize()) == message
+
+
+@thorough
+@given(
+    st.from_regex(rb"BCCN[0-9]{1,6}[A-Za-z]{0,6}", fullmatch=True),
+    st.binary(max_size=1500),
+    st.just((b"", b""))
+    | st.tuples(
+        st.from_regex(rb"[a-z][a-z0-9]{0,15}", fullmatch=True),
+        st.binary(max_size=32).map(lambda raw: raw.hex().encode()),
+    ),
+)
+def test_an_envelope_of_any_version_survives_the_wire(magic: bytes, body: bytes, check: tuple[bytes, bytes]):
+    envelope = Envelope(magic, body, *check)
+    assert Envelope.parse(envelope.serialize()) == envelope
+
+
+@thorough
+@given(messages, deployments)
+def test_what_a_deployment_seals_it_opens(message: Message, integrity: Integrity):
+    assert fast_outcome(integrity, integrity.seal(message.serialize())) == (
+        message.src,
+        message.seq,
+        message.chan,
+        message.payload,
+    )
+
+
+@thorough
+@given(messages, st.data())
+def test_no_flipped_bit_gets_past_an_hmac(message: Message, data: st.DataObject):
+    datagram = bytearray(DEPLOYMENTS["hmac"].seal(message.serialize()))
+    bit = data.draw(st.integers(0, len(datagram) * 8 - 1))
+    datagram[bit // 8] ^= 1 << bit % 8
+    assert isinstance(fast_outcome(DEPLOYMENTS["hmac"], bytes(datagram)), Reason)
+
+
+@settings(deadline=None, max_examples=1500)
+@given(deployments, mutated_datagrams())
+def test_the_fast_way_and_the_plain_way_agree(integrity: Integrity, datagram: bytes):
+    """On whatever comes; anything but a ``WireError`` fails here too."""
+    assert fast_outcome(integrity, datagram) == plain_outcome(integrity, datagram)
+
+
+@thorough
+@given(deployments, st.binary(max_size=RECEIVE_LIMIT + 100))
+def test_noise_is_refused_and_nothing_else(integrity: Integrity, datagram: bytes):
+    assert reason_of(integrity, datagram) in set(Reason)
+
+
+@thorough
+@given(mutated_datagrams())
+def test_a_broken_datagram_is_refused_by_the_stricter_deployment_too(datagram: bytes):
+    assume(reason_of(DEPLOYMENTS["open with keys"], datagram) is not None)
+    assert reason_of(DEPLOYMENTS["hmac"], datagram) is not None
+
+
+@thorough
+@given(st.binary(max_size=SRC_LIMIT + 10), st.binary(max_size=40))
+def test_names_are_valid_exactly_when_a_message_with_them_survives(src: bytes, chan: bytes):
+    message = Message(src, 1, chan)
+    try:
+        survives = Message.parse(b"%b:1:%b|" % (src, chan)) == message
+    except WireError:
+        survives = False
+    assert survives == (valid_src(src) and valid_chan(chan))
+
+
+paths = st.lists(st.text("a1*?", max_size=3).map(str.encode), min_size=1, max_size=4).map(b"/".join)
+
+
+@thorough
+@given(paths, paths)
+def test_directed_matching_by_the_letter_of_the_document(target: bytes, src: bytes):
+    assume(src != b"?")
+    if target.endswith(b"/*"):
+        expected = src == target[:-2] or src.startswith(target[:-1])
+    elif re.fullmatch(rb"(.*/)?[0-9]+", target):
+        expected = src == target
+    else:
+        expected = src == target or src.startswith(target + b"/")
+    assert matches_target(target, src) == expected
+    assert not matches_target(target, b"?")

@@ -1,0 +1,203 @@
+"""Packets of the local bus: the golden vectors, and what must hold for any bytes at all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bccnd.errors import FramingError, PacketError
+from bccnd.wire import sbus
+from tests.golden import entries, golden
+
+thorough = settings(deadline=None, max_examples=200)
+
+
+def described(packet: sbus.Packet) -> dict[str, Any]:
+    """A packet in the words of the vectors."""
+    match packet:
+        case sbus.Sub(pattern, typed):
+            return {"type": "SUB", "pattern": pattern.decode("latin-1"), "typed": typed}
+        case sbus.Unsub(pattern):
+            return {"type": "UNSUB", "pattern": pattern.decode("latin-1")}
+        case sbus.Msg(chan, payload):
+            return {"type": "MSG", "chan": chan.decode("latin-1"), "payload": payload.hex()}
+        case sbus.Cmsg(key, value):
+            return {"type": "CMSG", "key": key.decode(), "value": value.hex()}
+        case sbus.Recv(peer, unix_ns, verdict, datagram):
+            return {
+                "type": "RECV",
+                "peer": peer.decode(),
+                "unix_ns": str(unix_ns),
+                "verdict": verdict.decode(),
+                "datagram": datagram.hex(),
+            }
+        case sbus.Datagram(datagram):
+            return {"type": "BCCN", "datagram": datagram.hex()}
+        case sbus.Pack(packets):
+            return {"type": "PACK", "packets": [packet.hex() for packet in packets]}
+
+
+# The golden vectors
+
+
+@pytest.mark.parametrize("vector", golden("sbus", "valid"))
+def test_valid_packet(vector: dict[str, Any]):
+    packet = bytes.fromhex(vector["packet"])
+    parsed = sbus.parse(packet)
+    assert described(parsed) == {field: vector[field] for field in described(parsed)}
+    assert (parsed.serialize() == packet) or not vector["canonical"]
+    assert sbus.parse(parsed.serialize()) == parsed
+
+
+@pytest.mark.parametrize("vector", golden("sbus", "invalid"))
+def test_invalid_packet(vector: dict[str, Any]):
+    """Channels, patterns, keys and datagrams are judged by the relay; here they only have to arrive there."""
+    packet = bytes.fromhex(vector["packet"])
+    if vector["code"] != "bad-packet":
+        sbus.parse(packet)
+        return
+    with pytest.raises(PacketError) as caught:
+        sbus.parse(packet)
+    assert caught.value.code == "bad-packet"
+    assert isinstance(caught.value, FramingError) == vector["closes"]
+    assert caught.value.text.isprintable()
+
+
+@pytest.mark.parametrize("vector", golden("sbus", "lines"))
+def test_written_line(vector: dict[str, Any]):
+    kind = {"MSG": sbus.Msg, "CMSG": sbus.Cmsg}[vector["word"]]
+    packet = kind(vector["key"].encode(), bytes.fromhex(vector["value"]))
+    assert packet.serialize_line() == bytes.fromhex(vector["line"])
+
+
+@pytest.mark.parametrize("vector", golden("sbus", "typed"))
+def test_typed_line(vector: dict[str, Any]):
+    word, _, rest = bytes.fromhex(vector["packet"]).partition(b" ")
+    assert word == b"MSG"
+    assert sbus.Msg.parse_line(rest) == sbus.Msg(vector["chan"].encode(), bytes.fromhex(vector["payload"]))
+
+
+def test_typed_line_needs_a_separator():
+    with pytest.raises(PacketError, match="bad-packet MSG: needs a space or a NUL"):
+        sbus.Msg.parse_line(b"test/chan\n")
+
+
+def test_a_time_of_any_length_is_no_fault_of_ours():
+    """Python refuses to make a number of more than 4300 digits, with an error of its own."""
+    with pytest.raises(PacketError):
+        sbus.parse(b"RECV local " + b"1" * 5000 + b" ok\0")
+
+
+def test_a_key_has_a_limit():
+    assert sbus.Cmsg.parse(b"k" * sbus.KEY_LIMIT).key == b"k" * sbus.KEY_LIMIT
+    with pytest.raises(PacketError):
+        sbus.Cmsg.parse(b"k" * (sbus.KEY_LIMIT + 1))
+
+
+# What must hold for all bytes
+
+words = st.binary(min_size=1, max_size=30).filter(lambda word: not set(word) & set(b"\0\r\n "))
+payloads = st.binary(max_size=300)
+lone_packets = st.one_of(
+    st.builds(sbus.Sub, words | st.just(b""), st.booleans()),
+    st.builds(sbus.Unsub, words | st.just(b"")),
+    st.builds(sbus.Msg, words, payloads),
+    st.builds(
+        sbus.Cmsg,
+        st.text("abz/!-", min_size=1).map(str.encode),
+        payloads.filter(lambda raw: not raw.endswith(b"\n")),
+    ),
+    st.builds(sbus.Recv, words, st.integers(0, 2**64 - 1), words, payloads),
+    st.builds(sbus.Datagram, payloads.map(lambda raw: b"BCCN1" + raw)),
+)
+real_packets = st.sampled_from(
+    [bytes.fromhex(vector["packet"]) for vector in entries("sbus", "valid") + entries("sbus", "invalid")]
+)
+
+
+@st.composite
+def mutated_packets(draw: st.DrawFn) -> bytes:
+    packet = draw(real_packets)
+    for _ in range(draw(st.integers(0, 3))):
+        start = draw(st.integers(0, min(len(packet), 40)))
+        packet = packet[:start] + draw(st.binary(max_size=6)) + packet[start + draw(st.integers(0, 6)) :]
+    return packet
+
+
+def parsed_or_refused(parse: Callable[[bytes], sbus.Packet], raw: bytes) -> sbus.Packet | PacketError:
+    try:
+        return parse(raw)
+    except PacketError as error:
+        return error
+
+
+@thorough
+@given(lone_packets)
+def test_a_packet_survives_the_bus(packet: sbus.Packet):
+    assert sbus.parse(packet.serialize()) == packet
+
+
+@thorough
+@given(st.lists(lone_packets.map(lambda packet: packet.serialize())))
+def test_packets_survive_a_pack(packets: list[bytes]):
+    assert sbus.parse(sbus.pack(packets)) == sbus.Pack(tuple(packets))
+
+
+@settings(deadline=None, max_examples=1000)
+@given(mutated_packets() | st.binary(max_size=200))
+def test_nothing_but_a_packet_error_escapes(packet: bytes):
+    outcome = parsed_or_refused(sbus.parse, packet)
+    if isinstance(outcome, PacketError):
+        assert outcome.code == "bad-packet"
+        assert outcome.text.isprintable()
+
+
+@thorough
+@given(payloads)
+def test_nothing_but_a_packet_error_escapes_a_typed_line(rest: bytes):
+    outcome = parsed_or_refused(sbus.Msg.parse_line, rest)
+    assert isinstance(outcome, sbus.Msg) or outcome.code == "bad-packet"
+
+
+@thorough
+@given(words, payloads)
+def test_a_line_is_one_line(chan: bytes, payload: bytes):
+    line = sbus.Msg(chan, payload).serialize_line()
+    assert line.startswith(b"MSG %b " % chan)
+    assert line.endswith(b"\n")
+    assert not set(line[:-1]) & set(b"\0\r\n")
+
+
+def unpacked(memory: bytearray, start: int, end: int) -> tuple[bytes, ...] | None:
+    starts, ends = [7], [7]  # what the caller has there stays
+    try:
+        sbus.unpack(memory, start, end, starts, ends)
+    except FramingError:
+        assert (starts, ends) == ([7], [7])
+        return None
+    assert starts[0] == ends[0] == 7
+    return tuple(bytes(memory[first:last]) for first, last in zip(starts[1:], ends[1:], strict=True))
+
+
+@settings(deadline=None, max_examples=1000)
+@given(
+    st.lists(payloads).map(sbus.pack)
+    | st.binary(max_size=60).map(lambda raw: b"PACK " + raw)
+    | mutated_packets(),
+    st.binary(max_size=9),
+    st.binary(max_size=9),
+)
+def test_the_fast_way_into_a_pack_and_the_plain_way_agree(packet: bytes, before: bytes, after: bytes):
+    """Also with other bytes around it; of a PACK inside only the plain way complains."""
+    if not packet.startswith(sbus.PACK):
+        packet = sbus.pack([packet])
+    memory = bytearray(before + packet + after)
+    fast = unpacked(memory, len(before), len(before) + len(packet))
+    if fast is not None and any(inner.startswith(sbus.PACK) for inner in fast):
+        with pytest.raises(FramingError, match="inside another"):
+            sbus.parse(packet)
+        return
+    plain = parsed_or_refused(sbus.parse, packet)
+    assert isinstance(plain, FramingError) if fast is None else plain == sbus.Pack(fast)

@@ -1,0 +1,101 @@
+#!/bin/sh
+# A first run on this machine alone: no root, nothing outside the loopback interface, nothing left but .venv.
+#
+#   sh etc/quickstart.sh
+#
+# PYTHON=/path/to/python3.11 chooses the interpreter that .venv is made with.
+set -eu
+cd "$(dirname "$0")/.."
+
+step() { printf '\n%s\n' "$*"; }
+show() { sed 's/^/    /'; }
+die() { printf '\n%s\n' "quickstart: $*" >&2; exit 1; }
+
+folder=$(mktemp -d "${TMPDIR:-/tmp}/bccnd-quickstart.XXXXXX")
+daemon= subscriber=
+leave() {
+    code=$?
+    trap - EXIT
+    for pid in $subscriber $daemon; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    rm -rf "$folder"
+    exit "$code"
+}
+trap leave EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Waits until the command given succeeds; at most ten seconds, and not for a daemon that has left.
+await() {
+    tries=0
+    until "$@" >/dev/null 2>&1; do
+        kill -0 "$daemon" 2>/dev/null || { show <"$folder/daemon.log"; die "the daemon left"; }
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || { show <"$folder/daemon.log"; die "waited ten seconds in vain for: $*"; }
+        sleep 0.1
+    done
+}
+
+echo "bccnd, a first run. Everything stays on this machine's loopback interface."
+
+# --- install ---
+if ! .venv/bin/bccn --version >/dev/null 2>&1; then
+    step "Installing into .venv (once; a minute or so)"
+    for python in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11} ''; do
+        [ -n "$python" ] || die "needs Python 3.11 or later; set PYTHON=/path/to/python3.11"
+        "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
+    done
+    if [ ! -x .venv/bin/python ]; then
+        "$python" -m venv .venv || { rm -rf .venv; die "no venv module (on Debian: apt-get install python3-venv)"; }
+    fi
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e .
+fi
+PATH=$PWD/.venv/bin:$PATH
+BCCN_SOCKET=$folder/bus.sock
+export PATH BCCN_SOCKET
+
+# --- run ---
+port=$(python -c 'import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(("", 0)); print(s.getsockname()[1])')
+
+step "1. A daemon. On a real segment it needs no flags: port 5400, address 255.255.255.255."
+echo "bccnd --broadcast 127.255.255.255 --port $port --socket \$BCCN_SOCKET" | show
+bccnd --broadcast 127.255.255.255 --port "$port" --socket "$BCCN_SOCKET" 2>"$folder/daemon.log" &
+daemon=$!
+await bccn status
+
+step "2. A program subscribes to everything below demo/ and waits for two messages."
+echo "bccn sub -v -C 2 -W 10 'demo/>'" | show
+bccn sub -v -C 2 -W 10 'demo/>' >"$folder/heard" 2>"$folder/notices" &
+subscriber=$!
+await sh -c 'bccn status --json | grep -q "\"subscriptions\": *1"'
+
+step "3. A second program publishes, through the daemon."
+echo "bccn pub demo/greeting 'hello from a second program'" | show
+bccn pub demo/greeting 'hello from a second program'
+
+step "4. A third one knows no daemon: it sends a UDP datagram to the segment."
+cat >"$folder/raw.py" <<'PYTHON'
+import socket, sys
+
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+body = b"raw/sender/1:1:demo/raw|hello from plain UDP"  # source:number:channel|payload
+udp.sendto(b"BCCN1[%d]%s" % (len(body), body), ("127.255.255.255", int(sys.argv[1])))
+PYTHON
+show <"$folder/raw.py"
+python "$folder/raw.py" "$port"
+
+wait "$subscriber" || die "the subscriber heard only: $(cat "$folder/heard" "$folder/notices")"
+subscriber=
+step "5. What the subscriber heard, channel and payload:"
+show <"$folder/heard"
+
+step "6. The daemon ends on SIGTERM and takes its socket along."
+kill "$daemon"
+wait "$daemon" || die "the daemon left with code $?"
+daemon=
+[ ! -e "$BCCN_SOCKET" ] || die "the daemon left its socket behind"
+echo "done: nothing is left but .venv" | show
+printf '\n%s\n' "Next: README.md; . .venv/bin/activate gives you bccnd and bccn."

@@ -1,0 +1,78 @@
+"""A real daemon in a process of its own."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+
+LOOPBACK_BROADCAST = "127.255.255.255"
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """For ``preexec_fn``: a test run that is killed takes the processes it started along."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class DaemonProcess:
+    """``bccnd`` with its socket and its log in `folder`; a context manager that ends it.
+
+    The daemon must have left by itself on SIGTERM, with code 0 and without a traceback in its log: that is
+    asserted at the end of every test that uses one.
+    """
+
+    def __init__(
+        self, folder: Path, *flags: str, prefix: Sequence[str] = (), environ: Mapping[str, str] = {}
+    ) -> None:
+        self.socket = folder / "bus.sock"
+        self.log_file = folder / "log"
+        self._command = [*prefix, sys.executable, "-m", "bccnd.daemon", "--socket", str(self.socket), *flags]
+        self._environ = {**os.environ, **environ}
+        self.process: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        """Starts it, again if need be, and returns once it answers."""
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stderr=log, env=self._environ, preexec_fn=die_with_parent
+            )
+        wait_until(self._answers, "an answer of the daemon")
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log
+        try:
+            with PacketClient(self.socket) as client:
+                return client.drain() == []
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def terminate(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is tidied up."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        code = self.terminate() if self.process.poll() is None else self.process.returncode
+        if kind is None:
+            assert "Traceback" not in self.log, self.log
+            assert code in (0, -signal.SIGKILL), self.log

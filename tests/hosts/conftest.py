@@ -1,0 +1,62 @@
+"""Three hosts on a segment and daemons for them, for every test in this folder."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.daemon_process import DaemonProcess
+from tests.hosts.segment import BROADCAST, Host, Segment
+
+PORT = 5400
+KEY = b"the-key-that-all-hosts-of-this-segment-share"
+
+
+class StartDaemon(Protocol):
+    def __call__(
+        self, host: Host, *flags: str, key: bytes | None = KEY, environ: Mapping[str, str] = {}
+    ) -> DaemonProcess: ...
+
+
+@pytest.fixture(autouse=True)
+def _namespaces_can_be_made() -> None:
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("network namespaces need root and ip (iproute2)")
+
+
+@pytest.fixture
+def segment(_namespaces_can_be_made: None) -> Iterator[Segment]:
+    with Segment(["alpha", "beta", "gamma"]) as made:
+        yield made
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
+    """Starts the daemon of a host, with the segment's key or another or none; all end with the test."""
+    with ExitStack() as running:
+
+        def start(
+            host: Host, *flags: str, key: bytes | None = KEY, environ: Mapping[str, str] = {}
+        ) -> DaemonProcess:
+            folder = tmp_path / host.name
+            folder.mkdir()
+            keys = []
+            if key is not None:
+                file = folder / "keys"
+                file.touch(0o600)
+                file.write_bytes(key + b"\n")
+                keys = ["--key-file", str(file)]
+            return running.enter_context(
+                DaemonProcess(
+                    folder,
+                    *("--host", host.name, "--broadcast", BROADCAST, "--port", str(PORT), *keys, *flags),
+                    prefix=host.command([]),
+                    environ=environ,
+                )
+            )
+
+        yield start

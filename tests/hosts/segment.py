@@ -1,0 +1,161 @@
+"""A network segment on one machine: every host is a network namespace, a bridge joins them.
+
+    namespace <prefix>-switch          namespace <prefix>-alpha
+        br0 --- to-alpha ============= eth0 10.99.0.1/24, lo, default route
+            \\-- to-beta  ============= eth0 10.99.0.2/24  (namespace <prefix>-beta)
+
+The veth pairs and the bridge are made inside the namespaces: nothing ever appears on the machine's own
+interfaces, and removing the namespaces removes everything. A name carries the pid of the run that made it, so
+what a crashed run left behind is known by its dead pid and removed by the next one. The hosts share only the
+file system, so a test connects to the Unix socket of any daemon directly.
+"""
+
+import ctypes
+import itertools
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from tests.daemon_process import die_with_parent
+from tests.plain_bccn import plain_socket
+
+BROADCAST = "255.255.255.255"
+RUN_FOLDER = Path("/run/netns")
+_NAME = re.compile(r"bccnd-test-(\d+)-\d+-")
+T = TypeVar("T")
+
+_count = itertools.count()
+_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
+
+
+def ip(*arguments: str) -> str:
+    """Runs ip(8); its complaint becomes the exception's text."""
+    result = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    if result.returncode:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def remove_stale() -> list[str]:
+    """Removes the namespaces of runs that no longer live; returns their names."""
+    stale = [
+        path.name
+        for path in (RUN_FOLDER.iterdir() if RUN_FOLDER.is_dir() else ())
+        if (match := _NAME.match(path.name)) and not Path(f"/proc/{match[1]}").exists()
+    ]
+    for name in stale:
+        ip("netns", "del", name)
+    return stale
+
+
+@contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """Sockets made by this thread within the block belong to `namespace`."""
+    with Path("/proc/self/ns/net").open() as before, (RUN_FOLDER / namespace).open() as wanted:
+        _enter(wanted.fileno())
+        try:
+            yield
+        finally:
+            _enter(before.fileno())
+
+
+def _enter(descriptor: int) -> None:
+    if _libc.setns(descriptor, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class Host:
+    """One namespace of a segment; ``name`` is also what its daemon calls the host."""
+
+    def __init__(self, name: str, namespace: str, address: str) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.address = address
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """`argv` as a command that runs on this host; the process keeps its pid (ip(8) does not fork)."""
+        return ["ip", "netns", "exec", self.namespace, *argv]
+
+    def start(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a process here that does not outlive this one."""
+        return subprocess.Popen(self.command(argv), preexec_fn=die_with_parent, **options)
+
+    def run(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(argv),
+            **{"capture_output": True, "text": True, "timeout": 30, "check": True} | options,
+        )
+
+    def make(self, factory: Callable[[], T]) -> T:
+        """What `factory` returns, its sockets being on this host."""
+        with inside(self.namespace):
+            return factory()
+
+    def udp_socket(self, port: int) -> socket.socket:
+        """A plain BCCN socket as the document shows it: 0.0.0.0, SO_REUSEADDR, SO_BROADCAST."""
+        return self.make(lambda: plain_socket(port))
+
+
+class Segment:
+    """Hosts joined by a bridge; a context manager that leaves nothing behind."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        remove_stale()
+        self._prefix = f"bccnd-test-{os.getpid()}-{next(_count)}-"
+        self._switch = self._prefix + "switch"
+        self._made: list[str] = []
+        self.hosts: list[Host] = []
+        try:
+            self._add_namespace(self._switch)
+            ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
+            ip("-n", self._switch, "link", "set", "br0", "up")
+            for number, name in enumerate(names, start=1):
+                self._add_host(name, f"10.99.0.{number}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_namespace(self, name: str) -> None:
+        ip("netns", "add", name)
+        self._made.append(name)
+        ip("-n", name, "link", "set", "lo", "up")
+
+    def _add_host(self, name: str, address: str) -> None:
+        host = Host(name, self._prefix + name, address)
+        port = f"to-{name}"[:15]
+        self._add_namespace(host.namespace)
+        ip(
+            "-n",
+            self._switch,
+            "link",
+            "add",
+            port,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            host.namespace,
+        )
+        ip("-n", self._switch, "link", "set", port, "master", "br0", "up")
+        ip("-n", host.namespace, "address", "add", f"{address}/24", "brd", "+", "dev", "eth0")
+        ip("-n", host.namespace, "link", "set", "eth0", "up")
+        ip("-n", host.namespace, "route", "add", "default", "dev", "eth0")
+        self.hosts.append(host)
+
+    def close(self) -> None:
+        while self._made:
+            ip("netns", "del", self._made.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,54 @@
+"""The segment of namespaces is what it claims to be, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.hosts.segment import BROADCAST, RUN_FOLDER, Segment, ip, remove_stale
+
+PORT = 5400
+
+
+def test_a_broadcast_reaches_every_host_once_and_nobody_else(segment: Segment) -> None:
+    sockets = [host.udp_socket(PORT) for host in segment.hosts]
+    sockets[0].sendto(b"hello", (BROADCAST, PORT))
+    for sock in sockets:
+        assert sock.recvfrom(2048) == (b"hello", (segment.hosts[0].address, PORT))
+        sock.setblocking(False)
+    for sock in sockets:
+        with sock, pytest.raises(BlockingIOError):
+            sock.recv(2048)
+
+
+def test_the_machines_own_interfaces_stay_as_they_are(segment: Segment) -> None:
+    assert "br0" not in ip("-br", "link")
+    assert "to-alpha" not in ip("-br", "link")
+
+
+def test_a_process_runs_on_its_host(segment: Segment) -> None:
+    beta = segment.hosts[1]
+    assert beta.address in beta.run(["ip", "-br", "address"]).stdout
+    with beta.start(
+        [sys.executable, "-c", "import os; print(os.getpid())"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.read()) == process.pid
+
+
+def test_nothing_is_left_behind() -> None:
+    with Segment(["alpha"]) as made:
+        assert (RUN_FOLDER / made.hosts[0].namespace).exists()
+    assert not [path for path in RUN_FOLDER.iterdir() if path.name == made.hosts[0].namespace]
+
+
+def test_what_a_crashed_run_left_is_removed_by_the_next() -> None:
+    crash = "import os; from tests.hosts.segment import Segment; Segment(['alpha']); os._exit(9)"
+    dead = subprocess.Popen([sys.executable, "-c", crash])
+    dead.wait(30)
+    assert [path for path in RUN_FOLDER.iterdir() if path.name.startswith(f"bccnd-test-{dead.pid}-")]
+    removed = remove_stale()
+    assert [name for name in removed if name.startswith(f"bccnd-test-{dead.pid}-")]
+    assert not [name for name in removed if name.startswith(f"bccnd-test-{os.getpid()}-")]
+    assert not [path for path in RUN_FOLDER.iterdir() if path.name.startswith(f"bccnd-test-{dead.pid}-")]

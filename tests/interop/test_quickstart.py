@@ -1,0 +1,76 @@
+"""``sh etc/quickstart.sh`` does what it says and leaves nothing behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemon_process import die_with_parent
+from tests.packet_client import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A tree like a clone's, with the environment of this run for its .venv."""
+    tree = tmp_path / "checkout"
+    (tree / "etc").mkdir(parents=True)
+    shutil.copy(ROOT / "etc" / "quickstart.sh", tree / "etc")
+    (tree / ".venv").symlink_to(sys.prefix)
+    return tree
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(folder)}
+
+
+def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, tmp_path: Path) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    shown = subprocess.run(
+        ["sh", "etc/quickstart.sh"],
+        cwd=checkout,
+        env=environment(scratch),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert shown.stderr == ""
+    heard = shown.stdout.partition("What the subscriber heard")[2].splitlines()[1:3]
+    assert [line.strip() for line in heard] == [
+        "demo/greeting hello from a second program",
+        "demo/raw hello from plain UDP",
+    ]
+    assert list(scratch.iterdir()) == []
+    assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
+
+
+def test_interrupted_it_ends_its_processes_and_removes_its_files(checkout: Path, tmp_path: Path) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    with subprocess.Popen(
+        ["sh", "etc/quickstart.sh"],
+        cwd=checkout,
+        env=environment(scratch),
+        stdout=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+    ) as process:
+        wait_until(lambda: list(scratch.glob("*/bus.sock")), "the quick start's daemon")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert list(scratch.iterdir()) == []
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(scratch) in command_line(path)]
+
+
+def command_line(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it has ended
+        return ""

@@ -1,0 +1,100 @@
+"""The local bus packet by packet: what a client in any language does, with no library in between."""
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+PACKET_LIMIT = 1 << 17  # more than any packet of the bus
+PATIENCE = 10.0  # seconds until something that must happen is given up
+
+
+class PacketClient:
+    """One connection to a daemon's socket (a path, or ``@name``)."""
+
+    def __init__(self, path: Path | str, *, seconds: float = PATIENCE) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(seconds)
+        name = str(path)
+        try:
+            self.socket.connect("\0" + name[1:] if name.startswith("@") else name)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def send(self, packet: bytes) -> None:
+        self.socket.send(packet)
+
+    def receive(self) -> bytes:
+        """The next packet; empty once the daemon has closed the connection."""
+        return self.socket.recv(PACKET_LIMIT)
+
+    def subscribe(self, *patterns: str) -> None:
+        for pattern in patterns:
+            self.send(f"SUB {pattern}".encode())
+        self.drain()
+
+    def publish(self, chan: str, payload: bytes = b"") -> None:
+        self.send(b"MSG %b\0%b" % (chan.encode(), payload))
+
+    def request(self, key: str, value: str | None = None) -> str:
+        """The answer to ``CMSG <key>``; fails on ``CMSG error`` and on anything else that comes first."""
+        self.send(f"CMSG {key}".encode() + (b"" if value is None else b"\0" + value.encode()))
+        answer = self.receive()
+        head, _, rest = answer.partition(b"\0")
+        assert head == f"CMSG {key}".encode(), answer
+        return rest.decode()
+
+    def drain(self) -> list[bytes]:
+        """All packets up to the answer to a ping: whatever the daemon had for this client by then."""
+        self.send(b"CMSG ping\0drained")
+        packets: list[bytes] = []
+        while (packet := self.receive()) != b"CMSG pong\0drained":
+            assert packet, f"closed by the daemon after {packets}"
+            packets.append(packet)
+        return packets
+
+    def messages(self) -> list[tuple[str, bytes]]:
+        """(channel, payload) of every message the daemon had for this client by now; nothing but messages."""
+        return [message_of(packet) for packet in self.drain()]
+
+    def message(self) -> tuple[str, bytes]:
+        return message_of(self.receive())
+
+    def name(self, name: str) -> str:
+        return self.request("name", name)
+
+    def extend_name(self, tail: str) -> str:
+        """Names this client ``<its own name>/<tail>``."""
+        return self.name(f"{self.request('whoami')}/{tail}")
+
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(self.request("status")))
+
+    def rejected(self, reason: str) -> int:
+        return int(self.status()["rejected"].get(reason, 0))
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def message_of(packet: bytes) -> tuple[str, bytes]:
+    head, _, payload = packet.partition(b"\0")
+    assert head.startswith(b"MSG "), packet
+    return head[4:].decode(), payload
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+    """Polls `condition` until it is true; fails naming `what` was awaited."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)

@@ -1,0 +1,168 @@
+"""The layout and its import rules: what may know what, read from the source with ``ast``.
+
+Imports point one way. A rule names what a part may import from the project besides itself; ``bccnd.errors``
+is everyone's. Imports under ``TYPE_CHECKING`` and inside functions count as well.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "bccnd"
+CLIENT = ROOT / "clients" / "python" / "bccn"
+
+# part -> parts it may import. A part is a package of bccnd/, one of its top modules, or "bccn", the client.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "wire": set(),
+    "net": set(),
+    "relay": {"wire"},
+    "process": set(),
+    "daemon": {"wire", "relay", "net", "process"},
+    "restart": {"wire", "relay", "net", "process"},
+    "services": {"bccn", "wire", "process"},
+    "pipeline": {"wire", "process"},
+    "cli": {"bccn", "wire", "process"},
+}
+EVERYONE = {"errors"}
+
+# Anything that waits, reads a clock, logs or talks to the system.
+NOT_PURE = {
+    "asyncio", "datetime", "logging", "os", "random", "select", "selectors", "signal", "socket", "structlog",
+    "subprocess", "threading", "time", "uvloop",
+}  # fmt: skip
+
+# third party -> parts that may import it; everything else third party is for pyproject.toml to allow.
+ONLY_IN = {
+    "pyspark": {"pipeline"},
+    "pyarrow": {"pipeline", "services.recorder"},
+    "uvloop": {"daemon"},
+    "structlog": {"process", "daemon", "restart", "services"},
+    "pydantic": {"process"},
+    "pydantic_settings": {"process"},
+}
+
+# What a checkout has at its top; dotfiles, and the LICENSE that pyproject.toml names, besides.
+TOP_LEVEL = {"pyproject.toml", "bccnd", "clients", "systemd", "tests", "etc", "README.md", "LICENSE"}
+
+
+def module_name(path: Path) -> str:
+    """``bccnd/wire/sbus.py`` -> ``bccnd.wire.sbus``; the client's files begin with ``bccn``."""
+    base = PACKAGE.parent if path.is_relative_to(PACKAGE) else CLIENT.parent
+    parts = path.relative_to(base).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(source: str, module: str, *, is_package: bool) -> set[str]:
+    """Absolute dotted names of all that `source` imports; ``from a import b`` gives ``a.b``."""
+    package = module if is_package else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base]).rstrip(".")
+            found.update(f"{base}.{alias.name}" for alias in node.names)
+    return found
+
+
+def imports_of(path: Path) -> set[str]:
+    return imports(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
+
+
+def part_of(name: str) -> str:
+    """``bccnd.wire.sbus`` -> ``wire``; ``bccn.client`` -> ``bccn``; ``bccnd`` itself -> the empty string."""
+    first, _, rest = name.partition(".")
+    return rest.partition(".")[0] if first == "bccnd" else first
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+CLIENT_MODULES = sorted(CLIENT.rglob("*.py"))
+PARTS = {
+    path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if not path.name.startswith("_")
+}
+
+
+def module_id(path: Path) -> str:
+    return module_name(path)
+
+
+def test_the_reader_of_imports_sees_every_form() -> None:
+    source = (
+        "import os.path, socket as s\nfrom bccnd import wire\nfrom . import pattern\nfrom .. import errors\n"
+        "def f():\n    from ..wire.sbus import parse\n"
+    )
+    assert imports(source, "bccnd.relay.router", is_package=False) == {
+        "os.path", "socket", "bccnd.wire", "bccnd.relay.pattern", "bccnd.errors", "bccnd.wire.sbus.parse",
+    }  # fmt: skip
+    assert imports("from .router import Router", "bccnd.relay", is_package=True) == {
+        "bccnd.relay.router.Router"
+    }
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_id)
+def test_imports_point_one_way(path: Path) -> None:
+    mine = part_of(module_name(path))
+    if not mine:
+        assert not imports_of(path)
+        return
+    wanted = {part_of(name) for name in imports_of(path) if name.split(".")[0] in {"bccnd", "bccn"}} & {
+        *PARTS,
+        "bccn",
+    }
+    assert wanted <= ALLOWED[mine] | EVERYONE | {mine}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_id)
+def test_only_the_composition_sees_both_decisions_and_system_calls(path: Path) -> None:
+    parts = {part_of(name) for name in imports_of(path)}
+    if {"relay", "net"} <= parts:
+        assert module_name(path) in {"bccnd.daemon", "bccnd.restart"}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if part_of(module_name(path)) in {"wire", "relay"}], ids=module_id
+)
+def test_wire_and_relay_have_no_io_and_no_clock(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imports_of(path)} & NOT_PURE
+
+
+@pytest.mark.parametrize("path", [*MODULES, *CLIENT_MODULES], ids=module_id)
+def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
+    inside = module_name(path).removeprefix("bccnd.")
+    for package in (
+        {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names - {"bccnd", "bccn"}
+    ):
+        assert package in ONLY_IN, f"{package} is no dependency of the project"
+        assert any(inside == part or inside.startswith(f"{part}.") for part in ONLY_IN[package]), package
+
+
+@pytest.mark.parametrize("path", CLIENT_MODULES, ids=module_id)
+def test_the_python_client_needs_only_the_standard_library(path: Path) -> None:
+    assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names | {"bccn"}
+
+
+def test_the_top_level_is_exactly_the_documented_one() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    names = listed.stdout.splitlines() if listed.returncode == 0 else [path.name for path in ROOT.iterdir()]
+    assert {name.split("/")[0] for name in names if not name.startswith(".")} <= TOP_LEVEL
+
+
+def test_every_part_has_a_rule() -> None:
+    assert set(ALLOWED) >= PARTS - {"py.typed", "py"}
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.name != "__init__.py"], ids=module_id)
+def test_every_module_has_a_test_file_of_its_own(path: Path) -> None:
+    inside = path.relative_to(PACKAGE)
+    assert (ROOT / "tests" / inside.parent / f"test_{inside.stem}.py").is_file()

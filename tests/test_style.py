@@ -1,0 +1,36 @@
+"""The tree passes ruff (rules and layout) and mypy in strict mode; modules keep the size of one sitting."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LONGEST_MODULE = 500  # lines; more and it holds more than one idea
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+
+
+def sources() -> list[Path]:
+    return [path for part in ("bccnd", "clients", "tests") for path in sorted((ROOT / part).rglob("*.py"))]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]],
+    ids=["ruff-check", "ruff-format", "mypy-strict"],
+)
+def test_clean(command: list[str]) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_modules_are_of_one_sitting() -> None:
+    too_long = {path: len(path.read_text().splitlines()) for path in (ROOT / "bccnd").rglob("*.py")}
+    assert {str(path): lines for path, lines in too_long.items() if lines > LONGEST_MODULE} == {}
+
+
+def test_names_say_what_a_module_is_for() -> None:
+    assert [str(path) for path in sources() if path.stem in VAGUE_NAMES] == []

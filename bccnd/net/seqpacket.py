@@ -139,11 +139,18 @@ class Listener:
 
 
 class Clients:
-    """Sends to clients by descriptor; what is sent in runs lies in ``arena``."""
+    """Sends to clients by descriptor; what is sent in runs lies in ``arena``.
 
-    def __init__(self, arena: Arena) -> None:
+    ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call; no
+    packet is longer.
+    """
+
+    def __init__(self, arena: Arena, scratch: int) -> None:
+        self._memory = arena.memory
         self._view = arena.view
         self._table = SendTable(arena)
+        self._scratch = arena.slots(1, scratch)[0]
+        self._scratch_end = self._scratch + scratch
 
     def send(self, port: int, packet: bytes | memoryview) -> int:
         """1 when it went, 0 when it would block, GONE."""
@@ -157,11 +164,18 @@ class Clients:
 
     def send_each(self, port: int, packets: Sequence[bytes]) -> int:
         """How many went, in order, or GONE."""
-        for index, packet in enumerate(packets):
-            went = self.send(port, packet)
-            if went != 1:
-                return went if went == GONE else index
-        return len(packets)
+        done = 0
+        while len(packets) - done > 1:
+            starts, ends = self._lay_out(packets, done)
+            self._table.point(starts, ends)
+            went = self._send_pointed(port, len(starts))
+            if went != len(starts):
+                return went if went == GONE else done + went
+            done += went
+        if done < len(packets):
+            went = self.send(port, packets[done])
+            return went if went == GONE else done + went
+        return done
 
     def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
         """The packets at these places to every port; port -> how many went (or GONE), where not all did."""
@@ -173,23 +187,35 @@ class Clients:
         for begin in range(0, len(starts), table.capacity):
             part = starts[begin : begin + table.capacity]
             table.point(part, ends[begin : begin + table.capacity])
-            count = len(part)
             for port in ports:
-                if port in fell_short:
-                    continue
-                went = table.send(port, count)
-                if went != count:
-                    went = self._rest(port, count, max(went, 0) if went >= 0 or went == -EAGAIN else GONE)
-                    if went != count:
+                if port not in fell_short:
+                    went = self._send_pointed(port, len(part))
+                    if went != len(part):
                         fell_short[port] = went if went == GONE else begin + went
         return fell_short
 
-    def _rest(self, port: int, count: int, went: int) -> int:
-        """A send that stopped half way says why only when it is asked again."""
-        while 0 < went < count:
+    def _lay_out(self, packets: Sequence[bytes], first: int) -> tuple[list[int], list[int]]:
+        """Copy as many packets as there is room for into the scratch."""
+        starts: list[int] = []
+        ends: list[int] = []
+        at = self._scratch
+        for packet in packets[first : first + self._table.capacity]:
+            end = at + len(packet)
+            if end > self._scratch_end:
+                break
+            self._memory[at:end] = packet
+            starts.append(at)
+            ends.append(end)
+            at = end
+        return starts, ends
+
+    def _send_pointed(self, port: int, count: int) -> int:
+        """Send what the table points to. A send that stopped half way says why only when it is asked again."""
+        went = 0
+        while went < count:
             more = self._table.send(port, count, went)
-            if more < 0:
-                return went if more == -EAGAIN else GONE
+            if more <= 0:
+                return went if more in (0, -EAGAIN) else GONE
             went += more
         return went
 

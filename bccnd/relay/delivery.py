@@ -220,9 +220,13 @@ class Delivery:
                 self._queue(session, rest, went, sender)
 
     def _packs(self, starts: list[int], ends: list[int]) -> list[tuple[bytes, int]]:
-        """The run as PACK packets, each with the number of messages in it."""
-        if [end + LENGTH.size for end in ends[:-1]] == starts[1:]:
-            whole = PACK + self._memory[starts[0] - LENGTH.size : ends[-1]]  # as it came, in one PACK
+        """The run as PACK packets, each with the number of messages in it.
+
+        A run from one PACK goes as it came, unless a line end was taken off its last message (``lines``).
+        """
+        size_of_last = LENGTH.unpack_from(self._memory, starts[-1] - LENGTH.size)[0]
+        if size_of_last == ends[-1] - starts[-1] and [end + LENGTH.size for end in ends[:-1]] == starts[1:]:
+            whole = PACK + self._memory[starts[0] - LENGTH.size : ends[-1]]
             if len(whole) <= self._packet_limit:
                 return [(whole, len(starts))]
         return _packs(self._copies(starts, ends), self._packet_limit)

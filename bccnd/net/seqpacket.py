@@ -17,7 +17,7 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
-from errno import EADDRINUSE, EAGAIN, ECONNREFUSED, ENOENT
+from errno import EADDRINUSE, EAGAIN, ECONNREFUSED, ENOENT, EPROTOTYPE
 from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
@@ -271,11 +271,12 @@ def _unlink_stale(path: Path) -> None:
         try:
             probe.connect(str(path))
         except OSError as error:
-            if error.errno not in (ECONNREFUSED, ENOENT):
+            if error.errno in (ECONNREFUSED, ENOENT):
+                path.unlink(missing_ok=True)
+                return
+            if error.errno != EPROTOTYPE:  # a socket of another type that somebody serves
                 raise
-            path.unlink(missing_ok=True)
-        else:
-            raise UnavailableError(f"{path}: another program serves this socket")
+        raise UnavailableError(f"{path}: another program serves this socket")
 
 
 def _uid(owner: str | None) -> int:

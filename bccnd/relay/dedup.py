@@ -124,8 +124,11 @@ class Sources:
             source.duplicates += 1
             return Verdict.DUPLICATE
         source.seen |= 1 << behind
-        if seq > source.first and source.lost:
+        if seq > source.first:
             source.lost -= 1
+        else:  # the span begins earlier than it seemed
+            source.lost += source.first - seq - 1
+            source.first = seq
         if behind <= self._reorder:
             source.received += 1
             return Verdict.ACCEPTED

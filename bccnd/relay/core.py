@@ -121,15 +121,14 @@ class Relay:
             policy=self.limits.queue_policy,
         )
         session.name = self.names.assign(peer, session)
-        session.seq = self.names.first_seq(unix_us)
+        session.seq = session.first_seq = self.names.first_seq(unix_us)
         self.sessions[session.number] = session
         self.delivery.ports[port] = session
         return session
 
     def disconnect(self, session: Session, now: float) -> None:
         """Forget a client; what waited for it is dropped."""
-        if session.published:
-            self.sources.remember(session.name, session.seq - 1, now)
+        self._remember(session, now)
         self.names.release(session.name, session.seq)
         self.set_tap(session, False)
         self.router.leave(session)
@@ -141,9 +140,15 @@ class Relay:
         old = session.name
         self.names.rename(old, name, session.peer, session.privileged)
         if name != old:
-            self.sources.remember(old, session.seq - 1, now)
+            self._remember(session, now)
             session.name = name
+            session.first_seq = session.seq
             self.router.names_changed()
+
+    def _remember(self, session: Session, now: float) -> None:
+        """What the client has sent under the name that it gives up may still come back from the segment."""
+        if session.seq > session.first_seq:
+            self.sources.remember(session.name, range(session.first_seq, session.seq), now)
 
     def set_tap(self, session: Session, on: bool) -> None:
         if session.tap is not on:

@@ -172,6 +172,41 @@ def test_the_reorder_window_delivers_what_is_late_within_it_once(reorder: int, m
             last = max(last, number)
 
 
+# What this host sent itself
+
+
+@pytest.mark.parametrize("reorder", [0, 50])
+@pytest.mark.parametrize("count", [1, 10, 999, 1000, 1001, 5000])
+def test_none_of_what_a_client_sent_before_it_left_is_new(count: int, reorder: int):
+    sources = Sources(reorder=reorder)
+    sent = range(70_000, 70_000 + count)
+    sources.remember(SRC, sent, 0.0)
+    assert set(heard(sources, *sent, *reversed(sent))) == {Verdict.DUPLICATE}
+
+
+def test_nor_what_it_sent_under_the_same_name_before():
+    sources = Sources()
+    sources.remember(SRC, range(70_000, 75_000), 0.0)
+    sources.remember(SRC, range(80_000, 85_000), 0.0)
+    assert set(heard(sources, *range(70_000, 75_000), *range(80_000, 85_000))) == {Verdict.DUPLICATE}
+
+
+def test_the_name_of_a_client_that_left_is_free_for_another_host():
+    sources = Sources()
+    sources.remember(SRC, range(70_000, 70_010), 0.0)
+    assert heard(sources, 1, 2, 2) == [Verdict.RESTARTED, Verdict.ACCEPTED, Verdict.DUPLICATE]
+    assert heard(sources, 70_010) == [Verdict.ACCEPTED]
+
+
+def test_a_source_is_listed_once_whatever_is_known_of_it():
+    sources = Sources(limit=4)
+    sources.remember(SRC, range(1, 2), 0.0)
+    sources.remember(b"other", range(1, 2), 0.0)  # the young generation is full: SRC grows old
+    sources.remember(SRC, range(1, 3), 0.0)
+    assert sorted(src for src, _ in sources) == [SRC, b"other"]
+    assert len(sources) == 2
+
+
 # Bounds
 
 
@@ -183,6 +218,13 @@ def test_the_table_is_bounded_under_a_flood_of_forged_sources():
             assert heard(sources, number)[0] in {Verdict.NEW, Verdict.ACCEPTED}
         assert len(sources) <= 100
     assert account(sources)[0] == 250, "a source that keeps speaking is never forgotten"
+
+
+def test_the_table_is_bounded_under_clients_that_come_and_go():
+    sources = Sources(limit=100)
+    for number in range(1000):
+        sources.remember(b"here/prog/%d" % number, range(5, 6), 0.0)
+        assert len(sources) <= 100
 
 
 def test_who_is_silent_is_forgotten_within_two_expiry_times():

@@ -136,13 +136,13 @@ class Relay:
         del self.sessions[session.number]
 
     def rename(self, session: Session, name: bytes, now: float) -> None:
-        """Give the client another src; its sequence goes on (``bccn.txt``, "Fork handling", pattern B)."""
+        """Give the client another src; its numbers go forward (``bccn.txt``, "Fork handling", pattern B)."""
         old = session.name
-        self.names.rename(old, name, session.peer, session.privileged)
+        self.names.rename(old, name, session.peer, session.privileged, session.seq)
         if name != old:
             self._remember(session, now)
             session.name = name
-            session.first_seq = session.seq
+            session.seq = session.first_seq = self.names.first_seq(session.seq)
             self.router.names_changed()
 
     def _remember(self, session: Session, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What the relay makes of packets and datagrams, one rule at a time (tests/relay/test_interleaving.py: all at once)."""
+"""What the relay makes of packets and datagrams, one rule at a time (``test_interleaving``: all at once)."""
 
 import pytest
 

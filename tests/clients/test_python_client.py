@@ -587,3 +587,21 @@ def test_importing_it_brings_nothing_slow() -> None:
     )
     assert not {"asyncio", "typing", "dataclasses", "logging", "threading"} & set(json.loads(loaded.stdout))
     assert bccn.AsyncClient is not None
+
+
+def test_no_permission_is_a_refusal_not_an_absence(daemon: DaemonProcess, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become somebody else")
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.chdir(tmp_path)
+            daemon.socket.chmod(0o600)
+            os.setuid(65534)
+            bccn.Client("bus.sock")
+        except bccn.RefusedError as error:
+            code = 0 if "no permission" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Iterator
 
-import bccn
 import pytest
 
+import bccn
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import KEY, PORT, StartDaemon
 from tests.hosts.segment import BROADCAST, Host, Segment

@@ -412,7 +412,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings, keys))
     except BccndError as error:
-        sys.stderr.write(f"bccnd: {error}\n")
+        sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
         return error.exit_code
     return 0
 

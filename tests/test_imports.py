@@ -44,6 +44,7 @@ ONLY_IN = {
     "uvloop": {"daemon"},
     "structlog": {"process", "daemon", "restart", "services"},
     "pydantic": {"process"},
+    "pydantic_core": {"process"},  # pydantic's own
     "pydantic_settings": {"process"},
 }
 

@@ -17,7 +17,7 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
-from errno import EADDRINUSE, EAGAIN, ECONNREFUSED, ENOENT
+from errno import EADDRINUSE, EAGAIN, ECONNREFUSED, ENOENT, EPROTOTYPE
 from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
@@ -141,8 +141,7 @@ class Listener:
 class Clients:
     """Sends to clients by descriptor; what is sent in runs lies in ``arena``.
 
-    ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call; no
-    packet is longer.
+    ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call.
     """
 
     def __init__(self, arena: Arena, scratch: int) -> None:
@@ -165,16 +164,16 @@ class Clients:
     def send_each(self, port: int, packets: Sequence[bytes]) -> int:
         """How many went, in order, or GONE."""
         done = 0
-        while len(packets) - done > 1:
+        while done < len(packets):
             starts, ends = self._lay_out(packets, done)
-            self._table.point(starts, ends)
-            went = self._send_pointed(port, len(starts))
-            if went != len(starts):
+            if len(starts) > 1:
+                self._table.point(starts, ends)
+                asked, went = len(starts), self._send_pointed(port, len(starts))
+            else:  # the last, or one too long for the scratch
+                asked, went = 1, self.send(port, packets[done])
+            if went != asked:
                 return went if went == GONE else done + went
             done += went
-        if done < len(packets):
-            went = self.send(port, packets[done])
-            return went if went == GONE else done + went
         return done
 
     def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
@@ -272,11 +271,12 @@ def _unlink_stale(path: Path) -> None:
         try:
             probe.connect(str(path))
         except OSError as error:
-            if error.errno not in (ECONNREFUSED, ENOENT):
+            if error.errno in (ECONNREFUSED, ENOENT):
+                path.unlink(missing_ok=True)
+                return
+            if error.errno != EPROTOTYPE:  # a socket of another type that somebody serves
                 raise
-            path.unlink(missing_ok=True)
-        else:
-            raise UnavailableError(f"{path}: another program serves this socket")
+        raise UnavailableError(f"{path}: another program serves this socket")
 
 
 def _uid(owner: str | None) -> int:

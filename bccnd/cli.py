@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
     except bccn.BccnError as error:
         complain(str(error))
-        if isinstance(error, bccn.UnavailableError):
+        if isinstance(error, bccn.UnavailableError) and not isinstance(error, bccn.UnconfirmedError):
             complain("is bccnd running? --socket PATH or $BCCN_SOCKET names another socket")
         return exit_code(error)
     except OSError as error:

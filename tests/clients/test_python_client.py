@@ -442,7 +442,7 @@ def test_what_came_before_the_end_is_received_and_doubt_is_told(tmp_path: Path) 
         client = bccn.Client(scripted.path, on_notice=notices.append)
         client.publish_many([("x", "1"), ("x", "2")])
         assert received(client) == ("a", b"last words")
-        with pytest.raises(bccn.UnavailableError, match="is not known"):
+        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not"):
             client.barrier()
         client.close()
     assert [notice.kind for notice in notices] == ["closing", "disconnected", "reconnected"]

@@ -21,6 +21,7 @@ Rules
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
 JUMP = 2**20  # more numbers than a source can have lost and still be worth counting one by one
 WINDOW = 64  # how far back duplicates are told from late ones
@@ -111,6 +112,15 @@ class _Part:
         self.turned = now
         self.old, self.young = self.young, {}
 
+    def state(self) -> dict[str, Any]:
+        return {"turned": self.turned, "young": _rows(self.young), "old": _rows(self.old)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.turned = state["turned"]
+        self.young = _table(state["young"])
+        self.old = _table(state["old"])
+        self.resize(2 * self.half)
+
     def resize(self, limit: int) -> None:
         """Another limit; when it is lower, those heard last stay."""
         self.half = max(1, limit // 2)
@@ -198,6 +208,14 @@ class Sources:
             if now - part.turned > self._seconds:
                 part.turn(now)
 
+    def state(self) -> dict[str, Any]:
+        """The table in plain values, for a successor of this daemon."""
+        return {"proven": self._proven.state(), "newcomers": self._newcomers.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._proven.restore(state["proven"])
+        self._newcomers.restore(state["newcomers"])
+
     def _find(self, src: bytes, now: float) -> Source | None:
         """A source that is not among the young proven ones, where it may belong from now on."""
         source = self._proven.recall(src, now)
@@ -245,3 +263,23 @@ class Sources:
             and seq not in source.ours  # an echo, however late
             and now - source.heard <= self._seconds
         )
+
+
+def _rows(table: dict[bytes, Source]) -> list[tuple[bytes, dict[str, Any]]]:
+    return [
+        (src, {name: _plain(getattr(source, name)) for name in Source.__slots__})
+        for src, source in table.items()
+    ]
+
+
+def _table(rows: list[tuple[bytes, dict[str, Any]]]) -> dict[bytes, Source]:
+    table: dict[bytes, Source] = {}
+    for src, fields in rows:
+        table[src] = source = Source(0, 0.0)
+        for name, value in fields.items():
+            setattr(source, name, range(*value) if name == "ours" else value)
+    return table
+
+
+def _plain(value: Any) -> Any:
+    return (value.start, value.stop) if isinstance(value, range) else value

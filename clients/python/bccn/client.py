@@ -225,7 +225,7 @@ class Client:
         self._session.wanted_name = name
 
     def control(self, key: str, value: str | None = None) -> str:
-        """Any control request (``clients/PROTOCOL.md``); returns the value of its answer.
+        """Any control request (README, "The local protocol"); returns the value of its answer.
 
         Unlike the settings of the constructor it is not said again to a new connection."""
         return self._ask(key, value)

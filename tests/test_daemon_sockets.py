@@ -1,17 +1,15 @@
 """The daemon on bad days of its sockets: clients that leave in a hurry, no descriptors, a listener shut down."""
 
-import os
-import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PacketClient, wait_until
 
 
 @contextmanager

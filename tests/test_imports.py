@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "relay": {"wire"},
     "process": set(),
     "reload": {"wire", "relay", "process"},
-    "daemon": {"reload", "wire", "relay", "net", "process"},
+    "daemon": {"wire", "relay", "net", "process", "reload", "restart"},
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},
     "pipeline": {"wire", "process"},

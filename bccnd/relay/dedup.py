@@ -12,8 +12,8 @@ Rules
   source that counts from 1 or from epoch seconds keeps the document's rule. What is dropped so does not count as
   heard: a source whose numbers did fall, against the rule, is silent for ``seconds`` at most.
 - The table is bounded in sources and in time. A source is a newcomer until PROOF_MESSAGES were accepted from it over
-  PROOF_SECONDS; newcomers share a quarter of the table and displace each other only, so that a flood of
-  forged sources costs no proven one its account.
+  PROOF_SECONDS. Newcomers displace each other only, so that a flood of forged sources costs no proven one its
+  account; they have the room that the proven ones leave, which is a quarter of the table or more.
 - Each part of the table has two generations. When the young one holds half of the part, or has been young for the
   expiry time, the old one is forgotten and the young one grows old. A source that speaks moves to the young one.
   So what is forgotten has been silent longest, at no cost per message.
@@ -75,7 +75,7 @@ class Source:
 
 
 class _Part:
-    """One part of the table: src -> ``Source`` in two generations, at most ``limit`` sources (two if it is less)."""
+    """One part of the table: src -> ``Source`` in two generations of at most ``half`` each."""
 
     __slots__ = ("half", "old", "turned", "young")
 
@@ -119,12 +119,11 @@ class _Part:
         self.turned = state["turned"]
         self.young = _table(state["young"])
         self.old = _table(state["old"])
-        self.resize(2 * self.half)
 
     def resize(self, limit: int) -> None:
         """Another limit; when it is lower, those heard last stay."""
         self.half = max(1, limit // 2)
-        if len(self.young) > self.half or len(self.old) > self.half:
+        if len(self) > limit:
             latest = sorted(self, key=lambda item: item[1].heard)[-self.half :]
             self.young, self.old = dict(latest), {}
 
@@ -153,8 +152,8 @@ class Sources:
         self._reorder = reorder
         self._drop_replays = drop_replays
         self._mask = (1 << max(WINDOW, reorder + 1)) - 1
-        self._newcomers.resize(limit // 4)
-        self._proven.resize(limit - limit // 4)
+        self._limit = limit
+        self._fit()
 
     def __len__(self) -> int:
         return len(self._proven) + len(self._newcomers)
@@ -173,7 +172,7 @@ class Sources:
         """Judge message ``seq`` of ``src`` and keep the account."""
         source = self._proven.young.get(src) or self._find(src, now)
         if source is None:
-            self._newcomers.put(src, Source(seq, now), now)
+            self._enter(src, Source(seq, now), now)
             return Verdict.NEW
         step = seq - source.last
         if step <= 0:
@@ -200,7 +199,7 @@ class Sources:
         known = self._proven.take(src) or self._newcomers.take(src)
         source = Source(sent[-1], now)
         source.ours = range(known.ours.start, sent.stop) if known and known.ours else sent
-        self._newcomers.put(src, source, now)
+        self._enter(src, source, now)
 
     def expire(self, now: float) -> None:
         """To be called now and then: forget sources that have been silent for one to two expiry times."""
@@ -215,6 +214,19 @@ class Sources:
     def restore(self, state: dict[str, Any]) -> None:
         self._proven.restore(state["proven"])
         self._newcomers.restore(state["newcomers"])
+        self._fit()
+
+    def _fit(self) -> None:
+        self._proven.resize(self._limit - self._limit // 4)
+        self._newcomers.resize(self._limit - len(self._proven))
+
+    def _enter(self, src: bytes, source: Source, now: float) -> None:
+        """Somebody new, to whom other newcomers may have to give way."""
+        newcomers = self._newcomers
+        newcomers.half = max(1, (self._limit - len(self._proven)) // 2)
+        if len(self) >= self._limit:
+            newcomers.turn(now)
+        newcomers.put(src, source, now)
 
     def _find(self, src: bytes, now: float) -> Source | None:
         """A source that is not among the young proven ones, where it may belong from now on."""

@@ -10,10 +10,6 @@ SOURCES = 100
 FORGOTTEN_AFTER = 3600
 LOST, RESTARTED = 0.01, 0.0002  # of all heartbeats
 ONE_SHOT = 0.5  # programs an interval that say one thing and end
-    0.01,
-    0.0002,
-    0.05,
-)  # of all heartbeats; the last: by a program that says one thing
 
 
 class Heartbeats:

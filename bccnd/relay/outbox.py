@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import islice
+from typing import Any
 
 ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
 
@@ -168,6 +169,36 @@ class Outbox:
             self._forget(self._entries.popleft())
         self._front.clear()
         self._gap = self.answers = 0
+
+    def state(self) -> dict[str, Any]:
+        """The queue in plain values, for a successor of this daemon: (kind, bytes or number) in order."""
+        kinds = {_Answer: "answer", _Gap: "gap"}
+        return {
+            "limits": (self.max_packets, self.max_size, self.policy.value),
+            "dropped": self.dropped,
+            "front": [bytes(answer) for answer in self._front],
+            "gap": self._gap,
+            "entries": [
+                (kinds.get(type(entry), "message"), entry.lost if isinstance(entry, _Gap) else bytes(entry))
+                for entry in self._entries
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over a queue; whatever the limits are now, nothing of it is dropped."""
+        self.max_packets, self.max_size, policy = state["limits"]
+        self.policy = Policy(policy)
+        self.dropped = state["dropped"]
+        self._gap = state["gap"]
+        self._front.extend(map(_Answer, state["front"]))
+        self.answers = len(self._front)
+        for kind, entry in state["entries"]:
+            if kind == "answer":
+                self.answer(entry)
+            elif kind == "gap":
+                self._entries.append(_Gap(entry))
+            else:
+                self._append(entry)
 
     def _lacks_room(self, size: int) -> bool:
         return (

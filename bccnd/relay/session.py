@@ -71,7 +71,7 @@ class Session:
         self.waits_for: set[Session] = set()
         self.holds: set[Session] = set()
         self.published = 0
-        self.delivered = 0
+        self.delivered = 0  # handed over, with what its outbox has dropped since
         self.since = now
         self.progress = now  # when its outbox last moved, or began to fill
         self.closing = ""  # why the session is about to end

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import bccn
 from tests.daemon_process import DaemonProcess
 from tests.hosts.segment import Host, Segment
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -140,3 +141,21 @@ def test_a_client_in_ten_lines_of_python(daemon: DaemonProcess, code: str) -> No
         check=True,
     )
     assert shown.stdout == "demo/greeting hello\n"
+
+
+def pattern_table() -> list[tuple[str, str, bool]]:
+    """(pattern, channel, whether it matches) of the README's table of patterns."""
+    _, _, table = README.partition("| pattern | matches | not |\n")
+    cells = [row.split("|")[1:4] for row in table.partition("\n\n")[0].splitlines()[1:]]
+    return [
+        (pattern, channel, column == 1)
+        for row in cells
+        for pattern in re.findall(r"`(.*?)`", row[0])
+        for column in (1, 2)
+        for channel in re.findall(r"`([^!]*?)`", row[column])
+    ]
+
+
+@pytest.mark.parametrize(("pattern", "channel", "expected"), pattern_table())
+def test_the_table_of_patterns_is_right(pattern: str, channel: str, expected: bool) -> None:
+    assert bccn.matches(pattern, channel) is expected

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from bccnd.daemon import Daemon
+from bccnd.net.endpoints import Endpoints
+from bccnd.net.seqpacket import Listener
 from bccnd.process.configuration import load
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -187,9 +189,10 @@ async def in_process(
 
     monkeypatch.setattr(Daemon, "_tick", never)
     path = tmp_path / "bus.sock"
-    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
-    settings = load([*flags, "--socket", str(path)], {}).settings
-    daemon = Daemon(settings, (), asyncio.get_running_loop())
+    settings = load(["--host", "here", "--socket", str(path)], {}).settings
+    way = (LOOPBACK_BROADCAST, loopback_port, None)
+    endpoints = Endpoints.open([way], 1 << 20, lambda: Listener.open(str(path), 0o600))
+    daemon = Daemon(settings, (), endpoints, asyncio.get_running_loop())
     serving = asyncio.create_task(daemon.serve())
     running = InProcess(daemon, path)
     with running.opened:

@@ -19,6 +19,7 @@ import struct
 from collections.abc import Sequence
 from errno import EACCES, EADDRINUSE, EAGAIN, ECONNREFUSED, ENOBUFS, ENOENT, ENOMEM
 from pathlib import Path
+from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import Arena, SendTable
@@ -99,6 +100,22 @@ class Listener:
             undo.pop_all()
             return listener
 
+    def state(self) -> dict[str, Any]:
+        """What a successor has to know beside the descriptors, in plain values."""
+        return {"name": self.name, "path": str(self._path) if self._path else None}
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The socket, and the lock where there is one: whoever holds them serves."""
+        return [self.socket.fileno()] + ([self._lock] if self._lock >= 0 else [])
+
+    @classmethod
+    def succeed(cls, state: dict[str, Any], descriptors: Sequence[int]) -> "Listener":
+        """The listener of a predecessor, of its ``state`` and ``descriptors``."""
+        path = Path(state["path"]) if state["path"] else None
+        lock = descriptors[1] if len(descriptors) > 1 else -1
+        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, lock)
+
     def accept(self) -> list[socket.socket]:
         """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""
         clients: list[socket.socket] = []
@@ -127,11 +144,17 @@ class Listener:
 
 
 class Clients:
-    """Sends to clients by descriptor; what is sent in runs lies in ``arena``."""
+    """Sends to clients by descriptor; what is sent in runs lies in ``arena``.
 
-    def __init__(self, arena: Arena) -> None:
+    ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call.
+    """
+
+    def __init__(self, arena: Arena, scratch: int) -> None:
+        self._memory = arena.memory
         self._view = arena.view
         self._table = SendTable(arena)
+        self._scratch = arena.slots(1, scratch)[0]
+        self._scratch_end = self._scratch + scratch
 
     def send(self, port: int, packet: bytes | memoryview) -> int:
         """1 when it went, 0 when it would block, GONE."""
@@ -143,11 +166,18 @@ class Clients:
 
     def send_each(self, port: int, packets: Sequence[bytes]) -> int:
         """How many went, in order, or GONE."""
-        for index, packet in enumerate(packets):
-            went = self.send(port, packet)
-            if went != 1:
-                return went if went == GONE else index
-        return len(packets)
+        done = 0
+        while done < len(packets):
+            starts, ends = self._lay_out(packets, done)
+            if len(starts) > 1:
+                self._table.point(starts, ends)
+                asked, went = len(starts), self._send_pointed(port, len(starts))
+            else:  # the last, or one too long for the scratch
+                asked, went = 1, self.send(port, packets[done])
+            if went != asked:
+                return went if went == GONE else done + went
+            done += went
+        return done
 
     def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
         """The packets at these places to every port; port -> how many went (or GONE), where not all did."""
@@ -159,26 +189,37 @@ class Clients:
         for begin in range(0, len(starts), table.capacity):
             part = starts[begin : begin + table.capacity]
             table.point(part, ends[begin : begin + table.capacity])
-            count = len(part)
             for port in ports:
-                if port in fell_short:
-                    continue
-                went = table.send(port, count)
-                if went != count:
-                    went = self._rest(port, count, went)
-                    if went != count:
+                if port not in fell_short:
+                    went = self._send_pointed(port, len(part))
+                    if went != len(part):
                         fell_short[port] = went if went == GONE else begin + went
         return fell_short
 
-    def _rest(self, port: int, count: int, went: int) -> int:
-        """Go on from a send that fell short: why it stopped half way is told only when it is asked again."""
-        done = 0
-        while went >= 0:
-            done += went
-            if done == count:
-                return done
-            went = self._table.send(port, count, done)
-        return done if -went in _FULL else GONE
+    def _lay_out(self, packets: Sequence[bytes], first: int) -> tuple[list[int], list[int]]:
+        """Copy as many packets as there is room for into the scratch."""
+        starts: list[int] = []
+        ends: list[int] = []
+        at = self._scratch
+        for packet in packets[first : first + self._table.capacity]:
+            end = at + len(packet)
+            if end > self._scratch_end:
+                break
+            self._memory[at:end] = packet
+            starts.append(at)
+            ends.append(end)
+            at = end
+        return starts, ends
+
+    def _send_pointed(self, port: int, count: int) -> int:
+        """Send what the table points to. A send that stopped half way says why only when it is asked again."""
+        went = 0
+        while went < count:
+            more = self._table.send(port, count, went)
+            if more < 0:
+                return went if -more in _FULL else GONE
+            went += more
+        return went
 
 
 def peer_credentials(client: socket.socket) -> tuple[int, int, int]:

@@ -199,7 +199,7 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
             values[key] = _decode(environ[variable], field)
             layer.origins[name] = variable
         elif variable.startswith(PREFIX) and variable != PREFIX + "CONFIG":
-            unknown.append(_one_line(f"{variable}: unknown setting{_hint(variable, known)}"))
+            unknown.append(_one_line(f"{variable}: unknown setting{_hint(variable, known, PREFIX)}"))
     if unknown:
         raise ConfigError(_first(unknown))
     return layer
@@ -341,9 +341,11 @@ _KINDS = {
 }
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """What may have been meant; ``prefix``, which all names have, makes none of them likelier."""
+    bare = [other.removeprefix(prefix) for other in known]
+    close = difflib.get_close_matches(name.removeprefix(prefix), bare, n=1)
+    return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
 def _first(lines: list[str]) -> str:

@@ -17,9 +17,7 @@ from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError
 
-KEY_BYTES_MIN = (
-    16  # the strength of the 16 hex digits on the wire is 64 bits; a key must not be the weak part
-)
+KEY_BYTES_MIN = 16  # guessing the key must be harder than guessing the 64 bits of the sum on the wire
 KEY_BYTES_MAX = 1024  # longer ones are hashed down by HMAC anyway
 KEYS_MAX = 16  # each is tried on a datagram that fits none: the cost of one forged datagram
 FILE_LIMIT = 64 << 10  # bytes; the largest keys and as much again in comments
@@ -33,6 +31,12 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
     try:
         # Not blocking: opening a FIFO would otherwise wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            _refuse_exposed(path, os.fstat(descriptor))
+            with os.fdopen(descriptor, "rb", closefd=False) as stream:
+                content = stream.read(FILE_LIMIT + 1)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise ConfigError(f"key file {path}: no such file") from None
     except PermissionError:
@@ -41,9 +45,6 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
         ) from None
     except OSError as error:
         raise ConfigError(f"key file {path}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as stream:
-        _refuse_exposed(path, os.fstat(descriptor))
-        content = stream.read(FILE_LIMIT + 1)
     if len(content) > FILE_LIMIT:
         raise ConfigError(f"key file {path}: larger than {FILE_LIMIT} bytes")
     return _parse(path, content)

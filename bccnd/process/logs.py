@@ -7,7 +7,7 @@ Rules:
 2. Nothing is set up on import. ``configure`` may be called again, as on a reload; loggers made by
    ``structlog.get_logger()`` follow.
 3. Values come from strangers: control characters in them are escaped, so an event stays one line and no
-   terminal obeys them. Only the traceback of a fault of ours takes more, and only in the console format.
+   terminal obeys them. Only tracebacks and texts of libraries take more, and only in the console format.
 4. Times are UTC, ISO 8601.
 """
 
@@ -59,7 +59,11 @@ class _FromLogging(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
         level = min(record.levelno // 10 * 10, logging.CRITICAL)
-        logger.log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info or None)
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError, KeyError):  # arguments that do not fit their text are not our fault
+            text = f"{record.msg!r} % {record.args!r}"
+        logger.log(level, text, logger=record.name, exc_info=record.exc_info or None)
 
 
 def configure(level: Level = "info", format: Format = "auto", descriptor: int = 2) -> LineWriter:  # noqa: A002

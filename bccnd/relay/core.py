@@ -98,7 +98,7 @@ class Relay:
         self.rejected: Counter[str] = Counter()
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
-        self._last_number = 0
+        self.last_number = 0
 
     @staticmethod
     def packet_limit_for(limits: Limits) -> int:
@@ -111,8 +111,15 @@ class Relay:
         """A new client, or None when there are too many."""
         if len(self.sessions) >= self.limits.clients:
             return None
-        self._last_number += 1
-        session = Session(self._last_number, port, peer, privileged=privileged, now=now)
+        self.last_number += 1
+        session = self.admit(self.last_number, port, peer, privileged=privileged, now=now)
+        session.name = self.names.assign(peer, session)
+        session.seq = session.first_seq = self.names.first_seq(unix_us)
+        return session
+
+    def admit(self, number: int, port: int, peer: Peer, *, privileged: bool, now: float) -> Session:
+        """A session without a name yet."""
+        session = Session(number, port, peer, privileged=privileged, now=now)
         session.outbox = Outbox(
             self.delivery.ledger,
             session.lost_notice,
@@ -120,16 +127,13 @@ class Relay:
             max_size=self.limits.queue_bytes,
             policy=self.limits.queue_policy,
         )
-        session.name = self.names.assign(peer, session)
-        session.seq = self.names.first_seq(unix_us)
-        self.sessions[session.number] = session
+        self.sessions[number] = session
         self.delivery.ports[port] = session
         return session
 
     def disconnect(self, session: Session, now: float) -> None:
         """Forget a client; what waited for it is dropped."""
-        if session.published:
-            self.sources.remember(session.name, session.seq - 1, now)
+        self._remember(session, now)
         self.names.release(session.name, session.seq)
         self.set_tap(session, False)
         self.router.leave(session)
@@ -137,13 +141,19 @@ class Relay:
         del self.sessions[session.number]
 
     def rename(self, session: Session, name: bytes, now: float) -> None:
-        """Give the client another src; its sequence goes on (``bccn.txt``, "Fork handling", pattern B)."""
+        """Give the client another src; its numbers go forward (``bccn.txt``, "Fork handling", pattern B)."""
         old = session.name
-        self.names.rename(old, name, session.peer, session.privileged)
+        self.names.rename(old, name, session.peer, session.privileged, session.seq)
         if name != old:
-            self.sources.remember(old, session.seq - 1, now)
+            self._remember(session, now)
             session.name = name
+            session.seq = session.first_seq = self.names.first_seq(session.seq)
             self.router.names_changed()
+
+    def _remember(self, session: Session, now: float) -> None:
+        """What the client has sent under the name that it gives up may still come back from the segment."""
+        if session.seq > session.first_seq:
+            self.sources.remember(session.name, range(session.first_seq, session.seq), now)
 
     def set_tap(self, session: Session, on: bool) -> None:
         if session.tap is not on:
@@ -180,8 +190,10 @@ class Relay:
                     if not width:
                         head = None
                         delivery.hand_over(run, session)
-                        self._other(session, start, end, now, unix_ns)
-                        continue
+                        if self._other(session, start, end, now, unix_ns):
+                            continue
+                        broken = None  # it has been told
+                        break
                     head = memory[start : start + width]
                     audience, longest = self._publishable(session, head[4:-1], end - start)
                 except PacketError as error:
@@ -268,8 +280,8 @@ class Relay:
         session.local_seq += 1
         return b"BCCN1[%d]%b" % (len(body), body)
 
-    def _other(self, session: Session, start: int, end: int, now: float, unix_ns: int) -> None:
-        """Anything but MSG."""
+    def _other(self, session: Session, start: int, end: int, now: float, unix_ns: int) -> bool:
+        """Anything but MSG; False when what follows cannot be trusted."""
         try:
             match sbus.parse(self.memory[start:end]):
                 case sbus.Sub(pattern, typed):
@@ -292,6 +304,8 @@ class Relay:
                     raise PacketError("bad-packet", "packet: RECV is what the daemon sends")
         except PacketError as error:
             self._answer_error(session, error)
+            return not isinstance(error, FramingError)
+        return True
 
     def _subscribe(self, session: Session, pattern: bytes, typed: bool) -> None:
         if len(session.subscriptions) >= self.limits.subscriptions:
@@ -307,11 +321,13 @@ class Relay:
         """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""
         if not session.privileged:
             raise PacketError("refused", "packet: only root and the daemon's own user may bridge datagrams")
+        if len(datagram) > SEND_LIMIT:
+            text = f"packet: {len(datagram)} bytes on the wire, at most {SEND_LIMIT}"
+            raise PacketError("too-large", text)
         judged = self._judge(datagram, now, lambda _: LOCAL_PEER, 0)
         if isinstance(judged, str):
             raise PacketError("bad-datagram", f"packet: {judged}")
-        if len(datagram) <= SEND_LIMIT:
-            self.outgoing.append(datagram)
+        self.outgoing.append(datagram)
         run = Run()
         run.audience = self.router.audience(judged[2])
         self._place(run, judged, start, end)

@@ -64,7 +64,7 @@ class Delivery:
         self._packet_limit = packet_limit
         self.ledger = ledger
         self.now = 0.0
-        self.delivered = 0
+        self.delivered = 0  # handed over, with what the outboxes have dropped since
         self.taps: list[Session] = []
         self.ports: dict[int, Session] = {}
         self.backlogged: set[Session] = set()
@@ -117,7 +117,7 @@ class Delivery:
             self._backlog(session)
         session.outbox.answer(packet)
         if session.outbox.answers > ANSWERS_LIMIT:
-            self._hold(session, session)
+            self.hold(session, session)
         if session.outbox.answers > ANSWERS_FATAL:
             self.close(session, "its answers are not read")
 
@@ -148,6 +148,14 @@ class Delivery:
             self.closing.append(session)
             if session not in self.backlogged:
                 self._transport.send(session.port, session.render(Cmsg(b"closing", reason.encode())))
+
+    def adopt(self, session: Session) -> None:
+        """Go on where a predecessor left off with this client."""
+        if session.tap:
+            self.taps.append(session)
+        if session.outbox:
+            self.backlogged.add(session)
+            self.stuck.append(session)
 
     def forget(self, session: Session) -> None:
         """The client is gone: free what it held and who waited for it."""
@@ -220,9 +228,13 @@ class Delivery:
                 self._queue(session, rest, went, sender)
 
     def _packs(self, starts: list[int], ends: list[int]) -> list[tuple[bytes, int]]:
-        """The run as PACK packets, each with the number of messages in it."""
-        if [end + LENGTH.size for end in ends[:-1]] == starts[1:]:
-            whole = PACK + self._memory[starts[0] - LENGTH.size : ends[-1]]  # as it came, in one PACK
+        """The run as PACK packets, each with the number of messages in it.
+
+        A run from one PACK goes as it came, unless a line end was taken off its last message (``lines``).
+        """
+        size_of_last = LENGTH.unpack_from(self._memory, starts[-1] - LENGTH.size)[0]
+        if size_of_last == ends[-1] - starts[-1] and [end + LENGTH.size for end in ends[:-1]] == starts[1:]:
+            whole = PACK + self._memory[starts[0] - LENGTH.size : ends[-1]]
             if len(whole) <= self._packet_limit:
                 return [(whole, len(starts))]
         return _packs(self._copies(starts, ends), self._packet_limit)
@@ -250,7 +262,7 @@ class Delivery:
                 return
         self._backlog(session)
         if sender is not None and outbox.policy is Policy.BLOCK and outbox.full:
-            self._hold(sender, session)
+            self.hold(sender, session)
 
     def _backlog(self, session: Session) -> None:
         if session not in self.backlogged:
@@ -258,7 +270,8 @@ class Delivery:
             self.stuck.append(session)
             session.progress = self.now
 
-    def _hold(self, publisher: Session, session: Session) -> None:
+    def hold(self, publisher: Session, session: Session) -> None:
+        """Let ``publisher`` wait until ``session`` has taken what it has."""
         publisher.waits_for.add(session)
         session.holds.add(publisher)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import islice
+from typing import Any
 
 ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
 
@@ -108,11 +109,11 @@ class Outbox:
 
     @property
     def relaxed(self) -> bool:
-        """Half empty: who waited for room may go on."""
-        return (
-            self.packets * 2 <= self.max_packets
-            and self.size * 2 <= self.max_size
-            and self.answers * 2 <= ANSWERS_LIMIT
+        """Half empty: who waited may go on. Room is waited for under ``block`` only."""
+        if self.answers * 2 > ANSWERS_LIMIT:
+            return False
+        return self.policy is not Policy.BLOCK or (
+            self.packets * 2 <= self.max_packets and self.size * 2 <= self.max_size
         )
 
     def put(self, message: bytes, *, publisher_waits: bool = False) -> Outcome:
@@ -124,7 +125,7 @@ class Outbox:
         if self._lacks_room(len(message)):
             if self.policy is Policy.DISCONNECT:
                 return Outcome.OVERFLOW
-            if self.policy is Policy.DROP_OLDEST and len(message) <= self.max_size:
+            if self.policy is Policy.DROP_OLDEST and self._could_have_room(len(message)):
                 while self._drop_oldest():
                     if not self._lacks_room(len(message)):
                         self._append(message)
@@ -169,12 +170,46 @@ class Outbox:
         self._front.clear()
         self._gap = self.answers = 0
 
+    def state(self) -> dict[str, Any]:
+        """The queue in plain values, for a successor of this daemon: (kind, bytes or number) in order."""
+        kinds = {_Answer: "answer", _Gap: "gap"}
+        return {
+            "limits": (self.max_packets, self.max_size, self.policy.value),
+            "dropped": self.dropped,
+            "front": [bytes(answer) for answer in self._front],
+            "gap": self._gap,
+            "entries": [
+                (kinds.get(type(entry), "message"), entry.lost if isinstance(entry, _Gap) else bytes(entry))
+                for entry in self._entries
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over a queue; whatever the limits are now, nothing of it is dropped."""
+        self.max_packets, self.max_size, policy = state["limits"]
+        self.policy = Policy(policy)
+        self.dropped = state["dropped"]
+        self._gap = state["gap"]
+        self._front.extend(map(_Answer, state["front"]))
+        self.answers = len(self._front)
+        for kind, entry in state["entries"]:
+            if kind == "answer":
+                self.answer(entry)
+            elif kind == "gap":
+                self._entries.append(_Gap(entry))
+            else:
+                self._append(entry)
+
     def _lacks_room(self, size: int) -> bool:
         return (
             self.packets >= self.max_packets
             or self.size + size > self.max_size
             or self._ledger.bytes + size > self._ledger.limit
         )
+
+    def _could_have_room(self, size: int) -> bool:
+        """Whether dropping messages would make room; not where one alone is too large, or others took it all."""
+        return size <= self.max_size and self._ledger.bytes - self.size + size <= self._ledger.limit
 
     def _append(self, message: bytes) -> None:
         self._entries.append(message)

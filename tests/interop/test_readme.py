@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -86,9 +87,10 @@ class Terminal:
         return shown
 
     def close(self) -> None:
-        os.killpg(self.process.pid, 15)
+        os.close(self._keys)
         with self.process:
-            os.close(self._keys)
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGTERM)
 
 
 @pytest.fixture

@@ -507,7 +507,7 @@ def test_clients_that_left_before_they_were_accepted_are_seen_to_have_left(
         assert has_hung_up(client.fileno())
         assert client.recv(100) == b"hello and goodbye"
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
-        assert Clients(Arena(4096)).send(client.fileno(), b"too late") == GONE
+        assert Clients(Arena(1 << 18), 4096).send(client.fileno(), b"too late") == GONE
 
 
 @contextmanager
@@ -615,7 +615,7 @@ def test_half_a_close(how: int, ended: bool) -> None:
     with ours, theirs:
         theirs.shutdown(how)
         assert has_hung_up(ours.fileno()) is ended
-        assert Clients(Arena(4096)).send(ours.fileno(), b"x") == (1 if ended else GONE)
+        assert Clients(Arena(1 << 18), 4096).send(ours.fileno(), b"x") == (1 if ended else GONE)
 
 
 # --- the way to the clients ---
@@ -625,8 +625,8 @@ class Bus:
     """Clients of a daemon by pairs: ``ports`` are the daemon's ends, ``read(i)`` what the i-th client got."""
 
     def __init__(self, opened: ExitStack, clients: int, packets: int = 0) -> None:
-        self.arena = Arena((packets + 1) * (SIZE + 256))
-        self.clients = Clients(self.arena)
+        self.arena = Arena((packets + 8) * (SIZE + 256))
+        self.clients = Clients(self.arena, 4096)
         self.packets = [b"%d:" % number + b"." * (number % 7) for number in range(packets)]
         self.starts = self.arena.slots(packets, SIZE)
         self.ends = [start + len(packet) for start, packet in zip(self.starts, self.packets, strict=True)]

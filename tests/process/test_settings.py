@@ -65,7 +65,7 @@ def fault(*layers: dict[str, Any]) -> str:
         ("queue", [{"policy": "block"}], [{"policy": "drop"}, {"block_seconds": 0}, {"max_bytes": 1 << 20}]),
         ("queue", [{"total_bytes": 1 << 20}], [{"total_bytes": 1}, {"block_seconds": float("nan")}]),
         ("limits", [{"clients": 1, "local_payload": 65536}], [{"clients": 0}, {"local_payload": 65537}]),
-        ("limits", [{"channels_cached": 0}], [{"channels_cached": -1}, {"subscriptions": 0}]),
+        ("limits", [{"channels_cached": 1}], [{"channels_cached": 0}, {"subscriptions": 0}]),
         (
             "dedup",
             [{"sanity": 1, "reorder": 0}],

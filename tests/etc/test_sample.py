@@ -1,0 +1,46 @@
+"""The sample configuration against the model: every setting, its default, and nothing else."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from bccnd.process.configuration import load
+from bccnd.process.settings import Settings
+
+SAMPLE = Path(__file__).parents[2] / "etc" / "bccnd.toml"
+EXAMPLES = {"host", "socket", "socket_owner", "socket_group", "key_file", "integrity"}
+
+
+def flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
+    leaves = {}
+    for name, value in values.items():
+        leaves |= flat(value, name + ".") if isinstance(value, dict) else {table + name: value}
+    return leaves
+
+
+def test_as_it_is_the_sample_changes_nothing() -> None:
+    environ = {"BCCND_SOCKET": "/run/bccnd/bus.sock"}
+    with_sample = load(["--config", str(SAMPLE)], environ).settings
+    assert with_sample == load(["--config", "/dev/null"], environ).settings
+
+
+def test_uncommented_it_holds_every_setting_in_order_with_its_default(tmp_path: Path) -> None:
+    uncommented = re.sub(r"^#(?=\w+ = )", "", SAMPLE.read_text(), flags=re.MULTILINE)
+    values = flat(tomllib.loads(uncommented))
+    defaults = flat(Settings(host="relay01", socket="/run/bccnd/bus.sock").model_dump(mode="json"))
+    assert list(values) == list(defaults)
+    assert {name for name in values if values[name] != defaults[name]} <= EXAMPLES
+    file = tmp_path / "bccnd.toml"
+    file.write_text(uncommented)
+    load(["--config", str(file)], {"BCCND_INTEGRITY": "hmac"})
+
+
+def test_each_example_is_called_one() -> None:
+    for block in SAMPLE.read_text().split("\n\n"):
+        settings = set(re.findall(r"^#(\w+) = ", block, re.MULTILINE))
+        assert bool(settings & EXAMPLES) == bool(re.search(r"\b[Ee]xamples?\b", block)) or not settings, block
+
+
+def test_lines_fit_an_editor() -> None:
+    assert max(map(len, SAMPLE.read_text().splitlines())) <= 110

@@ -52,6 +52,7 @@ CLIENT_BATCHES = 8  # read from one client in one turn
 SEGMENT_BATCHES = 4  # read in one turn: 256 datagrams, about a millisecond of work
 DRAIN_SECONDS = 2.0
 DRAIN_BATCHES = 64  # read from one client at the end; a client that never stops must not hold the daemon
+ACCEPT_PAUSE = 1.0  # seconds without new clients once accepting failed
 REPORT_SECONDS = 10.0  # between two log lines about dropped datagrams
 DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
 EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
@@ -102,7 +103,8 @@ class Daemon:
         self._listener, self._segments = endpoints.listener, endpoints.segments
         self._successor: asyncio.Task[bool] | None = None
         self._paused = False
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare = -1
+        self._take_spare()
         self._egresses = [
             Egress(
                 loop,
@@ -170,6 +172,10 @@ class Daemon:
         except OSError as error:
             self._turn_away(error)
             return
+        if not clients and has_hung_up(self._listener.socket.fileno()):
+            # Whoever handed it down has shut it down: readable for ever, and nobody will come.
+            self._loop.remove_reader(self._listener.socket)
+            log.warning("listener shut down", socket=self.name, clients=len(self.relay.sessions))
         unix_us = time.time_ns() // 1000
         self._sequence.cover(unix_us)
         for client in clients:
@@ -194,15 +200,33 @@ class Daemon:
             log.debug("client connected", name=session.name.decode(), uid=uid)
 
     def _turn_away(self, error: OSError) -> None:
-        """No descriptor for a new client: use the spare one to tell it so, instead of spinning on the listener."""
-        os.close(self._spare)
+        """Accepting failed, mostly for lack of descriptors: tell the client so by means of the spare one."""
+        self._let_go_of_spare()
         try:
-            for client in self._listener.accept()[:1]:
+            for client in self._listener.accept():
                 _refuse(client, "limit: the daemon is out of file descriptors")
         except OSError as again:
+            # Nor does that help, and the listener stays readable: do not spin on it.
             error = again
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self._loop.remove_reader(self._listener.socket)
+            self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
+        self._take_spare()
         log.warning("client refused", reason=error.strerror, clients=len(self.relay.sessions))
+
+    def _accept_again(self) -> None:
+        self._take_spare()
+        if not self._paused and not self._stop.is_set():
+            self._loop.add_reader(self._listener.socket, self._connect)
+
+    def _take_spare(self) -> None:
+        if self._spare < 0:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _let_go_of_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
 
     def _readable(self, session: Session) -> None:
         """A few batches in one turn: asking once more costs less than another round of the loop."""
@@ -224,6 +248,7 @@ class Daemon:
             _strip_empty(starts, ends)
             if not starts:
                 self._end(session, "")
+                self._settle()  # publishers that it held
                 return False
         self.relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
         sends = bool(self.relay.outgoing)
@@ -507,7 +532,7 @@ class Daemon:
             self._end(session, "")
         self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
         self._listener.close()
-        os.close(self._spare)
+        self._let_go_of_spare()
 
     def _unfinished(self) -> bool:
         return bool(self.relay.delivery.backlogged) or any(egress.busy for egress in self._egresses)

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from heapq import nsmallest
-from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,8 @@ from bccnd.wire.sbus import Cmsg
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
 
-PAGE_ROWS = 100  # rows of a list in one answer: below 32 KiB even with the longest names
+PAGE_ROWS = 100  # rows of a list in one answer, which one look at the table has to find
+PAGE_BYTES = 32 << 10  # of rows in one answer: names come from strangers, and JSON makes six bytes of one
 
 
 def answer(relay: "Relay", session: Session, request: Cmsg, now: float) -> Cmsg:
@@ -127,7 +127,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
             "queued": {"packets": delivery.ledger.packets, "bytes": delivery.ledger.bytes},
             "counters": {
                 **asdict(relay.counters),
-                "delivered": delivery.delivered,
+                "delivered": delivery.delivered - delivery.ledger.dropped,
                 "dropped": delivery.ledger.dropped,
             },
             "rejected": dict(relay.rejected),
@@ -158,7 +158,7 @@ def _client_row(session: Session, now: float) -> dict[str, Any]:
         "pack": session.packed,
         "subscriptions": sum(session.subscriptions.values()),
         "published": session.published,
-        "delivered": session.delivered,
+        "delivered": session.delivered - outbox.dropped,
         "dropped": outbox.dropped,
         "queued": outbox.packets,
         "queued_bytes": outbox.size,
@@ -183,10 +183,17 @@ def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
 
 def _page(title: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
     """The next rows of a list; ``next`` is the cursor to ask with for those after them, or null."""
-    taken = list(islice(rows, PAGE_ROWS + 1))
-    more = len(taken) > PAGE_ROWS
-    page = taken[:PAGE_ROWS]
-    return _json({title: [row for _, row in page], "next": page[-1][0] if more else None})
+    page: list[dict[str, Any]] = []
+    size = 0
+    last = following = None
+    for cursor, row in rows:
+        size += len(_json(row))
+        if len(page) == PAGE_ROWS or size > PAGE_BYTES:
+            following = last
+            break
+        page.append(row)
+        last = cursor
+    return _json({title: page, "next": following})
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -121,15 +121,14 @@ class Relay:
             policy=self.limits.queue_policy,
         )
         session.name = self.names.assign(peer, session)
-        session.seq = self.names.first_seq(unix_us)
+        session.seq = session.first_seq = self.names.first_seq(unix_us)
         self.sessions[session.number] = session
         self.delivery.ports[port] = session
         return session
 
     def disconnect(self, session: Session, now: float) -> None:
         """Forget a client; what waited for it is dropped."""
-        if session.published:
-            self.sources.remember(session.name, session.seq - 1, now)
+        self._remember(session, now)
         self.names.release(session.name, session.seq)
         self.set_tap(session, False)
         self.router.leave(session)
@@ -137,13 +136,19 @@ class Relay:
         del self.sessions[session.number]
 
     def rename(self, session: Session, name: bytes, now: float) -> None:
-        """Give the client another src; its sequence goes on (``bccn.txt``, "Fork handling", pattern B)."""
+        """Give the client another src; its numbers go forward (``bccn.txt``, "Fork handling", pattern B)."""
         old = session.name
-        self.names.rename(old, name, session.peer, session.privileged)
+        self.names.rename(old, name, session.peer, session.privileged, session.seq)
         if name != old:
-            self.sources.remember(old, session.seq - 1, now)
+            self._remember(session, now)
             session.name = name
+            session.seq = session.first_seq = self.names.first_seq(session.seq)
             self.router.names_changed()
+
+    def _remember(self, session: Session, now: float) -> None:
+        """What the client has sent under the name that it gives up may still come back from the segment."""
+        if session.seq > session.first_seq:
+            self.sources.remember(session.name, range(session.first_seq, session.seq), now)
 
     def set_tap(self, session: Session, on: bool) -> None:
         if session.tap is not on:

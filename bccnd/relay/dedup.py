@@ -6,6 +6,7 @@ Rules
 - A gap counts as lost. What arrives later than its successors moves from lost to late; it is dropped, unless a
   reorder window is configured and reaches back to it. So received + late + lost is the span that was seen.
 - A jump forward of more than JUMP numbers, like a restart, begins a new span: it is not that many losses.
+- What clients of this host sent comes back from the network after they left; however much it is, none of it is new.
 - The table is bounded in sources and in time. It has two generations; when the young one holds half the limit, or
   has been young for the expiry time, the old one is forgotten and the young one grows old. A source that
   speaks moves to the young one. So what is forgotten has been silent longest, at no cost per message.
@@ -38,6 +39,7 @@ class Source:
         "last",
         "late",
         "lost",
+        "ours",
         "peer",
         "received",
         "restarts",
@@ -51,6 +53,7 @@ class Source:
         self.seen = 1  # bit k: last - k was seen
         self.heard = now
         self.peer = ""
+        self.ours = range(0)  # sent from this host, by a client that has left
 
 
 class Sources:
@@ -102,9 +105,11 @@ class Sources:
         """Note where a source that was just observed sends from."""
         self._young[src].peer = peer.decode()
 
-    def remember(self, src: bytes, last: int, now: float) -> None:
-        """Take ``last`` as seen: a client of this host has left, and its datagrams may still echo."""
-        self._young[src] = Source(last, now)
+    def remember(self, src: bytes, sent: range, now: float) -> None:
+        """Take the numbers ``sent`` (not empty) as seen: a client of this host has left, its datagrams may echo."""
+        known = self._old.pop(src, None) or self._young.get(src)
+        source = self._young[src] = Source(sent[-1], now)
+        source.ours = range(known.ours.start, sent.stop) if known and known.ours else sent
         self._turn_if_full(now)
 
     def expire(self, now: float) -> None:
@@ -114,6 +119,9 @@ class Sources:
 
     def _behind(self, source: Source, seq: int) -> Verdict:
         behind = source.last - seq
+        if seq in source.ours:
+            source.duplicates += 1
+            return Verdict.DUPLICATE
         if behind >= self._sanity:
             source.restarts += 1
             source.received += 1
@@ -124,8 +132,11 @@ class Sources:
             source.duplicates += 1
             return Verdict.DUPLICATE
         source.seen |= 1 << behind
-        if seq > source.first and source.lost:
+        if seq > source.first:
             source.lost -= 1
+        else:  # the span begins earlier than it seemed
+            source.lost += source.first - seq - 1
+            source.first = seq
         if behind <= self._reorder:
             source.received += 1
             return Verdict.ACCEPTED

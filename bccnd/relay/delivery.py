@@ -64,7 +64,7 @@ class Delivery:
         self._packet_limit = packet_limit
         self.ledger = ledger
         self.now = 0.0
-        self.delivered = 0
+        self.delivered = 0  # handed over, with what the outboxes have dropped since
         self.taps: list[Session] = []
         self.ports: dict[int, Session] = {}
         self.backlogged: set[Session] = set()

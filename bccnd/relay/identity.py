@@ -8,7 +8,8 @@ Rules
 - A client may extend its own name by ``/<tag>``, and a fork child, whose connection is its own, may call itself
   ``<parent>/<own pid>``: any name below ``<host>/<program>/`` that ends in its pid. Anything else needs a right.
 - Sequence numbers of a new name start at the clock (microseconds since the epoch) and never below any number
-  handed out before, so that they go forward over reconnects, restarts and clock steps within one run.
+  handed out under a name that was given up, so that they go forward over reconnects, restarts, names that are handed
+  on, and clock steps within one run.
 """
 
 import itertools
@@ -65,8 +66,8 @@ class Names(Generic[T]):
         self._holders[name] = holder
         return name
 
-    def rename(self, old: bytes, new: bytes, peer: Peer, privileged: bool) -> None:
-        """Move the holder of ``old`` to ``new``, or raise ``PacketError``."""
+    def rename(self, old: bytes, new: bytes, peer: Peer, privileged: bool, next_seq: int) -> None:
+        """Move the holder of ``old``, which has come to ``next_seq``, to ``new``, or raise ``PacketError``."""
         holder = self._holders[old]
         if not valid_src(new) or b"*" in new or new.endswith(b"/") or new == UNKNOWN_SRC:
             limit = f"a name is 1 to {SRC_LIMIT} ASCII characters without white space, ':', '|', '*' or a final '/'"
@@ -75,15 +76,15 @@ class Names(Generic[T]):
             raise PacketError("name-taken", f"{new.decode()} is another client of this host")
         if not privileged and new != old and not self._own(new, peer):
             raise PacketError("refused", f"{new.decode()} is not below the client's own name")
-        del self._holders[old]
+        self.release(old, next_seq)
         self._holders[new] = holder
 
     def release(self, name: bytes, next_seq: int) -> None:
         del self._holders[name]
         self._seq_floor = max(self._seq_floor, next_seq)
 
-    def first_seq(self, unix_us: int) -> int:
-        return max(unix_us, self._seq_floor)
+    def first_seq(self, wanted: int) -> int:
+        return max(wanted, self._seq_floor)
 
     def directed(self, target: bytes) -> list[T]:
         """The holders that a directed message to ``target`` is for (``bccn.txt``, "Match rule")."""

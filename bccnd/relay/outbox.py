@@ -108,11 +108,11 @@ class Outbox:
 
     @property
     def relaxed(self) -> bool:
-        """Half empty: who waited for room may go on."""
-        return (
-            self.packets * 2 <= self.max_packets
-            and self.size * 2 <= self.max_size
-            and self.answers * 2 <= ANSWERS_LIMIT
+        """Half empty: who waited may go on. Room is waited for under ``block`` only."""
+        if self.answers * 2 > ANSWERS_LIMIT:
+            return False
+        return self.policy is not Policy.BLOCK or (
+            self.packets * 2 <= self.max_packets and self.size * 2 <= self.max_size
         )
 
     def put(self, message: bytes, *, publisher_waits: bool = False) -> Outcome:
@@ -124,7 +124,7 @@ class Outbox:
         if self._lacks_room(len(message)):
             if self.policy is Policy.DISCONNECT:
                 return Outcome.OVERFLOW
-            if self.policy is Policy.DROP_OLDEST and len(message) <= self.max_size:
+            if self.policy is Policy.DROP_OLDEST and self._could_have_room(len(message)):
                 while self._drop_oldest():
                     if not self._lacks_room(len(message)):
                         self._append(message)
@@ -175,6 +175,10 @@ class Outbox:
             or self.size + size > self.max_size
             or self._ledger.bytes + size > self._ledger.limit
         )
+
+    def _could_have_room(self, size: int) -> bool:
+        """Whether dropping messages would make room; not where one alone is too large, or others took it all."""
+        return size <= self.max_size and self._ledger.bytes - self.size + size <= self._ledger.limit
 
     def _append(self, message: bytes) -> None:
         self._entries.append(message)

@@ -28,6 +28,7 @@ class Session:
         "closing",
         "delivered",
         "echo",
+        "first_seq",
         "format",
         "format_chosen",
         "holds",
@@ -56,7 +57,7 @@ class Session:
         self.peer = peer
         self.privileged = privileged
         self.name = b""
-        self.seq = 0  # of the next message to the segment
+        self.seq = self.first_seq = 0  # of the next message to the segment; of the first under this name
         self.local_seq = 1  # of the next message on a local channel
         self.format = Format.PLAIN
         self.format_chosen = False
@@ -70,7 +71,7 @@ class Session:
         self.waits_for: set[Session] = set()
         self.holds: set[Session] = set()
         self.published = 0
-        self.delivered = 0
+        self.delivered = 0  # handed over, with what its outbox has dropped since
         self.since = now
         self.progress = now  # when its outbox last moved, or began to fill
         self.closing = ""  # why the session is about to end

@@ -1,0 +1,261 @@
+"""What is new, what was heard before, what was lost: the document's rule, the account, the bounds."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bccnd.relay.dedup import JUMP, WINDOW, Sources, Verdict
+
+thorough = settings(deadline=None, max_examples=300)
+
+DELIVERED = {Verdict.ACCEPTED, Verdict.NEW, Verdict.RESTARTED}
+SRC = b"host/prog/1"
+
+sanities = st.integers(1, 200)
+# Steps that stay close, reach the edges of window and sanity, and leap.
+steps = st.one_of(
+    st.integers(-3, 4),
+    st.integers(-220, 220),
+    st.sampled_from([-WINDOW - 1, -WINDOW, 1 - WINDOW, WINDOW, WINDOW + 1, JUMP, JUMP + 1, -JUMP]),
+)
+
+
+def numbers_from(first: int, moves: list[int]) -> list[int]:
+    """Sequence numbers, each a step away from one before."""
+    numbers = [first]
+    for move in moves:
+        numbers.append(min(2**64 - 1, max(0, numbers[-1] + move)))
+    return numbers
+
+
+scripts = st.builds(numbers_from, st.integers(0, 10_000), st.lists(steps, max_size=60))
+
+
+def heard(sources: Sources, *numbers: int, src: bytes = SRC, now: float = 0.0) -> list[Verdict]:
+    return [sources.observe(src, number, now) for number in numbers]
+
+
+def account(sources: Sources, src: bytes = SRC) -> tuple[int, int, int, int]:
+    source = sources.get(src)
+    assert source is not None
+    return source.received, source.lost, source.late, source.duplicates
+
+
+# The document's rule
+
+
+@thorough
+@given(sanity=sanities, script=st.lists(st.tuples(st.sampled_from([b"a", b"b"]), scripts), max_size=4))
+def test_delivers_exactly_what_the_document_says(sanity: int, script: list[tuple[bytes, list[int]]]):
+    sources = Sources(sanity=sanity)
+    last_seen: dict[bytes, int] = {}
+    for src, numbers in script:
+        for seq in numbers:
+            last = last_seen.get(src, -1)
+            stale = seq <= last and last - seq < sanity
+            assert (sources.observe(src, seq, 0.0) not in DELIVERED) == stale
+            last_seen[src] = last if stale else seq
+
+
+@pytest.mark.parametrize(
+    ("numbers", "last_verdict"),
+    [
+        ([5], Verdict.NEW),
+        ([5, 6], Verdict.ACCEPTED),
+        ([5, 5], Verdict.DUPLICATE),
+        ([5, 7, 6], Verdict.LATE),
+        ([5, 7, 6, 6], Verdict.DUPLICATE),
+        ([5000, 4001], Verdict.DUPLICATE),  # or late, but too long ago to tell
+        ([5000, 4000], Verdict.RESTARTED),
+        ([5000, 0], Verdict.RESTARTED),
+        (
+            [5000, 0, 5000],
+            Verdict.ACCEPTED,
+        ),  # two programs of one name: each looks like a restart of the other
+        ([2**64 - 1, 0], Verdict.RESTARTED),
+    ],
+)
+def test_verdicts(numbers: list[int], last_verdict: Verdict):
+    assert heard(Sources(), *numbers)[-1] is last_verdict
+
+
+# The account
+
+
+@thorough
+@given(
+    first=st.integers(0, 10_000),
+    order=st.lists(st.integers(0, 300), min_size=1, max_size=200),
+    reorder=st.sampled_from([0, 1, 10, 63, 64, 65, 200]),
+)
+def test_received_late_and_lost_are_the_span_that_was_seen(first: int, order: list[int], reorder: int):
+    sources = Sources(reorder=reorder)
+    heard(sources, *[first + number for number in order])
+    source = sources.get(SRC)
+    assert source is not None
+    assert source.restarts == 0
+    assert source.lost >= 0
+    assert source.received + source.late + source.lost == source.last - source.first + 1
+    assert source.received + source.late + source.duplicates == len(order)
+
+
+def test_a_gap_is_lost_until_it_arrives_late():
+    sources = Sources()
+    heard(sources, 1, 2, 6)
+    assert account(sources) == (3, 3, 0, 0)
+    assert heard(sources, 4) == [Verdict.LATE]
+    assert account(sources) == (3, 2, 1, 0)
+    assert heard(sources, 4) == [Verdict.DUPLICATE]
+    assert account(sources) == (3, 2, 1, 1)
+
+
+def test_what_is_late_before_the_first_that_was_heard_begins_the_span():
+    sources = Sources()
+    heard(sources, 10, 7)
+    assert account(sources) == (1, 2, 1, 0)
+    assert heard(sources, 8, 7) == [Verdict.LATE, Verdict.DUPLICATE]
+    assert account(sources) == (1, 1, 2, 1)
+
+
+def test_every_datagram_twice_costs_and_loses_nothing():
+    sources = Sources()
+    for number in range(1, 200):
+        heard(sources, number)
+        if number > 5:
+            assert heard(sources, number - 5) == [Verdict.DUPLICATE]
+    assert account(sources) == (199, 0, 0, 194)
+
+
+@pytest.mark.parametrize("jump", [JUMP + 1, 2**63])
+def test_a_jump_is_not_that_many_losses(jump: int):
+    sources = Sources()
+    heard(sources, 1, 3, 3 + jump)
+    assert account(sources) == (3, 1, 0, 0)
+    assert heard(sources, 4 + jump) == [Verdict.ACCEPTED]
+    assert account(sources) == (4, 1, 0, 0)
+
+
+def test_the_longest_gap_that_is_counted():
+    sources = Sources()
+    heard(sources, 0, JUMP)
+    assert account(sources) == (2, JUMP - 1, 0, 0)
+
+
+def test_a_restart_is_counted_and_begins_a_new_span():
+    sources = Sources()
+    heard(sources, 5000, 5002, 1, 2, 4)
+    source = sources.get(SRC)
+    assert source is not None
+    assert (source.restarts, source.first, source.last) == (1, 1, 4)
+    assert account(sources) == (5, 2, 0, 0)
+    assert heard(sources, 3) == [Verdict.LATE]
+    assert account(sources) == (5, 1, 1, 0)
+
+
+# The reorder window
+
+
+@thorough
+@given(
+    reorder=st.integers(1, 150),
+    moves=st.lists(st.integers(-160, 200), max_size=120),
+)
+def test_the_reorder_window_delivers_what_is_late_within_it_once(reorder: int, moves: list[int]):
+    sources = Sources(reorder=reorder)
+    delivered: set[int] = set()
+    last = 10_000
+    for number in [last, *(last + move for move in moves)]:
+        verdict = sources.observe(SRC, number, 0.0)
+        assert (verdict in DELIVERED) == (last - number <= reorder and number not in delivered)
+        if verdict in DELIVERED:
+            delivered.add(number)
+            last = max(last, number)
+
+
+# What this host sent itself
+
+
+@pytest.mark.parametrize("reorder", [0, 50])
+@pytest.mark.parametrize("count", [1, 10, 999, 1000, 1001, 5000])
+def test_none_of_what_a_client_sent_before_it_left_is_new(count: int, reorder: int):
+    sources = Sources(reorder=reorder)
+    sent = range(70_000, 70_000 + count)
+    sources.remember(SRC, sent, 0.0)
+    assert set(heard(sources, *sent, *reversed(sent))) == {Verdict.DUPLICATE}
+
+
+def test_nor_what_it_sent_under_the_same_name_before():
+    sources = Sources()
+    sources.remember(SRC, range(70_000, 75_000), 0.0)
+    sources.remember(SRC, range(80_000, 85_000), 0.0)
+    assert set(heard(sources, *range(70_000, 75_000), *range(80_000, 85_000))) == {Verdict.DUPLICATE}
+
+
+def test_the_name_of_a_client_that_left_is_free_for_another_host():
+    sources = Sources()
+    sources.remember(SRC, range(70_000, 70_010), 0.0)
+    assert heard(sources, 1, 2, 2) == [Verdict.RESTARTED, Verdict.ACCEPTED, Verdict.DUPLICATE]
+    assert heard(sources, 70_010) == [Verdict.ACCEPTED]
+
+
+def test_a_source_is_listed_once_whatever_is_known_of_it():
+    sources = Sources(limit=4)
+    sources.remember(SRC, range(1, 2), 0.0)
+    sources.remember(b"other", range(1, 2), 0.0)  # the young generation is full: SRC grows old
+    sources.remember(SRC, range(1, 3), 0.0)
+    assert sorted(src for src, _ in sources) == [SRC, b"other"]
+    assert len(sources) == 2
+
+
+# Bounds
+
+
+def test_the_table_is_bounded_under_a_flood_of_forged_sources():
+    sources = Sources(limit=100)
+    for number in range(10_000):
+        sources.observe(b"forged/%d" % number, 1, 0.0)
+        if number % 40 == 0:
+            assert heard(sources, number)[0] in {Verdict.NEW, Verdict.ACCEPTED}
+        assert len(sources) <= 100
+    assert account(sources)[0] == 250, "a source that keeps speaking is never forgotten"
+
+
+def test_the_table_is_bounded_under_clients_that_come_and_go():
+    sources = Sources(limit=100)
+    for number in range(1000):
+        sources.remember(b"here/prog/%d" % number, range(5, 6), 0.0)
+        assert len(sources) <= 100
+
+
+def test_who_is_silent_is_forgotten_within_two_expiry_times():
+    sources = Sources(seconds=60)
+    sources.expire(1000)
+    heard(sources, 1, src=b"silent", now=1000)
+    for now in range(1000, 1060):
+        heard(sources, now, src=b"busy", now=now)
+        sources.expire(now)
+    assert sources.get(b"silent") is not None
+    for now in range(1060, 1125):
+        heard(sources, now, src=b"busy", now=now)
+        sources.expire(now)
+    assert sources.get(b"silent") is None
+    assert account(sources, b"busy") == (125, 0, 0, 0)
+
+
+def test_who_spoke_after_the_first_expiry_time_keeps_its_account():
+    sources = Sources(seconds=60)
+    sources.expire(1000)
+    for now in range(1001, 1600, 50):
+        heard(sources, now // 50, now=now)
+        sources.expire(now)
+    assert account(sources) == (12, 0, 0, 0)
+
+
+def test_keeps_when_and_from_where_a_source_was_heard():
+    sources = Sources()
+    heard(sources, 1, now=5)
+    sources.place(SRC, b"10.0.0.1:5400")
+    heard(sources, 1, now=9)
+    source = sources.get(SRC)
+    assert source is not None
+    assert (source.heard, source.peer) == (9, "10.0.0.1:5400")

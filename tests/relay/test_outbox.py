@@ -1,0 +1,338 @@
+"""The queue of one client: order, bounds, the four policies, and the account that ends at zero."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bccnd.relay.outbox import ANSWERS_LIMIT, Ledger, Outbox, Outcome, Policy
+
+thorough = settings(deadline=None, max_examples=300)
+
+
+def notice(lost: int) -> bytes:
+    return b"lost %d" % lost
+
+
+def outbox(
+    policy: Policy = Policy.DROP_OLDEST, *, packets: int = 3, size: int = 1000, ledger: Ledger | None = None
+) -> Outbox:
+    ledger = ledger or Ledger(10_000)
+    return Outbox(ledger, notice, max_packets=packets, max_size=size, policy=policy)
+
+
+def put(box: Outbox, *messages: bytes, publisher_waits: bool = False) -> list[Outcome]:
+    return [box.put(message, publisher_waits=publisher_waits) for message in messages]
+
+
+def drain(box: Outbox, turn: int = 64) -> list[bytes]:
+    """All that goes out, ``turn`` packets at a time."""
+    out: list[bytes] = []
+    while packets := box.next_packets(turn):
+        assert len(packets) <= turn
+        out += packets
+        box.sent(len(packets))
+    assert not box
+    return out
+
+
+QUEUED, DROPPED, OVERFLOW = Outcome.QUEUED, Outcome.DROPPED, Outcome.OVERFLOW
+
+
+# The policies
+
+
+def test_drop_oldest_keeps_the_newest_and_tells_the_loss_before_them():
+    box = outbox(Policy.DROP_OLDEST)
+    assert put(box, b"1", b"2", b"3", b"4", b"5") == [QUEUED] * 3 + [DROPPED] * 2
+    assert drain(box) == [b"lost 2", b"3", b"4", b"5"]
+
+
+def test_drop_newest_keeps_the_oldest_and_tells_the_loss_after_them():
+    box = outbox(Policy.DROP_NEWEST)
+    assert put(box, b"1", b"2", b"3", b"4", b"5") == [QUEUED] * 3 + [DROPPED] * 2
+    assert drain(box) == [b"1", b"2", b"3", b"lost 2"]
+
+
+def test_disconnect_takes_nothing_more():
+    box = outbox(Policy.DISCONNECT)
+    assert put(box, b"1", b"2", b"3", b"4") == [QUEUED] * 3 + [OVERFLOW]
+    assert drain(box) == [b"1", b"2", b"3"]
+
+
+def test_block_takes_what_a_local_publisher_has_sent_already():
+    box = outbox(Policy.BLOCK)
+    assert put(box, b"1", b"2", b"3", b"4", publisher_waits=True) == [QUEUED] * 4
+    assert box.full
+    assert drain(box) == [b"1", b"2", b"3", b"4"]
+
+
+def test_block_drops_the_newest_of_what_the_network_brings():
+    box = outbox(Policy.BLOCK)
+    assert put(box, b"1", b"2", b"3", b"4") == [QUEUED] * 3 + [DROPPED]
+    assert drain(box) == [b"1", b"2", b"3", b"lost 1"]
+
+
+# Gaps
+
+
+def test_each_episode_of_drop_newest_has_its_notice_where_it_happened():
+    box = outbox(Policy.DROP_NEWEST, packets=2)
+    put(box, b"1", b"2", b"3", b"4")
+    assert box.next_packets(1) == [b"1"]
+    box.sent(1)
+    put(box, b"5", b"6")
+    assert drain(box) == [b"2", b"lost 2", b"5", b"lost 1"]
+
+
+def test_a_gap_grows_until_it_is_taken():
+    box = outbox(packets=1)
+    put(box, b"1", b"2", b"3")
+    assert box.next_packets(1) == [b"lost 2"]
+    put(box, b"4")
+    assert drain(box) == [b"lost 3", b"4"]
+
+
+def test_drop_oldest_joins_the_gaps_it_meets():
+    box = outbox(Policy.DROP_NEWEST, packets=2)
+    put(box, b"1", b"2", b"3")
+    box.sent(1)
+    put(box, b"4")  # 2, a gap of one, 4
+    box.policy = Policy.DROP_OLDEST
+    put(box, b"5", b"6")
+    assert drain(box) == [b"lost 3", b"5", b"6"]
+
+
+def test_a_gap_at_the_end_of_an_empty_queue():
+    box = outbox(Policy.DROP_NEWEST, size=5)
+    assert put(box, b"too large", b"too large", b"fits") == [DROPPED, DROPPED, QUEUED]
+    assert drain(box) == [b"lost 2", b"fits"]
+
+
+# Answers
+
+
+def test_messages_and_answers_leave_in_the_order_they_came():
+    box = outbox()
+    put(box, b"1")
+    box.answer(b"pong")
+    put(box, b"2")
+    assert drain(box) == [b"1", b"pong", b"2"]
+
+
+@pytest.mark.parametrize("turn", [1, 2, 64])
+def test_answers_are_never_dropped(turn: int):
+    box = outbox(packets=1)
+    box.answer(b"pong 0")
+    for number in range(1, 4):
+        put(box, b"%d" % number)
+        box.answer(b"pong %d" % number)
+    assert drain(box, turn) == [b"pong 0", b"pong 1", b"lost 2", b"pong 2", b"3", b"pong 3"]
+
+
+def test_answers_take_no_room():
+    box = outbox(packets=1)
+    for _ in range(10):
+        box.answer(b"a" * 2000)
+    assert not box.full
+    assert put(box, b"1") == [QUEUED]
+
+
+def test_unread_answers_are_counted():
+    box = outbox()
+    for _ in range(5):
+        box.answer(b"pong")
+    assert box.answers == 5
+    box.sent(2)
+    assert box.answers == 3
+    drain(box)
+    assert box.answers == 0
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_bounded_in_bytes(policy: Policy):
+    box = outbox(policy, packets=100, size=10)
+    outcome = {Policy.DROP_NEWEST: DROPPED, Policy.DROP_OLDEST: DROPPED, Policy.BLOCK: DROPPED}
+    assert put(box, b"12345", b"67890", b"x") == [QUEUED, QUEUED, outcome.get(policy, OVERFLOW)]
+    assert box.size <= 10
+
+
+def test_drop_oldest_makes_room_for_a_large_message_by_dropping_several():
+    box = outbox(size=10)
+    put(box, b"123", b"456", b"789", b"large")
+    assert drain(box) == [b"lost 2", b"789", b"large"]
+
+
+def test_drop_oldest_drops_nothing_for_a_message_that_can_never_fit():
+    box = outbox(size=10)
+    put(box, b"1", b"2", b"far too large")
+    assert drain(box) == [b"1", b"2", b"lost 1"]
+
+
+def test_bounded_in_bytes_over_all_clients():
+    ledger = Ledger(10)
+    first, second = (outbox(Policy.DROP_NEWEST, ledger=ledger) for _ in range(2))
+    assert put(first, b"123456") == [QUEUED]
+    assert put(second, b"12345") == [DROPPED]
+    assert put(second, b"1234") == [QUEUED]
+    first.clear()
+    assert put(second, b"123456") == [QUEUED]
+
+
+def test_drop_oldest_drops_nothing_where_others_have_taken_all_the_room():
+    ledger = Ledger(10)
+    others, box = outbox(ledger=ledger), outbox(ledger=ledger)
+    put(box, b"1", b"2")
+    put(others, b"12345678")
+    put(box, b"large")
+    assert drain(box) == [b"1", b"2", b"lost 1"]
+
+
+def test_drop_oldest_gives_its_own_room_when_all_is_taken():
+    ledger = Ledger(10)
+    others, box = outbox(ledger=ledger), outbox(ledger=ledger)
+    put(others, b"12345")
+    put(box, b"12", b"34", b"5", b"67")
+    assert drain(box) == [b"lost 1", b"34", b"5", b"67"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "relaxed"),
+    [(0, True), (1, True), (2, True), (3, False), (4, False)],
+)
+def test_relaxed_is_half_empty_in_packets(messages: int, relaxed: bool):
+    box = outbox(Policy.BLOCK, packets=4)
+    put(box, *[b"m"] * messages)
+    assert box.relaxed == relaxed
+
+
+def test_relaxed_is_half_empty_in_bytes():
+    box = outbox(Policy.BLOCK, packets=100, size=10)
+    put(box, b"12345")
+    assert box.relaxed
+    put(box, b"6")
+    assert not box.relaxed
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_relaxed_is_half_of_the_answers_read(policy: Policy):
+    box = outbox(policy)
+    for _ in range(ANSWERS_LIMIT // 2):
+        box.answer(b"pong")
+    assert box.relaxed
+    box.answer(b"pong")
+    assert not box.relaxed
+
+
+def test_where_nobody_waits_for_room_only_answers_count():
+    box = outbox(Policy.DROP_OLDEST, packets=2)
+    put(box, b"1", b"2")
+    assert box.full
+    assert box.relaxed
+
+
+# The account
+
+
+def test_clear_drops_what_waited():
+    ledger = Ledger(100)
+    box = outbox(Policy.DROP_NEWEST, ledger=ledger)
+    put(box, b"1", b"2", b"3", b"4")
+    box.answer(b"pong")
+    box.clear()
+    assert not box
+    assert (ledger.packets, ledger.bytes, ledger.dropped) == (0, 0, 4)
+    assert (box.packets, box.size, box.answers, box.dropped) == (0, 0, 0, 4)
+    assert box.next_packets(64) == []
+
+
+class Model:
+    """The same queue, slow and obvious: what became of each message, in the order they were put."""
+
+    def __init__(self, policy: Policy, packets: int, size: int) -> None:
+        self.policy, self.packets, self.size = policy, packets, size
+        self.fate: dict[bytes, str] = {}  # waits, sent, lost, refused
+
+    def waiting(self) -> list[bytes]:
+        return [message for message, fate in self.fate.items() if fate == "waits"]
+
+    def fits(self, message: bytes) -> bool:
+        waiting = self.waiting()
+        return len(waiting) < self.packets and sum(map(len, waiting)) + len(message) <= self.size
+
+    def put(self, message: bytes, publisher_waits: bool) -> None:
+        if self.policy is Policy.DROP_OLDEST and len(message) <= self.size:
+            while not self.fits(message):
+                self.fate[self.waiting()[0]] = "lost"
+        if self.fits(message) or (self.policy is Policy.BLOCK and publisher_waits):
+            self.fate[message] = "waits"
+        else:
+            self.fate[message] = "refused" if self.policy is Policy.DISCONNECT else "lost"
+
+    def stream(self) -> list[bytes | int]:
+        return joined(
+            [1 if fate == "lost" else message for message, fate in self.fate.items() if fate != "refused"]
+        )
+
+
+def joined(stream: list[bytes | int]) -> list[bytes | int]:
+    """Numbers of missing messages that stand side by side, added up."""
+    result: list[bytes | int] = []
+    for item in stream:
+        if isinstance(item, int) and result and isinstance(result[-1], int):
+            result[-1] += item
+        else:
+            result.append(item)
+    return result
+
+
+@thorough
+@given(
+    policy=st.sampled_from(Policy),
+    packets=st.integers(1, 4),
+    size=st.integers(1, 40),
+    script=st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.integers(2, 20), st.booleans()),
+            st.tuples(st.just("answer"), st.just(0), st.just(False)),
+            st.tuples(st.just("send"), st.integers(1, 5), st.just(False)),
+        ),
+        max_size=40,
+    ),
+)
+def test_any_script_against_the_model(
+    policy: Policy, packets: int, size: int, script: list[tuple[str, int, bool]]
+):
+    ledger = Ledger(1_000_000)
+    box = outbox(policy, packets=packets, size=size, ledger=ledger)
+    model = Model(policy, packets, size)
+    answers: list[bytes] = []
+    out: list[bytes] = []
+    for number, (action, amount, waits) in enumerate(script):
+        match action:
+            case "put":
+                message = (b"%d" % number).ljust(amount, b".")
+                box.put(message, publisher_waits=waits)
+                model.put(message, waits)
+            case "answer":
+                answers.append(b"answer %d" % number)
+                box.answer(answers[-1])
+            case _:
+                going = box.next_packets(amount)
+                box.sent(len(going))
+                out += going
+                model.fate |= dict.fromkeys(set(going) & set(model.fate), "sent")
+        waiting = model.waiting()
+        assert (box.packets, box.size) == (len(waiting), sum(map(len, waiting)))
+        assert (ledger.packets, ledger.bytes) == (box.packets, box.size)
+        assert box.answers == len(answers) - sum(packet in answers for packet in out)
+    out += drain(box, 3)
+    assert [packet for packet in out if packet in answers] == answers
+    stream = [
+        int(packet[5:]) if packet.startswith(b"lost ") else packet for packet in out if packet not in answers
+    ]
+    assert joined(stream) == model.stream()
+    assert (ledger.packets, ledger.bytes) == (0, 0)
+    assert ledger.dropped == box.dropped == sum(item for item in stream if isinstance(item, int))

@@ -1,0 +1,272 @@
+"""From a channel to who gets its messages: against the rules, and what a cache must not remember."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from bccnd.errors import PacketError
+from bccnd.relay import pattern as patterns
+from bccnd.relay.identity import Names, Peer
+from bccnd.relay.router import Router
+from bccnd.relay.session import Format, Session
+from bccnd.wire.bccn1 import matches_target
+
+CHANNELS = [b"a", b"b", b"a/b", b"a/c", b"a/b/c", b"a.b", b"a.b.c", b"local/x", b"locals", b"!", b"!here"]
+CHANNELS += [b"!here/prog/1", b"!here/prog/1/*", b"!here/prog", b"!elsewhere"]
+PATTERNS = [
+    b"",
+    b">",
+    b"a",
+    b"b",
+    b"a/b",
+    b"a/",
+    b"a/>",
+    b"*/b",
+    b"a/*",
+    b"a.b",
+    b"a.>",
+    b"a.",
+    b"a*",
+    b"local/>",
+]
+
+
+class Host:
+    """A router and the names of its sessions."""
+
+    def __init__(self, cache_limit: int = 1000) -> None:
+        self.names: Names[Session] = Names(b"here")
+        self.router = Router(self.names, [b"local/>", b"private"], cache_limit=cache_limit)
+        self.connected = 0
+
+    def session(self, *subscriptions: bytes) -> Session:
+        self.connected += 1
+        peer = Peer(self.connected, 0, 0, b"prog")
+        session = Session(self.connected, self.connected + 100, peer, privileged=True, now=0.0)
+        session.name = self.names.assign(peer, session)
+        for pattern in subscriptions:
+            self.router.subscribe(session, pattern)
+        return session
+
+    def members(self, channel: bytes) -> list[Session]:
+        audience = self.router.audience(channel)
+        members = audience.full + audience.lines + audience.alone
+        assert len(members) == audience.size
+        assert sorted(audience.plain + audience.packed, key=id) == sorted(audience.alone, key=id)
+        assert audience.alone_ports == [session.port for session in audience.alone]
+        assert audience.plain_ports == [session.port for session in audience.plain]
+        return sorted(members, key=lambda session: session.number)
+
+
+def should_get(session: Session, channel: bytes) -> bool:
+    """The rules, one after the other."""
+    if session.tap:
+        return False
+    if channel == b"!":
+        return session.listening
+    if channel.startswith(b"!"):
+        return session.listening and matches_target(channel[1:], session.name)
+    return any(patterns.matches(pattern, separator, channel) for separator, pattern in session.subscriptions)
+
+
+which = st.integers(0, 3)
+a_pattern = st.sampled_from(PATTERNS)
+a_channel = st.sampled_from(CHANNELS)
+
+
+class Audiences(RuleBasedStateMachine):
+    """The audience is always what the rules say, whatever is cached."""
+
+    @initialize(cache_limit=st.sampled_from([1, 2, 1000]))
+    def start(self, cache_limit: int):
+        self.cache_limit = cache_limit
+        self.host = Host(cache_limit)
+        self.router = self.host.router
+        self.sessions = [self.host.session() for _ in range(4)]
+
+    @rule(which=which, pattern=a_pattern)
+    def subscribe(self, which: int, pattern: bytes):
+        session = self.sessions[which]
+        if not (session.separator == b"." and pattern == b"*/b"):  # "*" in the middle of a token
+            self.router.subscribe(session, pattern)
+
+    @rule(which=which, data=st.data())
+    def unsubscribe(self, which: int, data: st.DataObject):
+        session = self.sessions[which]
+        held = [pattern for separator, pattern in session.subscriptions if separator == session.separator]
+        if held:
+            self.router.unsubscribe(session, data.draw(st.sampled_from(held)))
+
+    @rule(which=which)
+    def listen(self, which: int):
+        self.router.listen(self.sessions[which])
+
+    @rule(which=which)
+    def leave_and_return(self, which: int):
+        self.leave(self.sessions[which])
+        self.sessions[which] = self.host.session()
+
+    @rule(which=which)
+    def rename(self, which: int):
+        session, new = self.sessions[which], b"elsewhere/%d" % which
+        self.host.names.rename(session.name, new, session.peer, privileged=True, next_seq=1)
+        session.name = new
+        self.router.names_changed()
+
+    @rule(which=which, form=st.sampled_from(Format), packed=st.booleans(), tap=st.booleans())
+    def serve_otherwise(self, which: int, form: Format, packed: bool, tap: bool):
+        session = self.sessions[which]
+        session.format, session.packed, session.tap = form, packed, tap
+        self.router.service_changed()
+
+    @rule(which=which, separator=st.sampled_from(patterns.SEPARATORS))
+    def separate(self, which: int, separator: bytes):
+        self.sessions[which].separator = separator
+
+    @rule(channel=a_channel)
+    def look(self, channel: bytes):
+        ordered = sorted(self.sessions, key=lambda session: session.number)
+        expected = [session for session in ordered if should_get(session, channel)]
+        assert self.host.members(channel) == expected
+        audience = self.router.audience(channel)
+        assert audience.full == [session for session in expected if session.format is Format.FULL]
+        assert audience.lines == [session for session in expected if session.format is Format.LINES]
+        assert audience.packed == [session for session in audience.alone if session.packed]
+        assert audience.local == (channel == b"local/x")
+
+    @rule()
+    def look_at_all(self):
+        for channel in CHANNELS:
+            self.look(channel)
+
+    @invariant()
+    def is_bounded_and_counted(self):
+        assert len(self.router._cache) <= self.cache_limit
+        assert self.router._directed <= self.router._cache.keys()
+        held = [sum(session.subscriptions.values()) for session in self.sessions]
+        assert self.router.subscriptions == sum(held)
+
+    def leave(self, session: Session):
+        self.router.leave(session)
+        self.host.names.release(session.name, 1)
+
+    def teardown(self):
+        self.look_at_all()
+        for session in self.sessions:
+            self.leave(session)
+        router = self.router
+        assert router.subscriptions == len(self.host.names) == 0
+        assert not any([router._listening, router._cache, router._shared, router._directed])
+        assert all(index.empty() for index in router._indexes.values())
+
+
+Audiences.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
+test_the_audience_is_always_what_the_rules_say = Audiences.TestCase
+
+
+# One by one
+
+
+def test_one_copy_however_many_patterns_match():
+    host = Host()
+    session = host.session(b"a/b", b"a/*", b"a/>", b"", b"a/b")
+    assert host.members(b"a/b") == [session]
+
+
+def test_what_is_held_twice_is_removed_twice():
+    host = Host()
+    session = host.session(b"a", b"a")
+    assert host.router.subscriptions == 2
+    host.router.unsubscribe(session, b"a")
+    assert host.members(b"a") == [session]
+    host.router.unsubscribe(session, b"a")
+    assert host.members(b"a") == []
+    with pytest.raises(PacketError, match="not-subscribed"):
+        host.router.unsubscribe(session, b"a")
+
+
+def test_patterns_of_the_two_separators_are_apart():
+    host = Host()
+    session = host.session(b"a/*")
+    session.separator = b"."
+    with pytest.raises(PacketError, match="not-subscribed"):
+        host.router.unsubscribe(session, b"a/*")
+    host.router.subscribe(session, b"a.*")
+    assert host.members(b"a.b") == host.members(b"a/b") == [session]
+
+
+def test_nobody_is_addressed_before_it_listens():
+    host = Host()
+    deaf, listening, subscribed = host.session(), host.session(), host.session(b"a")
+    host.router.listen(listening)
+    assert host.members(b"!") == host.members(b"!here") == [listening, subscribed]
+    assert host.members(b"!" + deaf.name) == []
+
+
+def test_who_unsubscribed_from_everything_still_listens():
+    host = Host()
+    session = host.session(b"a")
+    host.router.unsubscribe(session, b"a")
+    assert host.members(b"!") == [session]
+
+
+def test_addressed_channels_are_not_matched_by_patterns():
+    host = Host()
+    other = host.session(b"", b">", b"*")
+    host.session(b"a")
+    assert host.members(b"!here/prog/2") != [other]
+    assert host.members(b"!elsewhere") == []
+
+
+@pytest.mark.parametrize(
+    ("channel", "local"),
+    [
+        (b"local/x", True),
+        (b"private", True),
+        (b"local", False),
+        (b"local/", False),
+        (b"locals/x", False),
+        (b"private/x", False),
+        (b"!", False),
+        (b"!local/x", False),
+    ],
+)
+def test_local_channels(channel: bytes, local: bool):
+    assert Host().router.audience(channel).local == local
+
+
+def test_channels_of_one_audience_share_it():
+    host = Host()
+    host.session(b"a/>")
+    first = host.router.audience(b"a/1")
+    assert host.router.audience(b"a/2") is first
+    assert host.router.audience(b"b") is not first
+
+
+def test_a_subscription_to_one_channel_leaves_the_others_in_the_cache():
+    host = Host()
+    session = host.session(b"a", b"b")
+    kept = host.router.audience(b"b")
+    host.router.audience(b"a")
+    host.router.unsubscribe(session, b"a")
+    assert set(host.router._cache) == {b"b"}
+    assert host.router.audience(b"b") is kept
+
+
+def test_the_oldest_channel_leaves_a_full_cache():
+    host = Host(cache_limit=3)
+    session = host.session(b">")
+    for number in range(10):
+        assert host.members(b"a/%d" % number) == [session]
+    assert list(host.router._cache) == [b"a/7", b"a/8", b"a/9"]
+
+
+def test_what_can_match_nothing_is_refused_and_changes_nothing():
+    host = Host()
+    session = host.session()
+    with pytest.raises(PacketError, match="bad-pattern"):
+        host.router.subscribe(session, b"a*b")
+    assert (host.router.subscriptions, session.subscriptions, session.listening) == (0, Counter(), False)

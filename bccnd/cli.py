@@ -19,7 +19,9 @@ COMMANDS = {
     "status": "show the daemon, its clients and the sources it hears",
 }
 
-EPILOG = """\
+EPILOG = f"""\
+commands:
+{"".join(f"  {name:<8}{summary}{chr(10)}" for name, summary in COMMANDS.items())}
 exit codes:
   0 done   1 internal fault   2 wrong usage   3 timed out
   4 refused by the daemon     5 no daemon
@@ -40,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
     except bccn.BccnError as error:
         complain(str(error))
-        if isinstance(error, bccn.UnavailableError):
+        if isinstance(error, bccn.UnavailableError) and not isinstance(error, bccn.UnconfirmedError):
             complain("is bccnd running? --socket PATH or $BCCN_SOCKET names another socket")
         return exit_code(error)
     except OSError as error:
@@ -50,25 +52,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Options may stand before, between and after the words of a command."""
     parser = argparse.ArgumentParser(
         prog="bccn",
+        usage="bccn [-h] [--version] [--socket PATH] COMMAND ...",
         description="Talk to the bccnd bus of this host: publish, subscribe, look at it.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"bccn {__version__}")
     parser.add_argument("--socket", metavar="PATH", help=SOCKET_HELP)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(
-            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        if name in argv:  # the others need only be known by name
-            module = import_module(f"bccnd.commands.{name}")
-            command.add_argument("--socket", metavar="PATH", default=argparse.SUPPRESS, help=SOCKET_HELP)
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    return parser.parse_args(argv)
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    module = import_module(f"bccnd.commands.{arguments.command}")  # the others need not be loaded
+    command = argparse.ArgumentParser(
+        prog=f"bccn {arguments.command}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_argument("--socket", metavar="PATH", default=arguments.socket, help=SOCKET_HELP)
+    module.add_arguments(command)
+    command.set_defaults(run=module.run)
+    return command.parse_intermixed_args(arguments.words)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("channel", metavar="CHANNEL", help="e.g. door/front; '!' for all, '!SRC' for one")
     parser.add_argument("payload", metavar="PAYLOAD", nargs="?", help="the message")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("-m", "--message", metavar="TEXT", help="the message, even if it begins with -")
+    source.add_argument("-m", "--message", metavar="TEXT", help="the message (-m=TEXT if it begins with -)")
     source.add_argument("-f", "--file", metavar="FILE", help="the contents of FILE")
     source.add_argument("-l", "--lines", action="store_true", help="each line of stdin, at once")
     source.add_argument("-s", "--stdin", action="store_true", help="all of stdin, one message")

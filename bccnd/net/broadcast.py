@@ -10,7 +10,7 @@ Rules
 
 import socket
 from collections.abc import Sequence
-from errno import EACCES, EADDRINUSE, EAGAIN, ENOBUFS, ENODEV, EPERM
+from errno import EACCES, EADDRINUSE, EAGAIN, ENOBUFS, ENODEV, ENOMEM, EPERM
 from ipaddress import IPv4Address
 from struct import pack
 
@@ -18,6 +18,7 @@ from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable, SendTable
 
 _SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for who may
+_NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same datagram again, later
 
 
 class Segment:
@@ -97,31 +98,34 @@ class SegmentWriter:
         self._slots = slots
         self._table = SendTable(arena, len(slots), to=segment.destination())
 
-    def send(self, datagrams: Sequence[bytes]) -> tuple[int, int]:
-        """``(went, errno)``: how many of the datagrams went; errno 0 when all did, else why the next did not."""
+    def send(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
+        """``(done, refused, errno)``: how many are dealt with, in order (the rest has to wait for room); how many
+        of those the network refused; and why, if the last of them was refused, else 0.
+        """
         memory, slots = self._arena.memory, self._slots
-        done = 0
-        while done < len(datagrams):
-            part = datagrams[done : done + len(slots)]
-            for slot, datagram in zip(slots, part, strict=False):
-                memory[slot : slot + len(datagram)] = datagram
+        refused = error = 0
+        for begin in range(0, len(datagrams), len(slots)):
+            part = datagrams[begin : begin + len(slots)]
             starts = slots[: len(part)]
-            self._table.point(
-                starts, [slot + len(datagram) for slot, datagram in zip(starts, part, strict=True)]
-            )
-            went = 0
-            while went < len(part):
-                more = self._table.send(self.segment.fileno(), len(part), went)
-                if more < 0:
-                    return done + went, -more
-                went += more
-            done += went
-        return done, 0
+            ends = [slot + len(datagram) for slot, datagram in zip(starts, part, strict=True)]
+            for start, end, datagram in zip(starts, ends, part, strict=True):
+                memory[start:end] = datagram
+            self._table.point(starts, ends)
+            done = 0
+            while done < len(part):
+                went = self._table.send(self.segment.fileno(), len(part), done)
+                if went > 0:
+                    done += went
+                    error = 0
+                elif -went in _NO_ROOM:
+                    return begin + done, refused, error
+                else:
+                    done += 1
+                    refused += 1
+                    error = -went
+        return len(datagrams), refused, error
 
 
 def send_slots(arena: Arena, limit: int) -> list[int]:
     """Places for the datagrams on their way out, shared by all writers: each copies them in afresh."""
     return arena.slots(BATCH, limit)
-
-
-TRANSIENT = frozenset({EAGAIN, ENOBUFS})  # the way out is full for the moment: the same datagram again, later

@@ -2,11 +2,13 @@
 
 Rules
 - Order is kept. What the network cannot take for the moment (EAGAIN, ENOBUFS) waits, at most PENDING_LIMIT datagrams,
-  and is tried again when the socket has room or after RETRY_SECONDS; the newest are given up beyond that.
-- While more than half of that waits the way is ``congested``: the caller reads no more from local publishers.
+  and is tried again every RETRY_SECONDS; the newest are given up beyond that.
+- Once more than half of that waits the way is ``congested``, until less than a quarter does: the caller reads no more
+  from local publishers meanwhile.
 - What the network refuses (no route, link down, not permitted) is given up at once: it would be stale by the time the
   link is back. So is everything that has waited for STALL_SECONDS without one datagram going out.
-- Further copies of a datagram follow after the spread, each at most once and never in place of a first copy.
+- Further copies of a datagram follow after the spread. Like all else they wait their turn, but only in the half of
+  the room that is not congested; the other half is for first copies.
 - Everything given up is in ``unsent``; ``error`` is the errno of the last refusal, 0 once something went out again.
 """
 
@@ -14,7 +16,7 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from bccnd.net.broadcast import TRANSIENT, SegmentWriter
+from bccnd.net.broadcast import SegmentWriter
 
 PENDING_LIMIT = 8192  # datagrams; at most 11 MiB
 RETRY_SECONDS = 0.002  # ENOBUFS has no event that tells when it is over
@@ -43,6 +45,7 @@ class Egress:
         self._retry: TimerHandle | None = None
         self._moved = 0.0  # when the last datagram went out while others waited
         self._copies_waiting = 0
+        self._closed = False
         self.congested = False
         self.sent = 0
         self.unsent = 0
@@ -50,46 +53,43 @@ class Egress:
 
     def send(self, datagrams: Sequence[bytes]) -> None:
         self._send(datagrams)
-        if self._copies > 1 and self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
-            self._copies_waiting += len(datagrams)
-            self._loop.call_later(self._spread, self._send_copy, list(datagrams), self._copies - 1)
+        if self._copies > 1:
+            if self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
+                self._copies_waiting += len(datagrams)
+                self._loop.call_later(self._spread, self._send_copy, list(datagrams), self._copies - 1)
+            else:
+                self.unsent += len(datagrams) * (self._copies - 1)
 
     def close(self) -> None:
-        """Send what waits if the network takes it now; the rest is given up."""
+        """Send what waits if the network takes it now; the rest is given up, and copies that are not due yet."""
+        self._closed = True
         self._flush()
         self._give_up()
         if self._retry:
             self._retry.cancel()
 
-    def _send(self, datagrams: Sequence[bytes]) -> None:
-        went = 0 if self._pending else self._write(datagrams)
-        if went < len(datagrams):
-            self._wait(datagrams[went:])
+    def _send(self, datagrams: Sequence[bytes], limit: int = PENDING_LIMIT) -> None:
+        done = 0 if self._pending else self._write(datagrams)
+        if done < len(datagrams):
+            self._wait(datagrams[done:], limit)
 
     def _write(self, datagrams: Sequence[bytes]) -> int:
         """How many are dealt with; the rest has to wait."""
-        done = 0
-        while done < len(datagrams):
-            went, error = self._writer.send(datagrams[done:] if done else datagrams)
-            done += went
-            self.sent += went
-            if went:
-                self.error = 0
-            if error in TRANSIENT:
-                break
-            if error:
-                self.error = error
-                self.unsent += 1
-                done += 1
+        done, refused, error = self._writer.send(datagrams)
+        self.sent += done - refused
+        self.unsent += refused
+        if done:
+            self.error = error
         return done
 
-    def _wait(self, datagrams: Sequence[bytes]) -> None:
+    def _wait(self, datagrams: Sequence[bytes], limit: int) -> None:
         if not self._pending:
             self._moved = self._loop.time()
-        room = PENDING_LIMIT - len(self._pending)
+        room = max(0, limit - len(self._pending))
         self._pending.extend(datagrams[:room])
         self.unsent += max(0, len(datagrams) - room)
-        self.congested = len(self._pending) * 2 > PENDING_LIMIT
+        if len(self._pending) * 2 > PENDING_LIMIT:  # and never back here: only relief ends it
+            self.congested = True
         self._retry = self._retry or self._loop.call_later(RETRY_SECONDS, self._again)
 
     def _again(self) -> None:
@@ -104,10 +104,10 @@ class Egress:
             self._on_relief()
 
     def _flush(self) -> None:
-        went = self._write(list(self._pending))
-        if went:
+        done = self._write(list(self._pending))
+        if done:
             self._moved = self._loop.time()
-        for _ in range(went):
+        for _ in range(done):
             self._pending.popleft()
 
     def _give_up(self) -> None:
@@ -115,7 +115,9 @@ class Egress:
         self._pending.clear()
 
     def _send_copy(self, datagrams: list[bytes], left: int) -> None:
-        self._send(datagrams)
+        if self._closed:
+            return
+        self._send(datagrams, PENDING_LIMIT // 2)
         if left > 1:
             self._loop.call_later(self._spread, self._send_copy, datagrams, left - 1)
         else:

@@ -442,7 +442,7 @@ def test_what_came_before_the_end_is_received_and_doubt_is_told(tmp_path: Path) 
         client = bccn.Client(scripted.path, on_notice=notices.append)
         client.publish_many([("x", "1"), ("x", "2")])
         assert received(client) == ("a", b"last words")
-        with pytest.raises(bccn.UnavailableError, match="is not known"):
+        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not"):
             client.barrier()
         client.close()
     assert [notice.kind for notice in notices] == ["closing", "disconnected", "reconnected"]
@@ -587,3 +587,21 @@ def test_importing_it_brings_nothing_slow() -> None:
     )
     assert not {"asyncio", "typing", "dataclasses", "logging", "threading"} & set(json.loads(loaded.stdout))
     assert bccn.AsyncClient is not None
+
+
+def test_no_permission_is_a_refusal_not_an_absence(daemon: DaemonProcess, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become somebody else")
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.chdir(tmp_path)
+            daemon.socket.chmod(0o600)
+            os.setuid(65534)
+            bccn.Client("bus.sock")
+        except bccn.RefusedError as error:
+            code = 0 if "no permission" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

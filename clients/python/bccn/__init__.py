@@ -25,6 +25,7 @@ from bccn.errors import (
     RejectedError,
     TimedOutError,
     UnavailableError,
+    UnconfirmedError,
 )
 from bccn.path import socket_path
 from bccn.pattern import matches
@@ -52,6 +53,7 @@ __all__ = [
     "RejectedError",
     "TimedOutError",
     "UnavailableError",
+    "UnconfirmedError",
     "matches",
     "socket_path",
 ]

@@ -68,9 +68,7 @@ class AsyncClient:
     async def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; see ``Client.publish``."""
         packet = build_msg(channel, payload)
-        for ready in [packet] if self._packer is None else self._packer.add(packet):
-            await self._connection.transmit(ready)
-        self._session.published += 1
+        await self._transmit([(packet, 1)] if self._packer is None else self._packer.add(packet))
         self._turn += 1
         if self._turn % PUBLISH_TURN == 0:
             await asyncio.sleep(0)
@@ -234,8 +232,12 @@ class AsyncClient:
 
     async def _send_batch(self) -> None:
         if self._packer is not None:
-            for packet in self._packer.flush():
-                await self._connection.transmit(packet)
+            await self._transmit(self._packer.flush())
+
+    async def _transmit(self, packets: list[tuple[bytes, int]]) -> None:
+        for packet, messages in packets:
+            await self._connection.transmit(packet)
+            self._session.published += messages
 
     # --- life ---
 

@@ -291,17 +291,18 @@ class Client:
     def _publish_packed(self, packet: bytes, packer: Packer) -> None:
         if self._packer_pid != os.getpid():  # forked inside a batch: what it gathered is the parent's
             self._packer = None
-            ready = [packet]
+            self._transmit([(packet, 1)])
         else:
-            ready = packer.add(packet)
-        for each in ready:
-            self._connection.transmit(each)
-        self._session.published += 1
+            self._transmit(packer.add(packet))
 
     def _send_batch(self) -> None:
         if self._packer is not None and self._packer_pid == os.getpid():
-            for packet in self._packer.flush():
-                self._connection.transmit(packet)
+            self._transmit(self._packer.flush())
+
+    def _transmit(self, packets: list[tuple[bytes, int]]) -> None:
+        for packet, messages in packets:
+            self._connection.transmit(packet)
+            self._session.published += messages
 
     # --- life ---
 

@@ -5,6 +5,7 @@
     |-- RejectedError      the daemon said no; ``code`` says why: bad-channel, too-large, name-taken, ...
     |   |-- RefusedError     because this program has no right to it (code ``refused``)
     |-- UnavailableError   no daemon, or it went away and did not come back in time (also a ConnectionError)
+    |   |-- UnconfirmedError   it is back, but what was handed to the one before may not have been published
     |-- TimedOutError      the daemon is there and does not answer or take more (also a TimeoutError)
     |-- BacklogError       this program asks and asks, and does not receive what waits for it
     |-- ClosedError        the client was closed, or belongs to another process
@@ -41,6 +42,10 @@ class RefusedError(RejectedError):
 
 
 class UnavailableError(BccnError, ConnectionError):
+    pass
+
+
+class UnconfirmedError(UnavailableError):
     pass
 
 

@@ -181,14 +181,17 @@ def build_control(key: str, value: str | None = None) -> bytes:
 
 
 class Packer:
-    """Gathers packets into PACKs of at most ``limit`` bytes; what does not fit goes as it is, in its turn."""
+    """Gathers packets into PACKs of at most ``limit`` bytes; what does not fit goes as it is, in its turn.
+
+    What is to be sent comes with the number of packets in it.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._packets: list[bytes] = []
         self._size = len(PACK)
 
-    def add(self, packet: bytes) -> list[bytes]:
+    def add(self, packet: bytes) -> list[tuple[bytes, int]]:
         """Take one; returns what is now to be sent."""
         size = LENGTH.size + len(packet)
         if self._size + size <= self._limit:
@@ -197,13 +200,13 @@ class Packer:
             return []
         full = self.flush()
         if len(PACK) + size > self._limit:
-            return [*full, packet]
+            return [*full, (packet, 1)]
         self._packets.append(packet)
         self._size += size
         return full
 
-    def flush(self) -> list[bytes]:
+    def flush(self) -> list[tuple[bytes, int]]:
         packets, self._packets, self._size = self._packets, [], len(PACK)
         if len(packets) < 2:
-            return packets
-        return [PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets])]
+            return [(packet, 1) for packet in packets]
+        return [(PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets]), len(packets))]

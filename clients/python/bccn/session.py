@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, rejected
+from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
 from bccn.pattern import matches
 from bccn.protocol import PACK, Message, build_control, build_sub, parse, unpack
 
@@ -348,9 +348,8 @@ class Session:
             more = f"; so were {count - 1} more" if count > 1 else ""
             raise rejected(first[0].code, first[0].text + more)
         if doubt:
-            raise UnavailableError(
-                f"the daemon went away: whether the last {doubt} messages were published is not known"
-            )
+            some = "1 message" if doubt == 1 else f"up to {doubt} messages"
+            raise UnconfirmedError(f"the daemon went away: {some} may not have been published")
 
 
 def log_notice(notice: Notice) -> None:

@@ -228,13 +228,14 @@ class Delivery:
         for after in [*apart, len(starts)]:
             begin, end = starts[first] - LENGTH.size, ends[after - 1]
             if after - first > 1 and self._as_its_length_says(starts[after - 1], end):
-                packs += packed(alone, self._packet_limit)
-                alone.clear()
+                if alone:
+                    packs += packed(alone, self._packet_limit)
+                    alone.clear()
                 packs.append(Bundle(PACK + memory[begin:end], after - first))
             else:
                 alone += self._copies(starts[first:after], ends[first:after])
             first = after
-        return packs + packed(alone, self._packet_limit)
+        return packs + packed(alone, self._packet_limit) if alone else packs
 
     def _as_its_length_says(self, start: int, end: int) -> bool:
         """Whether a message in a PACK still ends where it did: the end of a typed line is taken off."""

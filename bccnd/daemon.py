@@ -6,6 +6,7 @@ Rules
 - Local clients and the segment take turns; the segment is read further at a turn, since its kernel buffer is the one
   that loses when it is full.
 - SIGTERM and SIGINT: no new clients, what clients have already sent is read, queues are given DRAIN_SECONDS to empty.
+- SIGUSR2: a new process takes everything over (``restart``); until it has, nothing here changes.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from bccnd import __version__
 from bccnd.errors import BccndError
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
 from bccnd.net.egress import Egress
+from bccnd.net.endpoints import Endpoints
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
 from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, program_of
 from bccnd.process import logs
@@ -38,6 +40,8 @@ from bccnd.relay.core import Limits, Relay
 from bccnd.relay.identity import Peer
 from bccnd.relay.outbox import Policy
 from bccnd.relay.session import Session
+from bccnd.relay.succession import restore, state_of
+from bccnd.restart import Predecessor, Successor
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT, Integrity, Level
 from bccnd.wire.sbus import Cmsg
 
@@ -53,9 +57,11 @@ log = structlog.get_logger()
 
 
 class Daemon:
-    """One daemon on the running loop; ``serve`` returns when it was told to stop."""
+    """One daemon on the running loop; ``serve`` returns when it was told to stop, or has been succeeded."""
 
-    def __init__(self, settings: Settings, keys: Sequence[bytes], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, settings: Settings, keys: Sequence[bytes], endpoints: Endpoints, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._loop = loop
         self._settings = settings
         self._started = loop.time()
@@ -81,21 +87,10 @@ class Daemon:
             limits=limits,
             about=self._about,
         )
-        with contextlib.ExitStack() as undo:
-            self._segments: list[Segment] = []
-            for interface in settings.interfaces or [None]:
-                segment = Segment(
-                    settings.broadcast,
-                    settings.port,
-                    interface,
-                    receive_bytes=settings.buffers.receive_bytes,
-                )
-                undo.callback(segment.close)
-                self._segments.append(segment)
-            self._listener = Listener.open(
-                settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
-            )
-            undo.pop_all()
+        self._endpoints = endpoints
+        self._listener, self._segments = endpoints.listener, endpoints.segments
+        self._successor: asyncio.Task[bool] | None = None
+        self._paused = False
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._egresses = [
             Egress(
@@ -117,9 +112,8 @@ class Daemon:
         loop = self._loop
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._stop.set)
-        loop.add_reader(self._listener.socket, self._connect)
-        for segment in self._segments:
-            loop.add_reader(segment.fileno(), self._from_segment, segment)
+        loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
+        self._watch()
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -131,8 +125,28 @@ class Daemon:
         )
         await self._stop.wait()
         tick.cancel()
-        await self._drain()
-        log.info("stopped", seconds=round(loop.time() - self._started, 3))
+        if not await self._succeeded():
+            await self._drain()
+            log.info("stopped", seconds=round(loop.time() - self._started, 3))
+
+    def _watch(self) -> None:
+        """Have the loop call for everything that can be read, and for the clients that have a backlog."""
+        self._loop.add_reader(self._listener.socket, self._connect)
+        for segment in self._segments:
+            self._loop.add_reader(segment.fileno(), self._from_segment, segment)
+        for session in self.relay.sessions.values():
+            if not session.waits_for and session not in self._congested:
+                self._loop.add_reader(session.port, self._readable, session)
+            if session in self.relay.delivery.backlogged:
+                self._loop.add_writer(session.port, self._to_client, session)
+
+    def _unwatch(self) -> None:
+        self._loop.remove_reader(self._listener.socket)
+        for segment in self._segments:
+            self._loop.remove_reader(segment.fileno())
+        for session in self.relay.sessions.values():
+            self._loop.remove_reader(session.port)
+            self._loop.remove_writer(session.port)
 
     # -- clients
 
@@ -286,6 +300,8 @@ class Daemon:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            if self._paused:
+                continue
             self.relay.tick(self._loop.time())
             self._settle()
             self._report()
@@ -322,6 +338,73 @@ class Daemon:
                 for segment in self._segments
             ],
         }
+
+    # -- succession
+
+    def _begin_succession(self) -> None:
+        if self._successor is None:
+            self._successor = self._loop.create_task(self._succeed())
+
+    async def _succeed(self) -> bool:
+        """Have a new process take over; False when it could not, and everything is as before."""
+        try:
+            successor = await Successor.start()
+            self._pause()
+            await successor.hand_over(self._state(), self._descriptors())
+        except BccndError as error:
+            log.error("not replaced, still serving", reason=str(error))
+            if self._paused:
+                self._resume()
+            self._successor = None
+            return False
+        log.info("replaced", pid=os.getpid(), by=successor.pid)
+        if self._stop.is_set():  # asked to stop while it was too late to stop here
+            os.kill(successor.pid, signal.SIGTERM)
+        self._stop.set()
+        return True
+
+    async def _succeeded(self) -> bool:
+        """When it is time to stop: whether somebody has taken over. A successor that is not there yet is let go."""
+        if self._successor is None:
+            return False
+        if not self._paused:
+            self._successor.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            return await self._successor
+        return False
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._unwatch()
+        for egress in self._egresses:
+            egress.pause()
+
+    def _resume(self) -> None:
+        self._paused = False
+        for egress in self._egresses:
+            egress.resume()
+        self._watch()
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "endpoints": self._endpoints.state(),
+            "started": self._started,
+            "relay": state_of(self.relay),
+            "egresses": [egress.state() for egress in self._egresses],
+        }
+
+    def _descriptors(self) -> list[int]:
+        return [*self._endpoints.descriptors, *(session.port for session in self.relay.sessions.values())]
+
+    def inherit(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
+        """Go on where a predecessor stopped; ``descriptors`` are those of its clients."""
+        restore(self.relay, state["relay"], descriptors)
+        for session in self.relay.sessions.values():
+            self._sockets[session.number] = socket.socket(fileno=session.port)
+        for egress, kept in zip(self._egresses, state["egresses"], strict=False):
+            egress.restore(kept)
+        self._started = state["started"]
+        self._reported.update(self.relay.rejected)
 
     # -- the end
 
@@ -389,18 +472,37 @@ def _allow_descriptors(clients: int) -> None:
             log.warning("few file descriptors", allowed=allowed, wanted=wanted, remedy="raise LimitNOFILE")
 
 
-async def _run(settings: Settings, keys: Sequence[bytes]) -> None:
-    daemon = Daemon(settings, keys, asyncio.get_running_loop())
-    if settings.socket == "@":
-        sys.stdout.write(daemon.name + "\n")
-        sys.stdout.flush()
+async def _run(settings: Settings, keys: Sequence[bytes], predecessor: Predecessor | None) -> None:
+    loop = asyncio.get_running_loop()
+    ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
+    receive_bytes = settings.buffers.receive_bytes
+    if predecessor is None:
+        endpoints = Endpoints.open(
+            ways,
+            receive_bytes,
+            lambda: Listener.open(
+                settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
+            ),
+        )
+        daemon = Daemon(settings, keys, endpoints, loop)
+        if settings.socket == "@":
+            sys.stdout.write(daemon.name + "\n")
+            sys.stdout.flush()
+    else:
+        state, descriptors = predecessor.receive()
+        endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
+        daemon = Daemon(settings, keys, endpoints, loop)
+        daemon.inherit(state, descriptors)
+        predecessor.wait_for_go()
     gc.collect()
     gc.freeze()  # what lives from the start is not worth looking at again
     await daemon.serve()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    predecessor = None
     try:
+        predecessor = Predecessor.from_environment(os.environ)
         invocation = load(sys.argv[1:] if argv is None else argv, os.environ)
         settings = invocation.settings
         if invocation.check_only:
@@ -410,8 +512,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         keys = read_keys(settings.key_file) if settings.key_file else ()
         _allow_descriptors(settings.limits.clients)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(settings, keys))
+            runner.run(_run(settings, keys, predecessor))
     except BccndError as error:
+        if predecessor is not None:
+            predecessor.say_failed(error)
         sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
         return error.exit_code
     return 0

@@ -24,10 +24,22 @@ _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same data
 class Segment:
     """One way to the segment: a socket, and the address to send to."""
 
-    def __init__(self, address: str, port: int, interface: str | None, *, receive_bytes: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        interface: str | None,
+        *,
+        receive_bytes: int,
+        inherited: socket.socket | None = None,
+    ) -> None:
+        """``inherited``: the same socket of a predecessor, as it is."""
         self.address = address
         self.port = port
         self.interface = interface
+        if inherited is not None:
+            self.socket = inherited
+            return
         self.socket = socket.socket(
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         )

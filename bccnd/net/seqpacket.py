@@ -19,6 +19,7 @@ import struct
 from collections.abc import Sequence
 from errno import EACCES, EADDRINUSE, EAGAIN, ECONNREFUSED, ENOBUFS, ENOENT, ENOMEM
 from pathlib import Path
+from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import Arena, SendTable
@@ -98,6 +99,22 @@ class Listener:
             listener = cls(listening, str(path), path, lock)
             undo.pop_all()
             return listener
+
+    def state(self) -> dict[str, Any]:
+        """What a successor has to know beside the descriptors, in plain values."""
+        return {"name": self.name, "path": str(self._path) if self._path else None}
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The socket, and the lock where there is one: whoever holds them serves."""
+        return [self.socket.fileno()] + ([self._lock] if self._lock >= 0 else [])
+
+    @classmethod
+    def succeed(cls, state: dict[str, Any], descriptors: Sequence[int]) -> "Listener":
+        """The listener of a predecessor, of its ``state`` and ``descriptors``."""
+        path = Path(state["path"]) if state["path"] else None
+        lock = descriptors[1] if len(descriptors) > 1 else -1
+        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, lock)
 
     def accept(self) -> list[socket.socket]:
         """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""

@@ -98,7 +98,7 @@ class Relay:
         self.rejected: Counter[str] = Counter()
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
-        self._last_number = 0
+        self.last_number = 0
 
     @staticmethod
     def packet_limit_for(limits: Limits) -> int:
@@ -111,8 +111,15 @@ class Relay:
         """A new client, or None when there are too many."""
         if len(self.sessions) >= self.limits.clients:
             return None
-        self._last_number += 1
-        session = Session(self._last_number, port, peer, privileged=privileged, now=now)
+        self.last_number += 1
+        session = self.admit(self.last_number, port, peer, privileged=privileged, now=now)
+        session.name = self.names.assign(peer, session)
+        session.seq = session.first_seq = self.names.first_seq(unix_us)
+        return session
+
+    def admit(self, number: int, port: int, peer: Peer, *, privileged: bool, now: float) -> Session:
+        """A session without a name yet."""
+        session = Session(number, port, peer, privileged=privileged, now=now)
         session.outbox = Outbox(
             self.delivery.ledger,
             session.lost_notice,
@@ -120,9 +127,7 @@ class Relay:
             max_size=self.limits.queue_bytes,
             policy=self.limits.queue_policy,
         )
-        session.name = self.names.assign(peer, session)
-        session.seq = session.first_seq = self.names.first_seq(unix_us)
-        self.sessions[session.number] = session
+        self.sessions[number] = session
         self.delivery.ports[port] = session
         return session
 

@@ -14,6 +14,7 @@ Rules
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
 JUMP = 2**20  # more numbers than a source can have lost and still be worth counting one by one
 WINDOW = 64  # how far back duplicates are told from late ones
@@ -117,6 +118,15 @@ class Sources:
         if now - self._turned > self._seconds:
             self._turn(now)
 
+    def state(self) -> dict[str, Any]:
+        """The table in plain values, for a successor of this daemon."""
+        return {"turned": self._turned, "young": _rows(self._young), "old": _rows(self._old)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._turned = state["turned"]
+        self._young = _table(state["young"])
+        self._old = _table(state["old"])
+
     def _behind(self, source: Source, seq: int) -> Verdict:
         behind = source.last - seq
         if seq in source.ours:
@@ -159,3 +169,23 @@ class Sources:
         self._turned = now
         self._old = self._young
         self._young = {}
+
+
+def _rows(table: dict[bytes, Source]) -> list[tuple[bytes, dict[str, Any]]]:
+    return [
+        (src, {name: _plain(getattr(source, name)) for name in Source.__slots__})
+        for src, source in table.items()
+    ]
+
+
+def _table(rows: list[tuple[bytes, dict[str, Any]]]) -> dict[bytes, Source]:
+    table: dict[bytes, Source] = {}
+    for src, fields in rows:
+        table[src] = source = Source(0, 0.0)
+        for name, value in fields.items():
+            setattr(source, name, range(*value) if name == "ours" else value)
+    return table
+
+
+def _plain(value: Any) -> Any:
+    return (value.start, value.stop) if isinstance(value, range) else value

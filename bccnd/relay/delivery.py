@@ -126,7 +126,7 @@ class Delivery:
             self._backlog(session)
         session.outbox.answer(packet)
         if session.outbox.answers > ANSWERS_LIMIT:
-            self._hold(session, session)
+            self.hold(session, session)
         if session.outbox.answers > ANSWERS_FATAL:
             self.close(session, "its answers are not read")
 
@@ -160,6 +160,14 @@ class Delivery:
             self.closing.append(session)
             if session not in self.backlogged:
                 self._transport.send(session.port, session.render(Cmsg(b"closing", reason.encode())))
+
+    def adopt(self, session: Session) -> None:
+        """Go on where a predecessor left off with this client."""
+        if session.tap:
+            self.taps.append(session)
+        if session.outbox:
+            self.backlogged.add(session)
+            self.stuck.append(session)
 
     def forget(self, session: Session) -> None:
         """The client is gone: free what it held and who waited for it."""
@@ -261,7 +269,7 @@ class Delivery:
                     return
         self._backlog(session)
         if sender is not None and outbox.policy is Policy.BLOCK and outbox.full:
-            self._hold(sender, session)
+            self.hold(sender, session)
 
     def _backlog(self, session: Session) -> None:
         if session not in self.backlogged:
@@ -269,7 +277,8 @@ class Delivery:
             self.stuck.append(session)
             session.progress = self.now
 
-    def _hold(self, publisher: Session, session: Session) -> None:
+    def hold(self, publisher: Session, session: Session) -> None:
+        """Let ``publisher`` wait until ``session`` has taken what it has."""
         publisher.waits_for.add(session)
         session.holds.add(publisher)
 

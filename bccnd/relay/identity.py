@@ -14,6 +14,7 @@ Rules
 
 import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -47,7 +48,7 @@ class Names(Generic[T]):
     def __init__(self, host: bytes) -> None:
         self.host = host
         self._holders: dict[bytes, T] = {}
-        self._tags = itertools.count(1)
+        self._tags = 0  # handed out so far
         self._seq_floor = 0
 
     def __len__(self) -> int:
@@ -58,7 +59,11 @@ class Names(Generic[T]):
 
     def assign(self, peer: Peer, holder: T) -> bytes:
         """Give ``holder`` the first free name that its credentials lead to."""
-        base = name = self._base(peer) if peer.pid else self._base(peer) + b"n%d" % next(self._tags)
+        base = self._base(peer)
+        if not peer.pid:
+            self._tags += 1
+            base += b"n%d" % self._tags
+        name = base
         for connection in itertools.count(2):
             if name not in self._holders:
                 break
@@ -92,6 +97,14 @@ class Names(Generic[T]):
         if exact:
             return [self._holders[value]] if value in self._holders else []
         return [holder for name, holder in self._holders.items() if matches_target(target, name)]
+
+    def state(self) -> tuple[int, int]:
+        """What a successor of this daemon must know beside who holds which name."""
+        return self._tags, self._seq_floor
+
+    def restore(self, state: tuple[int, int], holders: Iterable[tuple[bytes, T]]) -> None:
+        self._tags, self._seq_floor = state
+        self._holders = dict(holders)
 
     def _base(self, peer: Peer) -> bytes:
         stem = b"%b/%b/" % (self.host, token(peer.program, PROGRAM_LIMIT, b"unknown"))

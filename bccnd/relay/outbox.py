@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import islice
+from typing import Any
 
 ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
 
@@ -193,6 +194,35 @@ class Outbox:
         self._front.clear()
         self._gap = self.answers = 0
 
+    def state(self) -> dict[str, Any]:
+        """The queue in plain values, for a successor of this daemon: (kind, what it holds) in order."""
+        return {
+            "limits": (self.max_packets, self.max_size, self.policy.value),
+            "dropped": self.dropped,
+            "front": [bytes(answer) for answer in self._front],
+            "gap": self._gap,
+            "entries": [_plain(entry) for entry in self._entries],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over a queue; whatever the limits are now, nothing of it is dropped."""
+        self.max_packets, self.max_size, policy = state["limits"]
+        self.policy = Policy(policy)
+        self.dropped = state["dropped"]
+        self._gap = state["gap"]
+        self._front.extend(map(_Answer, state["front"]))
+        self.answers = len(self._front)
+        for kind, value in state["entries"]:
+            if kind == "answer":
+                self.answer(value)
+            elif kind == "gap":
+                self._entries.append(_Gap(value))
+            elif kind == "bundle":
+                packet, messages = value
+                self._append(Bundle(packet, messages), len(packet), messages)
+            else:
+                self._append(value, len(value), 1)
+
     def _lacks_room(self, size: int, messages: int) -> bool:
         return (
             self.packets + messages > self.max_packets
@@ -254,3 +284,11 @@ class Outbox:
 
 def _messages(entry: bytes | Bundle) -> int:
     return entry.messages if isinstance(entry, Bundle) else 1
+
+
+def _plain(entry: bytes | Bundle | _Gap) -> tuple[str, Any]:
+    if isinstance(entry, Bundle):
+        return "bundle", (entry.packet, entry.messages)
+    if isinstance(entry, _Gap):
+        return "gap", entry.lost
+    return "answer" if isinstance(entry, _Answer) else "message", bytes(entry)

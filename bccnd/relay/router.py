@@ -108,6 +108,16 @@ class Router:
         session.listening = False
         self.service_changed()
 
+    def adopt(self, session: Session, subscriptions: Iterable[tuple[bytes, bytes, int]]) -> None:
+        """Take over a session of a predecessor: (separator, pattern, how often)."""
+        for separator, pattern, count in subscriptions:
+            session.subscriptions[separator, pattern] = count
+            self._indexes[separator].add(pattern, session)
+            self.subscriptions += count
+        if session.listening:
+            self._listening.add(session)
+        self.service_changed()
+
     def names_changed(self) -> None:
         for channel in self._directed:
             del self._cache[channel]

@@ -199,21 +199,21 @@ class Daemon:
         try:
             starts, ends = self._clients.read(session.port)
         except OSError:
-            self._end(session, "gone")
+            self.relay.delivery.close(session, "gone")
+            self._settle()
             return False
         if not starts:
             return False
         if starts[-1] == ends[-1] and has_hung_up(session.port):
-            # At the end every read gives empty packets; what came before them still counts.
-            while starts and starts[-1] == ends[-1]:
-                starts.pop()
-                ends.pop()
+            _strip_empty(starts, ends)
             if not starts:
                 self._end(session, "")
                 return False
         self.relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
         sends = bool(self.relay.outgoing)
         self._settle()
+        if session.number not in self._sockets:
+            return False
         if sends and any(egress.congested for egress in self._egresses):
             self._congested.add(session)
         if session.waits_for or session in self._congested:
@@ -233,6 +233,8 @@ class Daemon:
         self._loop.remove_reader(session.port)
         self._loop.remove_writer(session.port)
         self._congested.discard(session)
+        if reason == "gone":
+            self._last_words(session)
         self.relay.disconnect(session, self._loop.time())
         client.close()
         level = log.warning if reason not in ("", "gone") else log.debug
@@ -246,6 +248,20 @@ class Daemon:
         )
         if self._settings.exit_when_idle and not self._sockets:
             self._stop.set()
+
+    def _last_words(self, session: Session) -> None:
+        """What a client had sent before it was found gone still counts."""
+        for _ in range(DRAIN_BATCHES):
+            try:
+                starts, ends = self._clients.read(session.port)
+            except ConnectionResetError:  # it left packets unread; told once, and before those it sent
+                continue
+            except OSError:
+                return
+            _strip_empty(starts, ends)
+            if not starts:
+                return
+            self.relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
 
     # -- the segment
 
@@ -274,12 +290,9 @@ class Daemon:
     # -- what the relay asks for
 
     def _settle(self) -> None:
-        relay, delivery = self.relay, self.relay.delivery
-        if relay.outgoing:
-            for egress in self._egresses:
-                egress.send(relay.outgoing)
-            relay.outgoing.clear()
-        # Ending a session can resume others, and their lists are looked at again.
+        delivery = self.relay.delivery
+        self._send_out()
+        # Ending a session can resume others and bring its last words, so the lists are looked at again.
         while delivery.stuck or delivery.drained or delivery.resumed or delivery.closing:
             stuck, delivery.stuck = delivery.stuck, []
             drained, delivery.drained = delivery.drained, []
@@ -296,6 +309,14 @@ class Daemon:
                     self._loop.add_reader(session.port, self._readable, session)
             for session in closing:
                 self._end(session, session.closing)
+            self._send_out()
+
+    def _send_out(self) -> None:
+        outgoing = self.relay.outgoing
+        if outgoing:
+            for egress in self._egresses:
+                egress.send(outgoing)
+            outgoing.clear()
 
     async def _tick(self) -> None:
         while True:
@@ -431,6 +452,13 @@ class Daemon:
             self._end(session, "")
         self._listener.close()
         os.close(self._spare)
+
+
+def _strip_empty(starts: list[int], ends: list[int]) -> None:
+    """Take off the empty packets that a read gives at the end of a connection."""
+    while starts and starts[-1] == ends[-1]:
+        starts.pop()
+        ends.pop()
 
 
 def _limits(settings: Settings) -> Limits:

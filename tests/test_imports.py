@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "net": set(),
     "relay": {"wire"},
     "process": set(),
-    "daemon": {"wire", "relay", "net", "process"},
+    "daemon": {"wire", "relay", "net", "process", "restart"},
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},
     "pipeline": {"wire", "process"},

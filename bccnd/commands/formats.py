@@ -65,19 +65,18 @@ class Formatter:
         self._raw = raw
         self._end = end
         self._parts: list[bytes | Field] = []
-        at = 0
-        while at < len(text):
-            if text[at] in "%\\":
-                self._add_mark(text[at : at + 2])
-                at += 2
-            else:
-                stop = min((text + "%").find("%", at), (text + "\\").find("\\", at))
-                self._parts.append(text[at:stop].encode("utf-8", "surrogateescape"))
-                at = stop
+        rest = text
+        while rest:
+            literal = rest[: min(f"{rest}{mark}".index(mark) for mark in "%\\")]
+            mark = rest[len(literal) : len(literal) + 2]
+            rest = rest[len(literal) + len(mark) :]
+            self._parts.append(literal.encode("utf-8", "surrogateescape"))
+            if mark:
+                self._add_mark(mark)
 
     def _add_mark(self, mark: str) -> None:
         kind, letter = mark[0], mark[1:]
-        if kind == "%" and letter in _FIELDS and letter:
+        if kind == "%" and letter in _FIELDS:
             self.needs_full = self.needs_full or letter not in _PLAIN
             self._parts.append(_FIELDS[letter])
         elif mark == "%%":

@@ -82,8 +82,14 @@ def _clients_table(rows: list[dict[str, Any]]) -> list[str]:
 
 def _sources_table(rows: list[dict[str, Any]]) -> list[str]:
     titles = ["SOURCE", "FROM", "RECEIVED", "LOST", "DUPL.", "LATE", "RESTARTS", "SILENT"]
-    keys = ["src", "peer", "received", "lost", "duplicates", "late", "restarts"]
-    return table(titles, [[*(row[key] for key in keys), duration(row["silent"])] for row in rows])
+    keys = ["received", "lost", "duplicates", "late", "restarts"]
+    return table(
+        titles,
+        [
+            [row["src"], row["peer"] or "local", *(row[key] for key in keys), duration(row["silent"])]
+            for row in rows
+        ],
+    )
 
 
 def _listed(counters: dict[str, int], *names: str) -> str:

@@ -190,8 +190,10 @@ class Relay:
                     if not width:
                         head = None
                         delivery.hand_over(run, session)
-                        self._other(session, start, end, now, unix_ns)
-                        continue
+                        if self._other(session, start, end, now, unix_ns):
+                            continue
+                        broken = None  # it has been told
+                        break
                     head = memory[start : start + width]
                     audience, longest = self._publishable(session, head[4:-1], end - start)
                 except PacketError as error:
@@ -278,8 +280,8 @@ class Relay:
         session.local_seq += 1
         return b"BCCN1[%d]%b" % (len(body), body)
 
-    def _other(self, session: Session, start: int, end: int, now: float, unix_ns: int) -> None:
-        """Anything but MSG."""
+    def _other(self, session: Session, start: int, end: int, now: float, unix_ns: int) -> bool:
+        """Anything but MSG; False when what follows cannot be trusted."""
         try:
             match sbus.parse(self.memory[start:end]):
                 case sbus.Sub(pattern, typed):
@@ -302,6 +304,8 @@ class Relay:
                     raise PacketError("bad-packet", "packet: RECV is what the daemon sends")
         except PacketError as error:
             self._answer_error(session, error)
+            return not isinstance(error, FramingError)
+        return True
 
     def _subscribe(self, session: Session, pattern: bytes, typed: bool) -> None:
         if len(session.subscriptions) >= self.limits.subscriptions:
@@ -317,11 +321,13 @@ class Relay:
         """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""
         if not session.privileged:
             raise PacketError("refused", "packet: only root and the daemon's own user may bridge datagrams")
+        if len(datagram) > SEND_LIMIT:
+            text = f"packet: {len(datagram)} bytes on the wire, at most {SEND_LIMIT}"
+            raise PacketError("too-large", text)
         judged = self._judge(datagram, now, lambda _: LOCAL_PEER, 0)
         if isinstance(judged, str):
             raise PacketError("bad-datagram", f"packet: {judged}")
-        if len(datagram) <= SEND_LIMIT:
-            self.outgoing.append(datagram)
+        self.outgoing.append(datagram)
         run = Run()
         run.audience = self.router.audience(judged[2])
         self._place(run, judged, start, end)

@@ -1,4 +1,4 @@
-"""The packets of the local bus, as a client builds and reads them (``clients/PROTOCOL.md``). No I/O.
+"""The packets of the local bus, as a client builds and reads them (README, "The local protocol"). No I/O.
 
 to the daemon     SUB, UNSUB, MSG <chan> NUL <payload>, CMSG <key>[NUL <value>], a whole BCCN1 datagram
 from the daemon   MSG <chan> NUL <payload>                        a message, format ``plain``

@@ -102,6 +102,7 @@ class Session:
         echo: bool = True,
         separator: str = "/",
         queue: Mapping[str, int | str] | None = None,
+        tap: bool = False,
     ) -> None:
         if format not in FORMATS:
             raise InvalidError(f"format {format!r}: must be plain or full")
@@ -113,6 +114,7 @@ class Session:
         self.echo = echo
         self.separator = separator
         self.queue = dict(queue or {})
+        self.tap = tap
         self.listening = False
         self.subscriptions: list[tuple[str, Callback | None]] = []
         self.listener: Callback | None = None
@@ -167,6 +169,8 @@ class Session:
             wishes.append(("echo/off", None))
         if self.queue:
             wishes.append(("queue", " ".join(f"{key}={value}" for key, value in self.queue.items())))
+        if self.tap:
+            wishes.append(("tap", "on"))
         if self.listening:
             wishes.append(("listen", None))
         asked = [self.ask(key, value) for key, value in wishes]

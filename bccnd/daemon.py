@@ -84,6 +84,7 @@ class Daemon:
             Integrity(keys, Level(settings.integrity)),
             host=settings.host.encode(),
             local=[pattern.encode() for pattern in settings.local],
+            retain=[pattern.encode() for pattern in settings.retain.patterns],
             limits=limits,
             about=self._about,
         )
@@ -475,6 +476,8 @@ def _limits(settings: Settings) -> Limits:
         queue_total=queue.total_bytes,
         queue_policy=Policy(queue.policy),
         block_seconds=queue.block_seconds,
+        retain_channels=settings.retain.channels,
+        retain_bytes=settings.retain.bytes,
         sanity=dedup.sanity,
         sources=dedup.sources,
         source_seconds=dedup.seconds,

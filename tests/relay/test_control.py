@@ -278,6 +278,7 @@ def test_status():
             "delivered": 6,
             "dropped": 2,
         },
+        "retained": {"channels": 0, "bytes": 0},
         "rejected": {"duplicate": 1, "unauthenticated": 1, "magic": 1},
     }
 

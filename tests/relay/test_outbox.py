@@ -343,6 +343,7 @@ def joined(stream: list[bytes | int]) -> list[bytes | int]:
             st.tuples(st.just("put"), st.integers(2, 20), st.sampled_from([1, 1, 2, 3]), st.booleans()),
             st.tuples(st.just("answer"), st.just(0), st.just(0), st.just(False)),
             st.tuples(st.just("send"), st.integers(1, 5), st.just(0), st.just(False)),
+            st.tuples(st.just("succeed"), st.just(0), st.just(0), st.just(False)),
         ),
         max_size=40,
     ),
@@ -364,6 +365,10 @@ def test_any_script_against_the_model(
             case "answer":
                 answers.append(b"answer %d" % number)
                 box.answer(answers[-1])
+            case "succeed":
+                state, ledger = box.state(), Ledger(1_000_000, dropped=ledger.dropped)
+                box = outbox(ledger=ledger)
+                box.restore(state)
             case _:
                 going = box.next_packets(amount)
                 box.sent(len(going))

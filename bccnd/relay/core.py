@@ -20,7 +20,7 @@ from typing import Any
 
 from bccnd.errors import FramingError, PacketError, WireError
 from bccnd.relay import control
-from bccnd.relay.dedup import Sources, Verdict
+from bccnd.relay.dedup import JUMP, Sources, Verdict
 from bccnd.relay.delivery import Delivery, Run, Transport
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.outbox import Ledger, Outbox, Policy
@@ -28,7 +28,7 @@ from bccnd.relay.retained import Kept, Retained
 from bccnd.relay.router import Audience, Router
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, UNKNOWN_SRC, Integrity, Opened, valid_chan
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SEQ_LIMIT, UNKNOWN_SRC, Integrity, Opened, valid_chan
 from bccnd.wire.sbus import PACK, Cmsg, Memory, Recv
 
 LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
@@ -55,6 +55,7 @@ class Limits:
     sources: int = 65536
     source_seconds: float = 86400.0
     reorder: int = 0
+    drop_replays: bool = False
     unknown: str = "deliver"  # what is done with src "?": deliver, by-address, drop
 
 
@@ -96,9 +97,7 @@ class Relay:
         self.router = Router(
             self.names, local, cache_limit=limits.channels_cached, retained=self.retained.wants
         )
-        self.sources = Sources(
-            sanity=limits.sanity, limit=limits.sources, seconds=limits.source_seconds, reorder=limits.reorder
-        )
+        self.sources = Sources(**_source_rules(limits))
         self.delivery = Delivery(
             memory, transport, Ledger(limits.queue_total), packet_limit=self.packet_limit
         )
@@ -113,6 +112,31 @@ class Relay:
         """The longest packet that a client may send or is sent, a PACK included."""
         return len(b"MSG ") + CHAN_LIMIT + 1 + limits.local_payload
 
+    def reconfigure(
+        self, *, integrity: Integrity, local: Sequence[bytes], retain: Sequence[bytes], limits: Limits
+    ) -> None:
+        """Other keys, local channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
+
+        Nobody is disconnected: limits on clients and subscriptions hold for new ones. A client keeps the queue that
+        it asked for, within the new maxima; for who asked for none the new defaults hold.
+        """
+        self.integrity = integrity
+        self.limits = limits
+        self.delivery.ledger.limit = limits.queue_total
+        self.retained.limit(retain, channels=limits.retain_channels, size=limits.retain_bytes)
+        self.router.reconfigure(local, cache_limit=limits.channels_cached)
+        self.sources.configure(**_source_rules(limits))
+        for session in self.sessions.values():
+            self.size_queue(session)
+
+    def size_queue(self, session: Session) -> None:
+        """What the client asked for, within the maxima, and the defaults where it did not."""
+        asked, limits, outbox = session.queue_asked, self.limits, session.outbox
+        outbox.max_packets = min(asked.get("packets", limits.queue_packets), limits.queue_max_packets)
+        outbox.max_size = min(asked.get("bytes", limits.queue_bytes), limits.queue_max_bytes)
+        outbox.policy = Policy(asked.get("policy", limits.queue_policy))
+        self.delivery.release_unless_blocking(session)
+
     # -- clients come and go
 
     def connect(self, port: int, peer: Peer, *, privileged: bool, now: float, unix_us: int) -> Session | None:
@@ -122,7 +146,7 @@ class Relay:
         self.last_number += 1
         session = self.admit(self.last_number, port, peer, privileged=privileged, now=now)
         session.name = self.names.assign(peer, session)
-        session.seq = session.first_seq = self.names.first_seq(unix_us)
+        self._begin_numbers(session, unix_us)
         return session
 
     def admit(self, number: int, port: int, peer: Peer, *, privileged: bool, now: float) -> Session:
@@ -155,8 +179,24 @@ class Relay:
         if name != old:
             self._remember(session, now)
             session.name = name
-            session.seq = session.first_seq = self.names.first_seq(session.seq)
+            self._begin_numbers(session, session.seq)
             self.router.names_changed()
+
+    def _begin_numbers(self, session: Session, wanted: int) -> None:
+        """Go on behind what was heard under the name, or a jump behind another host that had it before.
+
+        Those who hear it then neither drop it as old nor take what lies between for losses.
+        """
+        first = self.names.first_seq(wanted)
+        known = self.sources.get(session.name)
+        if known and first <= known.last + JUMP < SEQ_LIMIT // 2:  # a forged number must not use ours up
+            first = known.last + (1 if known.last in known.ours else JUMP + 1)
+        session.seq = session.first_seq = first
+
+    @property
+    def next_seq(self) -> int:
+        """No number from here on has been used by anybody here."""
+        return max([self.names.first_seq(0), *(session.seq for session in self.sessions.values())])
 
     def _remember(self, session: Session, now: float) -> None:
         """What the client has sent under the name that it gives up may still come back from the segment."""
@@ -450,6 +490,16 @@ class Relay:
     def _show(self, packet: Recv) -> None:
         for tap in self.delivery.taps:
             self.delivery.send(tap, [packet.serialize()], None)
+
+
+def _source_rules(limits: Limits) -> dict[str, Any]:
+    return {
+        "sanity": limits.sanity,
+        "limit": limits.sources,
+        "seconds": limits.source_seconds,
+        "reorder": limits.reorder,
+        "drop_replays": limits.drop_replays,
+    }
 
 
 @contextmanager

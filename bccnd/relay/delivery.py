@@ -282,6 +282,11 @@ class Delivery:
         publisher.waits_for.add(session)
         session.holds.add(publisher)
 
+    def release_unless_blocking(self, session: Session) -> None:
+        """The client's policy may have changed: nobody has to wait for it any more if it is not ``block``."""
+        if session.outbox.policy is not Policy.BLOCK and session.holds - {session}:
+            self._release(session)
+
     def _release(self, session: Session) -> None:
         for publisher in session.holds:
             publisher.waits_for.discard(session)

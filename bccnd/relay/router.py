@@ -80,6 +80,11 @@ class Router:
         self._listening: set[Session] = set()
         self.subscriptions = 0
 
+    def reconfigure(self, local: Iterable[bytes], *, cache_limit: int) -> None:
+        self._local = tuple(local)
+        self._cache_limit = cache_limit
+        self.service_changed()
+
     def subscribe(self, session: Session, pattern: bytes) -> None:
         """Raise ``PacketError`` for a pattern that can match nothing."""
         patterns.check(pattern, session.separator)

@@ -34,6 +34,7 @@ _PLAIN = (
     "privileged",
     "published",
     "delivered",
+    "queue_asked",
     "since",
     "progress",
 )
@@ -96,5 +97,6 @@ def _adopt(relay: Relay, state: dict[str, Any], port: int) -> None:
             setattr(session, name, state[name])
     session.format = Format(state["format"])
     session.outbox.restore(state["outbox"])
+    relay.size_queue(session)
     relay.router.adopt(session, state["subscriptions"])
     relay.delivery.adopt(session)

@@ -269,8 +269,8 @@ class Bus:
         assert relay.router.subscriptions == 0
         assert all(index.empty() for index in relay.router._indexes.values())
         assert not relay.router._listening
-        assert not relay.router._cache
-        assert not relay.router._shared
+        assert not any(audience.size for audience in relay.router._cache.values())
+        assert not any(audience.size for audience in relay.router._shared.values())
         assert len(relay.names) == 0
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:

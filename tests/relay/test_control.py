@@ -330,6 +330,7 @@ def test_a_source_row(bus: Bus):
                 "duplicates": 1,
                 "late": 1,
                 "restarts": 1,
+                "replayed": 0,
                 "silent": 1.5,
             }
         ],

@@ -78,6 +78,16 @@ def test_full_deliveries_are_read(entry: dict[str, Any]) -> None:
     assert message.datagram == bytes.fromhex(entry["datagram"])
 
 
+def named(kind: str, section: str, begin: str) -> list[Any]:
+    return [param for param in golden(kind, section) if param.values[0]["name"].startswith(begin)]
+
+
+@pytest.mark.parametrize("entry", named("sbus", "invalid", "RECV: "))
+def test_broken_full_deliveries_are_a_protocol_error(entry: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolError):
+        parse(bytes.fromhex(entry["packet"]))
+
+
 @pytest.mark.parametrize("entry", golden("bccn1", "valid"))
 def test_every_sound_datagram_is_read(entry: dict[str, Any]) -> None:
     datagram = bytes.fromhex(entry["datagram"])

@@ -252,6 +252,15 @@ def test_a_notice_of_a_newer_daemon_answers_nothing() -> None:
     assert not request.done
 
 
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1_0", ""])
+def test_what_is_no_number_is_taken_for_none(number: str) -> None:
+    session = Session(pack=True)
+    session.greeting()
+    answer(session, f"dropped|{number}", f"pack|on {number}", "whoami|h/p/1")
+    assert session.greeted() == []
+    assert (session.lost, session.pack_limit) == (0, 0)
+
+
 def test_losses_stand_where_they_are() -> None:
     session = Session()
     session.feed(b"MSG a\x001")

@@ -38,6 +38,7 @@ def relay_options(settings: Settings, keys: Sequence[bytes]) -> dict[str, Any]:
     return {
         "integrity": Integrity(keys, Level(settings.integrity)),
         "local": [pattern.encode() for pattern in settings.local],
+        "retain": [pattern.encode() for pattern in settings.retain.patterns],
         "limits": _limits(settings),
     }
 
@@ -76,6 +77,8 @@ def _limits(settings: Settings) -> Limits:
         queue_total=queue.total_bytes,
         queue_policy=Policy(queue.policy),
         block_seconds=queue.block_seconds,
+        retain_channels=settings.retain.channels,
+        retain_bytes=settings.retain.bytes,
         sanity=dedup.sanity,
         sources=dedup.sources,
         source_seconds=dedup.seconds,

@@ -40,7 +40,10 @@ HostName = Annotated[
     _require(r"[^:|/*!?]*", "must not contain any of : | / * ! ?"),
 ]
 InterfaceName = Annotated[
-    str, _require(r"(?!\.{1,2}$)[^\s/:\0]{1,15}", "must be interface names of 1 to 15 bytes, such as eth0")
+    str,
+    _require(
+        r"(?!\.{1,2}$)[!-.0-9;-~]{1,15}", "must be interface names of 1 to 15 ASCII characters, such as eth0"
+    ),
 ]
 ChannelPattern = Annotated[
     str,
@@ -137,6 +140,32 @@ class Limits(Table):
         ge=1,
         le=1 << 20,
         description="Channels whose audience is remembered, to spare matching.",
+    )
+
+
+class Retain(Table):
+    """The newest message of some channels, kept for clients that subscribe later. None unless there are patterns.
+
+    The defaults are below those of ``queue``, so that one pattern for all of it loses nothing.
+    """
+
+    patterns: tuple[ChannelPattern, ...] = Field(
+        default=(),
+        max_length=256,
+        strict=False,
+        description="Patterns of channels whose newest message is kept for those who subscribe later.",
+    )
+    channels: int = Field(
+        default=4096,
+        ge=1,
+        le=1 << 20,
+        description="Channels kept; the one updated longest ago goes first.",
+    )
+    bytes: int = Field(
+        default=4 * MIB,
+        ge=128 * KIB,
+        le=1 << 32,
+        description="Bytes kept, bookkeeping included; room for one largest message.",
     )
 
 
@@ -276,6 +305,7 @@ class Settings(BaseSettings):
     exit_when_idle: bool = Field(default=False, description="Leave when the last client has left.")
     queue: Queue = Queue()
     limits: Limits = Limits()
+    retain: Retain = Retain()
     dedup: Dedup = Dedup()
     buffers: Buffers = Buffers()
     log: Log = Log()

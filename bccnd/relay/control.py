@@ -124,6 +124,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
             "subscriptions": relay.router.subscriptions,
             "sources": len(relay.sources),
             "queued": {"packets": delivery.ledger.packets, "bytes": delivery.ledger.bytes},
+            "retained": {"channels": len(relay.retained), "bytes": relay.retained.size},
             "counters": {
                 **asdict(relay.counters),
                 "delivered": delivery.delivered - delivery.ledger.dropped,

@@ -47,6 +47,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "last_number": relay.last_number,
         "names": relay.names.state(),
         "sources": relay.sources.state(),
+        "retained": relay.retained.state(),
         "counters": asdict(relay.counters),
         "rejected": dict(relay.rejected),
         "delivered": relay.delivery.delivered,
@@ -63,6 +64,7 @@ def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
         )
     relay.last_number = state["last_number"]
     relay.sources.restore(state["sources"])
+    relay.retained.restore(state.get("retained", ()))
     known = {field.name for field in fields(Counters)}
     relay.counters = Counters(**{name: value for name, value in state["counters"].items() if name in known})
     relay.rejected.update(state["rejected"])

@@ -23,6 +23,7 @@ from bccnd.relay import control
 from bccnd.relay.dedup import JUMP, Sources, Verdict
 from bccnd.relay.delivery import Delivery, Run, Transport
 from bccnd.relay.identity import Names, Peer
+from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Ledger, Outbox, Policy
 from bccnd.relay.retained import Kept, Retained
 from bccnd.relay.router import Audience, Router
@@ -32,31 +33,6 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SEQ_LIMIT, UNKNOWN_SRC, Int
 from bccnd.wire.sbus import PACK, Cmsg, Memory, Recv
 
 LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What may grow, and how far (settings ``queue``, ``limits``, ``retain`` and ``dedup``)."""
-
-    clients: int = 4096
-    subscriptions: int = 1024  # per client
-    local_payload: int = 65536  # bytes, on channels that do not leave the host
-    channels_cached: int = 65536
-    queue_packets: int = 10_000  # per client
-    queue_bytes: int = 8 << 20  # per client
-    queue_max_packets: int = 100_000  # what a client may ask for
-    queue_max_bytes: int = 64 << 20
-    queue_total: int = 256 << 20  # bytes, all clients together
-    queue_policy: Policy = Policy.DROP_OLDEST
-    block_seconds: float = 5.0
-    retain_channels: int = 4096
-    retain_bytes: int = 4 << 20
-    sanity: int = 1000
-    sources: int = 65536
-    source_seconds: float = 86400.0
-    reorder: int = 0
-    drop_replays: bool = False
-    unknown: str = "deliver"  # what is done with src "?": deliver, by-address, drop
 
 
 @dataclass(slots=True)
@@ -97,7 +73,7 @@ class Relay:
         self.router = Router(
             self.names, local, cache_limit=limits.channels_cached, retained=self.retained.wants
         )
-        self.sources = Sources(**_source_rules(limits))
+        self.sources = Sources(**limits.source_rules())
         self.delivery = Delivery(
             memory, transport, Ledger(limits.queue_total), packet_limit=self.packet_limit
         )
@@ -125,7 +101,7 @@ class Relay:
         self.delivery.ledger.limit = limits.queue_total
         self.retained.limit(retain, channels=limits.retain_channels, size=limits.retain_bytes)
         self.router.reconfigure(local, cache_limit=limits.channels_cached)
-        self.sources.configure(**_source_rules(limits))
+        self.sources.configure(**limits.source_rules())
         for session in self.sessions.values():
             self.size_queue(session)
 
@@ -490,16 +466,6 @@ class Relay:
     def _show(self, packet: Recv) -> None:
         for tap in self.delivery.taps:
             self.delivery.send(tap, [packet.serialize()], None)
-
-
-def _source_rules(limits: Limits) -> dict[str, Any]:
-    return {
-        "sanity": limits.sanity,
-        "limit": limits.sources,
-        "seconds": limits.source_seconds,
-        "reorder": limits.reorder,
-        "drop_replays": limits.drop_replays,
-    }
 
 
 @contextmanager

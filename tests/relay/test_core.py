@@ -594,7 +594,9 @@ def test_a_recording_is_dropped_counted_and_shown_to_taps():
 
 
 def reconfigure(bus: Bus, integrity: Integrity | None = None, **limits: Any) -> None:
-    bus.relay.reconfigure(integrity=integrity or Integrity(), local=[b"private/>"], limits=Limits(**limits))
+    bus.relay.reconfigure(
+        integrity=integrity or Integrity(), local=[b"private/>"], retain=[], limits=Limits(**limits)
+    )
     bus.settle()
 
 

@@ -29,7 +29,7 @@ from bccnd.errors import BccndError
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
-from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, program_of
+from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process import logs
 from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
@@ -37,6 +37,7 @@ from bccnd.process.settings import Settings
 from bccnd.relay.core import Limits, Relay
 from bccnd.relay.identity import Peer
 from bccnd.relay.outbox import Policy
+from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.relay.session import Session
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT, Integrity, Level
 from bccnd.wire.sbus import Cmsg
@@ -79,6 +80,7 @@ class Daemon:
             host=settings.host.encode(),
             local=[pattern.encode() for pattern in settings.local],
             limits=limits,
+            access=_access(settings),
             about=self._about,
         )
         with contextlib.ExitStack() as undo:
@@ -132,6 +134,7 @@ class Daemon:
         await self._stop.wait()
         tick.cancel()
         await self._drain()
+        self._report_refusals()
         log.info("stopped", seconds=round(loop.time() - self._started, 3))
 
     # -- clients
@@ -144,14 +147,14 @@ class Daemon:
             return
         for client in clients:
             pid, uid, gid = peer_credentials(client)
+            program, resident = program_of(pid)
             with contextlib.suppress(OSError):
                 client.setsockopt(
                     socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.buffers.client_bytes // 2
                 )
             session = self.relay.connect(
                 client.fileno(),
-                Peer(pid, uid, gid, program_of(pid)),
-                privileged=uid in (0, os.geteuid()),
+                Peer(pid, uid, gid, program, peer_groups(client), resident),
                 now=self._loop.time(),
                 unix_us=time.time_ns() // 1000,
             )
@@ -289,6 +292,7 @@ class Daemon:
             self.relay.tick(self._loop.time())
             self._settle()
             self._report()
+            self._report_refusals()
 
     def _report(self) -> None:
         """Say what was dropped, at most one line in REPORT_SECONDS."""
@@ -308,6 +312,21 @@ class Daemon:
             self._reported = seen
             errors = {os.strerror(egress.error) for egress in self._egresses if egress.error}
             log.warning("datagrams dropped", **new, **({"errors": sorted(errors)} if errors else {}))
+
+    def _report_refusals(self) -> None:
+        refusals, more = self.relay.refusals.take()
+        for refusal in refusals:
+            log.warning(
+                "refused",
+                name=refusal.name.decode(),
+                pid=refusal.peer.pid,
+                uid=refusal.peer.uid,
+                program=refusal.peer.program.decode("ascii", "backslashreplace"),
+                right=refusal.right,
+                reason=refusal.reason,
+            )
+        if more:
+            log.warning("more refused", clients=more)
 
     def _about(self) -> dict[str, Any]:
         self._report()
@@ -370,6 +389,21 @@ def _limits(settings: Settings) -> Limits:
         reorder=dedup.reorder,
         unknown=dedup.unknown,
     )
+
+
+def _access(settings: Settings) -> AccessList:
+    if not settings.rights:
+        return AccessList(unrestricted({0, os.geteuid()}))
+    return AccessList(
+        Grant(**{field: _encoded(value) for field, value in grant}) for grant in settings.rights
+    )
+
+
+def _encoded(value: Any) -> Any:
+    """Text, also that in a tuple, as bytes."""
+    if isinstance(value, tuple):
+        return tuple([text.encode() for text in value])
+    return value.encode() if isinstance(value, str) else value
 
 
 def _refuse(client: socket.socket, reason: str) -> None:

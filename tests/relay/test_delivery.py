@@ -44,7 +44,7 @@ class Bus:
 
     def client(self, port: int, *packets: bytes) -> Session:
         peer = Peer(pid=port, uid=0, gid=0, program=b"test")
-        session = self.relay.connect(port, peer, privileged=False, now=0, unix_us=1)
+        session = self.relay.connect(port, peer, now=0, unix_us=1)
         assert session is not None
         for packet in packets:
             self.read(session, packet)

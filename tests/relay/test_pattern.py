@@ -126,6 +126,7 @@ def test_removing_one_holder_leaves_the_other():
 
 # One pattern within another
 
+
 @pytest.mark.parametrize(
     ("granted", "inside", "outside"),
     [

@@ -11,6 +11,7 @@ in FORMAT:
   %c channel   %p payload   %x payload in hex   %l its length in bytes
   %s source    %n its sequence number   %m mode: plain, all, directed
   %a sender's address, ip:port, or local
+  %r 1 for the last value from before the subscription, else 0
   %I time of receipt (ISO 8601, UTC)    %U in Unix seconds
   %j all of it as a JSON object         %% a percent sign
   \\n newline   \\t tab   \\0 NUL   \\\\ backslash
@@ -33,6 +34,8 @@ def to_json(message: bccn.Message) -> str:
             "peer": message.peer,
             **fields,
         }
+    if message.retained:
+        fields["retained"] = True
     if message.lost:
         fields["lost"] = message.lost
     try:
@@ -51,6 +54,7 @@ _FIELDS: dict[str, Field] = {
     "n": lambda message: str(message.seq),
     "m": lambda message: message.mode,
     "a": lambda message: message.peer or "",
+    "r": lambda message: str(int(message.retained)),
     "I": lambda message: iso_time(message.time_ns or 0),
     "U": lambda message: unix_time(message.time_ns or 0),
     "j": to_json,
@@ -65,19 +69,18 @@ class Formatter:
         self._raw = raw
         self._end = end
         self._parts: list[bytes | Field] = []
-        at = 0
-        while at < len(text):
-            if text[at] in "%\\":
-                self._add_mark(text[at : at + 2])
-                at += 2
-            else:
-                stop = min((text + "%").find("%", at), (text + "\\").find("\\", at))
-                self._parts.append(text[at:stop].encode("utf-8", "surrogateescape"))
-                at = stop
+        rest = text
+        while rest:
+            literal = rest[: min(f"{rest}{mark}".index(mark) for mark in "%\\")]
+            mark = rest[len(literal) : len(literal) + 2]
+            rest = rest[len(literal) + len(mark) :]
+            self._parts.append(literal.encode("utf-8", "surrogateescape"))
+            if mark:
+                self._add_mark(mark)
 
     def _add_mark(self, mark: str) -> None:
         kind, letter = mark[0], mark[1:]
-        if kind == "%" and letter in _FIELDS and letter:
+        if kind == "%" and letter in _FIELDS:
             self.needs_full = self.needs_full or letter not in _PLAIN
             self._parts.append(_FIELDS[letter])
         elif mark == "%%":

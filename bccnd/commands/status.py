@@ -56,6 +56,7 @@ def _daemon(status: dict[str, Any]) -> list[str]:
         "bus": f"{_n(status['clients'], 'client')}, {_n(status['subscriptions'], 'subscription')}",
         "messages": _listed(counters, "published", "delivered", "dropped", "errors"),
         "datagrams": _listed(counters, "received", "accepted", "unwanted", "sent", "unsent"),
+        "retained": f"{_n(status['retained']['channels'], 'channel')}, {_n(status['retained']['bytes'], 'byte')}",
         "rejected": ", ".join(f"{count} {reason}" for reason, count in sorted(status["rejected"].items()))
         or "none",
         "queued": f"{_n(status['queued']['packets'], 'packet')}, {_n(status['queued']['bytes'], 'byte')}",
@@ -82,8 +83,14 @@ def _clients_table(rows: list[dict[str, Any]]) -> list[str]:
 
 def _sources_table(rows: list[dict[str, Any]]) -> list[str]:
     titles = ["SOURCE", "FROM", "RECEIVED", "LOST", "DUPL.", "LATE", "RESTARTS", "SILENT"]
-    keys = ["src", "peer", "received", "lost", "duplicates", "late", "restarts"]
-    return table(titles, [[*(row[key] for key in keys), duration(row["silent"])] for row in rows])
+    keys = ["received", "lost", "duplicates", "late", "restarts"]
+    return table(
+        titles,
+        [
+            [row["src"], row["peer"] or "local", *(row[key] for key in keys), duration(row["silent"])]
+            for row in rows
+        ],
+    )
 
 
 def _listed(counters: dict[str, int], *names: str) -> str:

@@ -15,6 +15,7 @@ from bccnd.commands.formats import FORMAT_HELP, Formatter
 from bccnd.commands.outcome import TIMED_OUT, complain
 
 STDOUT, STDERR = 1, 2
+LONGEST_WAIT = 86400  # seconds; poll(2) counts milliseconds in an int
 
 DESCRIPTION = """\
 Print the messages of every channel that matches a PATTERN, and those sent to
@@ -95,7 +96,7 @@ def _print_messages(
     printed = 0
     while True:
         left = None if deadline is None else deadline - time.monotonic()
-        ready = poll.poll(None if left is None else max(0.0, left) * 1000)
+        ready = poll.poll(None if left is None else min(max(0.0, left), LONGEST_WAIT) * 1000)
         if any(fd == STDOUT for fd, _ in ready):
             os.kill(os.getpid(), signal.SIGPIPE)
         messages = [message for message in bus.dispatch() if not _excluded(message, arguments)]

@@ -5,7 +5,9 @@ Rules
   all hear every broadcast; what is sent comes from that port.
 - Without an interface the routing table chooses the way out. With interfaces there is one socket for each, bound
   to it.
-- Nothing here loses a datagram silently: what the network did not take is given back or counted by the caller.
+- Nothing here loses a datagram silently: what the network did not take is given back or counted by the caller. Out of
+  sight is only the queue of a device (tc) that is set shorter than the socket's send buffer: what that drops, Linux
+  reports to sockets with IP_RECVERR alone, which would bring in errors of other hosts' making as well.
 """
 
 import socket
@@ -24,10 +26,22 @@ _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same data
 class Segment:
     """One way to the segment: a socket, and the address to send to."""
 
-    def __init__(self, address: str, port: int, interface: str | None, *, receive_bytes: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        interface: str | None,
+        *,
+        receive_bytes: int,
+        inherited: socket.socket | None = None,
+    ) -> None:
+        """``inherited``: the same socket of a predecessor, as it is."""
         self.address = address
         self.port = port
         self.interface = interface
+        if inherited is not None:
+            self.socket = inherited
+            return
         self.socket = socket.socket(
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         )
@@ -46,8 +60,10 @@ class Segment:
         except PermissionError:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         try:
+            what, needed = f"interface {self.interface}", "CAP_NET_RAW"
             if self.interface:
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.interface.encode() + b"\0")
+            what, needed = f"port {self.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
             made.bind(("0.0.0.0", self.port))  # noqa: S104 - broadcasts reach only sockets bound to any address
         except OSError as error:
             if error.errno == EADDRINUSE:
@@ -58,10 +74,7 @@ class Segment:
                     f"interface {self.interface}: there is none of that name (see: ip link)"
                 ) from None
             if error.errno in (EACCES, EPERM):
-                what = f"interface {self.interface}" if self.interface else f"port {self.port}/udp"
-                raise RefusedError(
-                    f"{what}: not permitted to bind to it; needs root or CAP_NET_RAW"
-                ) from None
+                raise RefusedError(f"{what}: not permitted to bind to it; needs root or {needed}") from None
             raise
         self.port = made.getsockname()[1]
 

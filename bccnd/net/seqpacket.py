@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from errno import EACCES, EADDRINUSE, EAGAIN, ECONNREFUSED, ENOBUFS, ENOENT, ENOMEM
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import Arena, SendTable
@@ -39,11 +40,19 @@ _CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
 class Listener:
     """A bound, listening, non-blocking socket. ``name`` is what a client connects to."""
 
-    def __init__(self, listening: socket.socket, name: str, path: Path | None = None, lock: int = -1) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        name: str,
+        path: Path | None = None,
+        lock: int = -1,
+        made: tuple[int, int] | None = None,
+    ) -> None:
+        """``made``: which file at ``path`` is the socket's own (``_identity``)."""
         self.socket = listening
         self.name = name
         self._path = path
-        self._made = _identity(path) if path else None
+        self._made = made
         self._lock = lock
         listening.setblocking(False)
         listening.listen(BACKLOG)
@@ -100,9 +109,25 @@ class Listener:
             # A failure from here on leaves no file: without permissions, the next start could not probe it.
             undo.callback(path.unlink, missing_ok=True)
             _admit(path, uid, gid, mode)
-            listener = cls(listening, str(path), path, lock)
+            listener = cls(listening, str(path), path, lock, _identity(path))
             undo.pop_all()
             return listener
+
+    def state(self) -> dict[str, Any]:
+        """What a successor has to know beside the descriptors, in plain values."""
+        return {"name": self.name, "path": str(self._path) if self._path else None, "made": self._made}
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The socket, and the lock where there is one: whoever holds them serves."""
+        return [self.socket.fileno()] + ([self._lock] if self._lock >= 0 else [])
+
+    @classmethod
+    def succeed(cls, state: dict[str, Any], descriptors: Sequence[int]) -> "Listener":
+        """The listener of a predecessor, of its ``state`` and ``descriptors``."""
+        path = Path(state["path"]) if state["path"] else None
+        lock = descriptors[1] if len(descriptors) > 1 else -1
+        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, lock, state["made"])
 
     def accept(self) -> list[socket.socket]:
         """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""

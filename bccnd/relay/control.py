@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from heapq import nsmallest
-from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,8 @@ from bccnd.wire.sbus import Cmsg
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
 
-PAGE_ROWS = 100  # rows of a list in one answer: below 32 KiB even with the longest names
+PAGE_ROWS = 100  # rows of a list in one answer, which one look at the table has to find
+PAGE_BYTES = 32 << 10  # of rows in one answer: names come from strangers, and JSON makes six bytes of one
 
 
 def answer(relay: "Relay", session: Session, request: Cmsg, now: float) -> Cmsg:
@@ -83,22 +83,21 @@ def _echo_off(_relay: "Relay", session: Session, _value: bytes, _now: float) -> 
 
 def _queue(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     """``[packets=N] [bytes=N] [policy=P]``: what is named changes, within the configured limits."""
-    outbox = session.outbox
     limits = {"packets": relay.limits.queue_max_packets, "bytes": relay.limits.queue_max_bytes}
     asked: dict[str, Any] = {}
     for item in value.decode("ascii", "replace").split():
         name, _, text = item.partition("=")
         if name == "policy":
-            asked[name] = Policy(_choice(text.encode(), [policy.encode() for policy in Policy]).decode())
+            asked[name] = _choice(text.encode(), [policy.encode() for policy in Policy]).decode()
         elif name not in limits:
             raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
         elif not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]):
             raise PacketError("bad-value", f"{name} is a number from 1 to {limits[name]}")
         else:
             asked[name] = int(text)
-    outbox.max_packets = asked.get("packets", outbox.max_packets)
-    outbox.max_size = asked.get("bytes", outbox.max_size)
-    outbox.policy = asked.get("policy", outbox.policy)
+    session.queue_asked |= asked
+    relay.size_queue(session)
+    outbox = session.outbox
     return f"packets={outbox.max_packets} bytes={outbox.max_size} policy={outbox.policy}".encode()
 
 
@@ -127,9 +126,10 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
             "subscriptions": relay.router.subscriptions,
             "sources": len(relay.sources),
             "queued": {"packets": delivery.ledger.packets, "bytes": delivery.ledger.bytes},
+            "retained": {"channels": len(relay.retained), "bytes": relay.retained.size},
             "counters": {
                 **asdict(relay.counters),
-                "delivered": delivery.delivered,
+                "delivered": delivery.delivered - delivery.ledger.dropped,
                 "dropped": delivery.ledger.dropped,
             },
             "rejected": dict(relay.rejected),
@@ -161,7 +161,7 @@ def _client_row(session: Session, now: float) -> dict[str, Any]:
         "pack": session.packed,
         "subscriptions": sum(session.subscriptions.values()),
         "published": session.published,
-        "delivered": session.delivered,
+        "delivered": session.delivered - outbox.dropped,
         "dropped": outbox.dropped,
         "queued": outbox.packets,
         "queued_bytes": outbox.size,
@@ -180,16 +180,24 @@ def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
         "duplicates": source.duplicates,
         "late": source.late,
         "restarts": source.restarts,
+        "replayed": source.replayed,
         "silent": round(now - source.heard, 3),
     }
 
 
 def _page(title: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
     """The next rows of a list; ``next`` is the cursor to ask with for those after them, or null."""
-    taken = list(islice(rows, PAGE_ROWS + 1))
-    more = len(taken) > PAGE_ROWS
-    page = taken[:PAGE_ROWS]
-    return _json({title: [row for _, row in page], "next": page[-1][0] if more else None})
+    page: list[dict[str, Any]] = []
+    size = 0
+    last = following = None
+    for cursor, row in rows:
+        size += len(_json(row))
+        if len(page) == PAGE_ROWS or size > PAGE_BYTES:
+            following = last
+            break
+        page.append(row)
+        last = cursor
+    return _json({title: page, "next": following})
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ the number of patterns. Directed and all channels (``!...``) are never matched h
 ``covers`` compares two patterns: what a right grants with what a client asks for.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from bccnd.errors import PacketError
@@ -52,6 +52,16 @@ def matches(pattern: bytes, separator: bytes, channel: bytes) -> bool:
     return len(rest) == 1 and _token_matches(last, rest[0])
 
 
+def has_wildcard(pattern: bytes, separator: bytes) -> bool:
+    """Whether it can match any channel but the one that is spelt like it."""
+    return b"*" in pattern or pattern.rpartition(separator)[2] in (b"", b">")
+
+
+def fixed_part(pattern: bytes) -> bytes:
+    """What every channel begins with that a pattern matches."""
+    return pattern.partition(b"*")[0].removesuffix(b">")
+
+
 def _token_matches(token: bytes, name: bytes) -> bool:
     return name.startswith(token[:-1]) if token.endswith(b"*") else name == token
 
@@ -63,9 +73,9 @@ def covers(granted: bytes, pattern: bytes, separator: bytes) -> bool:
     that some are found uncovered although they are not; never the other way round.
     """
     if separator != b"/":
-        if b"*" not in pattern and pattern.rpartition(separator)[2] not in (b"", b">"):
+        if not has_wildcard(pattern, separator):
             return matches(granted, b"/", pattern)
-        pattern = _widened(pattern, separator)
+        pattern = _widened(pattern)
     *wide, wide_end = granted.split(b"/")
     *narrow, narrow_end = pattern.split(b"/")
     if not wide and wide_end in (b"", b">"):
@@ -86,10 +96,9 @@ def _token_covers(wide: bytes, narrow: bytes) -> bool:
     return narrow.startswith(wide[:-1]) if wide.endswith(b"*") else narrow == wide
 
 
-def _widened(pattern: bytes, separator: bytes) -> bytes:
-    """Of separator "/": every channel that begins as ``pattern`` does before its first wildcard."""
-    end = len(pattern) - 1 if pattern.rpartition(separator)[2] == b">" else len(pattern)
-    stem, slash, begun = pattern[:end].partition(b"*")[0].rpartition(b"/")
+def _widened(pattern: bytes) -> bytes:
+    """Of separator "/": every channel that begins as those do which ``pattern`` matches."""
+    stem, slash, begun = fixed_part(pattern).rpartition(b"/")
     return stem + slash + (b">" if begun or not slash else b"")
 
 
@@ -140,26 +149,32 @@ class PatternIndex(Generic[T]):
             del branch[key]
 
     def match(self, channel: bytes) -> set[T]:
+        return set().union(*self._found(channel))
+
+    def reaches(self, channel: bytes, holder: T) -> bool:
+        """Whether this holder is among those that ``match`` gives; it costs the same for any number of others."""
+        return any(holder in holders for holders in self._found(channel))
+
+    def _found(self, channel: bytes) -> Iterator[set[T]]:
+        """The holders of each pattern that matches."""
         names = channel.split(self._separator)
         depth_of_end = len(names)
-        found: set[T] = set()
         open_nodes = [(self._root, 0)]
         while open_nodes:
             node, depth = open_nodes.pop()
             if depth == depth_of_end:
-                found |= node.ends
+                yield node.ends
                 continue
             name = names[depth]
-            found |= node.beyond
+            yield node.beyond
             if name or depth + 1 < depth_of_end:
-                found |= node.below
+                yield node.below
             child = node.literal.get(name)
             if child:
                 open_nodes.append((child, depth + 1))
             open_nodes += [
                 (child, depth + 1) for prefix, child in node.prefix.items() if name.startswith(prefix)
             ]
-        return found
 
     def empty(self) -> bool:
         return self._root.empty()

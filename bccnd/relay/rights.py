@@ -16,6 +16,7 @@ Rules
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakValueDictionary
 
 from bccnd.relay.identity import Peer
@@ -125,34 +126,26 @@ class AccessList:
         return rights
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One thing that a client was told it may not do."""
-
-    name: bytes
-    peer: Peer
-    right: str
-    reason: str
-
-
 class Refusals:
     """Counted by right; kept to be logged once per client and right, at most REFUSALS_KEPT until they are taken."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._kept: list[Refusal] = []
+        self._kept: list[dict[str, Any]] = []
         self._beyond = 0
 
-    def count(self, refusal: Refusal, *, first: bool) -> None:
+    def count(self, name: bytes, peer: Peer, right: str, reason: str, *, first: bool) -> None:
         """``first``: of this right, for this client."""
-        self.counts[refusal.right] += 1
-        if first and len(self._kept) < REFUSALS_KEPT:
-            self._kept.append(refusal)
-        elif first:
+        self.counts[right] += 1
+        if first and len(self._kept) >= REFUSALS_KEPT:
             self._beyond += 1
+        elif first:
+            program = peer.program.decode("ascii", "backslashreplace")
+            who = {"name": name.decode(), "pid": peer.pid, "uid": peer.uid, "program": program}
+            self._kept.append(who | {"right": right, "reason": reason})
 
-    def take(self) -> tuple[list[Refusal], int]:
-        """Those to be logged, and how many more there were."""
+    def take(self) -> tuple[list[dict[str, Any]], int]:
+        """Those to be logged, as the fields of a line each, and how many more there were."""
         taken = self._kept, self._beyond
         self._kept, self._beyond = [], 0
         return taken

@@ -9,6 +9,7 @@ Rules
 """
 
 from enum import StrEnum
+from typing import Any
 
 from bccnd.relay.identity import Peer
 from bccnd.relay.outbox import Outbox
@@ -43,6 +44,7 @@ class Session:
         "port",
         "progress",
         "published",
+        "queue_asked",
         "refused",
         "rights",
         "separator",
@@ -71,10 +73,11 @@ class Session:
         self.tap = False
         self.subscriptions: dict[tuple[bytes, bytes], int] = {}  # (separator, pattern) -> how often
         self.outbox: Outbox
+        self.queue_asked: dict[str, Any] = {}  # packets, bytes, policy: what the client chose by CMSG queue
         self.waits_for: set[Session] = set()
         self.holds: set[Session] = set()
         self.published = 0
-        self.delivered = 0
+        self.delivered = 0  # handed over, with what its outbox has dropped since
         self.since = now
         self.progress = now  # when its outbox last moved, or began to fill
         self.closing = ""  # why the session is about to end

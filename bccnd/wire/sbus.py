@@ -76,7 +76,7 @@ class Msg:
     def parse(cls, rest: bytes) -> Self:
         chan, nul, payload = rest.partition(b"\0")
         if not nul:
-            raise PacketError("bad-packet", "MSG: needs a NUL between channel and payload")
+            raise PacketError("bad-packet", "packet: MSG needs a NUL between channel and payload")
         return cls(chan, payload)
 
     @classmethod
@@ -86,7 +86,7 @@ class Msg:
             return cls.parse(rest)
         chan, space, payload = _without_newline(rest).partition(b" ")
         if not space:
-            raise PacketError("bad-packet", "MSG: needs a space or a NUL between channel and payload")
+            raise PacketError("bad-packet", "packet: MSG needs a space or a NUL between channel and payload")
         return cls(chan, payload)
 
     def serialize(self) -> bytes:
@@ -108,7 +108,9 @@ class Cmsg:
         rest = _without_newline(rest)
         key, _, value = rest.partition(b"\0" if b"\0" in rest else b" ")
         if not 0 < len(key) <= KEY_LIMIT or not key.isascii() or not key.decode().isprintable():
-            raise PacketError("bad-packet", f"CMSG: needs a key of 1 to {KEY_LIMIT} printable characters")
+            raise PacketError(
+                "bad-packet", f"packet: CMSG needs a key of 1 to {KEY_LIMIT} printable characters"
+            )
         return cls(key, value)
 
     def serialize(self) -> bytes:
@@ -132,7 +134,7 @@ class Recv:
         head, nul, datagram = rest.partition(b"\0")
         fields = head.split(b" ")
         if not nul or len(fields) != 3 or not fields[1].isdigit() or len(fields[1]) > TIME_DIGITS:
-            raise PacketError("bad-packet", "RECV: needs <peer> <unix_ns> <verdict> NUL <datagram>")
+            raise PacketError("bad-packet", "packet: RECV needs <peer> <unix_ns> <verdict> NUL <datagram>")
         return cls(fields[0], int(fields[1]), fields[2], datagram)
 
     def serialize(self) -> bytes:
@@ -163,10 +165,10 @@ class Pack:
             start = at + LENGTH.size
             at = start + LENGTH.unpack_from(rest, at)[0] if start <= len(rest) else start
             if at > len(rest):
-                raise FramingError("bad-packet", "PACK: a length reaches beyond the packet")
+                raise FramingError("bad-packet", "packet: PACK with a length that reaches beyond it")
             packets.append(rest[start:at])
         if any(packet.startswith(PACK) for packet in packets):
-            raise FramingError("bad-packet", "PACK: one inside another")
+            raise FramingError("bad-packet", "packet: one PACK inside another")
         return cls(tuple(packets))
 
     def serialize(self) -> bytes:
@@ -215,7 +217,7 @@ def unpack(memory: Memory, start: int, end: int, starts: list[int], ends: list[i
         ends.append(at)
     if at > end:
         del starts[first_new:], ends[first_new:]
-        raise FramingError("bad-packet", "PACK: a length reaches beyond the packet")
+        raise FramingError("bad-packet", "packet: PACK with a length that reaches beyond it")
 
 
 def _without_newline(text: bytes) -> bytes:

@@ -110,6 +110,27 @@ def test_callbacks_plain_and_coroutine_in_order(daemon: DaemonProcess, run: Run)
     run(test())
 
 
+def test_a_callback_may_close_the_client(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        client = bccn.AsyncClient(daemon.socket)
+        await client.connect()
+        calls: list[str] = []
+
+        async def last(message: bccn.Message) -> None:
+            calls.append(message.text)
+            await client.close()
+
+        await client.subscribe("a", last)
+        await client.publish_many([("a", "1"), ("a", "2")])
+        with pytest.raises(bccn.ClosedError):
+            await client.receive()
+        assert calls == ["1"]
+        with pytest.raises(bccn.ClosedError):
+            await client.connect()
+
+    run(test())
+
+
 def test_many_messages_packed(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         async with (

@@ -17,8 +17,9 @@ import pytest
 
 import bccn
 from tests.clients.scripted_daemon import ScriptedDaemon
-from tests.daemon_process import DaemonProcess
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.plain_bccn import plain_socket
 
 Connect = Callable[..., bccn.Client]
 
@@ -388,6 +389,31 @@ def test_publishing_waits_for_the_daemon(connect: Connect, daemon: DaemonProcess
     publishing.join(PATIENCE)
     client.barrier()
     assert client.status()["counters"]["published"] == 1
+
+
+def test_receiving_waits_out_its_time(connect: Connect, daemon: DaemonProcess) -> None:
+    client = connect(on_notice=lambda _: None)
+    daemon.kill()
+    start = time.monotonic()
+    assert client.receive(0.2) is None
+    assert time.monotonic() - start >= 0.2, "a loop around receive() must not spin while the daemon is away"
+    daemon.start()
+    client.barrier()
+    client.publish("a")
+    client.subscribe("a")
+    client.publish("a", "x")
+    message = client.receive(float("inf"))
+    assert message
+    assert message.text == "x"
+
+
+def test_a_tap_sees_what_was_rejected(connect: Connect, loopback_port: int) -> None:
+    tap = connect(format="full", tap=True)
+    with plain_socket(loopback_port) as plain:
+        plain.sendto(b"BCCN1[3]abc", (LOOPBACK_BROADCAST, loopback_port))
+        message = tap.receive(PATIENCE)
+    assert message
+    assert (message.verdict, message.channel, message.datagram) == ("fields", "", b"BCCN1[3]abc")
 
 
 def test_publishing_gives_up_in_time(connect: Connect, daemon: DaemonProcess) -> None:

@@ -9,11 +9,13 @@ import signal
 import socket
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bccnd.errors import BccndError, ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import BATCH, VECTOR, Arena, ReceiveTable
@@ -24,6 +26,7 @@ from bccnd.net.seqpacket import (
     Listener,
     has_hung_up,
     peer_credentials,
+    peer_groups,
     program_of,
 )
 from tests.packet_client import PATIENCE, wait_until
@@ -220,6 +223,31 @@ def test_a_file_that_is_gone_at_the_end_is_no_fault(path: Path, listen: Callable
     listener = listen(path)
     path.unlink()
     listener.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_a_successor_serves_on_without_the_file_and_removes_no_other(
+    path: Path, listen: Callable[..., Listener], replaced: bool
+) -> None:
+    predecessor = listen(path)
+    path.unlink()
+    if replaced:
+        path.write_text("somebody else's")
+    descriptors = [os.dup(descriptor) for descriptor in predecessor.descriptors]
+    successor = Listener.succeed(predecessor.state(), descriptors)
+    assert successor.accept() == []
+    successor.close()
+    assert path.exists() is replaced
+
+
+def test_a_successor_removes_the_file_that_its_predecessor_made(
+    path: Path, listen: Callable[..., Listener]
+) -> None:
+    predecessor = listen(path)
+    successor = Listener.succeed(predecessor.state(), [os.dup(d) for d in predecessor.descriptors])
+    assert serves(successor)
+    successor.close()
+    assert not path.exists()
 
 
 def test_the_lock_ends_with_the_listener_and_its_file_stays(
@@ -557,7 +585,7 @@ def test_credentials_are_those_of_who_connected(path: Path, listen: Callable[...
         with client:
             pid, uid, gid = peer_credentials(client)
     assert (pid, uid, gid) == (os.getpid(), os.getuid(), os.getgid())
-    assert program_of(pid) == Path("/proc/self/comm").read_bytes().rstrip(b"\n")
+    assert program_of(pid) == (Path("/proc/self/comm").read_bytes().rstrip(b"\n"), True)
 
 
 @needs_root
@@ -582,8 +610,29 @@ def test_a_process_that_is_gone_or_unknown_has_no_program() -> None:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    assert program_of(child) == b""
-    assert program_of(0) == b""  # what SO_PEERCRED says of another pid namespace
+    assert program_of(child) == (b"", False)
+    assert program_of(0) == (b"", False)  # what SO_PEERCRED says of another pid namespace
+
+
+@needs_root
+@pytest.mark.parametrize("groups", [[], [1], range(1000, 2000), range(65536)], ids=len)
+def test_groups_are_those_of_who_connected(listen: Callable[..., Listener], groups: Sequence[int]) -> None:
+    listener = listen("@")
+    before = os.getgroups()
+    os.setgroups(groups)
+    try:
+        connection = connected(listener)
+    finally:
+        os.setgroups(before)
+    with connection:
+        (client,) = listener.accept()
+        with client:
+            assert peer_groups(client) == frozenset(groups)
+
+
+def test_who_is_no_peer_has_no_groups() -> None:
+    with socket.socket(socket.AF_INET) as lonely:
+        assert peer_groups(lonely) == frozenset()
 
 
 # --- the end of a client ---
@@ -787,6 +836,24 @@ def test_send_each_stops_at_the_first_that_does_not_go(bus: Callable[..., Bus]) 
     assert made.clients.send_each(made.ports[0], []) == 0
     made.theirs[1].close()
     assert made.clients.send_each(made.ports[1], packets) == GONE
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 100, 4095, 4096, 4097, 9000]), max_size=300), st.integers(1, 300))
+def test_send_each_with_packets_around_the_size_of_the_scratch(sizes: list[int], reads: int) -> None:
+    """Those that fit go side by side, a longer one alone; through a socket that is full now and then."""
+    packets = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+    with ExitStack() as opened:
+        made = Bus(opened, 1)
+        arrived: list[bytes] = []
+        went = 0
+        while went < len(packets):
+            more = made.clients.send_each(made.ports[0], packets[went:])
+            assert more >= 0
+            went += more
+            arrived += [made.theirs[0].recv(10_000) for _ in range(min(reads, went - len(arrived)))]
+        arrived += [made.theirs[0].recv(10_000) for _ in range(went - len(arrived))]
+        assert arrived == packets
 
 
 def test_a_kernel_short_of_memory_makes_a_client_wait_not_leave(

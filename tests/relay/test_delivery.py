@@ -1,73 +1,532 @@
-"""How messages that were read together reach the clients."""
+"""How messages reach clients: together or alone, at once or by way of the queue; who waits for whom."""
 
-import mmap
-from collections import defaultdict
-from collections.abc import Sequence
+import pytest
 
-from bccnd.relay.core import Relay
-from bccnd.relay.identity import Peer
-from bccnd.relay.session import Session
+from bccnd.relay.core import Limits
+from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS
+from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import Integrity
+from tests.relay.fakes import UNLIMITED, Bus, FakeClient, datagram
 
-FIRST = 4096  # where the test puts what a client sends
-
-
-class Sockets:
-    """A transport that takes everything and keeps it, port -> packets."""
-
-    def __init__(self, memory: sbus.Memory) -> None:
-        self._memory = memory
-        self.packets: defaultdict[int, list[bytes]] = defaultdict(list)
-
-    def send(self, port: int, packet: bytes) -> int:
-        self.packets[port].append(packet)
-        return 1
-
-    def send_each(self, port: int, packets: Sequence[bytes]) -> int:
-        self.packets[port] += packets
-        return len(packets)
-
-    def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
-        for port in ports:
-            self.packets[port] += [self._memory[start:end] for start, end in zip(starts, ends, strict=True)]
-        return {}
+FORMATS = [b"CMSG format\0plain", b"CMSG format\0full", b"CMSG format\0lines", b"CMSG pack\0on"]
 
 
-class Bus:
-    """A relay with its memory and its sockets; ``client`` connects one and lets it say something first."""
+def messages(*numbers: int) -> list[bytes]:
+    return [b"MSG a\0%d" % number for number in numbers]
 
-    def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, 1 << 16)
-        self.sockets = Sockets(self.memory)
-        self.relay = Relay(self.memory, self.sockets, Integrity(), host=b"host")
 
-    def client(self, port: int, *packets: bytes) -> Session:
-        peer = Peer(pid=port, uid=0, gid=0, program=b"test")
-        session = self.relay.connect(port, peer, now=0, unix_us=1)
-        assert session is not None
-        for packet in packets:
-            self.read(session, packet)
-        self.sockets.packets.clear()
-        return session
+def slow(bus: Bus, policy: str, packets: int = 4) -> FakeClient:
+    """A subscriber to everything that takes nothing until it is told to."""
+    client = bus.connect(b"SUB ", b"CMSG queue\0packets=%d policy=%b" % (packets, policy.encode()))
+    client.stop_reading()
+    return client
 
-    def read(self, session: Session, packet: bytes) -> None:
-        self.memory[FIRST : FIRST + len(packet)] = packet
-        self.relay.from_client(session, [FIRST], [FIRST + len(packet)], 0, 0)
+
+# Packed clients
 
 
 def test_a_pack_reaches_a_packed_client_as_it_came():
     bus = Bus()
-    bus.client(1, b"SUB ", b"CMSG pack\0on")
-    publisher = bus.client(2, b"CMSG pack\0on")
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on")
+    publisher = bus.connect(b"CMSG pack\0on")
     packet = sbus.pack([b"MSG a\0one", b"MSG b\0two\n"])
-    bus.read(publisher, packet)
-    assert bus.sockets.packets[1] == [packet]
+    publisher.say(packet)
+    assert reader.heard_packets() == [packet]
 
 
 def test_a_pack_stays_sound_when_a_line_end_is_taken_off_its_last_message():
     bus = Bus()
-    bus.client(1, b"SUB ", b"CMSG pack\0on")
-    publisher = bus.client(2, b"CMSG format\0lines", b"CMSG pack\0on")
-    bus.read(publisher, sbus.pack([b"MSG a one", b"MSG a two\n"]))
-    assert bus.sockets.packets[1] == [sbus.pack([b"MSG a\0one", b"MSG a\0two"])]
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on")
+    publisher = bus.connect(b"CMSG format\0lines", b"CMSG pack\0on")
+    publisher.say(sbus.pack([b"MSG a one", b"MSG a two\n"]))
+    assert reader.heard_packets() == [sbus.pack([b"MSG a\0one", b"MSG a\0two"])]
+
+
+def test_messages_read_together_go_to_a_packed_client_as_one_packet():
+    bus = Bus()
+    packed, plain = bus.connect(b"SUB ", b"CMSG pack\0on"), bus.connect(b"SUB ")
+    bus.connect().say(*messages(1, 2, 3))
+    assert packed.heard_packets() == [sbus.pack(messages(1, 2, 3))]
+    assert plain.heard_packets() == messages(1, 2, 3)
+
+
+def test_a_lone_message_goes_to_a_packed_client_as_it_is():
+    bus = Bus()
+    packed = bus.connect(b"SUB ", b"CMSG pack\0on")
+    bus.connect(b"CMSG pack\0on").say(sbus.pack(messages(1)))
+    bus.hear(datagram(b"x", 1, b"a", b"2"))
+    assert packed.heard_packets() == messages(1, 2)
+
+
+def test_what_came_from_the_segment_is_packed_too():
+    bus = Bus()
+    packed = bus.connect(b"SUB ", b"CMSG pack\0on")
+    bus.hear(*[datagram(b"x", number, b"a", b"%d" % number) for number in (1, 2, 3)])
+    assert packed.heard_packets() == [sbus.pack(messages(1, 2, 3))]
+
+
+def test_only_those_of_a_pack_that_are_for_a_client_reach_it():
+    bus = Bus()
+    reader = bus.connect(b"SUB a", b"CMSG pack\0on")
+    bus.connect(b"CMSG pack\0on").say(
+        sbus.pack([b"MSG a\0001", b"MSG a\0002", b"MSG b\0003", b"CMSG ping", b"MSG a\0004", b"MSG b\0005"])
+    )
+    assert reader.heard_packets() == [sbus.pack([b"MSG a\0001", b"MSG a\0002"]), b"MSG a\0004"]
+
+
+def test_no_pack_is_longer_than_the_limit():
+    bus = Bus()
+    limit = bus.relay.packet_limit
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on")
+    large = [b"MSG local/x\0" + b"%02d" % number * 10_000 for number in range(12)]
+    publisher = bus.connect(b"CMSG pack\0on")
+    publisher.say(*large)
+    packets = reader.heard_packets()
+    assert max(map(len, packets)) <= limit
+    assert len(packets) == 4
+    bus.transport.taken[reader.port] = packets
+    assert reader.heard() == large
+    reader.stop_reading()
+    publisher.say(*large)
+    reader.take()
+    publisher.say(b"MSG local/x\0" + b"x" * 65536, b"MSG local/x\0" + b"y" * 65536)
+    assert [len(packet) for packet in reader.heard_packets()] == [65536 + 12] * 2
+
+
+@pytest.mark.parametrize("room", range(5))
+def test_a_pack_that_finds_no_room_loses_nothing(room: int):
+    bus = Bus()
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on")
+    publisher = bus.connect(b"CMSG pack\0on")
+    large = [b"MSG local/x\0" + b"%d" % number * 30_000 for number in range(8)]
+    reader.stop_reading(room)
+    publisher.say(sbus.pack(large[:2]), sbus.pack(large[2:4]), sbus.pack(large[4:6]), sbus.pack(large[6:]))
+    assert reader.take(1) + reader.take() == large
+
+
+def test_each_piece_of_a_pack_is_passed_on_as_it_lies_there():
+    """A line end that is taken off, a message for others and a packet's end are what parts them."""
+    bus = Bus()
+    reader = bus.connect(b"SUB a", b"CMSG pack\0on")
+    publisher = bus.connect(b"CMSG format\0lines", b"CMSG pack\0on")
+    publisher.say(
+        sbus.pack([*messages(1, 2), b"MSG b\0", *messages(3, 4, 5)]),
+        *messages(6, 7),
+        sbus.pack([*messages(8, 9), b"MSG a 10\r\n", *messages(11, 12)]),
+        sbus.pack(messages(13)),
+    )
+    assert reader.heard_packets() == [
+        sbus.pack(messages(1, 2)),
+        sbus.pack(messages(3, 4, 5)),
+        sbus.pack(messages(6, 7, 8, 9, 10)),
+        sbus.pack(messages(11, 12)),
+        *messages(13),
+    ]
+
+
+@pytest.mark.parametrize("form", [b"CMSG format\0full", b"CMSG format\0lines"])
+def test_every_format_is_packed(form: bytes):
+    bus = Bus()
+    packed, single = bus.connect(b"SUB ", form, b"CMSG pack\0on"), bus.connect(b"SUB ", form)
+    bus.connect().say(*messages(1, 2, 3))
+    expected = single.heard_packets()
+    assert len(expected) == 3
+    assert packed.heard_packets() == [sbus.pack(expected)]
+
+
+def test_a_pack_waits_and_is_dropped_as_a_whole():
+    bus = Bus()
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on", b"CMSG queue\0packets=8")
+    reader.stop_reading()
+    publisher = bus.connect(b"CMSG pack\0on")
+    publisher.say(*[sbus.pack(messages(*range(first, first + 3))) for first in (0, 3, 6)])
+    assert reader.session.outbox.packets == 6
+    reader.bus.transport.room[reader.port] = UNLIMITED
+    bus.relay.delivery.writable(reader.session)
+    bus.settle()
+    assert reader.heard_packets() == [
+        b"CMSG dropped\x003",
+        sbus.pack(messages(3, 4, 5)),
+        sbus.pack(messages(6, 7, 8)),
+    ]
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
+def test_a_queue_smaller_than_a_pack_takes_its_messages_one_by_one(policy: str):
+    bus = Bus()
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on", b"CMSG queue\0packets=2 policy=%b" % policy.encode())
+    reader.stop_reading()
+    bus.connect(b"CMSG pack\0on").say(sbus.pack(messages(1, 2, 3, 4)))
+    lost = [b"CMSG dropped\x002"]
+    assert reader.take() == (lost + messages(3, 4) if policy == "drop-oldest" else messages(1, 2) + lost)
+
+
+def test_no_pack_comes_after_the_answer_that_ends_packing():
+    bus = Bus()
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on")
+    publisher = bus.connect(b"CMSG pack\0on")
+    reader.stop_reading()
+    publisher.say(sbus.pack(messages(1, 2)))
+    reader.say(b"CMSG pack\0off")
+    publisher.say(sbus.pack(messages(3, 4)))
+    bus.transport.room[reader.port] = UNLIMITED
+    bus.relay.delivery.writable(reader.session)
+    bus.settle()
+    assert reader.heard_packets() == [sbus.pack(messages(1, 2)), b"CMSG pack\0off", *messages(3, 4)]
+
+
+# The straight way and the queue
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("room", [0, 1, 2, 5])
+def test_order_is_kept_between_the_straight_way_and_the_queue(form: bytes, room: int):
+    bus = Bus()
+    reader, twin = bus.connect(b"SUB ", form), bus.connect(b"SUB ", form)
+    publisher = bus.connect(pid=1)
+    reader.stop_reading(room)
+    publisher.say(*messages(1, 2, 3))
+    heard = reader.take(1)
+    publisher.say(*messages(4))
+    bus.hear(datagram(b"x", 1, b"a", b"5"))
+    heard += reader.take(2)
+    publisher.say(*messages(6, 7))
+    assert heard + reader.take() == twin.heard()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_comes_after_a_backlog_waits_behind_it_though_there_is_room(form: bytes):
+    """The client has read, and more messages come before the daemon has noticed."""
+    bus = Bus()
+    reader, twin = bus.connect(b"SUB ", form), bus.connect(b"SUB ", form)
+    publisher = bus.connect()
+    reader.stop_reading()
+    publisher.say(*messages(1, 2))
+    bus.transport.room[reader.port] = UNLIMITED
+    publisher.say(*messages(3))
+    publisher.say(*messages(4, 5))
+    reader.say(b"CMSG ping")
+    twin.say(b"CMSG ping")
+    assert reader.heard() == []
+    assert reader.take() == twin.heard()
+
+
+def test_one_who_does_not_read_costs_the_others_nothing():
+    bus = Bus()
+    stuck, reader = slow(bus, "drop-oldest"), bus.connect(b"SUB ")
+    publisher = bus.connect()
+    for number in range(0, 300, 3):
+        publisher.say(*messages(number, number + 1, number + 2))
+    assert reader.heard() == messages(*range(300))
+    assert stuck.take() == [b"CMSG dropped\x00296", *messages(*range(296, 300))]
+
+
+def test_a_turn_is_bounded():
+    bus = Bus()
+    reader = slow(bus, "drop-oldest", packets=1000)
+    bus.connect().say(*messages(*range(200)))
+    bus.transport.room[reader.port] = UNLIMITED
+    bus.relay.delivery.writable(reader.session)
+    bus.settle()
+    assert reader.heard() == messages(*range(FLUSH_PACKETS))
+    assert bus.watched == {reader.session}
+    assert reader.take() == messages(*range(FLUSH_PACKETS, 200))
+    assert bus.watched == set()
+
+
+def test_echo_off_keeps_only_the_own_messages_away():
+    bus = Bus()
+    client, other = bus.connect(b"SUB a", b"CMSG echo/off"), bus.connect(b"SUB a")
+    client.say(*messages(1, 2))
+    other.say(*messages(3))
+    assert (client.heard(), other.heard()) == (messages(3), messages(1, 2, 3))
+    client.say(b"CMSG echo/on")
+    client.heard()
+    client.say(*messages(4))
+    assert client.heard() == messages(4)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_echo_off_in_every_format(form: bytes):
+    bus = Bus()
+    client = bus.connect(b"SUB a", form, b"CMSG echo/off")
+    client.say(*messages(1))
+    client.say(*messages(2, 3))
+    assert client.heard() == []
+
+
+def test_who_is_gone_is_disconnected_once_and_the_others_get_theirs():
+    bus = Bus()
+    clients = [bus.connect(b"SUB a", form) for form in FORMATS]
+    rest = bus.connect(b"SUB a")
+    for client in clients:
+        client.vanish()
+    bus.connect().say(*messages(1, 2))
+    assert rest.heard() == messages(1, 2)
+    assert [client.connected for client in clients] == [False] * 4
+    assert set(bus.closed.values()) == {"gone"}
+
+
+def test_who_is_gone_while_its_queue_is_full():
+    bus = Bus()
+    reader = slow(bus, "drop-oldest")
+    bus.connect().say(*messages(1, 2))
+    reader.vanish()
+    bus.transport.room[reader.port] = 1
+    reader.take()
+    assert not reader.connected
+
+
+# The policies, as a client sees them
+
+
+def test_drop_oldest():
+    bus = Bus()
+    reader = slow(bus, "drop-oldest")
+    bus.connect().say(*messages(*range(1, 8)))
+    assert reader.take() == [b"CMSG dropped\x003", *messages(4, 5, 6, 7)]
+    assert reader.session.outbox.dropped == 3
+
+
+def test_drop_newest():
+    bus = Bus()
+    reader = slow(bus, "drop-newest")
+    publisher = bus.connect()
+    publisher.say(*messages(*range(1, 8)))
+    assert reader.take(2) == messages(1, 2)
+    publisher.say(*messages(8))
+    assert reader.take() == [*messages(3, 4), b"CMSG dropped\x003", *messages(8)]
+
+
+def test_disconnect():
+    bus = Bus()
+    reader = slow(bus, "disconnect")
+    publisher = bus.connect()
+    publisher.say(*messages(1, 2, 3, 4))
+    assert reader.connected
+    publisher.say(*messages(5))
+    assert not reader.connected
+    assert bus.closed == {reader.name: "slow"}
+    publisher.leave()
+    bus.assert_idle()
+
+
+def test_block_holds_the_publisher_until_half_is_read():
+    bus = Bus()
+    reader = slow(bus, "block")
+    publisher = bus.connect()
+    publisher.say(*messages(1, 2, 3))
+    assert not publisher.held
+    publisher.say(*messages(4))
+    assert publisher.held
+    publisher.say(*messages(5))
+    assert publisher.unread == messages(5)
+    assert reader.take(1) == messages(1)
+    assert publisher.held
+    assert reader.take(1) == messages(2)
+    assert not publisher.held
+    assert not publisher.unread
+    assert reader.take() == messages(3, 4, 5)
+
+
+def test_block_loses_nothing_that_was_read_with_the_message_that_filled_the_queue():
+    bus = Bus()
+    reader = slow(bus, "block")
+    publisher = bus.connect()
+    publisher.say(*messages(*range(200)))
+    assert publisher.held
+    assert len(publisher.unread) == 200 - 64
+    assert reader.take() == messages(*range(200))
+
+
+def test_block_never_holds_the_network():
+    bus = Bus()
+    reader, other = slow(bus, "block"), bus.connect(b"SUB ")
+    bus.hear(*[datagram(b"x", number, b"a", b"%d" % number) for number in range(1, 7)])
+    assert not reader.session.holds
+    assert other.heard() == messages(*range(1, 7))
+    assert reader.take() == [*messages(1, 2, 3, 4), b"CMSG dropped\x002"]
+
+
+def test_block_holds_only_those_who_publish_to_the_blocked():
+    bus = Bus()
+    slow(bus, "block")
+    other = bus.connect(b"SUB b")
+    first, second = bus.connect(), bus.connect()
+    first.say(*messages(*range(4)))
+    assert (first.held, second.held) == (True, False)
+    second.say(*messages(4))
+    assert second.held
+    assert not other.held
+
+
+def test_a_publisher_waits_for_all_whom_it_has_filled():
+    bus = Bus()
+    readers = [slow(bus, "block"), slow(bus, "block")]
+    publisher = bus.connect()
+    publisher.say(*messages(*range(4)))
+    readers[0].take()
+    assert publisher.held
+    readers[1].take()
+    assert not publisher.held
+
+
+def test_one_who_blocks_itself_is_not_cut_off():
+    bus = Bus()
+    client = slow(bus, "block", packets=2)
+    client.say(*messages(1, 2), b"CMSG ping")
+    assert client.held
+    bus.tick(100)
+    assert client.connected
+    assert client.take() == [*messages(1, 2), b"CMSG pong\0"]
+    assert not client.held
+
+
+def test_two_who_hold_each_other_go_on_when_they_read():
+    bus = Bus()
+    first, second = slow(bus, "block", packets=2), slow(bus, "block", packets=2)
+    first.say(*messages(1, 2))
+    second.say(*messages(3, 4))
+    assert first.held
+    assert second.unread or second.held
+    heard = first.take(), second.take()
+    assert heard[0] + first.take() == heard[1] + second.take() == messages(1, 2, 3, 4)
+    assert not first.held
+    assert not second.held
+
+
+# Who is cut off
+
+
+def test_a_blocked_client_that_takes_nothing_is_cut_off():
+    bus = Bus(limits=Limits(block_seconds=5))
+    reader = slow(bus, "block")
+    publisher = bus.connect()
+    publisher.say(*messages(*range(4)))
+    publisher.say(*messages(4))
+    bus.tick(4)
+    assert publisher.held
+    bus.tick(2)
+    assert bus.closed == {reader.name: "slow"}
+    assert not publisher.held
+    assert not publisher.unread
+
+
+def test_a_blocked_client_that_takes_a_little_is_not():
+    bus = Bus(limits=Limits(block_seconds=5))
+    reader = slow(bus, "block", packets=100)
+    publisher = bus.connect()
+    publisher.say(*messages(*range(100)))
+    for _ in range(10):
+        bus.tick(4)
+        reader.take(1)
+    assert reader.connected
+    assert publisher.held
+
+
+@pytest.mark.parametrize("policy", [Policy.DROP_OLDEST, Policy.DROP_NEWEST])
+def test_nobody_else_is_cut_off_for_being_slow(policy: Policy):
+    bus = Bus()
+    reader = slow(bus, policy)
+    bus.connect().say(*messages(*range(100)))
+    bus.tick(1000)
+    assert reader.connected
+
+
+def test_the_time_begins_with_the_backlog():
+    bus = Bus(limits=Limits(block_seconds=5))
+    reader = slow(bus, "block")
+    bus.tick(1000)
+    bus.connect().say(*messages(*range(4)))
+    bus.tick(1)
+    assert reader.connected
+
+
+# Answers
+
+
+def test_one_who_does_not_read_its_answers_is_held_and_then_goes_on():
+    bus = Bus()
+    client = bus.connect()
+    client.stop_reading()
+    pings = [b"CMSG ping\0%d" % number for number in range(200)]
+    client.say(*pings[:ANSWERS_LIMIT])
+    assert not client.held
+    client.say(*pings[ANSWERS_LIMIT:])
+    assert client.held
+    assert client.unread
+    client.take(20)
+    assert client.held
+    assert len(client.take()) == 180
+    assert not client.held
+    assert not client.unread
+
+
+def test_one_who_asks_much_and_reads_nothing_is_closed():
+    bus = Bus()
+    client = bus.connect(b"CMSG pack\0on")
+    client.stop_reading()
+    client.say(sbus.pack([b"CMSG ping"] * (ANSWERS_FATAL + 1)))
+    assert bus.closed == {client.name: "its answers are not read"}
+    bus.assert_idle()
+
+
+def test_one_who_reads_its_answers_is_read_from_however_many_messages_wait_for_it():
+    bus = Bus()
+    client, publisher = slow(bus, "drop-oldest", packets=10), bus.connect()
+    publisher.say(*messages(*range(10)))
+    client.say(*[b"CMSG ping"] * 200, b"UNSUB ")
+    while client.held:
+        publisher.say(*messages(*range(50)))
+        assert client.take(1), "there is something to read"
+    publisher.say(*messages(*range(50)))
+    client.take()
+    assert not client.unread
+    assert not client.session.subscriptions
+
+
+# Leaving
+
+
+@pytest.mark.parametrize("who", ["reader", "publisher"])
+def test_leaving_while_one_holds_the_other(who: str):
+    bus = Bus()
+    reader, publisher = slow(bus, "block"), bus.connect()
+    publisher.say(*messages(*range(4)))
+    assert publisher.held
+    (reader if who == "reader" else publisher).leave()
+    assert not publisher.held
+    assert not reader.session.holds
+    reader.leave()
+    publisher.leave()
+    bus.assert_idle()
+
+
+def test_leaving_with_messages_and_answers_waiting():
+    bus = Bus()
+    client = slow(bus, "drop-newest")
+    client.say(*messages(*range(6)), *[b"CMSG ping"] * 100)
+    client.leave()
+    assert bus.relay.delivery.ledger.dropped == client.session.outbox.dropped == 6
+    bus.assert_idle()
+
+
+def test_who_is_closed_is_told_why_if_it_can_hear():
+    bus = Bus()
+    client, stuck = bus.connect(), slow(bus, "drop-oldest")
+    stuck.say(b"CMSG ping")
+    for session in (client.session, stuck.session):
+        bus.relay.delivery.close(session, "shutdown")
+        bus.relay.delivery.close(session, "again")
+    bus.settle()
+    assert client.heard() == [b"CMSG closing\0shutdown"]
+    assert stuck.heard() == []
+    assert bus.closed == {client.name: "shutdown", stuck.name: "shutdown"}
+    bus.assert_idle()
+
+
+def test_one_who_reads_lines_is_told_in_a_line():
+    bus = Bus()
+    client = bus.connect(b"SUB a\n")
+    bus.relay.delivery.close(client.session, "shutdown")
+    assert client.heard() == [b"CMSG closing shutdown\n"]

@@ -80,7 +80,7 @@ def test_typed_line(vector: dict[str, Any]):
 
 
 def test_typed_line_needs_a_separator():
-    with pytest.raises(PacketError, match="bad-packet MSG: needs a space or a NUL"):
+    with pytest.raises(PacketError, match="bad-packet packet: MSG needs a space or a NUL"):
         sbus.Msg.parse_line(b"test/chan\n")
 
 

@@ -43,6 +43,7 @@ class AsyncClient:
         echo: bool = True,
         separator: str = "/",
         queue: Mapping[str, int | str] | None = None,
+        tap: bool = False,
         reconnect: bool = True,
         timeout: float = 5.0,
         wait: float = 0.0,
@@ -50,7 +51,7 @@ class AsyncClient:
     ) -> None:
         self.on_notice = on_notice
         self._session = Session(
-            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue
+            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
         )
         self._connection = AsyncConnection(
             self._session, path, reconnect=reconnect, timeout=timeout, on_news=self._on_news
@@ -142,7 +143,9 @@ class AsyncClient:
             try:
                 message = await self.receive()
             except ClosedError:
-                return
+                if self._connection.closed:
+                    return
+                raise  # another client's, out of a callback
             if message is not None:
                 yield message
 
@@ -243,6 +246,8 @@ class AsyncClient:
 
     async def connect(self) -> None:
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
+        if self._connection.closed:
+            raise ClosedError("the client is closed")
         if self._connection.greeted:
             return
         for error in await self._connection.connect(self._wait):
@@ -292,10 +297,10 @@ class AsyncClient:
             self._caller = asyncio.get_running_loop().create_task(self._call_back())
 
     async def _call_back(self) -> None:
-        while True:
+        while not self._connection.closed:
             await self._callable.wait()
             self._callable.clear()
-            while self._session.backlog:
+            while self._session.backlog and not self._connection.closed:
                 message, callbacks = self._session.take()
                 for callback in callbacks:
                     await self._call(callback, message)

@@ -39,6 +39,7 @@ class Client:
     separator  of the tokens in patterns, ``/`` or ``.``
     queue      the daemon's queue for us: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``;
                the policies are drop-oldest, drop-newest, block, disconnect
+    tap        also receive every datagram of the segment, with what the daemon thinks of it (needs the right)
     reconnect  False: calls raise UnavailableError once the connection is gone
     timeout    seconds a call waits for the daemon: to be there again, to answer, to take a message
     wait       seconds to keep trying for the first connection
@@ -57,6 +58,7 @@ class Client:
         echo: bool = True,
         separator: str = "/",
         queue: Mapping[str, int | str] | None = None,
+        tap: bool = False,
         reconnect: bool = True,
         timeout: float = 5.0,
         wait: float = 0.0,
@@ -64,7 +66,7 @@ class Client:
     ) -> None:
         self.on_notice = on_notice
         self._session = Session(
-            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue
+            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
         )
         self._connection = Connection(self._session, path, reconnect=reconnect)
         self._connection.timeout = timeout
@@ -196,7 +198,9 @@ class Client:
             try:
                 message = self.receive()
             except ClosedError:
-                return
+                if self._connection.closed:
+                    return
+                raise  # another client's, out of a callback
             if message is not None:
                 yield message
 
@@ -221,7 +225,7 @@ class Client:
         self._session.wanted_name = name
 
     def control(self, key: str, value: str | None = None) -> str:
-        """Any control request (``clients/PROTOCOL.md``); returns the value of its answer.
+        """Any control request (README, "The local protocol"); returns the value of its answer.
 
         Unlike the settings of the constructor it is not said again to a new connection."""
         return self._ask(key, value)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bccn.session import Request
 
 GONE = (BrokenPipeError, ConnectionResetError, ConnectionRefusedError)
+POLL_LIMIT = 86400.0  # seconds; poll(2) counts milliseconds in an int
 MEMORY_PAUSE = 0.001  # seconds, when the kernel has no memory for a packet: poll(2) does not wait for that
 
 
@@ -147,7 +148,10 @@ class Connection:
         if self._pid == os.getpid():
             return
         self._pid = os.getpid()
-        self._let_go()  # of our copies of the descriptors; the parent's connection lives on
+        if self._readiness is not None:
+            self._readiness.abandon()
+            self._readiness = None
+        self._let_go()  # of our copy of the descriptor; the parent's connection lives on
         self._session.forked(self._pid)
         self._was_connected = False
         self._backoff, self._retry_at = BACKOFF_FIRST, 0.0
@@ -204,8 +208,9 @@ class Connection:
         try:
             self.ensure(deadline)
         except UnavailableError:
-            if not self._reconnect:
+            if not self._reconnect or deadline is None:
                 raise
+            time.sleep(max(0.0, deadline - time.monotonic()))  # the next attempt would be later than that
             return False
         try:
             return self.read() or self._wait(select.POLLIN, deadline)
@@ -276,7 +281,14 @@ class Connection:
             return True
         poll = select.poll()
         poll.register(self._socket, events)
-        return bool(poll.poll(None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000))
+        if deadline is None:
+            return bool(poll.poll())
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if poll.poll(min(left, POLL_LIMIT) * 1000):
+                return True
+            if left <= POLL_LIMIT:
+                return False
 
     # --- asking ---
 

@@ -26,7 +26,7 @@ class InvalidError(BccnError, ValueError):
 
 
 class RejectedError(BccnError):
-    """``code``: a word of the protocol (``PROTOCOL.md``, "Errors"); ``text`` begins with the packet."""
+    """``code``: a word of the protocol (README, "The local protocol"); ``text`` begins with the packet."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(code, text)

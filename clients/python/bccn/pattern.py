@@ -1,4 +1,4 @@
-"""Which channels a pattern means (``sbus.txt``, "Routing keys"; ``clients/PROTOCOL.md``, "Patterns").
+"""Which channels a pattern means (``sbus.txt``, "Routing keys"; README, "Channels and patterns").
 
 The daemon delivers one copy and does not say which patterns it matched; to find the callbacks of a message a
 client asks again here, by the same rules:

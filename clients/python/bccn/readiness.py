@@ -39,8 +39,9 @@ class Readiness:
             self._rung = pending
 
     def ring_in(self, seconds: float) -> None:
-        """Ready in a while."""
-        self._cancel()
+        """Ready in a while, or when an earlier timer says so: who then finds nothing to do asks again."""
+        if self._timer is not None and self._timer.is_alive():
+            return
         self._timer = threading.Timer(seconds, self._ring)
         self._timer.daemon = True
         self._timer.start()
@@ -55,6 +56,11 @@ class Readiness:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def abandon(self) -> None:
+        """In a child of fork: the timer's thread is not here, and may have held the lock."""
+        self._epoll.close()
+        os.close(self._bell)
 
     def close(self) -> None:
         self._cancel()

@@ -1,0 +1,391 @@
+"""Every control key: its answer, its errors, and what it changes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bccnd.relay.control import KEYS, PAGE_BYTES, PAGE_ROWS
+from bccnd.relay.outbox import Policy
+from bccnd.wire import sbus
+from bccnd.wire.bccn1 import Integrity, Level
+from tests.relay.fakes import HOST, Bus, FakeClient, datagram
+
+ERROR = b"CMSG error\0"
+
+
+def error_of(answers: list[bytes]) -> tuple[str, str]:
+    """``(code, text)`` of the one answer there is."""
+    (answer,) = answers
+    assert answer.startswith(ERROR)
+    code, _, text = answer.removeprefix(ERROR).decode().partition(" ")
+    return code, text
+
+
+def value_of(answers: list[bytes], key: bytes) -> Any:
+    (answer,) = answers
+    head = b"CMSG %b\0" % key
+    assert answer.startswith(head)
+    return json.loads(answer.removeprefix(head))
+
+
+@pytest.fixture
+def bus() -> Bus:
+    return Bus()
+
+
+# What every key has in common
+
+
+def test_every_key_is_answered_once(bus: Bus):
+    values = {
+        b"name": b"here/prog/7",
+        b"format": b"plain",
+        b"pack": b"off",
+        b"separator": b"/",
+        b"tap": b"off",
+    }
+    client = bus.connect(pid=7)
+    for key in KEYS:
+        (answer,) = client.ask(b"CMSG %b\0%b" % (key, values.get(key, b"")))
+        assert answer.startswith(b"CMSG %b\0" % (b"pong" if key == b"ping" else key))
+    assert bus.relay.counters.errors == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "text"),
+    [
+        (b"CMSG nothing", "unknown-key", "CMSG nothing: the keys are ping, whoami, "),
+        (b"CMSG Ping", "unknown-key", "CMSG Ping: "),
+        (b"CMSG name\0a b", "bad-name", "CMSG name: "),
+        (b"CMSG name", "bad-name", "CMSG name: "),
+        (b"CMSG name\0other", "refused", "CMSG name: "),
+        (b"CMSG name\0here/prog/8", "name-taken", "CMSG name: here/prog/8 is another client"),
+        (b"CMSG format\0xml", "bad-value", "CMSG format: one of plain, full, lines"),
+        (b"CMSG format", "bad-value", "CMSG format: "),
+        (b"CMSG pack\0yes", "bad-value", "CMSG pack: one of on, off"),
+        (b"CMSG separator\0:", "bad-value", "CMSG separator: one of /, ."),
+        (b"CMSG queue\0packets=0", "bad-value", "CMSG queue: packets is a number from 1 to 100000"),
+        (b"CMSG queue\0packets=100001", "bad-value", "CMSG queue: packets is"),
+        (b"CMSG queue\0packets=" + b"9" * 5000, "bad-value", "CMSG queue: packets is"),
+        (b"CMSG queue\0packets=\xc2\xb2", "bad-value", "CMSG queue: packets is"),
+        (b"CMSG queue\0packets=-1", "bad-value", "CMSG queue: packets is"),
+        (b"CMSG queue\0packets", "bad-value", "CMSG queue: packets is"),
+        (b"CMSG queue\0bytes=99999999999", "bad-value", "CMSG queue: bytes is a number from 1 to 67108864"),
+        (b"CMSG queue\0policy=none", "bad-value", "CMSG queue: one of drop-oldest, drop-newest, block, "),
+        (b"CMSG queue\0size=5", "bad-value", "CMSG queue: size: known are packets=N, bytes=N and policy=P"),
+        (b"CMSG queue\0\xff=5", "bad-value", "CMSG queue: "),
+        (b"CMSG tap\0on", "refused", "CMSG tap: no right to tap"),
+        (b"CMSG tap\0maybe", "bad-value", "CMSG tap: one of on, off"),
+    ],
+)
+def test_refusals_name_what_they_answer_and_change_nothing(bus: Bus, request_: bytes, code: str, text: str):
+    client = bus.connect(pid=7)
+    bus.connect(pid=8)
+    before = client.ask(b"CMSG clients")
+    refused = error_of(client.ask(request_))
+    assert refused[0] == code
+    assert refused[1].startswith(text)
+    assert client.ask(b"CMSG clients") == before
+    assert client.connected
+    assert bus.relay.counters.errors == 1
+
+
+@pytest.mark.parametrize(
+    "request_", [b"CMSG ", b"CMSG \0x", b"CMSG a\tb", b"CMSG \xc3\xa9", b"CMSG " + b"k" * 65]
+)
+def test_what_is_no_key_at_all(bus: Bus, request_: bytes):
+    client = bus.connect()
+    assert error_of(client.ask(request_))[0] == "bad-packet"
+    assert client.connected
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
+def test_a_person_may_type_a_space_and_a_line_end(bus: Bus, end: bytes):
+    assert bus.connect().ask(b"CMSG ping one two" + end) == [b"CMSG pong\0one two"]
+
+
+# One by one
+
+
+def test_ping_is_answered_after_what_was_sent_before_it(bus: Bus):
+    client = bus.connect()
+    assert client.ask(b"SUB a", b"MSG a\0one", b"CMSG ping\0token", b"MSG a\0two", b"CMSG ping") == [
+        b"MSG a\0one",
+        b"CMSG pong\0token",
+        b"MSG a\0two",
+        b"CMSG pong\0",
+    ]
+
+
+def test_ping_keeps_any_bytes(bus: Bus):
+    token = bytes(range(256))
+    assert bus.connect().ask(b"CMSG ping\0" + token) == [b"CMSG pong\0" + token]
+
+
+def test_whoami(bus: Bus):
+    client = bus.connect(pid=7)
+    assert client.ask(b"CMSG whoami") == [b"CMSG whoami\0here/prog/7"]
+    assert client.ask(b"CMSG !/cred/whoami") == [b"CMSG !/cred/whoami\0!/cred/100/1000/7"]
+
+
+def test_name(bus: Bus):
+    client = bus.connect(b"SUB a", pid=7)
+    assert client.ask(b"CMSG name\0here/prog/7/worker") == [b"CMSG name\0here/prog/7/worker"]
+    assert client.ask(b"CMSG whoami") == [b"CMSG whoami\0here/prog/7/worker"]
+    sender = bus.connect()
+    sender.say(b"MSG !here/prog/7\0old", b"MSG !here/prog/7/worker\0new", b"MSG !here/prog/7/*\0both")
+    assert client.heard() == [b"MSG !here/prog/7/worker\0new", b"MSG !here/prog/7/*\0both"]
+    assert client.ask(b"CMSG name\0here/prog/7/worker") == [b"CMSG name\0here/prog/7/worker"]
+
+
+def test_name_of_a_fork_child(bus: Bus):
+    parent, child = bus.connect(pid=7), bus.connect(pid=9)
+    assert child.ask(b"CMSG name\0here/prog/7/9") == [b"CMSG name\0here/prog/7/9"]
+    assert error_of(child.ask(b"CMSG name\0here/prog/7"))[0] == "name-taken"
+    assert parent.ask(b"CMSG whoami") == [b"CMSG whoami\0here/prog/7"]
+
+
+def test_name_with_the_right(bus: Bus):
+    client = bus.connect(privileged=True)
+    assert client.ask(b"CMSG name\0sensor7") == [b"CMSG name\0sensor7"]
+
+
+def test_format(bus: Bus):
+    client, publisher = bus.connect(b"SUB local/>"), bus.connect(pid=7)
+    heard = {}
+    for form in (b"full", b"lines", b"plain"):
+        answer = client.ask(b"CMSG format\0" + form)
+        publisher.say(b"MSG local/a\0one\ntwo")
+        heard[form] = [*answer, *client.heard()]
+    assert heard == {
+        b"full": [
+            b"CMSG format\0full",
+            b"RECV local %d ok\0BCCN1[29]here/prog/7:1:local/a|one\ntwo" % (bus.unix_us * 1000),
+        ],
+        b"lines": [b"CMSG format lines\n", b"MSG local/a one\\ntwo\n"],
+        b"plain": [b"CMSG format\0plain", b"MSG local/a\0one\ntwo"],
+    }
+
+
+def test_pack(bus: Bus):
+    client = bus.connect()
+    packet = sbus.pack([b"CMSG ping\0001", b"CMSG ping\0002"])
+    assert error_of(client.ask(packet))[0] == "not-agreed"
+    assert client.ask(b"CMSG pack\0on") == [b"CMSG pack\0on %d" % bus.relay.packet_limit]
+    assert client.ask(packet) == [b"CMSG pong\0001", b"CMSG pong\0002"]
+    assert client.ask(b"CMSG pack\0off") == [b"CMSG pack\0off"]
+    assert error_of(client.ask(packet))[0] == "not-agreed"
+
+
+def test_separator(bus: Bus):
+    client = bus.connect(b"SUB a/*")
+    assert client.ask(b"CMSG separator\0.", b"SUB b.*") == [b"CMSG separator\0."]
+    assert client.ask(b"MSG a/1\0", b"MSG b.1\0", b"MSG b.1.2\0", b"MSG a.1\0") == [
+        b"MSG a/1\0",
+        b"MSG b.1\0",
+    ]
+    assert error_of(client.ask(b"UNSUB a/*"))[0] == "not-subscribed"
+    assert client.ask(b"CMSG separator\0/", b"UNSUB a/*", b"MSG a/1\0") == [b"CMSG separator\0/"]
+
+
+def test_echo(bus: Bus):
+    client = bus.connect(b"SUB a")
+    assert client.ask(b"CMSG echo/off", b"MSG a\0001") == [b"CMSG echo/off\0"]
+    assert client.ask(b"CMSG echo/on", b"MSG a\0002") == [b"CMSG echo/on\0", b"MSG a\0002"]
+
+
+def test_queue(bus: Bus):
+    client = bus.connect()
+    assert client.ask(b"CMSG queue") == [b"CMSG queue\0packets=10000 bytes=8388608 policy=drop-oldest"]
+    assert client.ask(b"CMSG queue\0packets=5") == [b"CMSG queue\0packets=5 bytes=8388608 policy=drop-oldest"]
+    assert client.ask(b"CMSG queue\0policy=block bytes=77") == [
+        b"CMSG queue\0packets=5 bytes=77 policy=block"
+    ]
+    error_of(client.ask(b"CMSG queue\0packets=6 bytes=0"))
+    assert client.ask(b"CMSG queue") == [b"CMSG queue\0packets=5 bytes=77 policy=block"], "all or nothing"
+    outbox = client.session.outbox
+    assert (outbox.max_packets, outbox.max_size, outbox.policy) == (5, 77, Policy.BLOCK)
+
+
+def test_queue_made_smaller_than_what_waits(bus: Bus):
+    client = bus.connect(b"SUB a")
+    client.stop_reading()
+    publisher = bus.connect()
+    publisher.say(*[b"MSG a\0%d" % number for number in range(10)])
+    client.say(b"CMSG queue\0packets=2")
+    publisher.say(b"MSG a\00010")
+    assert client.take() == [
+        b"CMSG dropped\x009",
+        b"MSG a\x009",
+        b"CMSG queue\0packets=2 bytes=8388608 policy=drop-oldest",
+        b"MSG a\x0010",
+    ]
+
+
+def test_listen(bus: Bus):
+    client = bus.connect(pid=7)
+    sender = bus.connect()
+    sender.say(b"MSG !\0unheard")
+    assert client.ask(b"CMSG listen") == [b"CMSG listen\0"]
+    sender.say(b"MSG !\0all", b"MSG !here/prog/7\0you", b"MSG a\0plain")
+    assert client.heard() == [b"MSG !\0all", b"MSG !here/prog/7\0you"]
+
+
+def test_tap(bus: Bus):
+    client = bus.connect(b"SUB a", privileged=True)
+    assert client.ask(b"CMSG tap\0on") == [b"CMSG tap\0on"]
+    bus.hear(datagram(b"x", 1, b"b"))
+    assert client.heard() == [b"RECV 10.0.0.2:5400 %d ok\0BCCN1[6]x:1:b|" % (bus.unix_us * 1000)]
+    assert client.ask(b"CMSG tap\0off") == [b"CMSG tap\0off"]
+    bus.hear(datagram(b"x", 2, b"b"), datagram(b"x", 3, b"a"))
+    assert client.heard() == [b"MSG a\0"]
+    assert bus.connect().ask(b"CMSG tap\0off") == [b"CMSG tap\0off"]
+
+
+# What is told
+
+
+def test_status():
+    bus = Bus(integrity=Integrity([b"k" * 32], Level.HMAC))
+    bus.relay.about = lambda: {"version": "1", "host": HOST.decode()}
+    client, stuck = bus.connect(b"SUB a", b"SUB a"), bus.connect(b"SUB a", b"CMSG queue\0packets=2")
+    stuck.stop_reading()
+    client.say(*[b"MSG a\0x"] * 3, b"MSG nobody\0", b"MSG bad channel\0")
+    bus.hear(
+        datagram(b"x", 1, b"a", b"x", bus.integrity),
+        datagram(b"x", 1, b"a", b"x", bus.integrity),
+        datagram(b"x", 2, b"nobody", b"", bus.integrity),
+        datagram(b"x", 3, b"a"),
+        b"noise",
+    )
+    assert value_of(client.ask(b"CMSG status"), b"status") == {
+        "version": "1",
+        "host": "here",
+        "integrity": "hmac",
+        "clients": 2,
+        "subscriptions": 3,
+        "sources": 1,
+        "queued": {"packets": 2, "bytes": 14},
+        "counters": {
+            "published": 4,
+            "received": 5,
+            "accepted": 2,
+            "unwanted": 1,
+            "errors": 1,
+            "sent": 0,
+            "unsent": 0,
+            "delivered": 6,
+            "dropped": 2,
+        },
+        "retained": {"channels": 0, "bytes": 0},
+        "rejected": {"duplicate": 1, "unauthenticated": 1, "magic": 1},
+        "refused": {},
+    }
+
+
+def test_a_client_row(bus: Bus):
+    reader = bus.connect(b"SUB a", b"SUB b", b"SUB b", b"CMSG format\0full", b"CMSG pack\0on", pid=7)
+    reader.say(b"CMSG queue\0packets=2 policy=drop-newest")
+    reader.stop_reading(1)
+    writer = bus.connect(pid=8, program=b"\xc3\xa9")
+    for _ in range(4):
+        writer.say(b"MSG a\0x")
+    bus.tick(2.5)
+    rows = value_of(writer.ask(b"CMSG clients"), b"clients")
+    queued_bytes = rows["clients"][0].pop("queued_bytes")
+    assert queued_bytes == bus.relay.delivery.ledger.bytes > 0
+    assert rows["next"] is None
+    assert rows["clients"][0] == {
+        "name": "here/prog/7",
+        "program": "prog",
+        "pid": 7,
+        "uid": 1000,
+        "gid": 100,
+        "format": "full",
+        "pack": True,
+        "subscriptions": 3,
+        "published": 0,
+        "delivered": 3,
+        "dropped": 1,
+        "queued": 2,
+        "policy": "drop-newest",
+        "seconds": 2.5,
+    }
+    assert rows["clients"][1]["name"] == "here/__/8"
+    assert rows["clients"][1]["published"] == 4
+
+
+def test_a_source_row(bus: Bus):
+    bus.hear(*[datagram(b"x", number, b"a") for number in (5000, 5001, 5005, 5003, 5001, 1, 2)])
+    bus.hear(datagram(b"x", 3, b"a"), peer=b"10.0.0.9:5400")
+    bus.tick(1.5)
+    assert value_of(bus.connect().ask(b"CMSG sources"), b"sources") == {
+        "sources": [
+            {
+                "src": "x",
+                "peer": "10.0.0.2:5400",
+                "last": 3,
+                "received": 6,
+                "lost": 2,
+                "duplicates": 1,
+                "late": 1,
+                "restarts": 1,
+                "replayed": 0,
+                "silent": 1.5,
+            }
+        ],
+        "next": None,
+    }
+
+
+def pages(client: FakeClient, key: bytes) -> list[list[dict[str, Any]]]:
+    """All pages of a list, each within the bound of one packet."""
+    found, cursor = [], ""
+    while cursor is not None:
+        (answer,) = client.ask(b"CMSG %b\0%b" % (key, cursor.encode()))
+        assert len(answer) <= PAGE_BYTES + 1024
+        page = json.loads(answer.removeprefix(b"CMSG %b\0" % key))
+        found.append(page[key.decode()])
+        cursor = page["next"]
+    return found
+
+
+@pytest.mark.parametrize("count", [1, PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 350])
+def test_pages_of_clients(bus: Bus, count: int):
+    clients = [bus.connect(b"CMSG ping") for _ in range(count)]
+    found = pages(clients[0], b"clients")
+    assert [row["name"].encode() for page in found for row in page] == [client.name for client in clients]
+    assert len(found) == (count + PAGE_ROWS - 1) // PAGE_ROWS
+
+
+@pytest.mark.parametrize("count", [0, 1, PAGE_ROWS, PAGE_ROWS + 1, 350])
+def test_pages_of_sources(bus: Bus, count: int):
+    sources = [b"host%d/prog/%d" % (number % 7, number) for number in range(count)]
+    bus.hear(*[datagram(src, 1, b"a") for src in sources])
+    found = pages(bus.connect(), b"sources")
+    assert [row["src"].encode() for page in found for row in page] == sorted(sources)
+
+
+@pytest.mark.parametrize("filling", [b"x", b"\x01", b'"'])
+def test_a_page_stays_small_with_the_longest_names(bus: Bus, filling: bytes):
+    """Strangers choose their names; a control character has six bytes in JSON."""
+    sources = [b"%03d" % number + filling * 125 for number in range(150)]
+    bus.hear(*[datagram(src, 2**64 - 1, b"a") for src in sources], peer=b"255.255.255.255:65535")
+    found = pages(bus.connect(), b"sources")
+    assert [row["src"].encode() for page in found for row in page] == sources
+
+
+def test_pages_while_clients_leave(bus: Bus):
+    clients = [bus.connect() for _ in range(250)]
+    first = value_of(clients[0].ask(b"CMSG clients"), b"clients")
+    for client in clients[50:150]:
+        client.leave()
+    rest = value_of(clients[0].ask(b"CMSG clients\0" + first["next"].encode()), b"clients")
+    assert [row["name"].encode() for row in rest["clients"]] == [client.name for client in clients[150:]]
+
+
+@pytest.mark.parametrize("cursor", [b"x", b"-1", b"9" * 30, b"\xff"])
+def test_a_cursor_that_was_never_given_begins_anew(bus: Bus, cursor: bytes):
+    client = bus.connect()
+    assert len(value_of(client.ask(b"CMSG clients\0" + cursor), b"clients")["clients"]) == 1

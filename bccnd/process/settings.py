@@ -40,7 +40,10 @@ HostName = Annotated[
     _require(r"[^:|/*!?]*", "must not contain any of : | / * ! ?"),
 ]
 InterfaceName = Annotated[
-    str, _require(r"(?!\.{1,2}$)[^\s/:\0]{1,15}", "must be interface names of 1 to 15 bytes, such as eth0")
+    str,
+    _require(
+        r"(?!\.{1,2}$)[!-.0-9;-~]{1,15}", "must be interface names of 1 to 15 ASCII characters, such as eth0"
+    ),
 ]
 ChannelPattern = Annotated[
     str,

@@ -22,6 +22,7 @@ LENGTH = Struct(">I")
 PACK = b"PACK "
 # Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
 RECEIVE_LIMIT = 512 * 1024
+TIME_DIGITS = 20  # what 64 bits of nanoseconds can take; more is no time that a calendar knows
 WHITE_SPACE = " \t\n\v\f\r\0"
 
 
@@ -119,12 +120,14 @@ def _parse_recv(packet: bytes) -> Message:
     head, nul, datagram = packet.partition(b"\0")
     try:
         _, peer, unix_ns, verdict = head.decode("ascii").split(" ")
+        if not nul or not unix_ns.isdigit() or len(unix_ns) > TIME_DIGITS:
+            raise ValueError
         time_ns = int(unix_ns)
     except ValueError:
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet") from None
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
     fields = header.split(b":")
-    if nul and bar and len(fields) == 3 and fields[1].isdigit():
+    if bar and len(fields) == 3 and fields[1].isdigit():
         src, seq, channel = fields
         return Message(
             channel.decode("ascii", "backslashreplace"),

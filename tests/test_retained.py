@@ -1,6 +1,7 @@
 """The last value for late joiners, with a real daemon: bus packets, the Python client, bccn, a replacement."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import bccn as client_library
 from tests.command_line import bccn
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 RETAIN = '[retain]\npatterns = ["state/>", "local/state/*"]\n'
 
@@ -76,9 +77,16 @@ def test_it_outlives_a_replacement_of_the_program_but_not_a_stop(daemon: DaemonP
     daemon.process.send_signal(signal.SIGUSR2)
     wait_until(lambda: '"replaced"' in daemon.log, "a successor")
     with PacketClient(daemon.socket) as asking:
-        assert asking.status()["pid"] != before
-        assert asking.status()["retained"]["channels"] == 1
-    assert late(daemon) == [("state/door", b"open")]
+        successor = asking.status()["pid"]
+    try:
+        assert successor != before
+        assert late(daemon) == [("state/door", b"open")]
+    finally:
+        os.kill(successor, signal.SIGTERM)
+    wait_until(lambda: not daemon.socket.exists(), "the successor to leave")
+    daemon.process.wait(PATIENCE)
+    daemon.start()
+    assert late(daemon) == []
 
 
 def test_a_reload_forgets_what_is_not_to_be_kept_any_more(daemon: DaemonProcess, settings: Path) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from bccnd import __version__, reload
+from bccnd import __version__, reload, report
 from bccnd.errors import BccndError
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
 from bccnd.net.egress import Egress
@@ -280,17 +280,10 @@ class Daemon:
         self._congested.discard(session)
         if reason == "gone":
             self._last_words(session)
+        state = report.queue_state(session)
         self.relay.disconnect(session, self._loop.time())
         client.close()
-        level = log.warning if reason not in ("", "gone") else log.debug
-        level(
-            "client left" if reason in ("", "gone") else "client closed",
-            name=session.name.decode(),
-            reason=reason,
-            pid=session.peer.pid,
-            uid=session.peer.uid,
-            dropped=session.outbox.dropped,
-        )
+        report.client_left(session, reason, state)
         if self._settings.exit_when_idle and not self._sockets:
             self._stop.set()
 
@@ -373,6 +366,8 @@ class Daemon:
             self._settle()
             self._report()
             self._report_refusals()
+            now = self._loop.time()
+            report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
     def _report(self) -> None:
         """Say what was dropped, at most one line in REPORT_SECONDS."""

@@ -9,6 +9,7 @@ Rules
 """
 
 from enum import StrEnum
+from heapq import nsmallest
 from typing import Any
 
 from bccnd.relay.identity import Peer
@@ -81,6 +82,10 @@ class Session:
         self.since = now
         self.progress = now  # when its outbox last moved, or began to fill
         self.closing = ""  # why the session is about to end
+
+    def held_names(self, limit: int) -> list[str]:
+        """Some of the publishers that wait for this client, by name."""
+        return nsmallest(limit, [held.name.decode() for held in self.holds if held is not self])
 
     def render(self, message: Cmsg) -> bytes:
         """An answer or a notice in the form that this client reads."""

@@ -5,7 +5,9 @@ Rules
   settles what the relay asks for: datagrams out, clients to watch, to resume or to close.
 - Local clients and the segment take turns; the segment is read further at a turn, since its kernel buffer is the one
   that loses when it is full.
-- SIGTERM and SIGINT: no new clients, what clients have already sent is read, queues are given DRAIN_SECONDS to empty.
+- SIGTERM and SIGINT: no new clients; what clients have already sent is read, and queues empty, within DRAIN_SECONDS.
+- SIGHUP: settings and keys are read again (``reload``). SIGUSR1: debug lines on, and off again.
+- SIGUSR2: a new process takes everything over (``restart``); until it has, nothing here changes.
 """
 
 import asyncio
@@ -18,84 +20,91 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
 import uvloop
 
-from bccnd import __version__
+from bccnd import __version__, reload
 from bccnd.errors import BccndError
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
 from bccnd.net.egress import Egress
+from bccnd.net.endpoints import Endpoints
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
 from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, program_of
 from bccnd.process import logs
 from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
+from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
-from bccnd.relay.core import Limits, Relay
+from bccnd.relay.core import Relay
+from bccnd.relay.dedup import JUMP
 from bccnd.relay.identity import Peer
-from bccnd.relay.outbox import Policy
 from bccnd.relay.session import Session
-from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT, Integrity, Level
+from bccnd.relay.succession import restore, state_of
+from bccnd.restart import Predecessor, Successor
+from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 from bccnd.wire.sbus import Cmsg
 
+CLIENT_BATCHES = 8  # read from one client in one turn
 SEGMENT_BATCHES = 4  # read in one turn: 256 datagrams, about a millisecond of work
 DRAIN_SECONDS = 2.0
 DRAIN_BATCHES = 64  # read from one client at the end; a client that never stops must not hold the daemon
+ACCEPT_PAUSE = 1.0  # seconds without new clients once accepting failed
 REPORT_SECONDS = 10.0  # between two log lines about dropped datagrams
 DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
+EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
 HARMLESS = frozenset({"own", "duplicate", "late"})  # counted, but nothing to warn about
 
 log = structlog.get_logger()
 
 
 class Daemon:
-    """One daemon on the running loop; ``serve`` returns when it was told to stop."""
+    """One daemon on the running loop; ``serve`` returns when it was told to stop, or has been succeeded."""
 
-    def __init__(self, settings: Settings, keys: Sequence[bytes], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        keys: Sequence[bytes],
+        endpoints: Endpoints,
+        loop: asyncio.AbstractEventLoop,
+        read_again: Callable[[], tuple[Settings, Sequence[bytes]]],
+    ) -> None:
         self._loop = loop
-        self._settings = settings
+        self._settings, self._keys = settings, keys
+        self._read_again = read_again
+        self._reloads = 0
+        self._debugging = False
         self._started = loop.time()
         self._stop = asyncio.Event()
         self._sockets: dict[int, socket.socket] = {}
         self._congested: set[Session] = set()
         self._reported: Counter[str] = Counter()
         self._reported_at = 0.0
-        limits = _limits(settings)
-        size = (
-            Relay.packet_limit_for(limits) + 1
-        )  # a byte more, so that a longer packet is seen to be too long
-        arena = Arena((BATCH + 1) * (size + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
+        options = reload.relay_options(settings, keys)
+        # A byte more, so that a longer packet is seen to be too long.
+        size = Relay.packet_limit_for(options["limits"]) + 1
+        arena = Arena((BATCH + 2) * (size + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
         self._clients = ReceiveTable(arena, size)
         self._datagrams = SegmentReader(arena, RECEIVE_LIMIT)
         slots = send_slots(arena, SEND_LIMIT)
         self.relay = Relay(
             arena.memory,
-            Clients(arena),
-            Integrity(keys, Level(settings.integrity)),
+            Clients(arena, size),
             host=settings.host.encode(),
-            local=[pattern.encode() for pattern in settings.local],
-            limits=limits,
             about=self._about,
+            **options,
         )
-        with contextlib.ExitStack() as undo:
-            self._segments: list[Segment] = []
-            for interface in settings.interfaces or [None]:
-                segment = Segment(
-                    settings.broadcast,
-                    settings.port,
-                    interface,
-                    receive_bytes=settings.buffers.receive_bytes,
-                )
-                undo.callback(segment.close)
-                self._segments.append(segment)
-            self._listener = Listener.open(
-                settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
-            )
-            undo.pop_all()
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._sequence = SequenceFile(settings.sequence_path)
+        self.relay.names.begin_at(self._sequence.first)
+        self._endpoints = endpoints
+        self._listener, self._segments = endpoints.listener, endpoints.segments
+        self._successor: asyncio.Task[bool] | None = None
+        self._paused = False
+        self._spare = -1
+        self._take_spare()
         self._egresses = [
             Egress(
                 loop,
@@ -116,9 +125,11 @@ class Daemon:
         loop = self._loop
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._stop.set)
-        loop.add_reader(self._listener.socket, self._connect)
-        for segment in self._segments:
-            loop.add_reader(segment.fileno(), self._from_segment, segment)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._toggle_debug)
+        loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
+        self._watch()
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -130,8 +141,28 @@ class Daemon:
         )
         await self._stop.wait()
         tick.cancel()
-        await self._drain()
-        log.info("stopped", seconds=round(loop.time() - self._started, 3))
+        if not await self._succeeded():
+            await self._drain()
+            log.info("stopped", seconds=round(loop.time() - self._started, 3))
+
+    def _watch(self) -> None:
+        """Have the loop call for everything that can be read, and for the clients that have a backlog."""
+        self._loop.add_reader(self._listener.socket, self._connect)
+        for segment in self._segments:
+            self._loop.add_reader(segment.fileno(), self._from_segment, segment)
+        for session in self.relay.sessions.values():
+            if not session.waits_for and session not in self._congested:
+                self._loop.add_reader(session.port, self._readable, session)
+            if session in self.relay.delivery.backlogged:
+                self._loop.add_writer(session.port, self._to_client, session)
+
+    def _unwatch(self) -> None:
+        self._loop.remove_reader(self._listener.socket)
+        for segment in self._segments:
+            self._loop.remove_reader(segment.fileno())
+        for session in self.relay.sessions.values():
+            self._loop.remove_reader(session.port)
+            self._loop.remove_writer(session.port)
 
     # -- clients
 
@@ -141,6 +172,12 @@ class Daemon:
         except OSError as error:
             self._turn_away(error)
             return
+        if not clients and has_hung_up(self._listener.socket.fileno()):
+            # Whoever handed it down has shut it down: readable for ever, and nobody will come.
+            self._loop.remove_reader(self._listener.socket)
+            log.warning("listener shut down", socket=self.name, clients=len(self.relay.sessions))
+        unix_us = time.time_ns() // 1000
+        self._sequence.cover(unix_us)
         for client in clients:
             pid, uid, gid = peer_credentials(client)
             with contextlib.suppress(OSError):
@@ -152,47 +189,72 @@ class Daemon:
                 Peer(pid, uid, gid, program_of(pid)),
                 privileged=uid in (0, os.geteuid()),
                 now=self._loop.time(),
-                unix_us=time.time_ns() // 1000,
+                unix_us=unix_us,
             )
             if session is None:
                 _refuse(client, f"limit: at most {self._settings.limits.clients} clients")
                 log.warning("client refused", pid=pid, uid=uid, clients=len(self.relay.sessions))
                 continue
             self._sockets[session.number] = client
-            self._loop.add_reader(session.port, self._from_client, session)
+            self._loop.add_reader(session.port, self._readable, session)
             log.debug("client connected", name=session.name.decode(), uid=uid)
 
     def _turn_away(self, error: OSError) -> None:
-        """No descriptor for a new client: use the spare one to tell it so, instead of spinning on the listener."""
-        os.close(self._spare)
+        """Accepting failed, mostly for lack of descriptors: tell the client so by means of the spare one."""
+        self._let_go_of_spare()
         try:
-            for client in self._listener.accept()[:1]:
+            for client in self._listener.accept():
                 _refuse(client, "limit: the daemon is out of file descriptors")
         except OSError as again:
+            # Nor does that help, and the listener stays readable: do not spin on it.
             error = again
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self._loop.remove_reader(self._listener.socket)
+            self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
+        self._take_spare()
         log.warning("client refused", reason=error.strerror, clients=len(self.relay.sessions))
+
+    def _accept_again(self) -> None:
+        self._take_spare()
+        if not self._paused and not self._stop.is_set():
+            self._loop.add_reader(self._listener.socket, self._connect)
+
+    def _take_spare(self) -> None:
+        if self._spare < 0:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _let_go_of_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+    def _readable(self, session: Session) -> None:
+        """A few batches in one turn: asking once more costs less than another round of the loop."""
+        for _ in range(CLIENT_BATCHES):
+            if not self._from_client(session):
+                return
 
     def _from_client(self, session: Session) -> bool:
         """Read one batch; True when there may be more."""
         try:
             starts, ends = self._clients.read(session.port)
         except OSError:
-            self._end(session, "gone")
+            self.relay.delivery.close(session, "gone")
+            self._settle()
             return False
         if not starts:
             return False
         if starts[-1] == ends[-1] and has_hung_up(session.port):
-            # At the end every read gives empty packets; what came before them still counts.
-            while starts and starts[-1] == ends[-1]:
-                starts.pop()
-                ends.pop()
+            _strip_empty(starts, ends)
             if not starts:
                 self._end(session, "")
+                self._settle()  # publishers that it held
                 return False
         self.relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
         sends = bool(self.relay.outgoing)
         self._settle()
+        if session.number not in self._sockets:
+            return False
         if sends and any(egress.congested for egress in self._egresses):
             self._congested.add(session)
         if session.waits_for or session in self._congested:
@@ -212,6 +274,8 @@ class Daemon:
         self._loop.remove_reader(session.port)
         self._loop.remove_writer(session.port)
         self._congested.discard(session)
+        if reason == "gone":
+            self._last_words(session)
         self.relay.disconnect(session, self._loop.time())
         client.close()
         level = log.warning if reason not in ("", "gone") else log.debug
@@ -225,6 +289,20 @@ class Daemon:
         )
         if self._settings.exit_when_idle and not self._sockets:
             self._stop.set()
+
+    def _last_words(self, session: Session) -> None:
+        """What a client had sent before it was found gone still counts."""
+        for _ in range(DRAIN_BATCHES):
+            try:
+                starts, ends = self._clients.read(session.port)
+            except ConnectionResetError:  # it left packets unread; told once, and before those it sent
+                continue
+            except OSError:
+                return
+            _strip_empty(starts, ends)
+            if not starts:
+                return
+            self.relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
 
     # -- the segment
 
@@ -247,18 +325,15 @@ class Daemon:
             return
         for session in self._congested:
             if not session.waits_for:
-                self._loop.add_reader(session.port, self._from_client, session)
+                self._loop.add_reader(session.port, self._readable, session)
         self._congested.clear()
 
     # -- what the relay asks for
 
     def _settle(self) -> None:
-        relay, delivery = self.relay, self.relay.delivery
-        if relay.outgoing:
-            for egress in self._egresses:
-                egress.send(relay.outgoing)
-            relay.outgoing.clear()
-        # Ending a session can resume others, and their lists are looked at again.
+        delivery = self.relay.delivery
+        self._send_out()
+        # Ending a session can resume others and bring its last words, so the lists are looked at again.
         while delivery.stuck or delivery.drained or delivery.resumed or delivery.closing:
             stuck, delivery.stuck = delivery.stuck, []
             drained, delivery.drained = delivery.drained, []
@@ -272,14 +347,25 @@ class Daemon:
                     self._loop.remove_writer(session.port)
             for session in resumed:
                 if session.number in self._sockets and session not in self._congested:
-                    self._loop.add_reader(session.port, self._from_client, session)
+                    self._loop.add_reader(session.port, self._readable, session)
             for session in closing:
                 self._end(session, session.closing)
+            self._send_out()
+
+    def _send_out(self) -> None:
+        outgoing = self.relay.outgoing
+        if outgoing:
+            for egress in self._egresses:
+                egress.send(outgoing)
+            outgoing.clear()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            if self._paused:
+                continue
             self.relay.tick(self._loop.time())
+            self._sequence.tick(self.relay.next_seq)
             self._settle()
             self._report()
 
@@ -316,19 +402,124 @@ class Daemon:
             ],
         }
 
+    # -- reload
+
+    def _reload(self) -> None:
+        self._reloads += 1
+        try:
+            settings, keys = self._read_again()
+        except BccndError as error:
+            for fault in str(error).splitlines():
+                log.error("not reloaded, the old settings stay", fault=fault)
+            return
+        settings, changed, held = reload.applicable(self._settings, settings)
+        if held:
+            log.warning("needs a restart", settings=held)
+        if keys != self._keys:
+            changed.append("keys")
+        self._settings, self._keys = settings, keys
+        self._debugging = False
+        logs.configure(settings.log.level, settings.log.format)
+        _allow_descriptors(settings.limits.clients)
+        for egress in self._egresses:
+            egress.set_copies(settings.copies, settings.copies_spread_ms / 1000)
+        self.relay.reconfigure(**reload.relay_options(settings, keys))
+        if not self._paused:
+            self._settle()
+        log.info("reloaded", changed=changed, keys=len(keys))
+
+    def _toggle_debug(self) -> None:
+        """Until the next time, or until a reload sets back what the settings say."""
+        self._debugging = not self._debugging
+        level = "debug" if self._debugging else self._settings.log.level
+        logs.configure(level, self._settings.log.format)
+        log.warning("log level changed", now=level)
+
+    # -- succession
+
+    def _begin_succession(self) -> None:
+        if self._successor is None:
+            self._successor = self._loop.create_task(self._succeed())
+
+    async def _succeed(self) -> bool:
+        """Have a new process take over; False when it could not, and everything is as before."""
+        reloads = self._reloads
+        try:
+            successor = await Successor.start()
+            self._pause()
+            await successor.hand_over(self._state(), self._descriptors())
+        except BccndError as error:
+            log.error("not replaced, still serving", reason=str(error))
+            if self._paused:
+                self._resume()
+            self._successor = None
+            return False
+        log.info("replaced", pid=os.getpid(), by=successor.pid)
+        if self._stop.is_set():  # asked to stop while it was too late to stop here
+            os.kill(successor.pid, signal.SIGTERM)
+        if self._reloads > reloads:  # it may have read the settings before
+            os.kill(successor.pid, signal.SIGHUP)
+        self._stop.set()
+        return True
+
+    async def _succeeded(self) -> bool:
+        """When it is time to stop: whether somebody has taken over. A successor that is not there yet is let go."""
+        if self._successor is None:
+            return False
+        if not self._paused:
+            self._successor.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            return await self._successor
+        return False
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._unwatch()
+        for egress in self._egresses:
+            egress.pause()
+
+    def _resume(self) -> None:
+        self._paused = False
+        for egress in self._egresses:
+            egress.resume()
+        self._watch()
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "endpoints": self._endpoints.state(),
+            "started": self._started,
+            "relay": state_of(self.relay),
+            "egresses": [egress.state() for egress in self._egresses],
+        }
+
+    def _descriptors(self) -> list[int]:
+        return [*self._endpoints.descriptors, *(session.port for session in self.relay.sessions.values())]
+
+    def inherit(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
+        """Go on where a predecessor stopped; ``descriptors`` are those of its clients."""
+        restore(self.relay, state["relay"], descriptors)
+        for session in self.relay.sessions.values():
+            self._sockets[session.number] = socket.socket(fileno=session.port)
+        for egress, kept in zip(self._egresses, state["egresses"], strict=False):
+            egress.restore(kept)
+        self._started = state["started"]
+        self._reported.update(self.relay.rejected)
+
     # -- the end
 
     async def _drain(self) -> None:
         loop = self._loop
+        deadline = time.monotonic() + DRAIN_SECONDS  # the loop's own time stands still while we read
         loop.remove_reader(self._listener.socket)
         for session in list(self.relay.sessions.values()):
             for _ in range(DRAIN_BATCHES):
-                if session.number not in self._sockets or not self._from_client(session):
+                if session.number not in self._sockets or time.monotonic() > deadline:
+                    break
+                if not self._from_client(session):
                     break
         for session in self.relay.sessions.values():
             loop.remove_reader(session.port)
-        deadline = loop.time() + DRAIN_SECONDS
-        while self.relay.delivery.backlogged and loop.time() < deadline:
+        while self._unfinished() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for segment, egress in zip(self._segments, self._egresses, strict=True):
             loop.remove_reader(segment.fileno())
@@ -339,30 +530,19 @@ class Daemon:
         closing, self.relay.delivery.closing = self.relay.delivery.closing, []
         for session in closing:
             self._end(session, "")
+        self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
         self._listener.close()
-        os.close(self._spare)
+        self._let_go_of_spare()
+
+    def _unfinished(self) -> bool:
+        return bool(self.relay.delivery.backlogged) or any(egress.busy for egress in self._egresses)
 
 
-def _limits(settings: Settings) -> Limits:
-    queue, limits, dedup = settings.queue, settings.limits, settings.dedup
-    return Limits(
-        clients=limits.clients,
-        subscriptions=limits.subscriptions,
-        local_payload=limits.local_payload,
-        channels_cached=limits.channels_cached,
-        queue_packets=queue.packets,
-        queue_bytes=queue.bytes,
-        queue_max_packets=queue.max_packets,
-        queue_max_bytes=queue.max_bytes,
-        queue_total=queue.total_bytes,
-        queue_policy=Policy(queue.policy),
-        block_seconds=queue.block_seconds,
-        sanity=dedup.sanity,
-        sources=dedup.sources,
-        source_seconds=dedup.seconds,
-        reorder=dedup.reorder,
-        unknown=dedup.unknown,
-    )
+def _strip_empty(starts: list[int], ends: list[int]) -> None:
+    """Take off the empty packets that a read gives at the end of a connection."""
+    while starts and starts[-1] == ends[-1]:
+        starts.pop()
+        ends.pop()
 
 
 def _refuse(client: socket.socket, reason: str) -> None:
@@ -382,30 +562,58 @@ def _allow_descriptors(clients: int) -> None:
             log.warning("few file descriptors", allowed=allowed, wanted=wanted, remedy="raise LimitNOFILE")
 
 
-async def _run(settings: Settings, keys: Sequence[bytes]) -> None:
-    daemon = Daemon(settings, keys, asyncio.get_running_loop())
-    if settings.socket == "@":
-        sys.stdout.write(daemon.name + "\n")
-        sys.stdout.flush()
+def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
+    settings = load(argv, os.environ).settings
+    return settings, read_keys(settings.key_file) if settings.key_file else ()
+
+
+async def _run(argv: Sequence[str], predecessor: Predecessor | None) -> None:
+    read = partial(_read, argv)
+    settings, keys = read()
+    loop = asyncio.get_running_loop()
+    ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
+    receive_bytes = settings.buffers.receive_bytes
+    if predecessor is None:
+        endpoints = Endpoints.open(
+            ways,
+            receive_bytes,
+            lambda: Listener.open(
+                settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
+            ),
+        )
+        daemon = Daemon(settings, keys, endpoints, loop, read)
+        if settings.socket == "@":
+            sys.stdout.write(daemon.name + "\n")
+            sys.stdout.flush()
+    else:
+        state, descriptors = predecessor.receive()
+        endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
+        daemon = Daemon(settings, keys, endpoints, loop, read)
+        daemon.inherit(state, descriptors)
+        predecessor.wait_for_go()
     gc.collect()
     gc.freeze()  # what lives from the start is not worth looking at again
     await daemon.serve()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    predecessor = None
     try:
-        invocation = load(sys.argv[1:] if argv is None else argv, os.environ)
-        settings = invocation.settings
+        predecessor = Predecessor.from_environment(os.environ)
+        invocation = load(argv, os.environ)
         if invocation.check_only:
             sys.stdout.write(check(invocation) + "\n")
             return 0
-        logs.configure(settings.log.level, settings.log.format)
-        keys = read_keys(settings.key_file) if settings.key_file else ()
-        _allow_descriptors(settings.limits.clients)
+        signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
+        logs.configure(invocation.settings.log.level, invocation.settings.log.format)
+        _allow_descriptors(invocation.settings.limits.clients)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(settings, keys))
+            runner.run(_run(argv, predecessor))
     except BccndError as error:
-        sys.stderr.write(f"bccnd: {error}\n")
+        if predecessor is not None:
+            predecessor.say_failed(error)
+        sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
         return error.exit_code
     return 0
 

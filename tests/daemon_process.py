@@ -39,10 +39,16 @@ class DaemonProcess:
 
     def start(self) -> None:
         """Starts it, again if need be, and returns once it answers."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command, stderr=log, env=self._environ, preexec_fn=die_with_parent
             )
+
+    def wait_until_ready(self) -> None:
         wait_until(self._answers, "an answer of the daemon")
 
     def _answers(self) -> bool:

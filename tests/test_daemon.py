@@ -1,11 +1,13 @@
 """The daemon as a process: what it refuses with one clear line, how it starts, and how it leaves."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,18 +21,26 @@ BCCND = [sys.executable, "-m", "bccnd.daemon"]
 NOBODY = 65534
 
 
+# The interpreter may lie where nobody else can read: rights are dropped once everything is imported.
+DROP_RIGHTS = f"import os; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})"
+BCCND_AS_NOBODY = f"import sys; from bccnd.daemon import main; {DROP_RIGHTS}; sys.exit(main())"
+CONNECT_AS_NOBODY = (
+    f"import socket, sys; {DROP_RIGHTS}; "
+    "socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])"
+)
+
+
 def bccnd(
-    *flags: object, environ: Mapping[str, str] = {}, user: int | None = None
+    *flags: object, environ: Mapping[str, str] = {}, command: Sequence[str] = BCCND
 ) -> subprocess.CompletedProcess[str]:
     """Runs a daemon that must leave by itself."""
     return subprocess.run(
-        [*BCCND, *map(str, flags)],
+        [*command, *map(str, flags)],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
         env={**os.environ, **environ},
-        user=user,
         preexec_fn=die_with_parent,
     )
 
@@ -157,27 +167,37 @@ def test_a_port_held_by_a_program_that_does_not_share_is_one_line(
     assert not (tmp_path / "bus.sock").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_no_permission_is_one_line_and_code_4(loopback: list[str], tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    result = bccnd(*loopback, "--socket", tmp_path / "bus.sock", user=NOBODY)
-    assert_one_line(result, 4, tmp_path)
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that everybody may enter, unlike those of pytest."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    folder = Path(tempfile.mkdtemp(prefix="bccnd-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_the_sockets_mode_decides_who_may_connect(loopback: list[str], tmp_path: Path) -> None:
-    connect = "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])"
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
-    for mode, allowed in (("0660", False), ("0666", True)):
-        with DaemonProcess(tmp_path, *loopback, "--socket-mode", mode) as running:
-            assert oct(running.socket.stat().st_mode)[-3:] == mode[-3:]
-            stranger = subprocess.run(
-                [sys.executable, "-c", connect, running.socket],
-                user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=False,
-            )  # fmt: skip
-        assert (stranger.returncode == 0) is allowed, stranger.stderr
-        assert allowed or "PermissionError" in stranger.stderr
+def test_no_permission_is_one_line_and_code_4(loopback: list[str], public_folder: Path) -> None:
+    command = [sys.executable, "-c", BCCND_AS_NOBODY]
+    result = bccnd(*loopback, "--socket", public_folder / "bus.sock", command=command)
+    assert_one_line(result, 4, public_folder)
+
+
+@pytest.mark.parametrize(("mode", "allowed"), [("0660", False), ("0666", True)])
+def test_the_sockets_mode_decides_who_may_connect(
+    loopback: list[str], public_folder: Path, mode: str, allowed: bool
+) -> None:
+    with DaemonProcess(public_folder, *loopback, "--socket-mode", mode) as running:
+        assert f"{running.socket.stat().st_mode & 0o7777:04o}" == mode
+        stranger = subprocess.run(
+            [sys.executable, "-c", CONNECT_AS_NOBODY, running.socket],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (stranger.returncode == 0) is allowed, stranger.stderr
+    assert allowed or "PermissionError" in stranger.stderr
 
 
 # --- how it starts ---
@@ -270,6 +290,20 @@ def test_an_inherited_descriptor(
         process.terminate()
         assert process.wait(PATIENCE) == 0
         assert path.exists()  # whoever bound it removes it
+
+
+def test_a_second_daemon_leaves_a_handed_down_socket_alone(
+    loopback: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    path = tmp_path / "bus.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as handed:
+        handed.bind(str(path))
+        handed.listen()
+        process = start(*loopback, "--socket", f"fd:{handed.fileno()}", pass_fds=[handed.fileno()])
+        wait_until(lambda: process.poll() is not None or answers(str(path)), "an answer")
+        assert_one_line(bccnd(*loopback, "--socket", path), 5, path)
+        with PacketClient(path) as client:
+            assert client.status()["pid"] == process.pid
 
 
 # --- how it leaves ---

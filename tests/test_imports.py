@@ -22,11 +22,13 @@ ALLOWED: dict[str, set[str]] = {
     "net": set(),
     "relay": {"wire"},
     "process": set(),
-    "daemon": {"wire", "relay", "net", "process"},
+    "reload": {"wire", "relay", "process"},
+    "daemon": {"wire", "relay", "net", "process", "reload", "restart"},
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},
     "pipeline": {"wire", "process"},
-    "cli": {"bccn", "wire", "process"},
+    "cli": {"bccn", "commands"},
+    "commands": {"bccn", "wire", "process"},
 }
 EVERYONE = {"errors"}
 
@@ -43,6 +45,7 @@ ONLY_IN = {
     "uvloop": {"daemon"},
     "structlog": {"process", "daemon", "restart", "services"},
     "pydantic": {"process"},
+    "pydantic_core": {"process"},  # pydantic's own
     "pydantic_settings": {"process"},
 }
 

@@ -5,12 +5,14 @@ Rules
   all hear every broadcast; what is sent comes from that port.
 - Without an interface the routing table chooses the way out. With interfaces there is one socket for each, bound
   to it.
-- Nothing here loses a datagram silently: what the network did not take is given back or counted by the caller.
+- Nothing here loses a datagram silently: what the network did not take is given back or counted by the caller. Out of
+  sight is only the queue of a device (tc) that is set shorter than the socket's send buffer: what that drops, Linux
+  reports to sockets with IP_RECVERR alone, which would bring in errors of other hosts' making as well.
 """
 
 import socket
 from collections.abc import Sequence
-from errno import EACCES, EADDRINUSE, EAGAIN, ENOBUFS, ENODEV, EPERM
+from errno import EACCES, EADDRINUSE, EAGAIN, ENOBUFS, ENODEV, ENOMEM, EPERM
 from ipaddress import IPv4Address
 from struct import pack
 
@@ -18,15 +20,28 @@ from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable, SendTable
 
 _SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for who may
+_NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same datagram again, later
 
 
 class Segment:
     """One way to the segment: a socket, and the address to send to."""
 
-    def __init__(self, address: str, port: int, interface: str | None, *, receive_bytes: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        interface: str | None,
+        *,
+        receive_bytes: int,
+        inherited: socket.socket | None = None,
+    ) -> None:
+        """``inherited``: the same socket of a predecessor, as it is."""
         self.address = address
         self.port = port
         self.interface = interface
+        if inherited is not None:
+            self.socket = inherited
+            return
         self.socket = socket.socket(
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         )
@@ -45,8 +60,10 @@ class Segment:
         except PermissionError:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         try:
+            what, needed = f"interface {self.interface}", "CAP_NET_RAW"
             if self.interface:
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.interface.encode() + b"\0")
+            what, needed = f"port {self.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
             made.bind(("0.0.0.0", self.port))  # noqa: S104 - broadcasts reach only sockets bound to any address
         except OSError as error:
             if error.errno == EADDRINUSE:
@@ -57,10 +74,7 @@ class Segment:
                     f"interface {self.interface}: there is none of that name (see: ip link)"
                 ) from None
             if error.errno in (EACCES, EPERM):
-                what = f"interface {self.interface}" if self.interface else f"port {self.port}/udp"
-                raise RefusedError(
-                    f"{what}: not permitted to bind to it; needs root or CAP_NET_RAW"
-                ) from None
+                raise RefusedError(f"{what}: not permitted to bind to it; needs root or {needed}") from None
             raise
         self.port = made.getsockname()[1]
 
@@ -97,31 +111,34 @@ class SegmentWriter:
         self._slots = slots
         self._table = SendTable(arena, len(slots), to=segment.destination())
 
-    def send(self, datagrams: Sequence[bytes]) -> tuple[int, int]:
-        """``(went, errno)``: how many of the datagrams went; errno 0 when all did, else why the next did not."""
+    def send(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
+        """``(done, refused, errno)``: how many are dealt with, in order (the rest has to wait for room); how many
+        of those the network refused; and why, if the last of them was refused, else 0.
+        """
         memory, slots = self._arena.memory, self._slots
-        done = 0
-        while done < len(datagrams):
-            part = datagrams[done : done + len(slots)]
-            for slot, datagram in zip(slots, part, strict=False):
-                memory[slot : slot + len(datagram)] = datagram
+        refused = error = 0
+        for begin in range(0, len(datagrams), len(slots)):
+            part = datagrams[begin : begin + len(slots)]
             starts = slots[: len(part)]
-            self._table.point(
-                starts, [slot + len(datagram) for slot, datagram in zip(starts, part, strict=True)]
-            )
-            went = 0
-            while went < len(part):
-                more = self._table.send(self.segment.fileno(), len(part), went)
-                if more < 0:
-                    return done + went, -more
-                went += more
-            done += went
-        return done, 0
+            ends = [slot + len(datagram) for slot, datagram in zip(starts, part, strict=True)]
+            for start, end, datagram in zip(starts, ends, part, strict=True):
+                memory[start:end] = datagram
+            self._table.point(starts, ends)
+            done = 0
+            while done < len(part):
+                went = self._table.send(self.segment.fileno(), len(part), done)
+                if went > 0:
+                    done += went
+                    error = 0
+                elif -went in _NO_ROOM:
+                    return begin + done, refused, error
+                else:
+                    done += 1
+                    refused += 1
+                    error = -went
+        return len(datagrams), refused, error
 
 
 def send_slots(arena: Arena, limit: int) -> list[int]:
     """Places for the datagrams on their way out, shared by all writers: each copies them in afresh."""
     return arena.slots(BATCH, limit)
-
-
-TRANSIENT = frozenset({EAGAIN, ENOBUFS})  # the way out is full for the moment: the same datagram again, later

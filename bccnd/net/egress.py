@@ -2,19 +2,23 @@
 
 Rules
 - Order is kept. What the network cannot take for the moment (EAGAIN, ENOBUFS) waits, at most PENDING_LIMIT datagrams,
-  and is tried again when the socket has room or after RETRY_SECONDS; the newest are given up beyond that.
-- While more than half of that waits the way is ``congested``: the caller reads no more from local publishers.
+  and is tried again every RETRY_SECONDS; the newest are given up beyond that.
+- Once more than half of that waits the way is ``congested``, until less than a quarter does: the caller reads no more
+  from local publishers meanwhile.
 - What the network refuses (no route, link down, not permitted) is given up at once: it would be stale by the time the
   link is back. So is everything that has waited for STALL_SECONDS without one datagram going out.
-- Further copies of a datagram follow after the spread, each at most once and never in place of a first copy.
+- Further copies of a datagram follow after the spread. Like all else they wait their turn, but only in the half of
+  the room that is not congested; the other half is for first copies.
+- A pause sends nothing and forgets nothing; ``state`` is what a successor of this daemon has to know.
 - Everything given up is in ``unsent``; ``error`` is the errno of the last refusal, 0 once something went out again.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from bccnd.net.broadcast import TRANSIENT, SegmentWriter
+from bccnd.net.broadcast import SegmentWriter
 
 PENDING_LIMIT = 8192  # datagrams; at most 11 MiB
 RETRY_SECONDS = 0.002  # ENOBUFS has no event that tells when it is over
@@ -42,7 +46,9 @@ class Egress:
         self._pending: deque[bytes] = deque()
         self._retry: TimerHandle | None = None
         self._moved = 0.0  # when the last datagram went out while others waited
+        self._copies_due: deque[tuple[list[bytes], int]] = deque()  # and how many more times after that
         self._copies_waiting = 0
+        self._paused = False
         self.congested = False
         self.sent = 0
         self.unsent = 0
@@ -50,73 +56,116 @@ class Egress:
 
     def send(self, datagrams: Sequence[bytes]) -> None:
         self._send(datagrams)
-        if self._copies > 1 and self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
-            self._copies_waiting += len(datagrams)
-            self._loop.call_later(self._spread, self._send_copy, list(datagrams), self._copies - 1)
+        if self._copies > 1:
+            if self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
+                self._copy_later(list(datagrams), self._copies - 1)
+            else:
+                self.unsent += len(datagrams) * (self._copies - 1)
+
+    def set_copies(self, copies: int, spread: float) -> None:
+        """For what is sent from now on."""
+        self._copies = copies
+        self._spread = spread
+
+    @property
+    def busy(self) -> bool:
+        """Something waits to be sent, be it a copy."""
+        return bool(self._pending or self._copies_due)
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._await_room()
+        for _ in range(len(self._copies_due)):
+            self._loop.call_later(self._spread, self._send_copy)
+
+    def state(self) -> dict[str, Any]:
+        """In plain values."""
+        return {
+            "pending": list(self._pending),
+            "copies": list(self._copies_due),
+            "sent": self.sent,
+            "unsent": self.unsent,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.sent, self.unsent = state["sent"], state["unsent"]
+        self._send(state["pending"])
+        for datagrams, left in state["copies"]:
+            self._copy_later(datagrams, left)
 
     def close(self) -> None:
-        """Send what waits if the network takes it now; the rest is given up."""
+        """Send what waits if the network takes it now; the rest is given up, and copies that are not due yet."""
+        self._paused = True
         self._flush()
         self._give_up()
         if self._retry:
             self._retry.cancel()
 
-    def _send(self, datagrams: Sequence[bytes]) -> None:
-        went = 0 if self._pending else self._write(datagrams)
-        if went < len(datagrams):
-            self._wait(datagrams[went:])
+    def _send(self, datagrams: Sequence[bytes], limit: int = PENDING_LIMIT) -> None:
+        done = 0 if self._pending else self._write(datagrams)
+        if done < len(datagrams):
+            self._wait(datagrams[done:], limit)
 
     def _write(self, datagrams: Sequence[bytes]) -> int:
         """How many are dealt with; the rest has to wait."""
-        done = 0
-        while done < len(datagrams):
-            went, error = self._writer.send(datagrams[done:] if done else datagrams)
-            done += went
-            self.sent += went
-            if went:
-                self.error = 0
-            if error in TRANSIENT:
-                break
-            if error:
-                self.error = error
-                self.unsent += 1
-                done += 1
+        done, refused, error = self._writer.send(datagrams)
+        self.sent += done - refused
+        self.unsent += refused
+        if done:
+            self.error = error
         return done
 
-    def _wait(self, datagrams: Sequence[bytes]) -> None:
+    def _wait(self, datagrams: Sequence[bytes], limit: int) -> None:
         if not self._pending:
             self._moved = self._loop.time()
-        room = PENDING_LIMIT - len(self._pending)
+        room = max(0, limit - len(self._pending))
         self._pending.extend(datagrams[:room])
         self.unsent += max(0, len(datagrams) - room)
-        self.congested = len(self._pending) * 2 > PENDING_LIMIT
-        self._retry = self._retry or self._loop.call_later(RETRY_SECONDS, self._again)
+        if len(self._pending) * 2 > PENDING_LIMIT:  # and never back here: only relief ends it
+            self.congested = True
+        self._await_room()
+
+    def _await_room(self) -> None:
+        if self._pending and self._retry is None:
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._again)
 
     def _again(self) -> None:
         self._retry = None
+        if self._paused:
+            return
         self._flush()
         if self._pending and self._loop.time() - self._moved > STALL_SECONDS:
             self._give_up()
-        if self._pending:
-            self._retry = self._loop.call_later(RETRY_SECONDS, self._again)
+        self._await_room()
         if self.congested and len(self._pending) * 4 < PENDING_LIMIT:
             self.congested = False
             self._on_relief()
 
     def _flush(self) -> None:
-        went = self._write(list(self._pending))
-        if went:
+        done = self._write(list(self._pending))
+        if done:
             self._moved = self._loop.time()
-        for _ in range(went):
+        for _ in range(done):
             self._pending.popleft()
 
     def _give_up(self) -> None:
         self.unsent += len(self._pending)
         self._pending.clear()
 
-    def _send_copy(self, datagrams: list[bytes], left: int) -> None:
-        self._send(datagrams)
+    def _copy_later(self, datagrams: list[bytes], left: int) -> None:
+        self._copies_waiting += len(datagrams)
+        self._copies_due.append((datagrams, left))
+        self._loop.call_later(self._spread, self._send_copy)
+
+    def _send_copy(self) -> None:
+        """The oldest copies are due: the spread is the same for all."""
+        if self._paused or not self._copies_due:
+            return
+        datagrams, left = self._copies_due.popleft()
+        self._copies_waiting -= len(datagrams)
+        self._send(datagrams, PENDING_LIMIT // 2)
         if left > 1:
-            self._loop.call_later(self._spread, self._send_copy, datagrams, left - 1)
-        else:
-            self._copies_waiting -= len(datagrams)
+            self._copy_later(datagrams, left - 1)

@@ -17,8 +17,9 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
-from errno import EADDRINUSE, EAGAIN, ECONNREFUSED, ENOENT
+from errno import EACCES, EADDRINUSE, EAGAIN, ECONNREFUSED, ENOBUFS, ENOENT, ENOMEM
 from pathlib import Path
+from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import Arena, SendTable
@@ -27,17 +28,26 @@ GONE = -1  # from a send: the client is not there any more
 BACKLOG = 1024  # connections waiting to be accepted; the kernel cuts it to net.core.somaxconn
 ACCEPTS = 64  # new clients a turn
 
-_CREDENTIALS = struct.Struct("3i")
+_FULL = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # no room now: the client's, or the kernel's
+_CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
 
 
 class Listener:
     """A bound, listening, non-blocking socket. ``name`` is what a client connects to."""
 
-    def __init__(self, listening: socket.socket, name: str, path: Path | None = None, lock: int = -1) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        name: str,
+        path: Path | None = None,
+        lock: int = -1,
+        made: tuple[int, int] | None = None,
+    ) -> None:
+        """``made``: which file at ``path`` is the socket's own (``_identity``)."""
         self.socket = listening
         self.name = name
         self._path = path
-        self._made = path.lstat().st_ino if path else 0
+        self._made = made
         self._lock = lock
         listening.setblocking(False)
         listening.listen(BACKLOG)
@@ -45,10 +55,11 @@ class Listener:
     @classmethod
     def open(cls, where: str, mode: int, owner: str | None = None, group: str | None = None) -> "Listener":
         """``where``: a path, ``@name`` (abstract), ``@`` (a free abstract name) or ``fd:N`` (handed down)."""
-        if where.startswith("fd:"):
-            return cls._inherited(where)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        handed_down = where.startswith("fd:")
+        listening = _inherited(where) if handed_down else _new_socket()
         try:
+            if handed_down:
+                return cls._handed_down(listening, where)
             if where.startswith("@"):
                 return cls._abstract(listening, where)
             return cls._file(listening, Path(where), mode, owner, group)
@@ -57,16 +68,15 @@ class Listener:
             raise
 
     @classmethod
-    def _inherited(cls, where: str) -> "Listener":
-        try:
-            inherited = socket.socket(fileno=int(where.removeprefix("fd:")))
-        except (ValueError, OSError) as error:
-            raise ConfigError(f"--socket {where}: not an open socket ({error})") from None
+    def _handed_down(cls, inherited: socket.socket, where: str) -> "Listener":
         inherited.set_inheritable(False)
         name = inherited.getsockname() if inherited.family == socket.AF_UNIX else ""
         if inherited.type != socket.SOCK_SEQPACKET or not name:
             raise ConfigError(f"--socket {where}: not a bound Unix SOCK_SEQPACKET socket")
-        return cls(inherited, _shown(name))
+        try:
+            return cls(inherited, _shown(name))
+        except OSError as error:  # a connection is bound too, but cannot listen
+            raise ConfigError(f"--socket {where}: cannot listen ({error.strerror})") from None
 
     @classmethod
     def _abstract(cls, listening: socket.socket, where: str) -> "Listener":
@@ -85,32 +95,34 @@ class Listener:
     ) -> "Listener":
         if len(os.fsencode(path)) > 107:
             raise ConfigError(f"{path}: a socket path has at most 107 bytes")
-        if not path.parent.exists():
-            _make_directory(path.parent)
-        lock = _lock(path)
-        try:
-            if path.is_socket():
-                _unlink_stale(path)
-            # Nobody may connect before owner and mode are right: bound with no permissions at all.
-            before = os.umask(0o777)
-            try:
-                listening.bind(str(path))
-            finally:
-                os.umask(before)
-            if owner or group:
-                os.chown(path, _uid(owner), _gid(group))
-            path.chmod(mode)
-            return cls(listening, str(path), path, lock)
-        except OSError as error:
-            os.close(lock)
-            if error.errno == EADDRINUSE:
-                raise UnavailableError(
-                    f"{path}: exists and is not a socket; remove it or choose another path"
-                ) from None
-            raise RefusedError(f"{path}: {error.strerror}") from None
-        except BaseException:
-            os.close(lock)
-            raise
+        uid, gid = _uid(owner), _gid(group)
+        _make_directory(path.parent)
+        with contextlib.ExitStack() as undo:
+            lock = _lock(path)
+            undo.callback(os.close, lock)
+            _bind(listening, path)
+            # A failure from here on leaves no file: without permissions, the next start could not probe it.
+            undo.callback(path.unlink, missing_ok=True)
+            _admit(path, uid, gid, mode)
+            listener = cls(listening, str(path), path, lock, _identity(path))
+            undo.pop_all()
+            return listener
+
+    def state(self) -> dict[str, Any]:
+        """What a successor has to know beside the descriptors, in plain values."""
+        return {"name": self.name, "path": str(self._path) if self._path else None, "made": self._made}
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The socket, and the lock where there is one: whoever holds them serves."""
+        return [self.socket.fileno()] + ([self._lock] if self._lock >= 0 else [])
+
+    @classmethod
+    def succeed(cls, state: dict[str, Any], descriptors: Sequence[int]) -> "Listener":
+        """The listener of a predecessor, of its ``state`` and ``descriptors``."""
+        path = Path(state["path"]) if state["path"] else None
+        lock = descriptors[1] if len(descriptors) > 1 else -1
+        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, lock, state["made"])
 
     def accept(self) -> list[socket.socket]:
         """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""
@@ -129,39 +141,51 @@ class Listener:
         return clients
 
     def close(self) -> None:
-        self.socket.close()
         if self._path is not None:
             with contextlib.suppress(OSError):
-                if self._path.lstat().st_ino == self._made:
+                # Before the socket is closed: until then its inode number cannot be given to another file.
+                if _identity(self._path) == self._made:
                     self._path.unlink()
+        self.socket.close()
         if self._lock >= 0:
             os.close(self._lock)
 
 
 class Clients:
-    """Sends to clients by descriptor; what is sent in runs lies in ``arena``."""
+    """Sends to clients by descriptor; what is sent in runs lies in ``arena``.
 
-    def __init__(self, arena: Arena) -> None:
+    ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call.
+    """
+
+    def __init__(self, arena: Arena, scratch: int) -> None:
+        self._memory = arena.memory
         self._view = arena.view
         self._table = SendTable(arena)
+        self._scratch = arena.slots(1, scratch)[0]
+        self._scratch_end = self._scratch + scratch
 
     def send(self, port: int, packet: bytes | memoryview) -> int:
         """1 when it went, 0 when it would block, GONE."""
         try:
             os.write(port, packet)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            return GONE
+        except OSError as error:
+            return 0 if error.errno in _FULL else GONE
         return 1
 
     def send_each(self, port: int, packets: Sequence[bytes]) -> int:
         """How many went, in order, or GONE."""
-        for index, packet in enumerate(packets):
-            went = self.send(port, packet)
-            if went != 1:
-                return went if went == GONE else index
-        return len(packets)
+        done = 0
+        while done < len(packets):
+            starts, ends = self._lay_out(packets, done)
+            if len(starts) > 1:
+                self._table.point(starts, ends)
+                asked, went = len(starts), self._send_pointed(port, len(starts))
+            else:  # the last, or one too long for the scratch
+                asked, went = 1, self.send(port, packets[done])
+            if went != asked:
+                return went if went == GONE else done + went
+            done += went
+        return done
 
     def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
         """The packets at these places to every port; port -> how many went (or GONE), where not all did."""
@@ -173,23 +197,35 @@ class Clients:
         for begin in range(0, len(starts), table.capacity):
             part = starts[begin : begin + table.capacity]
             table.point(part, ends[begin : begin + table.capacity])
-            count = len(part)
             for port in ports:
-                if port in fell_short:
-                    continue
-                went = table.send(port, count)
-                if went != count:
-                    went = self._rest(port, count, max(went, 0) if went >= 0 or went == -EAGAIN else GONE)
-                    if went != count:
+                if port not in fell_short:
+                    went = self._send_pointed(port, len(part))
+                    if went != len(part):
                         fell_short[port] = went if went == GONE else begin + went
         return fell_short
 
-    def _rest(self, port: int, count: int, went: int) -> int:
-        """A send that stopped half way says why only when it is asked again."""
-        while 0 < went < count:
+    def _lay_out(self, packets: Sequence[bytes], first: int) -> tuple[list[int], list[int]]:
+        """Copy as many packets as there is room for into the scratch."""
+        starts: list[int] = []
+        ends: list[int] = []
+        at = self._scratch
+        for packet in packets[first : first + self._table.capacity]:
+            end = at + len(packet)
+            if end > self._scratch_end:
+                break
+            self._memory[at:end] = packet
+            starts.append(at)
+            ends.append(end)
+            at = end
+        return starts, ends
+
+    def _send_pointed(self, port: int, count: int) -> int:
+        """Send what the table points to. A send that stopped half way says why only when it is asked again."""
+        went = 0
+        while went < count:
             more = self._table.send(port, count, went)
             if more < 0:
-                return went if more == -EAGAIN else GONE
+                return went if -more in _FULL else GONE
             went += more
         return went
 
@@ -217,6 +253,17 @@ def has_hung_up(fd: int) -> bool:
     return bool(poller.poll(0))
 
 
+def _new_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+
+
+def _inherited(where: str) -> socket.socket:
+    try:
+        return socket.socket(fileno=int(where.removeprefix("fd:")))
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"--socket {where}: not an open socket ({error})") from None
+
+
 def _lock(path: Path) -> int:
     try:
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -226,38 +273,79 @@ def _lock(path: Path) -> int:
         ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(lock)
-        raise UnavailableError(f"{path}: another daemon serves this socket") from None
+        if isinstance(error, BlockingIOError):
+            raise UnavailableError(f"{path}: another daemon serves this socket") from None
+        raise RefusedError(f"{path}.lock: cannot be locked ({error.strerror})") from None
     return lock
 
 
 def _make_directory(directory: Path) -> None:
     """Make the last level only, as for ``/run/bccnd``; more than that is a mistyped path."""
     try:
-        directory.mkdir(mode=0o755)
+        if not directory.exists():
+            directory.mkdir(mode=0o755, exist_ok=True)
     except OSError as error:
         raise RefusedError(f"{directory}: {error.strerror}; make it or choose another --socket") from None
 
 
+def _bind(listening: socket.socket, path: Path) -> None:
+    try:
+        if path.is_socket():
+            _unlink_stale(path)
+        # Nobody may connect before owner and mode are right: bound with no permissions at all.
+        before = os.umask(0o777)
+        try:
+            listening.bind(str(path))
+        finally:
+            os.umask(before)
+    except OSError as error:
+        if error.errno == EADDRINUSE:
+            raise UnavailableError(
+                f"{path}: exists and is not a socket; remove it or choose another path"
+            ) from None
+        raise RefusedError(f"{path}: {error.strerror}") from None
+
+
 def _unlink_stale(path: Path) -> None:
     """Remove a socket that nobody serves; one that somebody serves without our lock is not ours to take."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError as error:
-            if error.errno not in (ECONNREFUSED, ENOENT):
-                raise
-            path.unlink(missing_ok=True)
-        else:
-            raise UnavailableError(f"{path}: another program serves this socket")
+    with _new_socket() as probe:
+        answer = probe.connect_ex(str(path))
+    if answer in (ECONNREFUSED, ENOENT):
+        path.unlink(missing_ok=True)
+    elif answer == EACCES:
+        raise RefusedError(
+            f"{path}: exists, and who serves it may not be seen; remove it or run as its owner"
+        )
+    else:  # connected; or the server is too busy to accept (EAGAIN), or speaks another type (EPROTOTYPE)
+        raise UnavailableError(f"{path}: another program serves this socket")
+
+
+def _admit(path: Path, uid: int, gid: int, mode: int) -> None:
+    """Let those connect who may; ids of -1 stay as they are."""
+    try:
+        os.chown(path, uid, gid)
+        path.chmod(mode)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RefusedError(
+            f"{path}: cannot be given to socket_owner and socket_group ({reason}); "
+            "only root, and for a group its members, can do that"
+        ) from None
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file this is: device and inode."""
+    status = path.lstat()
+    return status.st_dev, status.st_ino
 
 
 def _uid(owner: str | None) -> int:
     if not owner:
         return -1
     try:
-        return int(owner) if owner.isdigit() else pwd.getpwnam(owner).pw_uid
+        return int(owner) if owner.isdecimal() else pwd.getpwnam(owner).pw_uid
     except KeyError:
         raise ConfigError(f"socket_owner: there is no user {owner!r}") from None
 
@@ -266,7 +354,7 @@ def _gid(group: str | None) -> int:
     if not group:
         return -1
     try:
-        return int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     except KeyError:
         raise ConfigError(f"socket_group: there is no group {group!r}") from None
 

@@ -8,12 +8,13 @@ Rules
 - A client may extend its own name by ``/<tag>``, and a fork child, whose connection is its own, may call itself
   ``<parent>/<own pid>``: any name below ``<host>/<program>/`` that ends in its pid. Anything else needs a right.
 - Sequence numbers of a new name start at the clock (microseconds since the epoch) and never below any number
-  handed out under a name that was given up, so that they go forward over reconnects, restarts, names that are handed
-  on, and clock steps within one run.
+  handed out under a name that was given up, nor below what a run before this one may have used (``begin_at``). So
+  they go forward over reconnects, restarts, names that are handed on, and clock steps.
 """
 
 import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -47,7 +48,7 @@ class Names(Generic[T]):
     def __init__(self, host: bytes) -> None:
         self.host = host
         self._holders: dict[bytes, T] = {}
-        self._tags = itertools.count(1)
+        self._tags = 0  # handed out so far
         self._seq_floor = 0
 
     def __len__(self) -> int:
@@ -58,7 +59,11 @@ class Names(Generic[T]):
 
     def assign(self, peer: Peer, holder: T) -> bytes:
         """Give ``holder`` the first free name that its credentials lead to."""
-        base = name = self._base(peer) if peer.pid else self._base(peer) + b"n%d" % next(self._tags)
+        base = self._base(peer)
+        if not peer.pid:
+            self._tags += 1
+            base += b"n%d" % self._tags
+        name = base
         for connection in itertools.count(2):
             if name not in self._holders:
                 break
@@ -83,6 +88,10 @@ class Names(Generic[T]):
         del self._holders[name]
         self._seq_floor = max(self._seq_floor, next_seq)
 
+    def begin_at(self, seq: int) -> None:
+        """Numbers below ``seq`` may have been used by those who ran here before."""
+        self._seq_floor = max(self._seq_floor, seq)
+
     def first_seq(self, wanted: int) -> int:
         return max(wanted, self._seq_floor)
 
@@ -92,6 +101,14 @@ class Names(Generic[T]):
         if exact:
             return [self._holders[value]] if value in self._holders else []
         return [holder for name, holder in self._holders.items() if matches_target(target, name)]
+
+    def state(self) -> tuple[int, int]:
+        """What a successor of this daemon must know beside who holds which name."""
+        return self._tags, self._seq_floor
+
+    def restore(self, state: tuple[int, int], holders: Iterable[tuple[bytes, T]]) -> None:
+        self._tags, self._seq_floor = state
+        self._holders = dict(holders)
 
     def _base(self, peer: Peer) -> bytes:
         stem = b"%b/%b/" % (self.host, token(peer.program, PROGRAM_LIMIT, b"unknown"))

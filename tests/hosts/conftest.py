@@ -18,7 +18,12 @@ KEY = b"the-key-that-all-hosts-of-this-segment-share"
 
 class StartDaemon(Protocol):
     def __call__(
-        self, host: Host, *flags: str, key: bytes | None = KEY, environ: Mapping[str, str] = {}
+        self,
+        host: Host,
+        *flags: str,
+        key: bytes | None = KEY,
+        environ: Mapping[str, str] = {},
+        ready: bool = True,
     ) -> DaemonProcess: ...
 
 
@@ -40,23 +45,34 @@ def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
     with ExitStack() as running:
 
         def start(
-            host: Host, *flags: str, key: bytes | None = KEY, environ: Mapping[str, str] = {}
+            host: Host,
+            *flags: str,
+            key: bytes | None = KEY,
+            environ: Mapping[str, str] = {},
+            ready: bool = True,
         ) -> DaemonProcess:
             folder = tmp_path / host.name
             folder.mkdir()
-            keys = []
             if key is not None:
                 file = folder / "keys"
                 file.touch(0o600)
                 file.write_bytes(key + b"\n")
-                keys = ["--key-file", str(file)]
-            return running.enter_context(
-                DaemonProcess(
-                    folder,
-                    *("--host", host.name, "--broadcast", BROADCAST, "--port", str(PORT), *keys, *flags),
-                    prefix=host.command([]),
-                    environ=environ,
-                )
-            )
+                flags = ("--key-file", str(file), *flags)
+            flags = ("--host", host.name, "--broadcast", BROADCAST, "--port", str(PORT), *flags)
+            daemon = DaemonProcess(folder, *flags, prefix=host.command([]), environ=environ)
+            daemon.launch()
+            running.push(daemon)
+            if ready:
+                daemon.wait_until_ready()
+            return daemon
 
         yield start
+
+
+@pytest.fixture
+def daemons(start_daemon: StartDaemon, segment: Segment) -> list[DaemonProcess]:
+    """A daemon on each host, all with the segment's key."""
+    started = [start_daemon(host, ready=False) for host in segment.hosts]
+    for daemon in started:
+        daemon.wait_until_ready()
+    return started

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Iterator
 
-import bccn
 import pytest
 
+import bccn
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import KEY, PORT, StartDaemon
 from tests.hosts.segment import BROADCAST, Host, Segment
@@ -13,11 +13,6 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram
 
 END = ("!", b"end")
-
-
-@pytest.fixture
-def daemons(start_daemon: StartDaemon, segment: Segment) -> list[DaemonProcess]:
-    return [start_daemon(host) for host in segment.hosts]
 
 
 @pytest.fixture
@@ -43,7 +38,7 @@ def until_end(client: PacketClient) -> list[tuple[str, bytes]]:
     return messages
 
 
-def wait_until_heard(daemon: DaemonProcess, counter: str, times: int) -> None:
+def wait_until_counted(daemon: DaemonProcess, counter: str, times: int) -> None:
     with PacketClient(daemon.socket) as asking:
         wait_until(
             lambda: asking.status()["counters"][counter] >= times,
@@ -66,7 +61,7 @@ def test_a_publish_reaches_matching_subscribers_on_all_hosts_once(
     for client in others:
         assert until_end(client) == []
     # The sender's own daemon hears its datagrams come back from the network; that must not be a second copy.
-    wait_until_heard(daemons[0], "received", len(expected) + 1)
+    wait_until_counted(daemons[0], "received", len(expected) + 1)
     for client in interested + overlapping + others:
         assert client.messages() == []
 
@@ -204,7 +199,7 @@ def test_two_copies_are_delivered_once(
     for chan, payload in expected:
         publisher.publish(chan, payload)
     for daemon in daemons:
-        wait_until_heard(daemon, "received", 2 * len(expected))
+        wait_until_counted(daemon, "received", 2 * len(expected))
     for client in subscribers:
         assert client.messages() == expected
 
@@ -226,6 +221,7 @@ def test_two_copies_bridge_a_network_that_drops_every_second_datagram(
     for number in range(20):
         publisher.publish("demo/x", b"%d" % number)
         assert subscriber.message() == ("demo/x", b"%d" % number)
+        wait_until_counted(alpha, "sent", 2 * (number + 1))  # so that one of each pair is dropped
     assert subscriber.messages() == []
 
 
@@ -317,6 +313,7 @@ def test_clients_come_back_by_themselves_and_are_heard_at_once(daemons: list[Dae
         for client in (near, far):
             client.subscribe("demo/>")
         near.publish("demo/x", "before")
+        near.barrier()
         before = far.receive(PATIENCE)
         daemons[0].kill()
         daemons[0].start()

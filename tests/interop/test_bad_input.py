@@ -195,13 +195,14 @@ def test_every_malformed_packet_of_the_vectors_is_answered(
             if vector["closes"]:
                 assert client.request("pack", "on").startswith("on")
             client.send(bytes.fromhex(vector["packet"]))
-            answer = client.receive()
-            assert answer.startswith(b"CMSG error\0%b " % vector["code"].encode()), (vector["name"], answer)
+            answer = client.receive().decode().replace("\0", " ")  # one that ends in LF is answered in a line
+            assert answer.startswith(f"CMSG error {vector['code']} "), (vector["name"], answer)
             if vector["closes"]:
                 assert client.receive() == b"CMSG closing\0framing", vector["name"]
                 assert client.receive() == b"", vector["name"]
             else:
-                assert client.drain() == [], vector["name"]
+                client.send(b"CMSG ping")
+                assert client.receive().startswith(b"CMSG pong"), vector["name"]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,6 @@ def test_every_malformed_packet_of_the_vectors_is_answered(
         ("CMSG name\0two words", "bad-name CMSG name:"),
         ("CMSG name\0?", "CMSG name:"),
         ("CMSG separator\0::", "bad-value CMSG separator:"),
-        ("CMSG clients\0not-a-cursor", "bad-value CMSG clients:"),
         ("CMSG tap\0sideways", "CMSG tap:"),
         ("PACK \0\0\0\x05SUB a", "not-agreed packet:"),
     ],
@@ -278,11 +278,15 @@ def test_packs_within_packs_go_no_deeper(daemon: DaemonProcess, bystander: Bysta
         assert client.receive().startswith((b"CMSG error\0bad-packet", b"CMSG closing\0framing"))
 
 
-def test_an_empty_packet_harms_at_most_its_sender(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_an_empty_packet_is_not_taken_for_the_end(daemon: DaemonProcess, bystander: Bystander) -> None:
     with PacketClient(daemon.socket) as client:
-        client.send(b"")  # reads like the end of the connection; the daemon may take it as such
-        bystander.check()
-        assert client.receive() in (b"", b"CMSG closing\0framing") or b"CMSG error" in client.receive()
+        client.send(b"")
+        assert client.receive().startswith(b"CMSG error\0bad-packet ")
+        client.send(b"SUB a")
+        client.send(b"")
+        client.publish("a", b"after it")
+        assert client.receive().startswith(b"CMSG error\0bad-packet ")
+        assert client.message() == ("a", b"after it")
 
 
 def test_a_packet_larger_than_any_is_refused_whole(daemon: DaemonProcess, bystander: Bystander) -> None:
@@ -365,14 +369,15 @@ def test_a_thousand_connections(many_descriptors: None, daemon: DaemonProcess, b
 def test_running_out_of_descriptors_is_survived(tmp_path: Path, loopback_port: int) -> None:
     with DaemonProcess(tmp_path, *loopback(loopback_port)) as daemon:
         bystander = Bystander(daemon)
-        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (40, 40))
+        before = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (40, before[1]))
         with ExitStack() as stack:
             for _ in range(60):
                 client = stack.enter_context(PacketClient(daemon.socket))
                 with suppress(OSError):  # one that was turned away at once
                     client.send(b"SUB bystander/none")
             bystander.check()
-        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, before)
         bystander.check()
         with PacketClient(daemon.socket) as newcomer:
             assert newcomer.drain() == []

@@ -130,6 +130,7 @@ class Bus:
         integrity: Integrity | None = None,
         limits: Limits | None = None,
         local: Sequence[bytes] = (b"local/>",),
+        retain: Sequence[bytes] = (),
     ) -> None:
         limits = limits or Limits()
         stride = Relay.packet_limit_for(limits) + 256
@@ -139,7 +140,15 @@ class Bus:
         self._datagram_slots = range(segment, len(self.memory), RECEIVE_LIMIT + 256)
         self.integrity = integrity or Integrity()
         self.transport = FakeTransport(self.memory)
-        self.relay = Relay(self.memory, self.transport, self.integrity, host=HOST, local=local, limits=limits)
+        self.relay = Relay(
+            self.memory,
+            self.transport,
+            self.integrity,
+            host=HOST,
+            local=local,
+            retain=retain,
+            limits=limits,
+        )
         self.now = 1000.0
         self.unix_us = CLOCK
         self.clients: dict[int, FakeClient] = {}  # by the number of their session

@@ -1,0 +1,102 @@
+"""How ``bccn sub`` prints a message: ``-F``, and JSON."""
+
+import json
+from collections.abc import Callable
+
+import bccn
+from bccnd.commands.terminal import iso_time, printable, unix_time
+
+FORMAT_HELP = """\
+in FORMAT:
+  %c channel   %p payload   %x payload in hex   %l its length in bytes
+  %s source    %n its sequence number   %m mode: plain, all, directed
+  %a sender's address, ip:port, or local
+  %r 1 for the last value from before the subscription, else 0
+  %I time of receipt (ISO 8601, UTC)    %U in Unix seconds
+  %j all of it as a JSON object         %% a percent sign
+  \\n newline   \\t tab   \\0 NUL   \\\\ backslash
+"""
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
+_PLAIN = "cpxlm%"  # what a message has without the format ``full``
+
+Field = Callable[[bccn.Message], str | bytes]
+
+
+def to_json(message: bccn.Message) -> str:
+    """One object on one line. A payload that is not UTF-8 is ``payload_hex`` instead of ``payload``."""
+    fields: dict[str, object] = {"channel": message.channel, "mode": message.mode}
+    if message.time_ns is not None:
+        fields = {
+            "time": iso_time(message.time_ns),
+            "src": message.src,
+            "seq": message.seq,
+            "peer": message.peer,
+            **fields,
+        }
+    if message.retained:
+        fields["retained"] = True
+    if message.lost:
+        fields["lost"] = message.lost
+    try:
+        fields["payload"] = message.text
+    except UnicodeDecodeError:
+        fields["payload_hex"] = message.payload.hex()
+    return json.dumps(fields)
+
+
+_FIELDS: dict[str, Field] = {
+    "c": lambda message: message.channel,
+    "p": lambda message: message.payload,
+    "x": lambda message: message.payload.hex(),
+    "l": lambda message: str(len(message.payload)),
+    "s": lambda message: message.src or "",
+    "n": lambda message: str(message.seq),
+    "m": lambda message: message.mode,
+    "a": lambda message: message.peer or "",
+    "r": lambda message: str(int(message.retained)),
+    "I": lambda message: iso_time(message.time_ns or 0),
+    "U": lambda message: unix_time(message.time_ns or 0),
+    "j": to_json,
+}
+
+
+class Formatter:
+    """``line(message)`` is what to print for it. Raises ``InvalidError`` for a format that means nothing."""
+
+    def __init__(self, text: str, *, end: bytes, raw: bool) -> None:
+        self.needs_full = False
+        self._raw = raw
+        self._end = end
+        self._parts: list[bytes | Field] = []
+        rest = text
+        while rest:
+            literal = rest[: min(f"{rest}{mark}".index(mark) for mark in "%\\")]
+            mark = rest[len(literal) : len(literal) + 2]
+            rest = rest[len(literal) + len(mark) :]
+            self._parts.append(literal.encode("utf-8", "surrogateescape"))
+            if mark:
+                self._add_mark(mark)
+
+    def _add_mark(self, mark: str) -> None:
+        kind, letter = mark[0], mark[1:]
+        if kind == "%" and letter in _FIELDS:
+            self.needs_full = self.needs_full or letter not in _PLAIN
+            self._parts.append(_FIELDS[letter])
+        elif mark == "%%":
+            self._parts.append(b"%")
+        elif kind == "\\" and letter in _ESCAPES:
+            self._parts.append(_ESCAPES[letter])
+        else:
+            raise bccn.InvalidError(f"format: {mark!r} means nothing; see bccn sub --help")
+
+    def line(self, message: bccn.Message) -> bytes:
+        return b"".join([self._shown(part, message) for part in self._parts]) + self._end
+
+    def _shown(self, part: bytes | Field, message: bccn.Message) -> bytes:
+        if isinstance(part, bytes):
+            return part
+        value = part(message)
+        if not self._raw:
+            value = printable(value)
+        return value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace")

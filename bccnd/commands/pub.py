@@ -1,0 +1,172 @@
+"""``bccn pub``: publish, and return success only once the daemon has taken everything."""
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+
+import bccn
+from bccnd.commands.arguments import count, seconds
+from bccnd.commands.outcome import USAGE, complain, exit_code
+
+# Bytes of -f, -s, or of one line of -l; no bus carries more in one message, and memory is not for what none takes.
+READ_LIMIT = 1024 * 1024
+STDIN = 0
+CHUNK = 65536  # bytes of stdin at a time
+SHOWN_REJECTIONS = 10  # of those of one run; the rest is counted
+
+DESCRIPTION = """\
+Publish PAYLOAD on CHANNEL. Without PAYLOAD, and without an option that says
+where it comes from, all of stdin is one message.
+
+Returns 0 once the daemon has taken everything; what it rejects is said on
+stderr, with exit code 2 (wrong or too large) or 4 (refused).
+"""
+
+EPILOG = """\
+examples:
+  bccn pub door/front open
+  date | bccn pub clock
+  tail -f /var/log/syslog | bccn pub log/syslog -l
+  bccn pub local/camera/door -f picture.jpg
+  bccn pub load/test -t 'message {n} at {time}' --repeat 9 --repeat-delay 0.5
+  bccn pub '!' 'to every program that listens'
+  bccn pub '!kitchen/thermostat' 'to every thermostat on the host kitchen'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("channel", metavar="CHANNEL", help="e.g. door/front; '!' for all, '!SRC' for one")
+    parser.add_argument("payload", metavar="PAYLOAD", nargs="?", help="the message")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("-m", "--message", metavar="TEXT", help="the message (-m=TEXT if it begins with -)")
+    source.add_argument("-f", "--file", metavar="FILE", help="the contents of FILE")
+    source.add_argument("-l", "--lines", action="store_true", help="each line of stdin, at once")
+    source.add_argument("-s", "--stdin", action="store_true", help="all of stdin, one message")
+    source.add_argument("-n", "--empty", action="store_true", help="an empty message")
+    parser.add_argument(
+        "-t",
+        "--template",
+        action="store_true",
+        help="in the message and the channel {n} becomes 1, 2, ..., {time} the time (ISO 8601), {unix} in seconds",
+    )
+    parser.add_argument("--repeat", metavar="N", type=count, default=1, help="publish N times")
+    parser.add_argument(
+        "--repeat-delay", metavar="S", type=seconds, default=0.0, help="wait S seconds between them"
+    )
+    parser.add_argument("--name", metavar="SRC", help="publish as SRC (the daemon may refuse)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say on stderr what was published")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.payload is not None and (
+        arguments.message is not None
+        or arguments.file
+        or arguments.lines
+        or arguments.stdin
+        or arguments.empty
+    ):
+        complain("pub: give PAYLOAD or one of -m -f -l -s -n, not both")
+        return USAGE
+    if arguments.lines and arguments.repeat > 1:
+        complain("pub: -l reads its lines once, --repeat does not go with it")
+        return USAGE
+    message = None if arguments.lines else _payload(arguments)
+    notices = Notices()
+    many = arguments.lines or arguments.repeat > 1
+    with bccn.Client(arguments.socket, name=arguments.name, pack=many, on_notice=notices) as bus:
+        try:
+            if message is None:
+                published = _publish_lines(bus, arguments)
+            else:
+                published = _publish_repeatedly(bus, arguments, message)
+            bus.barrier()
+        except bccn.RejectedError as error:
+            notices.summarise()
+            return exit_code(error)
+        if arguments.verbose:
+            complain(f"published {published} {'message' if published == 1 else 'messages'} as {bus.name}")
+    return 0
+
+
+class Notices:
+    """Says what happens meanwhile, on stderr."""
+
+    def __init__(self) -> None:
+        self.rejected = 0
+
+    def __call__(self, notice: bccn.Notice) -> None:
+        if notice.kind == "rejected":
+            self.rejected += 1
+        if notice.kind != "rejected" or self.rejected <= SHOWN_REJECTIONS:
+            complain(str(notice))
+
+    def summarise(self) -> None:
+        if self.rejected > SHOWN_REJECTIONS:
+            complain(
+                f"{self.rejected} messages were rejected, of which the first {SHOWN_REJECTIONS} were shown"
+            )
+
+
+def _payload(arguments: argparse.Namespace) -> bytes:
+    if arguments.payload is not None:
+        return os.fsencode(arguments.payload)
+    if arguments.message is not None:
+        return os.fsencode(arguments.message)
+    if arguments.empty:
+        return b""
+    if not arguments.file and not arguments.stdin and os.isatty(STDIN):
+        raise bccn.InvalidError("pub: no message: give PAYLOAD, or -m -f -l -s -n, or pipe it in")
+    with open(arguments.file or STDIN, "rb", closefd=bool(arguments.file)) as file:
+        payload = file.read(READ_LIMIT + 1)
+    if len(payload) > READ_LIMIT:
+        raise bccn.InvalidError(f"pub: more than {READ_LIMIT} bytes are no message")
+    return payload
+
+
+def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, payload: bytes) -> int:
+    if not arguments.repeat_delay:
+        bus.publish_many(_filled(arguments, payload, n) for n in range(1, arguments.repeat + 1))
+        return int(arguments.repeat)
+    for n in range(1, arguments.repeat + 1):
+        if n > 1:
+            time.sleep(arguments.repeat_delay)
+        bus.publish(*_filled(arguments, payload, n))
+    return int(arguments.repeat)
+
+
+def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
+    """What has been read goes out before more is awaited: a slow pipe delays nothing, a fast one is packed."""
+    n = 0
+    for lines in _lines_of(STDIN):
+        bus.publish_many(_filled(arguments, line, n) for n, line in enumerate(lines, n + 1))
+        n += len(lines)
+    return n
+
+
+def _lines_of(fd: int) -> Iterator[list[bytes]]:
+    """Lines as they come, without their newlines, all that are there at a time."""
+    rest = b""
+    while chunk := os.read(fd, CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > READ_LIMIT:
+            raise bccn.InvalidError(f"pub: a line of more than {READ_LIMIT} bytes is no message")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def _filled(arguments: argparse.Namespace, payload: bytes, n: int) -> tuple[str, bytes]:
+    """Channel and message number ``n``."""
+    if not arguments.template:
+        return arguments.channel, payload
+    from bccnd.commands.terminal import iso_time
+
+    now = time.time_ns()
+    channel = arguments.channel
+    for mark, value in ("{n}", str(n)), ("{time}", iso_time(now)), ("{unix}", f"{now / 1e9:.6f}"):
+        channel = channel.replace(mark, value)
+        payload = payload.replace(mark.encode(), value.encode())
+    return channel, payload

@@ -1,0 +1,101 @@
+"""``bccn status``: the daemon, who is connected, who is heard."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import bccn
+from bccnd.commands.arguments import count
+from bccnd.commands.terminal import duration, printable, table
+
+EPILOG = """\
+examples:
+  bccn status
+  bccn status --json | jq '.clients[] | select(.dropped > 0) | .name'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Show the daemon and its counters, its clients, and the sources it hears."
+    parser.epilog = EPILOG
+    parser.add_argument("--json", action="store_true", help="everything, as one JSON object")
+    parser.add_argument(
+        "--rows", metavar="N", type=count, default=20, help="at most N clients and N sources (default 20)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with bccn.Client(arguments.socket) as bus:
+        status, clients, sources, own = bus.status(), bus.clients(), bus.sources(), bus.name
+    if arguments.json:
+        text = json.dumps({**status, "client_list": clients, "source_list": sources}, indent=2)
+    else:
+        others = [client for client in clients if client["name"] != own]
+        text = "\n".join(
+            [
+                *_daemon(status),
+                *_section("client", others, _clients_table, arguments.rows),
+                *_section("source", sources, _sources_table, arguments.rows),
+            ]
+        )
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _daemon(status: dict[str, Any]) -> list[str]:
+    counters = status["counters"]
+    segments = [
+        f"{each['address']}:{each['port']} {each['interface'] or ''}".strip() for each in status["segments"]
+    ]
+    lines = {
+        "socket": status["socket"],
+        "segment": ", ".join(segments) or "none",
+        "integrity": status["integrity"],
+        "bus": f"{_n(status['clients'], 'client')}, {_n(status['subscriptions'], 'subscription')}",
+        "messages": _listed(counters, "published", "delivered", "dropped", "errors"),
+        "datagrams": _listed(counters, "received", "accepted", "unwanted", "sent", "unsent"),
+        "retained": f"{_n(status['retained']['channels'], 'channel')}, {_n(status['retained']['bytes'], 'byte')}",
+        "rejected": ", ".join(f"{count} {reason}" for reason, count in sorted(status["rejected"].items()))
+        or "none",
+        "queued": f"{_n(status['queued']['packets'], 'packet')}, {_n(status['queued']['bytes'], 'byte')}",
+    }
+    up = duration(status["uptime"])
+    title = f"bccnd {status['version']} on {status['host']}, pid {status['pid']}, up {up}"
+    return [title, *(f"  {name:<10} {printable(text)}" for name, text in lines.items())]
+
+
+def _section(
+    noun: str, rows: list[dict[str, Any]], as_table: Callable[[list[dict[str, Any]]], list[str]], limit: int
+) -> list[str]:
+    if not rows:
+        return ["", f"no other {noun}" if noun == "client" else f"no {noun} heard"]
+    more = [f"... and {len(rows) - limit} more (--rows N)"] if len(rows) > limit else []
+    return ["", *as_table(rows[:limit]), *more]
+
+
+def _clients_table(rows: list[dict[str, Any]]) -> list[str]:
+    titles = ["CLIENT", "SUBS", "PUBLISHED", "DELIVERED", "DROPPED", "QUEUED", "UP"]
+    keys = ["name", "subscriptions", "published", "delivered", "dropped", "queued"]
+    return table(titles, [[*(row[key] for key in keys), duration(row["seconds"])] for row in rows])
+
+
+def _sources_table(rows: list[dict[str, Any]]) -> list[str]:
+    titles = ["SOURCE", "FROM", "RECEIVED", "LOST", "DUPL.", "LATE", "RESTARTS", "SILENT"]
+    keys = ["received", "lost", "duplicates", "late", "restarts"]
+    return table(
+        titles,
+        [
+            [row["src"], row["peer"] or "local", *(row[key] for key in keys), duration(row["silent"])]
+            for row in rows
+        ],
+    )
+
+
+def _listed(counters: dict[str, int], *names: str) -> str:
+    return ", ".join(f"{counters[name]} {name}" for name in names)
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

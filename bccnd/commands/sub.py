@@ -1,0 +1,124 @@
+"""``bccn sub``: print messages as they come, one a line.
+
+On a terminal nothing in a message can do anything but be read; into a pipe or a file go the bytes themselves.
+"""
+
+import argparse
+import os
+import select
+import signal
+import time
+
+import bccn
+from bccnd.commands.arguments import count, seconds
+from bccnd.commands.formats import FORMAT_HELP, Formatter
+from bccnd.commands.outcome import TIMED_OUT, complain
+
+STDOUT, STDERR = 1, 2
+LONGEST_WAIT = 86400  # seconds; poll(2) counts milliseconds in an int
+
+DESCRIPTION = """\
+Print the messages of every channel that matches a PATTERN, and those sent to
+all ('!') or to this program. One message a line, written at once. Goes on
+through restarts of the daemon, and says so on stderr.
+
+patterns:
+  a/b      that channel                a/*/c   any one token between
+  a/b*     tokens that begin with b    a/>     everything below a/
+"""
+
+EPILOG = f"""\
+{FORMAT_HELP}
+examples:
+  bccn sub 'sensors/>'
+  bccn sub -v -x 'heartbeat/>' '>'
+  bccn sub -C 1 -W 5 door/front || echo 'nobody came'
+  bccn sub -F '%I %s #%n %c %p' '>'
+  bccn sub --json 'orders/>' | jq .payload
+  bccn sub -0 files/new | xargs -0 -n 1 process
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("patterns", metavar="PATTERN", nargs="+")
+    parser.add_argument(
+        "-x", "--exclude", metavar="PATTERN", action="append", default=[], help="leave these out (repeatable)"
+    )
+    parser.add_argument("-C", "--count", metavar="N", type=count, help="exit after N messages")
+    parser.add_argument(
+        "-W", "--wait", metavar="S", type=seconds, help="give up after S seconds, with exit code 3"
+    )
+    parser.add_argument("-E", "--exit", action="store_true", help="exit once subscribed")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("-v", "--verbose", action="store_true", help="print the channel before the payload")
+    output.add_argument("-F", "--format", metavar="FORMAT", help="print as FORMAT says, see below")
+    output.add_argument("--json", action="store_true", help="print JSON objects, as %%j does")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("-N", "--no-newline", action="store_true", help="no newline after a message")
+    end.add_argument("-0", "--null", action="store_true", help="a NUL instead of a newline, for xargs -0")
+    parser.add_argument("--raw", action="store_true", help="on a terminal, too, print the bytes themselves")
+    parser.add_argument("--separator", choices=["/", "."], default="/", help="of the tokens in patterns")
+    parser.add_argument("--name", metavar="SRC", help="listen as SRC (the daemon may refuse)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no notices on stderr")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    formatter = Formatter(
+        "%j" if arguments.json else arguments.format or ("%c %p" if arguments.verbose else "%p"),
+        end=b"" if arguments.no_newline else b"\0" if arguments.null else b"\n",
+        raw=arguments.raw or not os.isatty(STDOUT),
+    )
+    deadline = None if arguments.wait is None else time.monotonic() + arguments.wait
+    with bccn.Client(
+        arguments.socket,
+        name=arguments.name,
+        format="full" if formatter.needs_full else "plain",
+        pack=True,
+        separator=arguments.separator,
+        on_notice=(lambda _: None) if arguments.quiet else (lambda notice: complain(str(notice))),
+    ) as bus:
+        for pattern in arguments.patterns:
+            bus.subscribe(pattern)
+        if arguments.exit:
+            return 0
+        if os.isatty(STDERR) and not arguments.quiet:
+            complain(f"subscribed to {' '.join(arguments.patterns)} as {bus.name}; Ctrl-C ends it")
+        return _print_messages(bus, arguments, formatter, deadline)
+
+
+def _print_messages(
+    bus: bccn.Client, arguments: argparse.Namespace, formatter: Formatter, deadline: float | None
+) -> int:
+    poll = select.poll()
+    poll.register(bus.fileno(), select.POLLIN)
+    poll.register(STDOUT, 0)  # errors only: the reader of a pipe has left
+    printed = 0
+    while True:
+        left = None if deadline is None else deadline - time.monotonic()
+        ready = poll.poll(None if left is None else min(max(0.0, left), LONGEST_WAIT) * 1000)
+        if any(fd == STDOUT for fd, _ in ready):
+            os.kill(os.getpid(), signal.SIGPIPE)
+        messages = [message for message in bus.dispatch() if not _excluded(message, arguments)]
+        if arguments.count is not None:
+            del messages[arguments.count - printed :]
+        _write(b"".join(map(formatter.line, messages)))
+        printed += len(messages)
+        if printed == arguments.count:
+            return 0
+        if left is not None and left <= 0:  # what had come by then has been printed above
+            wanted = "" if arguments.count is None else f" of {arguments.count}"
+            complain(f"sub: timed out after {arguments.wait:g} s and {printed}{wanted} messages")
+            return TIMED_OUT
+
+
+def _excluded(message: bccn.Message, arguments: argparse.Namespace) -> bool:
+    return any(bccn.matches(pattern, message.channel, arguments.separator) for pattern in arguments.exclude)
+
+
+def _write(data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(STDOUT, data) :]
+        except BlockingIOError:  # a terminal or pipe shared with a program that set it so
+            select.select([], [STDOUT], [])

@@ -1,0 +1,59 @@
+"""What people see: bytes of strangers made safe for a terminal, tables, times."""
+
+import time
+from collections.abc import Sequence
+
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "\x1b": "\\e"}
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def printable(text: str | bytes) -> str:
+    """Nothing in it moves the cursor, changes the title or hides a letter; what is not UTF-8 is shown as \\xNN."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return _NAMED.get(char) or char.encode("unicode_escape").decode()
+
+
+def iso_time(time_ns: int) -> str:
+    """``2026-01-31T23:59:59.123456Z``."""
+    seconds, rest = divmod(time_ns, 10**9)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:06d}Z"
+
+
+def unix_time(time_ns: int) -> str:
+    """Seconds with nine decimals."""
+    seconds, rest = divmod(time_ns, 10**9)
+    return f"{seconds}.{rest:09d}"
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: ``3 d 4 h``, ``59 s``."""
+    left = int(seconds)
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        if left >= size or (unit == "s" and not parts):
+            parts.append(f"{left // size} {unit}")
+            left %= size
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines of aligned columns: numbers to the right, the rest to the left; no wider than what is in them."""
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    numeric = [all(isinstance(row[at], int | float) for row in rows) for at in range(len(titles))]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in [titles, *cells]
+    ]

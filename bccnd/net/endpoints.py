@@ -1,0 +1,60 @@
+"""The sockets that a daemon serves: opened afresh, or those of the daemon that it succeeds."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from bccnd.net.broadcast import Segment
+from bccnd.net.seqpacket import Listener
+
+Way = tuple[str, int, str | None]  # address, port and interface of one segment
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    listener: Listener
+    segments: list[Segment]
+
+    @classmethod
+    def open(cls, ways: Sequence[Way], receive_bytes: int, listener: Callable[[], Listener]) -> Self:
+        """All of them or none: a failure leaves nothing open."""
+        with contextlib.ExitStack() as undo:
+            segments = []
+            for way in ways:
+                segments.append(Segment(*way, receive_bytes=receive_bytes))
+                undo.callback(segments[-1].close)
+            opened = cls(listener(), segments)
+            undo.pop_all()
+        return opened
+
+    @classmethod
+    def succeed(
+        cls, ways: Sequence[Way], receive_bytes: int, state: dict[str, Any], descriptors: list[int]
+    ) -> Self:
+        """Takes its ``descriptors`` from the front of the list.
+
+        The listener stays what it was; a segment that is wanted no more is closed, a new one is opened.
+        """
+        count = state["listener"]["descriptors"]
+        listener = Listener.succeed(state["listener"], descriptors[:count])
+        del descriptors[:count]
+        inherited = {tuple(way): socket.socket(fileno=descriptors.pop(0)) for way in state["segments"]}
+        segments = [
+            Segment(*way, receive_bytes=receive_bytes, inherited=inherited.pop(way, None)) for way in ways
+        ]
+        for unwanted in inherited.values():
+            unwanted.close()
+        return cls(listener, segments)
+
+    def state(self) -> dict[str, Any]:
+        """What goes with ``descriptors``, in plain values."""
+        return {
+            "listener": self.listener.state() | {"descriptors": len(self.listener.descriptors)},
+            "segments": [(segment.address, segment.port, segment.interface) for segment in self.segments],
+        }
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [*self.listener.descriptors, *(segment.fileno() for segment in self.segments)]

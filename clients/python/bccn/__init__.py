@@ -1,0 +1,68 @@
+"""LISTEN/NOTIFY between the programs of a network segment: the client of the ``bccnd`` bus.
+
+    import bccn
+
+    with bccn.Client() as bus:
+        bus.subscribe("sensors/>")
+        bus.publish("sensors/kitchen/temperature", "21.5")
+        for message in bus:
+            print(message.channel, message.text)
+
+``Client`` blocks, ``AsyncClient`` (loaded when first used) awaits; both reconnect and resubscribe by
+themselves.
+"""
+
+from __future__ import annotations
+
+from bccn.client import Client
+from bccn.errors import (
+    BacklogError,
+    BccnError,
+    ClosedError,
+    InvalidError,
+    ProtocolError,
+    RefusedError,
+    RejectedError,
+    TimedOutError,
+    UnavailableError,
+    UnconfirmedError,
+)
+from bccn.path import socket_path
+from bccn.pattern import matches
+from bccn.protocol import Message
+from bccn.session import Notice
+
+# Type checkers take this name for true; importing ``typing`` for it would take longer than all of this.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from bccn.aio import AsyncClient
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "BacklogError",
+    "BccnError",
+    "Client",
+    "ClosedError",
+    "InvalidError",
+    "Message",
+    "Notice",
+    "ProtocolError",
+    "RefusedError",
+    "RejectedError",
+    "TimedOutError",
+    "UnavailableError",
+    "UnconfirmedError",
+    "matches",
+    "socket_path",
+]
+
+
+def __getattr__(name: str) -> object:
+    """asyncio takes five times as long to import as the rest: only who asks for it pays."""
+    if name == "AsyncClient":
+        from bccn.aio import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

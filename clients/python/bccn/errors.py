@@ -1,0 +1,69 @@
+"""What can go wrong on the bus, one tree.
+
+    BccnError
+    |-- InvalidError       an argument cannot be sent at all (also a ValueError)
+    |-- RejectedError      the daemon said no; ``code`` says why: bad-channel, too-large, name-taken, ...
+    |   |-- RefusedError     because this program has no right to it (code ``refused``)
+    |-- UnavailableError   no daemon, or it went away and did not come back in time (also a ConnectionError)
+    |   |-- UnconfirmedError   it is back, but what was handed to the one before may not have been published
+    |-- TimedOutError      the daemon is there and does not answer or take more (also a TimeoutError)
+    |-- BacklogError       this program asks and asks, and does not receive what waits for it
+    |-- ClosedError        the client was closed, or belongs to another process
+    |-- ProtocolError      the daemon sent what is not of this protocol
+
+``str()`` of each is one line for a person.
+"""
+
+from __future__ import annotations
+
+
+class BccnError(Exception):
+    """Root of the tree."""
+
+
+class InvalidError(BccnError, ValueError):
+    pass
+
+
+class RejectedError(BccnError):
+    """``code``: a word of the protocol (README, "The local protocol"); ``text`` begins with the packet."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.code})"
+
+
+class RefusedError(RejectedError):
+    pass
+
+
+class UnavailableError(BccnError, ConnectionError):
+    pass
+
+
+class UnconfirmedError(UnavailableError):
+    pass
+
+
+class TimedOutError(BccnError, TimeoutError):
+    pass
+
+
+class BacklogError(BccnError):
+    pass
+
+
+class ClosedError(BccnError):
+    pass
+
+
+class ProtocolError(BccnError):
+    pass
+
+
+def rejected(code: str, text: str) -> RejectedError:
+    return (RefusedError if code == "refused" else RejectedError)(code, text)

@@ -1,0 +1,220 @@
+"""The packets of the local bus, as a client builds and reads them (README, "The local protocol"). No I/O.
+
+to the daemon     SUB, UNSUB, MSG <chan> NUL <payload>, CMSG <key>[NUL <value>], a whole BCCN1 datagram
+from the daemon   MSG <chan> NUL <payload>                        a message, format ``plain``
+                  RECV <peer> <unix_ns> <verdict> NUL <datagram>  a message, format ``full``
+                  CMSG <key> NUL <value>                          an answer or a notice
+both              PACK (u32 big-endian length, packet)...         once agreed
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from bccn.errors import InvalidError, ProtocolError
+
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Literal
+
+LENGTH = Struct(">I")
+PACK = b"PACK "
+# Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
+RECEIVE_LIMIT = 512 * 1024
+TIME_DIGITS = 20  # what 64 bits of nanoseconds can take; more is no time that a calendar knows
+WHITE_SPACE = " \t\n\v\f\r\0"
+
+
+class Message:
+    """One message.
+
+    channel   str; ``!`` and ``!<target>`` for messages to all and to this program
+    payload   bytes (``text`` decodes UTF-8)
+    lost      how many messages for this client the daemon had to drop directly before this one
+    src, seq  who sent it, and its number there      None in the format ``plain``, as are those below
+    peer      ``ip:port``, or ``local`` for a sender on this host
+    time_ns   when the daemon received it, Unix time in nanoseconds
+    verdict   ``ok``; ``retained`` (see there); to a tap also why it was not delivered
+    datagram  the whole BCCN1 datagram
+    """
+
+    __slots__ = ("channel", "datagram", "lost", "payload", "peer", "seq", "src", "time_ns", "verdict")
+
+    def __init__(
+        self,
+        channel: str,
+        payload: bytes,
+        src: str | None = None,
+        seq: int | None = None,
+        peer: str | None = None,
+        time_ns: int | None = None,
+        verdict: str | None = None,
+        datagram: bytes | None = None,
+    ) -> None:
+        self.channel = channel
+        self.payload = payload
+        self.src = src
+        self.seq = seq
+        self.peer = peer
+        self.time_ns = time_ns
+        self.verdict = verdict
+        self.datagram = datagram
+        self.lost = 0
+
+    @property
+    def text(self) -> str:
+        """The payload as UTF-8; UnicodeDecodeError when it is not."""
+        return self.payload.decode()
+
+    @property
+    def retained(self) -> bool:
+        """Whether it is the last value of its channel, from before the subscription. Only ``full`` can tell."""
+        return self.verdict == "retained"
+
+    @property
+    def mode(self) -> Literal["plain", "all", "directed"]:
+        """How it was addressed (``bccn.txt``, "Chan forms")."""
+        if not self.channel.startswith("!"):
+            return "plain"
+        return "all" if self.channel == "!" else "directed"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return all(getattr(self, field) == getattr(other, field) for field in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        known = ((name, getattr(self, name)) for name in ("src", "seq", "peer", "time_ns", "verdict"))
+        extra = [f"{name}={value!r}" for name, value in known if value is not None]
+        return f"Message({', '.join([repr(self.channel), repr(self.payload), *extra])})"
+
+
+class Control:
+    """An answer or a notice: ``CMSG <key> NUL <value>``."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, key: str, value: str) -> None:
+        self.key = key
+        self.value = value
+
+
+def parse(packet: bytes) -> Message | Control:
+    """What one packet (not a PACK) says."""
+    if packet.startswith(b"MSG "):
+        channel, nul, payload = packet[4:].partition(b"\0")
+        if nul:
+            return Message(channel.decode("ascii", "backslashreplace"), payload)
+    elif packet.startswith(b"RECV "):
+        return _parse_recv(packet)
+    elif packet.startswith(b"CMSG "):
+        key, _, value = packet[5:].partition(b"\0")
+        return Control(key.decode("ascii", "backslashreplace"), value.decode("utf-8", "backslashreplace"))
+    raise ProtocolError(f"the daemon sent {packet[:32]!r}, which is no packet of this protocol")
+
+
+def _parse_recv(packet: bytes) -> Message:
+    head, nul, datagram = packet.partition(b"\0")
+    try:
+        _, peer, unix_ns, verdict = head.decode("ascii").split(" ")
+        if not nul or not unix_ns.isdigit() or len(unix_ns) > TIME_DIGITS:
+            raise ValueError
+        time_ns = int(unix_ns)
+    except ValueError:
+        raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet") from None
+    header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
+    fields = header.split(b":")
+    if bar and len(fields) == 3 and fields[1].isdigit():
+        src, seq, channel = fields
+        return Message(
+            channel.decode("ascii", "backslashreplace"),
+            payload,
+            src.decode("ascii", "backslashreplace"),
+            int(seq[:20]),
+            peer,
+            time_ns,
+            verdict,
+            datagram,
+        )
+    # Only a tap gets here: bytes that were rejected because they are not BCCN1.
+    return Message("", b"", None, None, peer, time_ns, verdict, datagram)
+
+
+def unpack(packet: bytes) -> Iterator[bytes]:
+    """The packets inside a PACK."""
+    at, end = len(PACK), len(packet)
+    while at < end:
+        start = at + 4
+        if start > end:
+            break
+        at = start + LENGTH.unpack_from(packet, at)[0]
+        if at <= end:
+            yield packet[start:at]
+    if at != end:
+        raise ProtocolError("the daemon sent a PACK whose lengths reach beyond it")
+
+
+def build_msg(channel: str, payload: bytes | str) -> bytes:
+    """Publish. The daemon judges the channel; what its framing could not show to it is refused here."""
+    if "\0" in channel:
+        raise InvalidError(f"channel {channel!r}: must not contain NUL")
+    try:
+        name = channel.encode("ascii")
+    except UnicodeEncodeError:
+        raise InvalidError(f"channel {channel!r}: only ASCII") from None
+    return b"MSG %b\0%b" % (name, payload.encode() if isinstance(payload, str) else payload)
+
+
+def build_sub(pattern: str) -> bytes:
+    return b"SUB " + _pattern(pattern)
+
+
+def build_unsub(pattern: str) -> bytes:
+    return b"UNSUB " + _pattern(pattern)
+
+
+def _pattern(pattern: str) -> bytes:
+    if not pattern.isascii() or any(byte in pattern for byte in WHITE_SPACE):
+        raise InvalidError(f"pattern {pattern!r}: only ASCII, without white space and NUL")
+    return pattern.encode()
+
+
+def build_control(key: str, value: str | None = None) -> bytes:
+    if not key or any(byte in key for byte in WHITE_SPACE):
+        raise InvalidError(f"control key {key!r}: must not be empty nor contain white space")
+    return f"CMSG {key}".encode() if value is None else f"CMSG {key}\0{value}".encode()
+
+
+class Packer:
+    """Gathers packets into PACKs of at most ``limit`` bytes; what does not fit goes as it is, in its turn.
+
+    What is to be sent comes with the number of packets in it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._packets: list[bytes] = []
+        self._size = len(PACK)
+
+    def add(self, packet: bytes) -> list[tuple[bytes, int]]:
+        """Take one; returns what is now to be sent."""
+        size = LENGTH.size + len(packet)
+        if self._size + size <= self._limit:
+            self._packets.append(packet)
+            self._size += size
+            return []
+        full = self.flush()
+        if len(PACK) + size > self._limit:
+            return [*full, (packet, 1)]
+        self._packets.append(packet)
+        self._size += size
+        return full
+
+    def flush(self) -> list[tuple[bytes, int]]:
+        packets, self._packets, self._size = self._packets, [], len(PACK)
+        if len(packets) < 2:
+            return [(packet, 1) for packet in packets]
+        return [(PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets]), len(packets))]

@@ -1,0 +1,374 @@
+"""What a client wants of the daemon, what it has asked and got: both clients around one core without I/O.
+
+Rules:
+1. What is wanted (name, format, subscriptions, ...) is kept here and outlives a connection; ``greeting`` says
+   all of it to a new one.
+2. Every request gets exactly one answer and answers come in the order of the requests: ``_asked`` is a queue.
+   Complaints about SUB and UNSUB arrive before the answer to the request sent after them, and belong to it.
+3. MSG is answered only when it is rejected. What was published is known to be with the daemon once a later
+   ``ping`` is answered; what was not known when the connection broke is in doubt: the next barrier says so.
+4. Messages wait in ``backlog`` until they are taken; nothing is dropped here. The client stops reading, the
+   daemon bounds its queue, and how many are missing stands in ``Message.lost`` of the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
+from bccn.pattern import matches
+from bccn.protocol import PACK, Message, build_control, build_sub, parse, unpack
+
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Callback = Callable[[Message], Any]
+
+# Bytes of messages read but not taken. Reading for an answer goes on above it, asking for more does not.
+BACKLOG_LIMIT = 64 * 1024 * 1024
+MESSAGE_COST = 512  # of a message apart from its payload, about
+ROUTES_LIMIT = 1024  # channels whose takers are remembered
+NUMBER_DIGITS = 20  # of a number the daemon sends: 64 bits
+FORMATS = ("plain", "full")
+
+BACKOFF_FIRST = 0.02  # seconds; connecting to a local socket that is not there costs microseconds
+BACKOFF_LIMIT = 1.0
+
+
+class Notice:
+    """Something that happened to the connection; ``str()`` is a line for a person.
+
+    kind          what                                                      count
+    lost          the daemon dropped messages for this slow reader          how many
+    rejected      something published, or wanted again, was not taken       1; ``error`` says why
+    closing       the daemon says that it closes the connection, and why    0
+    disconnected  the connection ended                                      published, perhaps not taken
+    reconnected   there is one again, with every subscription in force      0
+    unclaimed     messages to all or to us had no callback (AsyncClient)    how many
+    """
+
+    __slots__ = ("count", "error", "kind", "text")
+
+    def __init__(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
+        self.kind = kind
+        self.text = text
+        self.count = count
+        self.error = error
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
+
+
+class Request:
+    """A question on its way. ``wake`` is called when ``done`` becomes true."""
+
+    __slots__ = ("complaint", "done", "error", "expected", "published", "value", "wake")
+
+    def __init__(self, key: str, published: int) -> None:
+        self.expected = "pong" if key == "ping" else key
+        self.published = published
+        self.done = False
+        self.value = ""
+        self.error: BccnError | None = None
+        self.complaint: RejectedError | None = None
+        self.wake: Callable[[], None] | None = None
+
+    def finish(self, value: str = "", error: BccnError | None = None) -> None:
+        self.value, self.error, self.done = value, error, True
+        if self.wake is not None:
+            self.wake()
+
+    def result(self) -> str:
+        """The answer, or what the daemon had against it or against the SUB or UNSUB sent with it."""
+        error = self.error or self.complaint
+        if error is not None:
+            raise error
+        return self.value
+
+
+class Session:
+    """State of one client. Not thread-safe, as the clients are not."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        format: str = "plain",  # noqa: A002 - the protocol's word
+        pack: bool = False,
+        echo: bool = True,
+        separator: str = "/",
+        queue: Mapping[str, int | str] | None = None,
+        tap: bool = False,
+    ) -> None:
+        if format not in FORMATS:
+            raise InvalidError(f"format {format!r}: must be plain or full")
+        if separator not in ("/", "."):
+            raise InvalidError(f"separator {separator!r}: must be / or .")
+        self.wanted_name = name
+        self.format = format
+        self.pack = pack
+        self.echo = echo
+        self.separator = separator
+        self.queue = dict(queue or {})
+        self.tap = tap
+        self.listening = False
+        self.subscriptions: list[tuple[str, Callback | None]] = []
+        self.listener: Callback | None = None
+
+        self.name: str | None = None  # as the daemon knows us; None while not connected
+        self.pack_limit = 0  # bytes; 0: not agreed
+        self.backlog: deque[Message] = deque()
+        self.received: deque[Message] = deque()  # taken from the backlog, for who receives
+        self.waiting_size = 0  # bytes in both
+        self.lost = 0  # messages the daemon dropped for us, ever
+        self.notices: deque[Notice] = deque()
+        self.rejections: list[RejectedError] = []  # the first since the last barrier
+        self.rejection_count = 0
+        self.published = 0
+        self._confirmed = 0
+        self._in_doubt = 0
+        self._lost_before_next = 0
+        self._asked: deque[Request] = deque()
+        self._greeted: list[Request] = []
+        self._routes: dict[str, tuple[tuple[Callback, ...], bool]] = {}
+
+    # --- what to say ---
+
+    def ask(self, key: str, value: str | None = None) -> tuple[bytes, Request]:
+        """A control request: the packet to send, and where its answer will be."""
+        packet = build_control(key, value)
+        request = Request(key, self.published)
+        self._asked.append(request)
+        return packet, request
+
+    def withdraw(self, request: Request) -> None:
+        """The packet of ``ask`` was not sent after all."""
+        if request in self._asked:
+            self._asked.remove(request)
+
+    @property
+    def asking(self) -> bool:
+        return bool(self._asked)
+
+    def greeting(self) -> list[bytes]:
+        """Everything a new connection must be told, in order; ends with a request that answers it all."""
+        wishes: list[tuple[str, str | None]] = []
+        if self.wanted_name is not None:
+            wishes.append(("name", self.wanted_name))
+        if self.separator != "/":
+            wishes.append(("separator", self.separator))
+        if self.format != "plain":
+            wishes.append(("format", self.format))
+        if self.pack:
+            wishes.append(("pack", "on"))
+        if not self.echo:
+            wishes.append(("echo/off", None))
+        if self.queue:
+            wishes.append(("queue", " ".join(f"{key}={value}" for key, value in self.queue.items())))
+        if self.tap:
+            wishes.append(("tap", "on"))
+        if self.listening:
+            wishes.append(("listen", None))
+        asked = [self.ask(key, value) for key, value in wishes]
+        subscribe = [build_sub(pattern) for pattern, _ in self.subscriptions]
+        closing, whoami = self.ask("whoami")
+        self._greeted = [*(request for _, request in asked), whoami]
+        return [*(packet for packet, _ in asked), *subscribe, closing]
+
+    @property
+    def greeting_end(self) -> Request:
+        """The request whose answer ends the greeting."""
+        return self._greeted[-1]
+
+    def greeted(self) -> list[BccnError] | None:
+        """None until the greeting is answered; then what the daemon had against it."""
+        if not self._greeted[-1].done:
+            return None
+        self.name = self._greeted[-1].value or None
+        for request in self._greeted:
+            if request.expected == "pack" and request.error is None:
+                state, _, limit = request.value.partition(" ")
+                self.pack_limit = int(limit) if state == "on" and _is_number(limit) else 0
+        found = (error for request in self._greeted for error in (request.error, request.complaint))
+        return [error for error in found if error is not None]
+
+    # --- what came ---
+
+    def feed(self, packet: bytes) -> None:
+        """One packet from the daemon: messages to ``backlog``, news to ``notices``, answers to requests."""
+        for part in unpack(packet) if packet.startswith(PACK) else (packet,):
+            event = parse(part)
+            if isinstance(event, Message):
+                event.lost, self._lost_before_next = self._lost_before_next, 0
+                self.backlog.append(event)
+                self.waiting_size += len(event.payload) + MESSAGE_COST
+            else:
+                self._control(event.key, event.value)
+
+    def _control(self, key: str, value: str) -> None:
+        if key == "error":
+            self._error(*value.partition(" ")[::2])
+        elif key == "dropped" and _is_number(value):
+            count = int(value)
+            self.lost += count
+            self._lost_before_next += count
+            plural = "message" if count == 1 else "messages"
+            self.notices.append(
+                Notice("lost", f"{count} {plural} lost: they came faster than they were read", count)
+            )
+        elif key == "closing":
+            self.notices.append(Notice("closing", f"the daemon closes the connection: {value}"))
+        elif self._asked and self._asked[0].expected == key:
+            request = self._asked.popleft()
+            if key == "pong":
+                self._confirmed = max(self._confirmed, request.published)
+            request.finish(value)
+        # Anything else is a notice of a newer daemon.
+
+    def _error(self, code: str, text: str) -> None:
+        error = rejected(code, text)
+        if text.startswith("CMSG ") and self._asked:
+            self._asked.popleft().finish(error=error)
+        elif text.startswith(("SUB ", "UNSUB ")) and self._asked:
+            self._asked[0].complaint = self._asked[0].complaint or error
+        else:
+            if not self.rejections:
+                self.rejections.append(error)
+            self.rejection_count += 1
+            self.notices.append(Notice("rejected", str(error), 1, error))
+
+    def disconnected(self, reason: str) -> None:
+        """The connection is gone: nobody answers what was asked."""
+        doubt = self.published - self._confirmed
+        self._in_doubt += doubt
+        self._forget_connection(UnavailableError(reason))
+        self.notices.append(Notice("disconnected", reason, doubt))
+
+    def unconnected(self, reason: str) -> None:
+        """An attempt to connect failed on the way."""
+        self._forget_connection(UnavailableError(reason))
+
+    def _forget_connection(self, error: UnavailableError) -> None:
+        self._confirmed = self.published
+        self.name = None
+        self.pack_limit = 0
+        asked = list(self._asked)
+        self._asked.clear()
+        for request in asked:
+            request.finish(error=error)
+
+    def forked(self, pid: int) -> None:
+        """We are a child of the process this was made in: a sender of our own, with nothing of the parent's.
+
+        ``bccn.txt``, "Fork handling": the parent's src and our pid.
+        """
+        if self.name is not None:
+            self.wanted_name = f"{self.name}/{pid}"
+        self.published = 0
+        self._forget_connection(UnavailableError("this process was forked"))
+        self._confirmed = self._in_doubt = self._lost_before_next = self.lost = 0
+        self.backlog.clear()
+        self.waiting_size = 0
+        self.received.clear()
+        self.notices.clear()
+        self.rejections.clear()
+        self.rejection_count = 0
+
+    # --- what to do with it ---
+
+    def take(self) -> tuple[Message, tuple[Callback, ...]]:
+        """The oldest message and its callbacks; it is now in ``received`` if it is (also) for ``receive``."""
+        message = self.backlog.popleft()
+        callbacks, wanted = self.route(message.channel)
+        if wanted:
+            self.received.append(message)
+        else:
+            self.waiting_size -= len(message.payload) + MESSAGE_COST
+        return message, callbacks
+
+    def next_received(self) -> Message:
+        message = self.received.popleft()
+        self.waiting_size -= len(message.payload) + MESSAGE_COST
+        return message
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to take or to receive."""
+        return bool(self.backlog or self.received)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a barrier could have something to say about what was published."""
+        return self.published > self._confirmed or bool(self._in_doubt or self.rejection_count)
+
+    def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
+        """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
+        known = self._routes.get(channel)
+        if known is not None:
+            return known
+        if channel.startswith("!"):
+            found: list[Callback | None] = [self.listener]
+        else:
+            found = [
+                callback
+                for pattern, callback in self.subscriptions
+                if matches(pattern, channel, self.separator)
+            ]
+        callbacks = tuple(callback for callback in found if callback is not None)
+        route = callbacks, None in found or not callbacks
+        if len(self._routes) >= ROUTES_LIMIT:
+            self._routes.clear()
+        self._routes[channel] = route
+        return route
+
+    def subscribe(self, pattern: str, callback: Callback | None) -> None:
+        self.subscriptions.append((pattern, callback))
+        self._routes.clear()
+
+    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> tuple[str, Callback | None]:
+        """Remove and return the last subscription to ``pattern`` (with that callback, where one is given)."""
+        for at in range(len(self.subscriptions) - 1, -1, -1):
+            entry = self.subscriptions[at]
+            if entry[0] == pattern and callback in (None, entry[1]):
+                del self.subscriptions[at]
+                self._routes.clear()
+                return entry
+        raise InvalidError(f"pattern {pattern!r}: not subscribed")
+
+    def listen(self, callback: Callback | None) -> None:
+        self.listening, self.listener = True, callback
+        self._routes.clear()
+
+    def raise_rejections(self) -> None:
+        """What a barrier found: what was published before it and is not, or may not be, on the bus."""
+        first, count = self.rejections[:1], self.rejection_count
+        doubt, self._in_doubt = self._in_doubt, 0
+        self.rejections, self.rejection_count = [], 0
+        if first:
+            more = f"; so were {count - 1} more" if count > 1 else ""
+            raise rejected(first[0].code, first[0].text + more)
+        if doubt:
+            some = "1 message" if doubt == 1 else f"up to {doubt} messages"
+            raise UnconfirmedError(f"the daemon went away: {some} may not have been published")
+
+
+def _is_number(text: str) -> bool:
+    """Whether ``int`` takes it for sure: it knows neither every digit of Unicode nor thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS
+
+
+def log_notice(notice: Notice) -> None:
+    """Where nobody else looks; without logging configured Python shows warnings on stderr."""
+    import logging
+
+    logging.getLogger("bccn").warning("%s", notice)
+
+
+def worth_waiting(error: BccnError) -> bool:
+    """Whether the same greeting may be granted a little later: our old connection may still hold our name."""
+    return isinstance(error, RejectedError) and error.code == "name-taken"

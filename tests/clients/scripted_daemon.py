@@ -1,0 +1,55 @@
+"""A daemon's socket whose answers a test chooses: for what a real daemon does only in bad moments."""
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+ANSWERS = {b"whoami": b"here/test/1", b"pack": b"on 65536"}
+
+Script = Callable[[socket.socket, bytes], bool]
+
+
+class ScriptedDaemon:
+    """Serves one client after the other. ``script(connection, packet)`` sees each packet first and returns whether
+    it took it; otherwise control requests are answered as the daemon would."""
+
+    def __init__(self, path: Path, script: Script) -> None:
+        self.path = path
+        self.seen: list[bytes] = []
+        self._script = script
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                while packet := self._packet(connection):
+                    self.seen.append(packet)
+                    if not self._script(connection, packet) and packet.startswith(b"CMSG "):
+                        key, _, value = packet[5:].partition(b"\0")
+                        word = b"pong" if key == b"ping" else key
+                        connection.send(b"CMSG %b\0%b" % (word, ANSWERS.get(key, value)))
+
+    @staticmethod
+    def _packet(connection: socket.socket) -> bytes:
+        try:
+            return connection.recv(1 << 17)
+        except OSError:  # the script has closed it
+            return b""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()

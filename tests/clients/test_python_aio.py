@@ -1,0 +1,370 @@
+"""The asyncio Python client against a real daemon, on asyncio's own loop and on uvloop."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+import bccn
+from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def run(test: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param, debug=True) as runner:
+            runner.run(asyncio.wait_for(test, PATIENCE * 3))
+
+    return run
+
+
+async def received(client: bccn.AsyncClient) -> tuple[str, bytes]:
+    message = await client.receive(PATIENCE)
+    assert message is not None, "nothing came"
+    return message.channel, message.payload
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_publish_subscribe_unsubscribe(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        async with (
+            bccn.AsyncClient(daemon.socket, format="full") as reader,
+            bccn.AsyncClient(daemon.socket) as writer,
+        ):
+            await reader.subscribe("a/*")
+            await writer.publish("a/b", "text")
+            await writer.publish("a/b/c", "not for us")
+            await writer.publish("a/c", b"\0\xff")
+            first = await reader.receive(PATIENCE)
+            assert first
+            assert (first.channel, first.text, first.src, first.peer) == ("a/b", "text", writer.name, "local")
+            assert await received(reader) == ("a/c", b"\0\xff")
+            await reader.unsubscribe("a/*")
+            await writer.publish("a/b")
+            await writer.barrier()
+            await reader.barrier()
+            assert await reader.receive(0.01) is None
+
+    run(test())
+
+
+def test_iteration_ends_when_the_client_is_closed(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        client = bccn.AsyncClient(daemon.socket)
+        await client.connect()
+        await client.subscribe("n")
+        await client.publish_many([("n", str(number)) for number in range(3)])
+        seen = []
+        async for message in client:
+            seen.append(message.text)
+            if len(seen) == 3:
+                asyncio.get_running_loop().call_soon(asyncio.ensure_future, client.close())
+        assert seen == ["0", "1", "2"]
+        with pytest.raises(bccn.ClosedError):
+            await client.publish("n")
+
+    run(test())
+
+
+def test_callbacks_plain_and_coroutine_in_order(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        calls: list[str] = []
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+
+        async def slow(message: bccn.Message) -> None:
+            await asyncio.sleep(0.001)
+            calls.append(f"slow {message.text}")
+
+        def broken(message: bccn.Message) -> None:
+            raise KeyError(message.text)
+
+        async with bccn.AsyncClient(daemon.socket) as client:
+            await client.subscribe("a", slow)
+            await client.subscribe("a", lambda message: calls.append(f"fast {message.text}"))
+            await client.subscribe("b", broken)
+            await client.subscribe("c")
+            await client.listen(slow)
+            await client.publish_many([("a", "1"), ("b", "x"), ("a", "2"), ("c", "3")])
+            await client.send_all("4")
+            await client.send_to(client.name, "5")
+            assert await received(client) == ("c", b"3")
+            await until(lambda: len(calls) == 6)
+        assert calls == ["slow 1", "fast 1", "slow 2", "fast 2", "slow 4", "slow 5"]
+        assert [repr(context["exception"]) for context in failures] == ["KeyError('x')"]
+
+    run(test())
+
+
+def test_a_callback_may_close_the_client(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        client = bccn.AsyncClient(daemon.socket)
+        await client.connect()
+        calls: list[str] = []
+
+        async def last(message: bccn.Message) -> None:
+            calls.append(message.text)
+            await client.close()
+
+        await client.subscribe("a", last)
+        await client.publish_many([("a", "1"), ("a", "2")])
+        with pytest.raises(bccn.ClosedError):
+            await client.receive()
+        assert calls == ["1"]
+        with pytest.raises(bccn.ClosedError):
+            await client.connect()
+
+    run(test())
+
+
+def test_many_messages_packed(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        async with (
+            bccn.AsyncClient(daemon.socket, pack=True, queue={"policy": "block"}) as reader,
+            bccn.AsyncClient(daemon.socket, pack=True) as writer,
+        ):
+            await reader.subscribe("n")
+            total = 50_000
+            publishing = asyncio.create_task(
+                writer.publish_many(("n", str(number)) for number in range(total))
+            )
+            for number in range(total):
+                assert await received(reader) == ("n", str(number).encode())
+            await publishing
+            await writer.barrier()
+            assert reader.lost == 0
+
+    run(test())
+
+
+def test_reading_pauses_while_nobody_receives_and_answers_still_come(
+    daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bccn.aio_connection.READ_AHEAD_LIMIT", 10_000)
+
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket) as reader, bccn.AsyncClient(daemon.socket) as writer:
+            await reader.subscribe("n")
+            payload = b"x" * 1000
+            for number in range(1000):
+                await writer.publish("n", b"%d " % number + payload)
+            await writer.barrier()
+            await asyncio.sleep(0.05)
+            held = reader._session.waiting_size
+            assert held < 200_000, "the rest waits with the daemon"
+            assert (await reader.status())["subscriptions"] == 1
+            for number in range(1000):
+                assert (await received(reader))[1].startswith(b"%d " % number)
+
+    run(test())
+
+
+def test_callbacks_are_not_stopped_by_messages_for_nobody(
+    daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bccn.aio.READ_AHEAD_LIMIT", 10_000)
+    monkeypatch.setattr("bccn.aio_connection.READ_AHEAD_LIMIT", 10_000)
+
+    async def test() -> None:
+        calls: list[str] = []
+        notices: list[bccn.Notice] = []
+        async with bccn.AsyncClient(daemon.socket, on_notice=notices.append) as client:
+            await client.subscribe("a", lambda message: calls.append(message.text))
+            for _ in range(50):
+                await client.send_all(b"x" * 1000)
+            await client.publish("a", "heard")
+            await until(lambda: calls == ["heard"])
+        assert {notice.kind for notice in notices} == {"unclaimed"}
+        assert "listen()" in str(notices[0])
+
+    run(test())
+
+
+def test_sending_waits_for_room(tmp_path: Path, run: Run) -> None:
+    """EAGAIN: with nobody reading a batch of publishers fills the socket; all arrives, each one's in its order."""
+    gate = tmp_path / "gate"
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if not packet.startswith(b"MSG"):
+            return False
+        while not gate.exists():
+            pass
+        return True
+
+    async def test() -> None:
+        async with bccn.AsyncClient(scripted.path) as client:
+            tasks = [asyncio.create_task(client.publish_many(batch(name))) for name in "ab"]
+            await asyncio.sleep(0.05)
+            assert not any(task.done() for task in tasks)
+            gate.touch()
+            await asyncio.gather(*tasks)
+
+    def batch(name: str) -> list[tuple[str, bytes]]:
+        return [(name, b"%03d" % number + b"x" * 1000) for number in range(400)]
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        run(test())
+    for name in (b"a", b"b"):
+        numbers = [packet[6:9] for packet in scripted.seen if packet.startswith(b"MSG " + name)]
+        assert numbers == [b"%03d" % number for number in range(400)]
+
+
+def test_a_killed_daemon_is_found_again(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        notices: list[str] = []
+        async with bccn.AsyncClient(
+            daemon.socket, format="full", on_notice=lambda notice: notices.append(notice.kind)
+        ) as client:
+            await client.set_name(client.name + "/worker")
+            name = client.name
+            await client.subscribe("a")
+            daemon.kill()
+            await until(lambda: not client.connected)
+            assert client.name == ""
+            publishing = asyncio.create_task(client.publish("a", "waited for the daemon"))
+            await asyncio.sleep(0)
+            daemon.start()
+            await publishing
+            message = await client.receive(PATIENCE)
+            assert message
+            assert (message.text, message.src) == ("waited for the daemon", name)
+        assert notices == ["disconnected", "reconnected"]
+
+    run(test())
+
+
+def test_calls_give_up_in_time(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket, timeout=0.1, on_notice=lambda _: None) as client:
+            daemon.kill()
+            await until(lambda: not client.connected)
+            attempts: list[Awaitable[object]] = [
+                client.publish("a"), client.subscribe("a"), client.status(), client.barrier()
+            ]  # fmt: skip
+            for attempt in attempts:
+                with pytest.raises(bccn.UnavailableError):
+                    await attempt
+            assert await client.receive(0.01) is None
+
+    run(test())
+
+
+def test_without_reconnection_it_says_so(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket, reconnect=False, on_notice=lambda _: None) as client:
+            receiving = asyncio.create_task(client.receive())
+            await asyncio.sleep(0)
+            daemon.kill()
+            with pytest.raises(bccn.UnavailableError):
+                await receiving
+            with pytest.raises(bccn.UnavailableError):
+                await client.publish("a")
+
+    run(test())
+
+
+def test_refusals(daemon: DaemonProcess, tmp_path: Path, run: Run) -> None:
+    async def test() -> None:
+        with pytest.raises(bccn.UnavailableError, match="No such file"):
+            await bccn.AsyncClient(tmp_path / "none").connect()
+        async with bccn.AsyncClient(daemon.socket, on_notice=lambda _: None) as client:
+            with pytest.raises(bccn.RejectedError):
+                await client.subscribe("a*b")
+            with pytest.raises(bccn.InvalidError):
+                await client.unsubscribe("a*b")
+            await client.publish("a", b"x" * 1400)
+            with pytest.raises(bccn.RejectedError, match="too-large"):
+                await client.barrier()
+            with pytest.raises(bccn.RejectedError, match="name-taken"):
+                await bccn.AsyncClient(daemon.socket, name=client.name).connect()
+            assert len(await client.clients()) == 1
+            assert await client.sources() == []
+            assert (await client.control("whoami")) == client.name
+
+    run(test())
+
+
+def test_a_request_that_breaks_off_is_made_again(tmp_path: Path, run: Run) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"SUB a" and scripted.seen.count(packet) == 1:
+            connection.close()
+            return True
+        return False
+
+    async def test() -> None:
+        async with bccn.AsyncClient(scripted.path, on_notice=lambda _: None) as client:
+            await client.subscribe("a")
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        run(test())
+    assert scripted.seen.count(b"SUB a") == 2
+
+
+def test_many_requests_at_once_get_each_their_answer(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket) as client:
+            tokens = [str(number) for number in range(100)]
+            assert await asyncio.gather(*(client.control("ping", token) for token in tokens)) == tokens
+
+    run(test())
+
+
+def test_a_daemon_that_does_not_answer(tmp_path: Path, run: Run) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(scripted.path, timeout=0.1) as client:
+            with pytest.raises(bccn.TimedOutError):
+                await client.status()
+
+    with ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet == b"CMSG status") as scripted:
+        run(test())
+
+
+def test_cancelling_a_call_leaves_the_client_whole(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket) as client:
+            await client.subscribe("a")
+            for call in (client.receive(), client.barrier(), client.status()):
+                task = asyncio.create_task(call)
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await client.publish("a", "x")
+            assert await received(client) == ("a", b"x")
+
+    run(test())
+
+
+def test_a_child_of_fork_cannot_use_it(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        with PacketClient(daemon.socket) as witness:
+            witness.subscribe("fork")
+            async with bccn.AsyncClient(daemon.socket) as client:
+                pid = os.fork()
+                if pid == 0:
+                    code = 1
+                    try:
+                        client.publish("fork").send(None)
+                    except bccn.ClosedError:
+                        code = 0
+                    finally:
+                        os._exit(code)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+                await client.publish("fork", "parent")
+            assert witness.messages() == [("fork", b"parent")]
+
+    asyncio.run(test())

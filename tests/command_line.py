@@ -1,0 +1,71 @@
+"""``bccn`` as people run it: a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.daemon_process import DaemonProcess, die_with_parent
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-m", "bccnd.cli"]
+
+
+def environment(socket: Path | str) -> dict[str, str]:
+    found = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "clients" / "python"), found]))
+    return {**os.environ, "BCCN_SOCKET": str(socket), "PYTHONPATH": path, "COLUMNS": "80"}
+
+
+def bccn(
+    daemon: DaemonProcess | Path, *arguments: str, stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run to its end."""
+    socket = daemon if isinstance(daemon, Path) else daemon.socket
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        env=environment(socket),
+        timeout=PATIENCE * 2,
+        check=False,
+    )
+
+
+def start(daemon: DaemonProcess, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+    """Start in the background; pipes unless ``settings`` say otherwise."""
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        env=environment(daemon.socket),
+        preexec_fn=die_with_parent,
+        **pipes | settings,
+    )
+
+
+def subscriptions(daemon: DaemonProcess) -> int:
+    with PacketClient(daemon.socket) as client:
+        return int(client.status()["subscriptions"])
+
+
+def subscriber(daemon: DaemonProcess, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+    """``bccn sub`` once its one pattern is in force."""
+    process = start(daemon, "sub", *arguments, **settings)
+    wait_until(lambda: process.poll() is not None or subscriptions(daemon) == 1, "the subscription")
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+def publish(daemon: DaemonProcess, *messages: tuple[str, bytes]) -> None:
+    with PacketClient(daemon.socket) as client:
+        for channel, payload in messages:
+            client.publish(channel, payload)
+        client.drain()
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
+    """(exit code, stdout, stderr)"""
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err.decode()

@@ -1,0 +1,22 @@
+"""Types of arguments."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+
+import pytest
+
+from bccnd.commands.arguments import count, seconds
+
+
+def test_numbers() -> None:
+    assert (count("7"), seconds("0"), seconds("1.5"), seconds("1e3")) == (7, 0.0, 1.5, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(count, text) for text in ("", "0", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "x")]
+    + [(seconds, text) for text in ("", "-1", "nan", "inf", "x")],
+)
+def test_what_is_no_number(kind: Callable[[str], float], text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="is no number"):
+        kind(text)

@@ -1,0 +1,46 @@
+"""``bccn status`` with a real daemon."""
+
+import json
+
+from tests.command_line import bccn
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PacketClient
+
+
+def test_people_see_tables(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as client:
+        client.subscribe("a/>")
+        client.publish("a/b", b"x")
+        client.drain()
+        name = client.request("whoami")
+        done = bccn(daemon, "status")
+    lines = done.stdout.decode().splitlines()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert lines[0].startswith("bccnd ")
+    assert " on here, pid " in lines[0]
+    assert f"  socket     {daemon.socket}" in lines
+    assert "  bus        2 clients, 1 subscription" in lines
+    assert "  retained   0 channels, 0 bytes" in lines
+    assert "  messages   1 published, 1 delivered, 0 dropped, 0 errors" in lines
+    [row] = [line.split() for line in lines if line.startswith(name)]
+    assert row[1:6] == ["1", "1", "1", "0", "0"]
+    assert max(map(len, lines)) <= 110
+
+
+def test_scripts_read_json(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as client:
+        client.subscribe("a/>")
+        done = bccn(daemon, "status", "--json")
+    state = json.loads(done.stdout)
+    assert state["host"] == "here"
+    assert state["subscriptions"] == 1
+    assert len(state["client_list"]) == state["clients"] == 2
+    assert state["source_list"] == []
+
+
+def test_long_lists_are_cut_short(daemon: DaemonProcess) -> None:
+    clients = [PacketClient(daemon.socket) for _ in range(5)]
+    lines = bccn(daemon, "status", "--rows", "2").stdout.decode().splitlines()
+    assert "... and 3 more (--rows N)" in lines
+    for client in clients:
+        client.close()

@@ -1,0 +1,57 @@
+"""What people see."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bccnd.commands.terminal import duration, iso_time, printable, table, unix_time
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "plain"),
+        (b"caf\xc3\xa9 \xe2\x82\xac", "caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{EURO SIGN}"),
+        (b"\x1b]0;title\x07", "\\e]0;title\\x07"),
+        (b"two\nlines\r\t\0", "two\\nlines\\r\\t\\0"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_nothing_moves_the_cursor(raw: str | bytes, shown: str) -> None:
+    assert printable(raw) == shown
+
+
+@given(st.binary() | st.text())
+def test_all_of_it_is_printable(raw: str | bytes) -> None:
+    assert printable(raw).isprintable()
+
+
+def test_times() -> None:
+    assert iso_time(1_700_000_000_123_456_789) == "2023-11-14T22:13:20.123456Z"
+    assert unix_time(1_700_000_000_000_000_009) == "1700000000.000000009"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (3661, "1 h 1 min"),
+        (7200, "2 h"),
+        (90000, "1 d 1 h"),
+        (86405, "1 d"),
+    ],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+def test_tables_align_numbers_right_and_words_left() -> None:
+    assert table(["NAME", "N", "UP"], [["a", 1, "1 s"], ["long\n", 1234, "9 s"]]) == [
+        "NAME       N  UP",
+        "a          1  1 s",
+        "long\\n  1234  9 s",
+    ]

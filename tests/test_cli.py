@@ -1,0 +1,83 @@
+"""The ``bccn`` command apart from its sub-commands."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bccnd import __version__
+from bccnd.cli import COMMANDS
+from tests.command_line import ROOT, bccn, environment
+from tests.daemon_process import DaemonProcess
+
+NOWHERE = Path("/nonexistent/bus.sock")
+
+
+def test_version() -> None:
+    assert bccn(NOWHERE, "--version").stdout.decode() == f"bccn {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_a_terminal_and_shows_how(command: str) -> None:
+    done = bccn(NOWHERE, *filter(None, [command]), "--help")
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert max(map(len, text.splitlines())) <= 80
+    assert ("examples:" in text) is bool(command)
+    assert "$BCCN_SOCKET" in text
+
+
+def test_every_command_is_a_module_and_every_module_that_runs_is_a_command() -> None:
+    modules = {
+        path.stem for path in (ROOT / "bccnd" / "commands").glob("*.py") if "\ndef run(" in path.read_text()
+    }
+    assert modules == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["bogus"], ["pub"], ["sub"], ["sub", "x", "-C", "0"], ["sub", "x", "-W", "nan"]]
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    done = bccn(NOWHERE, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"usage: bccn")
+
+
+def test_no_daemon_is_said_in_two_lines_and_five() -> None:
+    done = bccn(NOWHERE, "pub", "a", "b")
+    assert done.returncode == 5
+    assert done.stderr.decode().splitlines() == [
+        "bccn: no daemon at /nonexistent/bus.sock: No such file or directory",
+        "bccn: is bccnd running? --socket PATH or $BCCN_SOCKET names another socket",
+    ]
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_the_socket_may_be_named_on_either_side(daemon: DaemonProcess, place: str) -> None:
+    socket = ["--socket", str(daemon.socket)]
+    words = [*socket, "status"] if place == "before" else ["status", *socket]
+    assert bccn(NOWHERE, *words).returncode == 0
+
+
+def test_a_short_lived_command_loads_nothing_slow(daemon: DaemonProcess) -> None:
+    program = (
+        "import json, sys\nfrom bccnd.cli import main\n"
+        "assert main(['pub', 'a', 'b']) == 0\nprint(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(daemon.socket), capture_output=True, check=True
+    )
+    slow = {
+        "asyncio",
+        "typing",
+        "dataclasses",
+        "logging",
+        "threading",
+        "pathlib",
+        "json",
+        "pydantic",
+        "uvloop",
+    }
+    assert slow & set(json.loads(done.stdout)) == {"json"}, "json is this test's own"

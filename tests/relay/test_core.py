@@ -232,6 +232,21 @@ def test_local_channels_take_no_numbers_of_the_segment():
     ]
 
 
+def test_directed_messages_follow_a_name_at_once():
+    bus = Bus()
+    client, sender = bus.connect(b"CMSG listen", pid=7), bus.connect()
+    both = b"MSG !here/prog/7\0old", b"MSG !here/prog/7/x\0new"
+    sender.say(*both)
+    assert client.heard() == [both[0]]
+    client.ask(b"CMSG name\0here/prog/7/x")
+    sender.say(*both)
+    assert client.heard() == [both[1]]
+    client.leave()
+    again = bus.connect(b"CMSG listen", pid=7)
+    sender.say(*both)
+    assert again.heard() == [both[0]]
+
+
 # What is judged besides the wire
 
 

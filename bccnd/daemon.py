@@ -433,7 +433,7 @@ class Daemon:
         self._debugging = not self._debugging
         level = "debug" if self._debugging else self._settings.log.level
         logs.configure(level, self._settings.log.format)
-        log.warning("log level", level=level)
+        log.warning("log level changed", now=level)
 
     # -- succession
 

@@ -192,7 +192,7 @@ async def in_process(
     settings = load(["--host", "here", "--socket", str(path)], {}).settings
     way = (LOOPBACK_BROADCAST, loopback_port, None)
     endpoints = Endpoints.open([way], 1 << 20, lambda: Listener.open(str(path), 0o600))
-    daemon = Daemon(settings, (), endpoints, asyncio.get_running_loop())
+    daemon = Daemon(settings, (), endpoints, asyncio.get_running_loop(), lambda: (settings, ()))
     serving = asyncio.create_task(daemon.serve())
     running = InProcess(daemon, path)
     with running.opened:

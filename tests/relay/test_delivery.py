@@ -194,6 +194,23 @@ def test_order_is_kept_between_the_straight_way_and_the_queue(form: bytes, room:
     assert heard + reader.take() == twin.heard()
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_comes_after_a_backlog_waits_behind_it_though_there_is_room(form: bytes):
+    """The client has read, and more messages come before the daemon has noticed."""
+    bus = Bus()
+    reader, twin = bus.connect(b"SUB ", form), bus.connect(b"SUB ", form)
+    publisher = bus.connect()
+    reader.stop_reading()
+    publisher.say(*messages(1, 2))
+    bus.transport.room[reader.port] = UNLIMITED
+    publisher.say(*messages(3))
+    publisher.say(*messages(4, 5))
+    reader.say(b"CMSG ping")
+    twin.say(b"CMSG ping")
+    assert reader.heard() == []
+    assert reader.take() == twin.heard()
+
+
 def test_one_who_does_not_read_costs_the_others_nothing():
     bus = Bus()
     stuck, reader = slow(bus, "drop-oldest"), bus.connect(b"SUB ")

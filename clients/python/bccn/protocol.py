@@ -35,7 +35,7 @@ class Message:
     src, seq  who sent it, and its number there      None in the format ``plain``, as are those below
     peer      ``ip:port``, or ``local`` for a sender on this host
     time_ns   when the daemon received it, Unix time in nanoseconds
-    verdict   ``ok``; to a tap also why it was not delivered
+    verdict   ``ok``; ``retained`` (see there); to a tap also why it was not delivered
     datagram  the whole BCCN1 datagram
     """
 
@@ -66,6 +66,11 @@ class Message:
     def text(self) -> str:
         """The payload as UTF-8; UnicodeDecodeError when it is not."""
         return self.payload.decode()
+
+    @property
+    def retained(self) -> bool:
+        """Whether it is the last value of its channel, from before the subscription. Only ``full`` can tell."""
+        return self.verdict == "retained"
 
     @property
     def mode(self) -> Literal["plain", "all", "directed"]:

@@ -259,22 +259,32 @@ class Relay:
     ) -> None:
         """Packets of one client, read with one call, as places in the memory."""
         self.delivery.now = now
+        published_before = session.published
+        self._read(session, starts, ends, now, unix_ns)
+        self.counters.published += session.published - published_before
+
+    def _read(self, session: Session, starts: list[int], ends: list[int], now: float, unix_ns: int) -> None:
         broken = None
-        if session.packed:
+        unpacking = session.packed
+        if unpacking:
             starts, ends, broken = self._unpacked(starts, ends)
         memory, delivery = self.memory, self.delivery
         run = Run()
-        published_before = session.published
         head: bytes | None = None  # b"MSG <chan> NUL" of the packet before
         width = longest = 0
         shown = encoded = False
-        for start, end in zip(starts, ends, strict=True):
+        places = zip(starts, ends, strict=True)
+        for start, end in places:
             if memory[start : start + width] != head or not width <= end - start <= longest:
                 try:
                     width, end = self._header(session, start, end)
                     if not width:
                         head = None
                         delivery.hand_over(run, session)
+                        if session.packed and not unpacking:  # agreed to among these very packets
+                            starts, ends = map(list, zip((start, end), *places, strict=True))
+                            self._read(session, starts, ends, now, unix_ns)
+                            return
                         if self._other(session, start, end, now, unix_ns):
                             continue
                         broken = None  # it has been told
@@ -300,7 +310,6 @@ class Relay:
                 if shown:
                     run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
         delivery.hand_over(run, session)
-        self.counters.published += session.published - published_before
         if broken:
             self._answer_error(session, broken)
 

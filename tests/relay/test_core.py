@@ -494,6 +494,23 @@ def test_one_who_left_at_once_has_still_published_all():
     assert bus.closed == {client.name: "gone"}
 
 
+def test_a_pack_read_together_with_the_request_for_packing():
+    """What is read with one call is chance: a client that does not wait for the answer fares the same."""
+    bus = Bus()
+    reader = bus.connect(b"SUB ")
+    client = bus.connect()
+    client.say(
+        b"MSG a\0001",
+        b"CMSG pack\0on",
+        b"MSG a\0002",
+        sbus.pack([b"MSG a\0003", b"MSG a\0004"]),
+        b"MSG a\0005",
+    )
+    assert reader.heard() == [b"MSG a\0%d" % number for number in range(1, 6)]
+    assert bus.relay.counters.published == client.session.published == 5
+    assert [answer.partition(b"\0")[0] for answer in client.heard()] == [b"CMSG pack"]
+
+
 def test_an_empty_pack():
     bus = Bus()
     assert bus.connect(b"CMSG pack\0on").ask(sbus.PACK, b"CMSG ping") == [b"CMSG pong\0"]

@@ -232,6 +232,21 @@ def test_local_channels_take_no_numbers_of_the_segment():
     ]
 
 
+def test_directed_messages_follow_a_name_at_once():
+    bus = Bus()
+    client, sender = bus.connect(b"CMSG listen", pid=7), bus.connect()
+    both = b"MSG !here/prog/7\0old", b"MSG !here/prog/7/x\0new"
+    sender.say(*both)
+    assert client.heard() == [both[0]]
+    client.ask(b"CMSG name\0here/prog/7/x")
+    sender.say(*both)
+    assert client.heard() == [both[1]]
+    client.leave()
+    again = bus.connect(b"CMSG listen", pid=7)
+    sender.say(*both)
+    assert again.heard() == [both[0]]
+
+
 # What is judged besides the wire
 
 
@@ -360,7 +375,7 @@ def test_what_cannot_be_bridged(one: bytes, code: str, text: str):
 def test_bridging_needs_a_right():
     bus = Bus()
     (answer,) = bus.connect().ask(datagram(b"x", 1, b"a"))
-    assert answer.startswith(b"CMSG error\0refused packet: only root")
+    assert answer.startswith(b"CMSG error\0refused packet: no right")
     assert bus.sent == []
 
 
@@ -479,6 +494,23 @@ def test_one_who_left_at_once_has_still_published_all():
     assert bus.closed == {client.name: "gone"}
 
 
+def test_a_pack_read_together_with_the_request_for_packing():
+    """What is read with one call is chance: a client that does not wait for the answer fares the same."""
+    bus = Bus()
+    reader = bus.connect(b"SUB ")
+    client = bus.connect()
+    client.say(
+        b"MSG a\0001",
+        b"CMSG pack\0on",
+        b"MSG a\0002",
+        sbus.pack([b"MSG a\0003", b"MSG a\0004"]),
+        b"MSG a\0005",
+    )
+    assert reader.heard() == [b"MSG a\0%d" % number for number in range(1, 6)]
+    assert bus.relay.counters.published == client.session.published == 5
+    assert [answer.partition(b"\0")[0] for answer in client.heard()] == [b"CMSG pack"]
+
+
 def test_an_empty_pack():
     bus = Bus()
     assert bus.connect(b"CMSG pack\0on").ask(sbus.PACK, b"CMSG ping") == [b"CMSG pong\0"]
@@ -595,7 +627,11 @@ def test_a_recording_is_dropped_counted_and_shown_to_taps():
 
 def reconfigure(bus: Bus, integrity: Integrity | None = None, **limits: Any) -> None:
     bus.relay.reconfigure(
-        integrity=integrity or Integrity(), local=[b"private/>"], retain=[], limits=Limits(**limits)
+        integrity=integrity or Integrity(),
+        local=[b"private/>"],
+        retain=[],
+        limits=Limits(**limits),
+        access=bus.relay.access,
     )
     bus.settle()
 

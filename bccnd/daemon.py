@@ -428,6 +428,7 @@ class Daemon:
         _allow_descriptors(settings.limits.clients)
         for egress in self._egresses:
             egress.set_copies(settings.copies, settings.copies_spread_ms / 1000)
+        self.relay.delivery.now = self._loop.time()
         self.relay.reconfigure(**options)
         if not self._paused:
             self._settle()

@@ -201,16 +201,17 @@ class Relay:
         for session in list(self.sessions.values()):
             session.rights = rights = access.rights_of(session.peer)
             session.refused.clear()
-            lost = [key for key in session.subscriptions if not rights.may_subscribe(key[1], key[0])]
-            for key in lost:
-                self.router.revoke(session, key)
-            revoked = [b"SUB " + pattern for _, pattern in lost]
-            if session.listening and not rights.may_listen:
-                self.router.deafen(session)
-                revoked.append(b"CMSG listen")
+            revoked = []
             if session.tap and not rights.tap:
                 self.set_tap(session, False)
                 revoked.append(b"CMSG tap")
+            if session.listening and not rights.may_listen:
+                self.router.deafen(session)
+                revoked.append(b"CMSG listen")
+            for separator, pattern in list(session.subscriptions):
+                if not rights.may_subscribe(pattern, separator):
+                    self.router.revoke(session, (separator, pattern))
+                    revoked.append(b"SUB " + pattern)
             if len(revoked) > REVOCATIONS_TOLD:
                 revoked[REVOCATIONS_TOLD:] = [b"and %d more" % (len(revoked) - REVOCATIONS_TOLD)]
             for packet in revoked:

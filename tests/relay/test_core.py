@@ -232,6 +232,21 @@ def test_local_channels_take_no_numbers_of_the_segment():
     ]
 
 
+def test_directed_messages_follow_a_name_at_once():
+    bus = Bus()
+    client, sender = bus.connect(b"CMSG listen", pid=7), bus.connect()
+    both = b"MSG !here/prog/7\0old", b"MSG !here/prog/7/x\0new"
+    sender.say(*both)
+    assert client.heard() == [both[0]]
+    client.ask(b"CMSG name\0here/prog/7/x")
+    sender.say(*both)
+    assert client.heard() == [both[1]]
+    client.leave()
+    again = bus.connect(b"CMSG listen", pid=7)
+    sender.say(*both)
+    assert again.heard() == [both[0]]
+
+
 # What is judged besides the wire
 
 
@@ -360,7 +375,7 @@ def test_what_cannot_be_bridged(one: bytes, code: str, text: str):
 def test_bridging_needs_a_right():
     bus = Bus()
     (answer,) = bus.connect().ask(datagram(b"x", 1, b"a"))
-    assert answer.startswith(b"CMSG error\0refused packet: only root")
+    assert answer.startswith(b"CMSG error\0refused packet: no right")
     assert bus.sent == []
 
 
@@ -611,7 +626,13 @@ def test_a_recording_is_dropped_counted_and_shown_to_taps():
 
 
 def reconfigure(bus: Bus, integrity: Integrity | None = None, **limits: Any) -> None:
-    bus.relay.reconfigure(integrity=integrity or Integrity(), local=[b"private/>"], limits=Limits(**limits))
+    bus.relay.reconfigure(
+        integrity=integrity or Integrity(),
+        local=[b"private/>"],
+        retain=[],
+        limits=Limits(**limits),
+        access=bus.relay.access,
+    )
     bus.settle()
 
 

@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
 from bccnd.relay.session import Session
 from bccnd.wire import sbus

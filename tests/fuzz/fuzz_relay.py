@@ -18,9 +18,10 @@ from typing import Any
 
 from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
+from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import Integrity, Level
+from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Level
 from tests.fuzz.fuzzer import Script
 from tests.fuzz.relay_model import Judged, Model
 from tests.relay.fakes import ELSEWHERE, UNLIMITED, Bus, FakeClient
@@ -46,6 +47,11 @@ SEQS = [0, 1, 2, 3, 5, 9, 20, 2**63, 2**64 - 1, 2**64]
 KEY = b"0123456789abcdef"
 LOCAL = [b"local/>"]
 RETAIN = [b"a/>", b"local/"]
+RESTRICTED = [
+    Grant(publish=(b"a/>", b"a", b"!", b"!here/>", b"local/"), subscribe=(b"a/*", b"a/>", b"local/", b"!")),
+    Grant(uid=0, publish=(b"x*",), subscribe=(b"a.>",), tap=True, bridge=True, name=(b"here/q",)),
+    Grant(program=b"q*", resident=True, publish=(b">",)),
+]
 MOST_CLIENTS = 5
 
 
@@ -74,6 +80,8 @@ class Play:
             unknown=("deliver", "by-address", "drop")[script.number(3)],
         )
         self.bus = RoomyBus(integrity=self.integrity, limits=self.limits, local=LOCAL, retain=RETAIN)
+        self.access = AccessList((unrestricted([0]), RESTRICTED)[script.number(2)])
+        self.bus.relay.set_access(self.access)
         self.model = Model(self.integrity, self.limits, LOCAL, RETAIN)
         self.clients: list[FakeClient] = []
         self.got: defaultdict[int, list[bytes]] = defaultdict(list)  # by port
@@ -95,7 +103,7 @@ class Play:
         client = self.clients[script.number(len(self.clients))]
         match action:
             case 1:
-                bus.hear(*(self.heard_datagram() for _ in range(script.number(6) + 1)))
+                bus.hear(*(self.heard_datagram()[: RECEIVE_LIMIT + 1] for _ in range(script.number(6) + 1)))
             case 2:
                 client.stop_reading(script.number(4))
             case 3:
@@ -125,8 +133,9 @@ class Play:
             self.clients.append(client)
 
     def packet(self) -> bytes:
-        packet = self.last_packet = self.some_packet(depth=0)
-        return packet
+        """Not longer than what the daemon reads."""
+        self.last_packet = self.some_packet(depth=0)[: self.bus.relay.packet_limit]
+        return self.last_packet
 
     def some_packet(self, depth: int) -> bytes:
         script = self.script
@@ -209,8 +218,9 @@ class RoomyBus(Bus):
 def observe(bus: Bus, model: Model) -> None:
     """Tell the model what the relay is given, and how it judges datagrams, when the relay has acted on it."""
     relay: Any = bus.relay
+    segment = relay._segment_input
     judge, from_client, from_segment, disconnect = (
-        relay._judge,
+        segment.judge,
         relay.from_client,
         relay.from_segment,
         relay.disconnect,
@@ -245,7 +255,7 @@ def observe(bus: Bus, model: Model) -> None:
         disconnect(session, now)
         model.disconnect(session)
 
-    relay._judge, relay.from_client, relay.from_segment, relay.disconnect = (
+    segment.judge, relay.from_client, relay.from_segment, relay.disconnect = (
         judging,
         reading,
         hearing,

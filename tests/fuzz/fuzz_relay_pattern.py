@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from bccn.pattern import matches as client_matches
 from bccnd.errors import PacketError
-from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, matches
+from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, covers, fixed_part, has_wildcard, matches
 from bccnd.wire.bccn1 import valid_chan
 from bccnd.wire.sbus import PATTERN_LIMIT
 from tests.golden import entries
@@ -33,6 +33,7 @@ def one_input(data: bytes) -> None:
 
 
 def agree(patterns: list[bytes], separator: bytes, channel: bytes) -> None:
+    rights(patterns, separator, channel)
     index: PatternIndex[int] = PatternIndex(separator)
     for holder, pattern in enumerate(patterns):
         index.add(pattern, holder)
@@ -49,6 +50,26 @@ def agree(patterns: list[bytes], separator: bytes, channel: bytes) -> None:
         expected.discard(holder)
         assert index.match(channel) == expected
     assert index.empty()
+
+
+def rights(patterns: list[bytes], separator: bytes, channel: bytes) -> None:
+    """A subscription that is covered by what is granted brings nothing that is not granted."""
+    for pattern in patterns:
+        if not matches(pattern, separator, channel):
+            continue
+        assert channel.startswith(fixed_part(pattern))
+        assert has_wildcard(pattern, separator) or channel == pattern
+        for granted in patterns:
+            if is_sound(granted, b"/") and covers(granted, pattern, separator):
+                assert matches(granted, b"/", channel), (granted, pattern, channel)
+
+
+def is_sound(pattern: bytes, separator: bytes) -> bool:
+    try:
+        check(pattern, separator)
+    except PacketError:
+        return False
+    return True
 
 
 def reference(pattern: bytes, separator: bytes, channel: bytes) -> bool:

@@ -84,7 +84,14 @@ class Succeeding(Play):
 def new_relay(play: Play) -> Relay:
     bus = play.bus
     return Relay(
-        bus.memory, bus.transport, bus.integrity, host=HOST, local=LOCAL, retain=RETAIN, limits=play.limits
+        bus.memory,
+        bus.transport,
+        bus.integrity,
+        host=HOST,
+        local=LOCAL,
+        retain=RETAIN,
+        limits=play.limits,
+        access=play.access,
     )
 
 
@@ -116,7 +123,7 @@ def change(state: Any, script: Script) -> None:
 def seeds() -> Iterable[bytes]:
     for number, seed in enumerate(relay_seeds()):
         if number % 5 == 0:
-            settings, rest = seed[:7], seed[7:]
+            settings, rest = seed[:8], seed[8:]
             yield b"\0" + settings + b"".join(bytes([1]) + rest[:7] for _ in range(2)) + b"\0\1" + rest
     for key in range(10):
         for choice in range(len(PLAIN)):

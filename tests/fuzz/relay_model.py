@@ -12,6 +12,8 @@ from bccnd.relay import pattern as patterns
 from bccnd.relay.control import KEYS
 from bccnd.relay.identity import Peer
 from bccnd.relay.limits import Limits
+from bccnd.relay.rights import Rights
+from bccnd.relay.segment_input import REFUSED
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
@@ -33,7 +35,7 @@ class ModelClient:
     def __init__(self, session: Session) -> None:
         self.name = session.name
         self.peer: Peer = session.peer
-        self.privileged = session.privileged
+        self.rights: Rights = session.rights  # what they give is for tests of their own
         self.patterns: Counter[tuple[bytes, bytes]] = Counter()
         self.settings = {b"format": b"plain", b"pack": b"off", b"tap": b"off", b"separator": b"/"}
         self.format_chosen = self.listening = False
@@ -142,6 +144,8 @@ class Model:
         chan, payload = message.chan, message.payload
         if not valid_chan(chan):
             raise PacketError("bad-channel", "")
+        if not client.rights.may_publish(chan):
+            raise PacketError("refused", "")
         if self.is_local(chan):
             if len(payload) > self.limits.local_payload:
                 raise PacketError("too-large", "")
@@ -155,13 +159,14 @@ class Model:
         self.deliver(chan, payload, client)
 
     def bridge(self, client: ModelClient, datagram: bytes, judged: deque[Judged], unix_ns: int) -> None:
-        if not client.privileged:
+        if not client.rights.bridge:
             raise PacketError("refused", "")
         if len(datagram) > SEND_LIMIT:
             raise PacketError("too-large", "")
         verdict = judged.popleft()
         if isinstance(verdict, str):
-            raise PacketError("bad-datagram", "")
+            raise PacketError("refused" if verdict == REFUSED else "bad-datagram", "")
+        assert client.rights.may_publish(verdict[2])
         self.sent.append(datagram)
         self.show(Recv(b"local", unix_ns, b"ok", datagram).serialize())
         self.deliver(verdict[2], datagram[verdict[4] :], client)
@@ -188,6 +193,8 @@ class Model:
             raise PacketError("limit", "")
         if typed and not client.format_chosen:
             client.settings[b"format"] = b"lines"  # however the subscription turns out
+        if not client.rights.may_subscribe(pattern, separator):
+            raise PacketError("refused", "")
         patterns.check(pattern, separator)
         missed = [
             (chan, payload)
@@ -213,7 +220,7 @@ class Model:
         if key in CHOICES:
             if value not in CHOICES[key]:
                 raise PacketError("bad-value", "")
-            if (key, value) == (b"tap", b"on") and not client.privileged:
+            if (key, value) == (b"tap", b"on") and not client.rights.tap:
                 raise PacketError("refused", "")
             client.settings[key] = value
             client.format_chosen = client.format_chosen or key == b"format"
@@ -224,6 +231,8 @@ class Model:
         elif key in (b"echo/on", b"echo/off"):
             client.echo = key == b"echo/on"
         elif key == b"listen":
+            if not client.rights.may_listen:
+                raise PacketError("refused", "")
             client.listening = True
         elif key not in SIMPLE:
             assert key not in KEYS, "a key that the model does not know"
@@ -238,7 +247,8 @@ class Model:
         program, pid = b"here/%b/" % client.peer.program, b"%d" % client.peer.pid
         below = name == program + pid or name.startswith(program + pid + b"/")
         child = name.startswith(program) and name.rpartition(b"/")[2] == pid
-        if name != client.name and not client.privileged and not (client.peer.pid and (below or child)):
+        own = client.peer.pid and (below or child)
+        if name != client.name and not own and not client.rights.may_be_named(name):
             raise PacketError("refused", "")
         return name
 

@@ -65,7 +65,7 @@ def run(path: Path, seconds: int, corpus: Path, findings: Path) -> Report:
     committed = [file.read_bytes() for file in sorted((path.parent / "corpus" / name).glob("*"))]
     for seed in [*load(path).seeds(), *committed]:
         (corpus / sha1(seed, usedforsecurity=False).hexdigest()).write_bytes(seed)
-    before = set(findings.iterdir())
+    before = set(findings.glob(f"{name}-*"))
     command = [
         sys.executable, str(HERE / "engine.py"), str(path), str(corpus), f"-max_total_time={seconds}",
         f"-artifact_prefix={findings}/{name}-", f"-max_len={LONGEST_INPUT}", f"-timeout={SLOWEST_INPUT}",
@@ -84,7 +84,7 @@ def run(path: Path, seconds: int, corpus: Path, findings: Path) -> Report:
     )
     took = round(time.monotonic() - begun)
     output = finished.stdout
-    found = tuple(sorted(set(findings.iterdir()) - before))
+    found = tuple(sorted(set(findings.glob(f"{name}-*")) - before))
     if finished.returncode and not found:
         raise RuntimeError(f"{name}: ended with {finished.returncode} and no finding:\n{output}")
     reached = [(int(edges), int(features)) for edges, features in re.findall(r"cov: (\d+) ft: (\d+)", output)]

@@ -35,11 +35,19 @@ _CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
 class Listener:
     """A bound, listening, non-blocking socket. ``name`` is what a client connects to."""
 
-    def __init__(self, listening: socket.socket, name: str, path: Path | None = None, lock: int = -1) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        name: str,
+        path: Path | None = None,
+        made: tuple[int, int] | None = None,
+        lock: int = -1,
+    ) -> None:
+        """``path`` and ``made``: the file that belongs to the socket, and which one that is."""
         self.socket = listening
         self.name = name
         self._path = path
-        self._made = _identity(path) if path else None
+        self._made = made
         self._lock = lock
         listening.setblocking(False)
         listening.listen(BACKLOG)
@@ -96,13 +104,13 @@ class Listener:
             # A failure from here on leaves no file: without permissions, the next start could not probe it.
             undo.callback(path.unlink, missing_ok=True)
             _admit(path, uid, gid, mode)
-            listener = cls(listening, str(path), path, lock)
+            listener = cls(listening, str(path), path, _identity(path), lock)
             undo.pop_all()
             return listener
 
     def state(self) -> dict[str, Any]:
         """What a successor has to know beside the descriptors, in plain values."""
-        return {"name": self.name, "path": str(self._path) if self._path else None}
+        return {"name": self.name, "path": str(self._path) if self._path else None, "made": self._made}
 
     @property
     def descriptors(self) -> list[int]:
@@ -114,7 +122,7 @@ class Listener:
         """The listener of a predecessor, of its ``state`` and ``descriptors``."""
         path = Path(state["path"]) if state["path"] else None
         lock = descriptors[1] if len(descriptors) > 1 else -1
-        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, lock)
+        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, state["made"], lock)
 
     def accept(self) -> list[socket.socket]:
         """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""

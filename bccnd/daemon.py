@@ -5,7 +5,8 @@ Rules
   settles what the relay asks for: datagrams out, clients to watch, to resume or to close.
 - Local clients and the segment take turns; the segment is read further at a turn, since its kernel buffer is the one
   that loses when it is full.
-- SIGTERM and SIGINT: no new clients, what clients have already sent is read, queues are given DRAIN_SECONDS to empty.
+- SIGTERM and SIGINT: no new clients; what clients have already sent is read, and queues empty, within DRAIN_SECONDS.
+- SIGHUP: settings and keys are read again (``reload``). SIGUSR1: debug lines on, and off again.
 - SIGUSR2: a new process takes everything over (``restart``); until it has, nothing here changes.
 """
 
@@ -19,13 +20,14 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
 import uvloop
 
-from bccnd import __version__
+from bccnd import __version__, reload
 from bccnd.errors import BccndError
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
 from bccnd.net.egress import Egress
@@ -35,27 +37,26 @@ from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials
 from bccnd.process import logs
 from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
+from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
-from bccnd.relay.core import Limits, Relay
+from bccnd.relay.core import Relay
+from bccnd.relay.dedup import JUMP
 from bccnd.relay.identity import Peer
-from bccnd.relay.outbox import Policy
 from bccnd.relay.session import Session
 from bccnd.relay.succession import restore, state_of
 from bccnd.restart import Legacy, Predecessor, Successor
-from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT, Integrity, Level
+from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 from bccnd.wire.sbus import Cmsg
 
 CLIENT_BATCHES = 8  # read from one client in one turn
 SEGMENT_BATCHES = 4  # read in one turn: 256 datagrams, about a millisecond of work
 DRAIN_SECONDS = 2.0
 DRAIN_BATCHES = 64  # read from one client at the end; a client that never stops must not hold the daemon
+ACCEPT_PAUSE = 1.0  # seconds without new clients once accepting failed
 REPORT_SECONDS = 10.0  # between two log lines about dropped datagrams
-EARLY_SIGNALS = {  # wait until the successor of a daemon serves
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGUSR2,
-}
 DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
+EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # for a successor that has begun to take over, these as well
 HARMLESS = frozenset({"own", "duplicate", "late"})  # counted, but nothing to warn about
 
 log = structlog.get_logger()
@@ -65,10 +66,18 @@ class Daemon:
     """One daemon on the running loop; ``serve`` returns when it was told to stop, or has been succeeded."""
 
     def __init__(
-        self, settings: Settings, keys: Sequence[bytes], endpoints: Endpoints, loop: asyncio.AbstractEventLoop
+        self,
+        settings: Settings,
+        keys: Sequence[bytes],
+        endpoints: Endpoints,
+        loop: asyncio.AbstractEventLoop,
+        read_again: Callable[[], tuple[Settings, Sequence[bytes]]],
     ) -> None:
         self._loop = loop
-        self._settings = settings
+        self._settings, self._keys = settings, keys
+        self._read_again = read_again
+        self._reloads = 0
+        self._debugging = False
         self._started = loop.time()
         self._stop = asyncio.Event()
         self._sockets: dict[int, socket.socket] = {}
@@ -76,10 +85,9 @@ class Daemon:
         self._reported: Counter[str] = Counter()
         self._reported_at = 0.0
         self._sent_before = self._unsent_before = 0  # by predecessors
-        limits = _limits(settings)
-        size = (
-            Relay.packet_limit_for(limits) + 1
-        )  # a byte more, so that a longer packet is seen to be too long
+        options = reload.relay_options(settings, keys)
+        # A byte more, so that a longer packet is seen to be too long.
+        size = Relay.packet_limit_for(options["limits"]) + 1
         arena = Arena((BATCH + 2) * (size + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
         self._clients = ReceiveTable(arena, size)
         self._datagrams = SegmentReader(arena, RECEIVE_LIMIT)
@@ -87,17 +95,18 @@ class Daemon:
         self.relay = Relay(
             arena.memory,
             Clients(arena, size),
-            Integrity(keys, Level(settings.integrity)),
             host=settings.host.encode(),
-            local=[pattern.encode() for pattern in settings.local],
-            limits=limits,
             about=self._about,
+            **options,
         )
+        self._sequence = SequenceFile(settings.sequence_path)
+        self.relay.names.begin_at(self._sequence.first)
         self._endpoints = endpoints
         self._listener, self._segments = endpoints.listener, endpoints.segments
         self._successor: asyncio.Task[bool] | None = None
         self._paused = False
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._spare = -1
+        self._take_spare()
         self._egresses = [
             Egress(
                 loop,
@@ -118,8 +127,10 @@ class Daemon:
         loop = self._loop
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._toggle_debug)
         loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
         self._watch()
         for egress in self._egresses:
             egress.resume()
@@ -165,6 +176,12 @@ class Daemon:
         except OSError as error:
             self._turn_away(error)
             return
+        if not clients and has_hung_up(self._listener.socket.fileno()):
+            # Whoever handed it down has shut it down: readable for ever, and nobody will come.
+            self._loop.remove_reader(self._listener.socket)
+            log.warning("listener shut down", socket=self.name, clients=len(self.relay.sessions))
+        unix_us = time.time_ns() // 1000
+        self._sequence.cover(unix_us)
         for client in clients:
             pid, uid, gid = peer_credentials(client)
             with contextlib.suppress(OSError):
@@ -176,7 +193,7 @@ class Daemon:
                 Peer(pid, uid, gid, program_of(pid)),
                 privileged=uid in (0, os.geteuid()),
                 now=self._loop.time(),
-                unix_us=time.time_ns() // 1000,
+                unix_us=unix_us,
             )
             if session is None:
                 _refuse(client, f"limit: at most {self._settings.limits.clients} clients")
@@ -187,15 +204,33 @@ class Daemon:
             log.debug("client connected", name=session.name.decode(), uid=uid)
 
     def _turn_away(self, error: OSError) -> None:
-        """No descriptor for a new client: use the spare one to tell it so, instead of spinning on the listener."""
-        os.close(self._spare)
+        """Accepting failed, mostly for lack of descriptors: tell the client so by means of the spare one."""
+        self._let_go_of_spare()
         try:
-            for client in self._listener.accept()[:1]:
+            for client in self._listener.accept():
                 _refuse(client, "limit: the daemon is out of file descriptors")
         except OSError as again:
+            # Nor does that help, and the listener stays readable: do not spin on it.
             error = again
-        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self._loop.remove_reader(self._listener.socket)
+            self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
+        self._take_spare()
         log.warning("client refused", reason=error.strerror, clients=len(self.relay.sessions))
+
+    def _accept_again(self) -> None:
+        self._take_spare()
+        if not self._paused and not self._stop.is_set():
+            self._loop.add_reader(self._listener.socket, self._connect)
+
+    def _take_spare(self) -> None:
+        if self._spare < 0:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _let_go_of_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
 
     def _readable(self, session: Session) -> None:
         """A few batches in one turn: asking once more costs less than another round of the loop."""
@@ -217,6 +252,7 @@ class Daemon:
             _strip_empty(starts, ends)
             if not starts:
                 self._end(session, "")
+                self._settle()  # publishers that it held
                 return False
         self.relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
         sends = bool(self.relay.outgoing)
@@ -333,6 +369,7 @@ class Daemon:
             if self._paused:
                 continue
             self.relay.tick(self._loop.time())
+            self._sequence.tick(self.relay.next_seq)
             self._settle()
             self._report()
 
@@ -369,6 +406,39 @@ class Daemon:
             ],
         }
 
+    # -- reload
+
+    def _reload(self) -> None:
+        self._reloads += 1
+        try:
+            settings, keys = self._read_again()
+        except BccndError as error:
+            for fault in str(error).splitlines():
+                log.error("not reloaded, the old settings stay", fault=fault)
+            return
+        settings, changed, held = reload.applicable(self._settings, settings)
+        if held:
+            log.warning("needs a restart", settings=held)
+        if keys != self._keys:
+            changed.append("keys")
+        self._settings, self._keys = settings, keys
+        self._debugging = False
+        logs.configure(settings.log.level, settings.log.format)
+        _allow_descriptors(settings.limits.clients)
+        for egress in self._egresses:
+            egress.set_copies(settings.copies, settings.copies_spread_ms / 1000)
+        self.relay.reconfigure(**reload.relay_options(settings, keys))
+        if not self._paused:
+            self._settle()
+        log.info("reloaded", changed=changed, keys=len(keys))
+
+    def _toggle_debug(self) -> None:
+        """Until the next time, or until a reload sets back what the settings say."""
+        self._debugging = not self._debugging
+        level = "debug" if self._debugging else self._settings.log.level
+        logs.configure(level, self._settings.log.format)
+        log.warning("log level changed", now=level)
+
     # -- succession
 
     def _begin_succession(self) -> None:
@@ -377,6 +447,7 @@ class Daemon:
 
     async def _succeed(self) -> bool:
         """Have a new process take over; False when it could not, and everything is as before."""
+        reloads = self._reloads
         try:
             successor = await Successor.start()
             await successor.hand_over(self._leave)
@@ -388,6 +459,8 @@ class Daemon:
             log.info("replaced", pid=os.getpid(), by=successor.pid)
             if self._stop.is_set():  # asked to stop while it was too late to stop here
                 os.kill(successor.pid, signal.SIGTERM)
+            if self._reloads > reloads:  # it may have read the settings before
+                os.kill(successor.pid, signal.SIGHUP)
             self._stop.set()
             return True
         if self._paused:
@@ -466,15 +539,17 @@ class Daemon:
 
     async def _drain(self) -> None:
         loop = self._loop
+        deadline = time.monotonic() + DRAIN_SECONDS  # the loop's own time stands still while we read
         loop.remove_reader(self._listener.socket)
         for session in list(self.relay.sessions.values()):
             for _ in range(DRAIN_BATCHES):
-                if session.number not in self._sockets or not self._from_client(session):
+                if session.number not in self._sockets or time.monotonic() > deadline:
+                    break
+                if not self._from_client(session):
                     break
         for session in self.relay.sessions.values():
             loop.remove_reader(session.port)
-        deadline = loop.time() + DRAIN_SECONDS
-        while self.relay.delivery.backlogged and loop.time() < deadline:
+        while self._unfinished() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for segment, egress in zip(self._segments, self._egresses, strict=True):
             loop.remove_reader(segment.fileno())
@@ -485,8 +560,12 @@ class Daemon:
         closing, self.relay.delivery.closing = self.relay.delivery.closing, []
         for session in closing:
             self._end(session, "")
+        self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
         self._listener.close()
-        os.close(self._spare)
+        self._let_go_of_spare()
+
+    def _unfinished(self) -> bool:
+        return bool(self.relay.delivery.backlogged) or any(egress.busy for egress in self._egresses)
 
 
 def _strip_empty(starts: list[int], ends: list[int]) -> None:
@@ -494,28 +573,6 @@ def _strip_empty(starts: list[int], ends: list[int]) -> None:
     while starts and starts[-1] == ends[-1]:
         starts.pop()
         ends.pop()
-
-
-def _limits(settings: Settings) -> Limits:
-    queue, limits, dedup = settings.queue, settings.limits, settings.dedup
-    return Limits(
-        clients=limits.clients,
-        subscriptions=limits.subscriptions,
-        local_payload=limits.local_payload,
-        channels_cached=limits.channels_cached,
-        queue_packets=queue.packets,
-        queue_bytes=queue.bytes,
-        queue_max_packets=queue.max_packets,
-        queue_max_bytes=queue.max_bytes,
-        queue_total=queue.total_bytes,
-        queue_policy=Policy(queue.policy),
-        block_seconds=queue.block_seconds,
-        sanity=dedup.sanity,
-        sources=dedup.sources,
-        source_seconds=dedup.seconds,
-        reorder=dedup.reorder,
-        unknown=dedup.unknown,
-    )
 
 
 def _refuse(client: socket.socket, reason: str) -> None:
@@ -535,7 +592,14 @@ def _allow_descriptors(clients: int) -> None:
             log.warning("few file descriptors", allowed=allowed, wanted=wanted, remedy="raise LimitNOFILE")
 
 
-async def _run(settings: Settings, keys: Sequence[bytes], predecessor: Predecessor | None) -> None:
+def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
+    settings = load(argv, os.environ).settings
+    return settings, read_keys(settings.key_file) if settings.key_file else ()
+
+
+async def _run(argv: Sequence[str], predecessor: Predecessor | None) -> None:
+    read = partial(_read, argv)
+    settings, keys = read()
     loop = asyncio.get_running_loop()
     ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
     receive_bytes = settings.buffers.receive_bytes
@@ -551,15 +615,15 @@ async def _run(settings: Settings, keys: Sequence[bytes], predecessor: Predecess
                 settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
             ),
         )
-        daemon = Daemon(settings, keys, endpoints, loop)
+        daemon = Daemon(settings, keys, endpoints, loop, read)
         if settings.socket == "@":
             sys.stdout.write(daemon.name + "\n")
             sys.stdout.flush()
     else:
-        signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
         endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
-        daemon = Daemon(settings, keys, endpoints, loop)
+        daemon = Daemon(settings, keys, endpoints, loop, read)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()
     gc.freeze()
@@ -567,19 +631,19 @@ async def _run(settings: Settings, keys: Sequence[bytes], predecessor: Predecess
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
     predecessor = None
     try:
         predecessor = Predecessor.from_environment(os.environ)
-        invocation = load(sys.argv[1:] if argv is None else argv, os.environ)
-        settings = invocation.settings
+        invocation = load(argv, os.environ)
         if invocation.check_only:
             sys.stdout.write(check(invocation) + "\n")
             return 0
-        logs.configure(settings.log.level, settings.log.format)
-        keys = read_keys(settings.key_file) if settings.key_file else ()
-        _allow_descriptors(settings.limits.clients)
+        signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
+        logs.configure(invocation.settings.log.level, invocation.settings.log.format)
+        _allow_descriptors(invocation.settings.limits.clients)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(settings, keys, predecessor))
+            runner.run(_run(argv, predecessor))
     except BccndError as error:
         if predecessor is not None:
             predecessor.say_failed(error)

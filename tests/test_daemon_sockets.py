@@ -1,15 +1,24 @@
 """The daemon on bad days of its sockets: clients that leave in a hurry, no descriptors, a listener shut down."""
 
+import asyncio
+import resource
+import select
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient, wait_until
+from bccnd.daemon import Daemon
+from bccnd.net.endpoints import Endpoints
+from bccnd.net.seqpacket import Listener
+from bccnd.process.configuration import load
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 
 @contextmanager
@@ -66,3 +75,162 @@ def test_last_words_of_a_client_that_a_delivery_finds_gone(daemon: DaemonProcess
                 hasty.close()
         assert [listener.message() for _ in range(count)] == numbered(count)
         wait_until(lambda: listener.status()["clients"] == 2, "the client to be forgotten")
+
+
+# --- the listener ---
+
+
+def test_without_any_descriptor_clients_wait_and_the_daemon_serves_on(daemon: DaemonProcess) -> None:
+    """Not even the spare descriptor helps below a limit that is lower than what is open."""
+    pid = daemon.process.pid
+    with PacketClient(daemon.socket) as old:
+        old.drain()
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with PacketClient(daemon.socket) as new:
+            assert_quiet_and_serving(daemon.log_file, old, "client refused")
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            assert new.drain() == []
+        with PacketClient(daemon.socket) as later:
+            assert later.drain() == []
+
+
+def test_a_listener_that_its_owner_shuts_down_costs_those_inside_nothing(
+    tmp_path: Path, loopback_port: int
+) -> None:
+    """A descriptor that was handed down is still its owner's too."""
+    path, log = tmp_path / "handed-down.sock", tmp_path / "log"
+    with ExitStack() as opened:
+        handed = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        handed.bind(str(path))
+        handed.listen()
+        command = [
+            sys.executable,
+            "-m",
+            "bccnd.daemon",
+            "--socket",
+            f"fd:{handed.fileno()}",
+            "--host",
+            "here",
+        ]
+        command += ["--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+        process = opened.enter_context(
+            subprocess.Popen(
+                command,
+                pass_fds=[handed.fileno()],
+                stderr=opened.enter_context(log.open("wb")),
+                preexec_fn=die_with_parent,
+            )
+        )
+        opened.callback(process.kill)
+        with PacketClient(path) as client:
+            client.drain()
+            handed.shutdown(socket.SHUT_RDWR)
+            assert_quiet_and_serving(log, client, "listener shut down")
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+def assert_quiet_and_serving(log: Path, client: PacketClient, line: str) -> None:
+    """The daemon has logged that it accepts nobody, does not do so at every turn of its loop, and still answers."""
+    wait_until(lambda: line in log.read_text(), line)
+    for _ in range(200):
+        client.drain()
+    assert log.read_text().count(line) < 20
+    assert "Traceback" not in log.read_text()
+
+
+# --- the end with everybody stuck ---
+
+
+def test_sigterm_with_a_full_subscriber_and_a_held_publisher(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as subscriber, PacketClient(daemon.socket) as publisher:
+        subscriber.request("queue", "packets=10 policy=block")
+        subscriber.subscribe("flood/>")
+        publisher.socket.setblocking(False)
+        wait_until(lambda: is_held(publisher), "the publisher to be held")
+        assert daemon.terminate() == 0
+
+
+def is_held(publisher: PacketClient) -> bool:
+    """Fills its socket; whether the daemon leaves it full."""
+    with suppress(BlockingIOError):
+        while True:
+            publisher.publish("flood/x", bytes(1000))
+    return not select.select([], [publisher.socket], [], 0.2)[1]
+
+
+# --- inside one process: what must not be left to the next tick, or to chance ---
+
+
+class InProcess:
+    """A daemon on the test's own loop; clients talk to it from other threads, or while the loop stands still."""
+
+    def __init__(self, daemon: Daemon, path: Path) -> None:
+        self.daemon = daemon
+        self.path = path
+        self.opened = ExitStack()
+
+    async def client(self) -> PacketClient:
+        return self.opened.enter_context(await asyncio.to_thread(PacketClient, self.path))
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def in_process(
+    tmp_path: Path, loopback_port: int, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[InProcess]:
+    async def never(_: Daemon) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Daemon, "_tick", never)
+    path = tmp_path / "bus.sock"
+    settings = load(["--host", "here", "--socket", str(path)], {}).settings
+    way = (LOOPBACK_BROADCAST, loopback_port, None)
+    endpoints = Endpoints.open([way], 1 << 20, lambda: Listener.open(str(path), 0o600))
+    daemon = Daemon(settings, (), endpoints, asyncio.get_running_loop(), lambda: (settings, ()))
+    serving = asyncio.create_task(daemon.serve())
+    running = InProcess(daemon, path)
+    with running.opened:
+        yield running
+    daemon._stop.set()
+    await serving
+
+
+async def test_a_client_closed_in_a_congested_turn_is_not_read_again_after_relief(
+    in_process: InProcess,
+) -> None:
+    """Its descriptor may be another client's by then."""
+    daemon = in_process.daemon
+    broken = await in_process.client()
+    assert await asyncio.to_thread(broken.request, "pack", "on")
+    daemon._egresses[0].congested = True
+    broken.publish("demo/x", b"one batch with what follows")
+    broken.send(b"PACK \xff\xff\xff\xff")
+    await in_process.until(lambda: not daemon.relay.sessions)
+    assert daemon._congested == set()
+    daemon._egresses[0].congested = False
+    daemon._relieved()
+    other = await in_process.client()
+    assert await asyncio.to_thread(other.drain) == []
+
+
+async def test_a_publisher_held_by_a_client_that_leaves_goes_on_at_once(in_process: InProcess) -> None:
+    daemon = in_process.daemon
+    subscriber, publisher = await in_process.client(), await in_process.client()
+    await asyncio.to_thread(subscriber.request, "queue", "packets=10 policy=block")
+    await asyncio.to_thread(subscriber.subscribe, "flood/>")
+    publisher.socket.setblocking(False)
+    async with asyncio.timeout(PATIENCE):
+        while not any(session.waits_for for session in daemon.relay.sessions.values()):
+            with suppress(BlockingIOError):
+                publisher.publish("flood/x", bytes(1000))
+            await asyncio.sleep(0)
+    subscriber.socket.shutdown(socket.SHUT_WR)  # the end, without a reset
+    await in_process.until(lambda: len(daemon.relay.sessions) == 1)
+    publisher.socket.settimeout(PATIENCE)
+    assert await asyncio.to_thread(publisher.drain) == []

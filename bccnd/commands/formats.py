@@ -11,6 +11,7 @@ in FORMAT:
   %c channel   %p payload   %x payload in hex   %l its length in bytes
   %s source    %n its sequence number   %m mode: plain, all, directed
   %a sender's address, ip:port, or local
+  %r 1 for the last value from before the subscription, else 0
   %I time of receipt (ISO 8601, UTC)    %U in Unix seconds
   %j all of it as a JSON object         %% a percent sign
   \\n newline   \\t tab   \\0 NUL   \\\\ backslash
@@ -33,6 +34,8 @@ def to_json(message: bccn.Message) -> str:
             "peer": message.peer,
             **fields,
         }
+    if message.retained:
+        fields["retained"] = True
     if message.lost:
         fields["lost"] = message.lost
     try:
@@ -51,6 +54,7 @@ _FIELDS: dict[str, Field] = {
     "n": lambda message: str(message.seq),
     "m": lambda message: message.mode,
     "a": lambda message: message.peer or "",
+    "r": lambda message: str(int(message.retained)),
     "I": lambda message: iso_time(message.time_ns or 0),
     "U": lambda message: unix_time(message.time_ns or 0),
     "j": to_json,

@@ -56,6 +56,7 @@ def _daemon(status: dict[str, Any]) -> list[str]:
         "bus": f"{_n(status['clients'], 'client')}, {_n(status['subscriptions'], 'subscription')}",
         "messages": _listed(counters, "published", "delivered", "dropped", "errors"),
         "datagrams": _listed(counters, "received", "accepted", "unwanted", "sent", "unsent"),
+        "retained": f"{_n(status['retained']['channels'], 'channel')}, {_n(status['retained']['bytes'], 'byte')}",
         "rejected": ", ".join(f"{count} {reason}" for reason, count in sorted(status["rejected"].items()))
         or "none",
         "queued": f"{_n(status['queued']['packets'], 'packet')}, {_n(status['queued']['bytes'], 'byte')}",

@@ -63,6 +63,16 @@ class Egress:
             else:
                 self.unsent += len(datagrams) * (self._copies - 1)
 
+    def set_copies(self, copies: int, spread: float) -> None:
+        """For what is sent from now on."""
+        self._copies = copies
+        self._spread = spread
+
+    @property
+    def busy(self) -> bool:
+        """Something waits to be sent, be it a copy."""
+        return bool(self._pending or self._copies_due)
+
     def pause(self) -> None:
         self._paused = True
 

@@ -40,10 +40,10 @@ class Listener:
         listening: socket.socket,
         name: str,
         path: Path | None = None,
-        made: tuple[int, int] | None = None,
         lock: int = -1,
+        made: tuple[int, int] | None = None,
     ) -> None:
-        """``path`` and ``made``: the file that belongs to the socket, and which one that is."""
+        """``made``: which file at ``path`` is the socket's own (``_identity``)."""
         self.socket = listening
         self.name = name
         self._path = path
@@ -104,7 +104,7 @@ class Listener:
             # A failure from here on leaves no file: without permissions, the next start could not probe it.
             undo.callback(path.unlink, missing_ok=True)
             _admit(path, uid, gid, mode)
-            listener = cls(listening, str(path), path, _identity(path), lock)
+            listener = cls(listening, str(path), path, lock, _identity(path))
             undo.pop_all()
             return listener
 
@@ -122,7 +122,7 @@ class Listener:
         """The listener of a predecessor, of its ``state`` and ``descriptors``."""
         path = Path(state["path"]) if state["path"] else None
         lock = descriptors[1] if len(descriptors) > 1 else -1
-        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, state["made"], lock)
+        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, lock, state["made"])
 
     def accept(self) -> list[socket.socket]:
         """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""

@@ -89,7 +89,7 @@ def check(invocation: Invocation) -> str:
 def effective(invocation: Invocation) -> str:
     """The settings as a TOML file that ``load`` reads back to the same, saying where values came from."""
     lines = []
-    for name, value in _values(invocation.settings):
+    for name, value in named_values(invocation.settings):
         table, _, key = name.rpartition(".")
         if table and f"[{table}]" not in lines:
             lines += ["", f"[{table}]"]
@@ -257,10 +257,11 @@ def _fields(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, Fiel
             yield table + name, field
 
 
-def _values(model: BaseModel, table: str = "") -> Iterator[tuple[str, Any]]:
+def named_values(model: BaseModel, table: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted name, in the order of the model."""
     for name, value in model:
         if isinstance(value, Table):
-            yield from _values(value, name + ".")
+            yield from named_values(value, name + ".")
         else:
             yield table + name, value
 

@@ -40,7 +40,10 @@ HostName = Annotated[
     _require(r"[^:|/*!?]*", "must not contain any of : | / * ! ?"),
 ]
 InterfaceName = Annotated[
-    str, _require(r"(?!\.{1,2}$)[^\s/:\0]{1,15}", "must be interface names of 1 to 15 bytes, such as eth0")
+    str,
+    _require(
+        r"(?!\.{1,2}$)[!-.0-9;-~]{1,15}", "must be interface names of 1 to 15 ASCII characters, such as eth0"
+    ),
 ]
 ChannelPattern = Annotated[
     str,
@@ -140,6 +143,32 @@ class Limits(Table):
     )
 
 
+class Retain(Table):
+    """The newest message of some channels, kept for clients that subscribe later. None unless there are patterns.
+
+    The defaults are below those of ``queue``, so that one pattern for all of it loses nothing.
+    """
+
+    patterns: tuple[ChannelPattern, ...] = Field(
+        default=(),
+        max_length=256,
+        strict=False,
+        description="Patterns of channels whose newest message is kept for those who subscribe later.",
+    )
+    channels: int = Field(
+        default=4096,
+        ge=1,
+        le=1 << 20,
+        description="Channels kept; the one updated longest ago goes first.",
+    )
+    bytes: int = Field(
+        default=4 * MIB,
+        ge=128 * KIB,
+        le=1 << 32,
+        description="Bytes kept, bookkeeping included; room for one largest message.",
+    )
+
+
 class Dedup(Table):
     """How repeated, late and restarted datagrams of a source are told apart."""
 
@@ -151,9 +180,9 @@ class Dedup(Table):
     )
     sources: int = Field(
         default=65536,
-        ge=1,
+        ge=64,
         le=1 << 20,
-        description="Sources remembered, for memory; the longest silent is forgotten first.",
+        description="Sources remembered, for memory; new ones, then the longest silent are forgotten first.",
     )
     seconds: float = Field(
         default=86400.0,
@@ -167,6 +196,11 @@ class Dedup(Table):
         ge=0,
         le=1024,
         description="Sequence numbers a late datagram may be behind and is still delivered; 0 for none.",
+    )
+    replays: Literal["auto", "drop", "accept"] = Field(
+        default="auto",
+        description="Clock-based numbers far behind the last: replayed and dropped, or taken for a restart; auto: "
+        "drop where hmac is required, as without it anybody can make new datagrams.",
     )
     unknown: Literal["deliver", "by-address", "drop"] = Field(
         default="deliver",
@@ -229,6 +263,11 @@ class Settings(BaseSettings):
     socket_group: str | None = Field(
         default=None, min_length=1, description="Group owning the socket, by name or number."
     )
+    sequence_file: Path | None = Field(
+        default=None,
+        strict=False,
+        description="Where sequence numbers are kept over restarts; default <socket>.seq for a socket with a path.",
+    )
     broadcast: str = Field(default="255.255.255.255", description="IPv4 address datagrams are sent to.")
     port: int = Field(default=5400, ge=1, le=65535, description="UDP port of the segment.")
     interfaces: tuple[InterfaceName, ...] = Field(
@@ -240,7 +279,8 @@ class Settings(BaseSettings):
     key_file: Path | None = Field(
         default=None,
         strict=False,
-        description="File of HMAC keys, a key per line; the first signs, all verify.",
+        description="File of HMAC keys, a key per line; the first signs, all verify. credential:NAME is one "
+        "that systemd hands over (LoadCredential=).",
     )
     integrity: Integrity = Field(
         default=None,
@@ -265,6 +305,7 @@ class Settings(BaseSettings):
     exit_when_idle: bool = Field(default=False, description="Leave when the last client has left.")
     queue: Queue = Queue()
     limits: Limits = Limits()
+    retain: Retain = Retain()
     dedup: Dedup = Dedup()
     buffers: Buffers = Buffers()
     log: Log = Log()
@@ -293,6 +334,16 @@ class Settings(BaseSettings):
     def socket_permissions(self) -> int:
         return int(self.socket_mode, 8)
 
+    @property
+    def sequence_path(self) -> Path | None:
+        if self.sequence_file or self.socket.startswith(("@", "fd:")):
+            return self.sequence_file
+        return Path(f"{self.socket}.seq")
+
+    @property
+    def drop_replays(self) -> bool:
+        return self.dedup.replays == "drop" or (self.dedup.replays == "auto" and self.integrity == "hmac")
+
     @field_validator("socket")
     @classmethod
     def _usable_socket(cls, value: str) -> str:
@@ -320,7 +371,7 @@ class Settings(BaseSettings):
             raise ValueError("must not name an interface twice")
         return value
 
-    @field_validator("key_file", mode="before")
+    @field_validator("key_file", "sequence_file", mode="before")
     @classmethod
     def _named_file(cls, value: object) -> object:
         if isinstance(value, str) and (not value or not value.isprintable()):

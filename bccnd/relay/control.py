@@ -83,22 +83,21 @@ def _echo_off(_relay: "Relay", session: Session, _value: bytes, _now: float) -> 
 
 def _queue(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     """``[packets=N] [bytes=N] [policy=P]``: what is named changes, within the configured limits."""
-    outbox = session.outbox
     limits = {"packets": relay.limits.queue_max_packets, "bytes": relay.limits.queue_max_bytes}
     asked: dict[str, Any] = {}
     for item in value.decode("ascii", "replace").split():
         name, _, text = item.partition("=")
         if name == "policy":
-            asked[name] = Policy(_choice(text.encode(), [policy.encode() for policy in Policy]).decode())
+            asked[name] = _choice(text.encode(), [policy.encode() for policy in Policy]).decode()
         elif name not in limits:
             raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
         elif not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]):
             raise PacketError("bad-value", f"{name} is a number from 1 to {limits[name]}")
         else:
             asked[name] = int(text)
-    outbox.max_packets = asked.get("packets", outbox.max_packets)
-    outbox.max_size = asked.get("bytes", outbox.max_size)
-    outbox.policy = asked.get("policy", outbox.policy)
+    session.queue_asked |= asked
+    relay.size_queue(session)
+    outbox = session.outbox
     return f"packets={outbox.max_packets} bytes={outbox.max_size} policy={outbox.policy}".encode()
 
 
@@ -125,6 +124,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
             "subscriptions": relay.router.subscriptions,
             "sources": len(relay.sources),
             "queued": {"packets": delivery.ledger.packets, "bytes": delivery.ledger.bytes},
+            "retained": {"channels": len(relay.retained), "bytes": relay.retained.size},
             "counters": {
                 **asdict(relay.counters),
                 "delivered": delivery.delivered - delivery.ledger.dropped,
@@ -177,6 +177,7 @@ def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
         "duplicates": source.duplicates,
         "late": source.late,
         "restarts": source.restarts,
+        "replayed": source.replayed,
         "silent": round(now - source.heard, 3),
     }
 

@@ -8,6 +8,7 @@ Rules
   is it matched. What is dropped is counted by reason and shown to taps only.
 - A publish on a channel that is not local takes the next sequence number of its source. Local channels count apart,
   or the other hosts would take their numbers for losses.
+- What is retained is handed over as soon as the pattern it matches is in force, and before anything newer.
 - The hot paths, ``from_client`` and ``from_segment``, make no object per message but the datagram itself.
 """
 
@@ -19,14 +20,15 @@ from typing import Any
 
 from bccnd.errors import FramingError, PacketError, WireError
 from bccnd.relay import control
-from bccnd.relay.dedup import Sources, Verdict
+from bccnd.relay.dedup import JUMP, Sources, Verdict
 from bccnd.relay.delivery import Delivery, Run, Transport
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.outbox import Ledger, Outbox, Policy
+from bccnd.relay.retained import Kept, Retained
 from bccnd.relay.router import Audience, Router
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, UNKNOWN_SRC, Integrity, Opened, valid_chan
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SEQ_LIMIT, UNKNOWN_SRC, Integrity, Opened, valid_chan
 from bccnd.wire.sbus import PACK, Cmsg, Memory, Recv
 
 LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
@@ -34,7 +36,7 @@ LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may grow, and how far (settings ``queue``, ``limits`` and ``dedup``)."""
+    """What may grow, and how far (settings ``queue``, ``limits``, ``retain`` and ``dedup``)."""
 
     clients: int = 4096
     subscriptions: int = 1024  # per client
@@ -47,10 +49,13 @@ class Limits:
     queue_total: int = 256 << 20  # bytes, all clients together
     queue_policy: Policy = Policy.DROP_OLDEST
     block_seconds: float = 5.0
+    retain_channels: int = 4096
+    retain_bytes: int = 4 << 20
     sanity: int = 1000
     sources: int = 65536
     source_seconds: float = 86400.0
     reorder: int = 0
+    drop_replays: bool = False
     unknown: str = "deliver"  # what is done with src "?": deliver, by-address, drop
 
 
@@ -78,6 +83,7 @@ class Relay:
         *,
         host: bytes,
         local: Sequence[bytes] = (b"local/>",),
+        retain: Sequence[bytes] = (),
         limits: Limits | None = None,
         about: Callable[[], dict[str, Any]] = dict,
     ) -> None:
@@ -87,10 +93,11 @@ class Relay:
         self.about = about
         self.packet_limit = self.packet_limit_for(limits)
         self.names: Names[Session] = Names(host)
-        self.router = Router(self.names, local, cache_limit=limits.channels_cached)
-        self.sources = Sources(
-            sanity=limits.sanity, limit=limits.sources, seconds=limits.source_seconds, reorder=limits.reorder
+        self.retained = Retained(retain, channels=limits.retain_channels, size=limits.retain_bytes)
+        self.router = Router(
+            self.names, local, cache_limit=limits.channels_cached, retained=self.retained.wants
         )
+        self.sources = Sources(**_source_rules(limits))
         self.delivery = Delivery(
             memory, transport, Ledger(limits.queue_total), packet_limit=self.packet_limit
         )
@@ -105,6 +112,31 @@ class Relay:
         """The longest packet that a client may send or is sent, a PACK included."""
         return len(b"MSG ") + CHAN_LIMIT + 1 + limits.local_payload
 
+    def reconfigure(
+        self, *, integrity: Integrity, local: Sequence[bytes], retain: Sequence[bytes], limits: Limits
+    ) -> None:
+        """Other keys, local channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
+
+        Nobody is disconnected: limits on clients and subscriptions hold for new ones. A client keeps the queue that
+        it asked for, within the new maxima; for who asked for none the new defaults hold.
+        """
+        self.integrity = integrity
+        self.limits = limits
+        self.delivery.ledger.limit = limits.queue_total
+        self.retained.limit(retain, channels=limits.retain_channels, size=limits.retain_bytes)
+        self.router.reconfigure(local, cache_limit=limits.channels_cached)
+        self.sources.configure(**_source_rules(limits))
+        for session in self.sessions.values():
+            self.size_queue(session)
+
+    def size_queue(self, session: Session) -> None:
+        """What the client asked for, within the maxima, and the defaults where it did not."""
+        asked, limits, outbox = session.queue_asked, self.limits, session.outbox
+        outbox.max_packets = min(asked.get("packets", limits.queue_packets), limits.queue_max_packets)
+        outbox.max_size = min(asked.get("bytes", limits.queue_bytes), limits.queue_max_bytes)
+        outbox.policy = Policy(asked.get("policy", limits.queue_policy))
+        self.delivery.release_unless_blocking(session)
+
     # -- clients come and go
 
     def connect(self, port: int, peer: Peer, *, privileged: bool, now: float, unix_us: int) -> Session | None:
@@ -114,7 +146,7 @@ class Relay:
         self.last_number += 1
         session = self.admit(self.last_number, port, peer, privileged=privileged, now=now)
         session.name = self.names.assign(peer, session)
-        session.seq = session.first_seq = self.names.first_seq(unix_us)
+        self._begin_numbers(session, unix_us)
         return session
 
     def admit(self, number: int, port: int, peer: Peer, *, privileged: bool, now: float) -> Session:
@@ -147,8 +179,24 @@ class Relay:
         if name != old:
             self._remember(session, now)
             session.name = name
-            session.seq = session.first_seq = self.names.first_seq(session.seq)
+            self._begin_numbers(session, session.seq)
             self.router.names_changed()
+
+    def _begin_numbers(self, session: Session, wanted: int) -> None:
+        """Go on behind what was heard under the name, or a jump behind another host that had it before.
+
+        Those who hear it then neither drop it as old nor take what lies between for losses.
+        """
+        first = self.names.first_seq(wanted)
+        known = self.sources.get(session.name)
+        if known and first <= known.last + JUMP < SEQ_LIMIT // 2:  # a forged number must not use ours up
+            first = known.last + (1 if known.last in known.ours else JUMP + 1)
+        session.seq = session.first_seq = first
+
+    @property
+    def next_seq(self) -> int:
+        """No number from here on has been used by anybody here."""
+        return max([self.names.first_seq(0), *(session.seq for session in self.sessions.values())])
 
     def _remember(self, session: Session, now: float) -> None:
         """What the client has sent under the name that it gives up may still come back from the segment."""
@@ -182,7 +230,7 @@ class Relay:
         published_before = session.published
         head: bytes | None = None  # b"MSG <chan> NUL" of the packet before
         width = longest = 0
-        remote = shown = False
+        shown = encoded = False
         for start, end in zip(starts, ends, strict=True):
             if memory[start : start + width] != head or not width <= end - start <= longest:
                 try:
@@ -204,15 +252,14 @@ class Relay:
                 if audience is not run.audience:
                     delivery.hand_over(run, session)
                     run.audience = audience
-                remote = not audience.local
                 shown = bool(audience.full or delivery.taps)
+                encoded = shown or audience.retained or not audience.local
             run.starts.append(start)
             run.ends.append(end)
             session.published += 1
-            if remote or shown:
-                datagram = self._encode(session, head[4:-1], memory[start + width : end], remote)
-                if remote:
-                    self.outgoing.append(datagram)
+            if encoded:
+                payload = memory[start + width : end]
+                datagram = self._encode(session, audience, head[4:-1], payload, unix_ns)
                 if shown:
                     run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
         delivery.hand_over(run, session)
@@ -271,14 +318,22 @@ class Relay:
             raise PacketError("too-large", f"MSG {chan.decode()}: {payload + around} {unit}, at most {limit}")
         return audience, header + limit - around
 
-    def _encode(self, session: Session, chan: bytes, payload: bytes, remote: bool) -> bytes:
-        if remote:
+    def _encode(
+        self, session: Session, audience: Audience, chan: bytes, payload: bytes, unix_ns: int
+    ) -> bytes:
+        """The datagram of a message; it is kept and goes to the segment where that is wanted."""
+        if audience.local:
+            body = b"%b:%d:%b|%b" % (session.name, session.local_seq, chan, payload)
+            session.local_seq += 1
+            datagram = b"BCCN1[%d]%b" % (len(body), body)
+        else:
             body = b"%b:%d:%b|%b" % (session.name, session.seq, chan, payload)
             session.seq += 1
-            return self.integrity.seal(body)
-        body = b"%b:%d:%b|%b" % (session.name, session.local_seq, chan, payload)
-        session.local_seq += 1
-        return b"BCCN1[%d]%b" % (len(body), body)
+            datagram = self.integrity.seal(body)
+            self.outgoing.append(datagram)
+        if audience.retained:
+            self.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - len(payload)))
+        return datagram
 
     def _other(self, session: Session, start: int, end: int, now: float, unix_ns: int) -> bool:
         """Anything but MSG; False when what follows cannot be trusted."""
@@ -313,7 +368,25 @@ class Relay:
         if typed and not session.format_chosen and session.format is not Format.LINES:
             session.format = Format.LINES  # a person at a terminal
             self.router.service_changed()
+        missed = [
+            (chan, message)
+            for chan, message in self.retained.matching(pattern, session.separator)
+            if not self.router.reaches(session, chan)
+        ]
         self.router.subscribe(session, pattern)
+        if missed and not session.tap:
+            self._hand_over_retained(session, missed)
+
+    def _hand_over_retained(self, session: Session, messages: list[tuple[bytes, Kept]]) -> None:
+        """Give a client the last values of the channels that its new pattern is the first to match."""
+        match session.format:
+            case Format.FULL:
+                packets = [message.recv().serialize() for _, message in messages]
+            case Format.LINES:
+                packets = [message.msg(chan).serialize_line() for chan, message in messages]
+            case Format.PLAIN:
+                packets = [message.msg(chan).serialize() for chan, message in messages]
+        self.delivery.send(session, packets, None)
 
     def _bridge(
         self, session: Session, datagram: bytes, start: int, end: int, now: float, unix_ns: int
@@ -330,6 +403,8 @@ class Relay:
         self.outgoing.append(datagram)
         run = Run()
         run.audience = self.router.audience(judged[2])
+        if run.audience.retained:
+            self.retained.keep(judged[2], Kept(LOCAL_PEER, unix_ns, datagram, judged[4]))
         self._place(run, judged, start, end)
         if run.audience.full or self.delivery.taps:
             run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
@@ -351,6 +426,7 @@ class Relay:
         memory, delivery = self.memory, self.delivery
         delivery.now = now
         run = Run()
+        kept = False
         self.counters.received += len(starts)
         for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
             datagram = memory[start:end]
@@ -366,6 +442,9 @@ class Relay:
             if audience is not run.audience:
                 delivery.hand_over(run, None)
                 run.audience = audience
+                kept = audience.retained
+            if kept:
+                self.retained.keep(judged[2], Kept(peer(index), unix_ns, datagram, judged[4]))
             if not audience.size and not delivery.taps:
                 self.counters.unwanted += 1
                 continue
@@ -411,6 +490,16 @@ class Relay:
     def _show(self, packet: Recv) -> None:
         for tap in self.delivery.taps:
             self.delivery.send(tap, [packet.serialize()], None)
+
+
+def _source_rules(limits: Limits) -> dict[str, Any]:
+    return {
+        "sanity": limits.sanity,
+        "limit": limits.sources,
+        "seconds": limits.source_seconds,
+        "reorder": limits.reorder,
+        "drop_replays": limits.drop_replays,
+    }
 
 
 @contextmanager

@@ -7,9 +7,16 @@ Rules
   reorder window is configured and reaches back to it. So received + late + lost is the span that was seen.
 - A jump forward of more than JUMP numbers, like a restart, begins a new span: it is not that many losses.
 - What clients of this host sent comes back from the network after they left; however much it is, none of it is new.
-- The table is bounded in sources and in time. It has two generations; when the young one holds half the limit, or
-  has been young for the expiry time, the old one is forgotten and the young one grows old. A source that
-  speaks moves to the young one. So what is forgotten has been silent longest, at no cost per message.
+- A recording played again looks like a restart to the document's rule. Numbers from CLOCKED on are a clock's, as ours
+  are, and never go back; so with ``drop_replays`` a sharp fall between two of them is ``replayed`` and dropped. A
+  source that counts from 1 or from epoch seconds keeps the document's rule. What is dropped so does not count as
+  heard: a source whose numbers did fall, against the rule, is silent for ``seconds`` at most.
+- The table is bounded in sources and in time. A source is a newcomer until PROOF_MESSAGES were accepted from it over
+  PROOF_SECONDS. Newcomers displace each other only, so that a flood of forged sources costs no proven one its
+  account; they have the room that the proven ones leave, which is a quarter of the table or more.
+- Each part of the table has two generations. When the young one holds half of the part, or has been young for the
+  expiry time, the old one is forgotten and the young one grows old. A source that speaks moves to the young one.
+  So what is forgotten has been silent longest, at no cost per message.
 """
 
 from collections.abc import Iterator
@@ -18,6 +25,13 @@ from typing import Any
 
 JUMP = 2**20  # more numbers than a source can have lost and still be worth counting one by one
 WINDOW = 64  # how far back duplicates are told from late ones
+CLOCKED = (
+    10**15
+)  # no counter and no clock of seconds or milliseconds is there yet; microseconds passed it in 2001
+PROOF_MESSAGES = 3
+PROOF_SECONDS = (
+    60.0  # a flood of more than limit / 8 sources a minute pushes its own out before they are proven
+)
 
 
 class Verdict(StrEnum):
@@ -28,6 +42,7 @@ class Verdict(StrEnum):
     RESTARTED = "restarted"  # the first after a sharp fall
     DUPLICATE = "duplicate"
     LATE = "late"
+    REPLAYED = "replayed"  # a sharp fall of numbers that cannot fall
 
 
 class Source:
@@ -43,55 +58,126 @@ class Source:
         "ours",
         "peer",
         "received",
+        "replayed",
         "restarts",
         "seen",
+        "since",
     )
 
     def __init__(self, seq: int, now: float) -> None:
         self.received = 1
-        self.lost = self.late = self.duplicates = self.restarts = 0
+        self.lost = self.late = self.duplicates = self.restarts = self.replayed = 0
         self.first = self.last = seq
         self.seen = 1  # bit k: last - k was seen
-        self.heard = now
+        self.heard = self.since = now
         self.peer = ""
         self.ours = range(0)  # sent from this host, by a client that has left
 
 
-class Sources:
-    """The table of sources: src -> ``Source``."""
+class _Part:
+    """One part of the table: src -> ``Source`` in two generations of at most ``half`` each."""
 
-    def __init__(
-        self, *, sanity: int = 1000, limit: int = 65536, seconds: float = 86400, reorder: int = 0
-    ) -> None:
-        self._sanity = sanity
-        self._half = max(1, limit // 2)
-        self._seconds = seconds
-        self._reorder = reorder
-        self._mask = (1 << max(WINDOW, reorder + 1)) - 1
-        self._young: dict[bytes, Source] = {}
-        self._old: dict[bytes, Source] = {}
-        self._turned = 0.0
+    __slots__ = ("half", "old", "turned", "young")
+
+    def __init__(self, limit: int) -> None:
+        self.half = max(1, limit // 2)
+        self.young: dict[bytes, Source] = {}
+        self.old: dict[bytes, Source] = {}
+        self.turned = 0.0
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self.young) + len(self.old)
 
     def __iter__(self) -> Iterator[tuple[bytes, Source]]:
-        yield from self._young.items()
-        yield from self._old.items()
+        yield from self.young.items()
+        yield from self.old.items()
+
+    def put(self, src: bytes, source: Source, now: float) -> None:
+        """Enter a source that is in neither generation."""
+        if len(self.young) >= self.half:
+            self.turn(now)
+        self.young[src] = source
+
+    def recall(self, src: bytes, now: float) -> Source | None:
+        """A source of either generation, which is young from now on."""
+        source = self.young.get(src)
+        if source is None and (source := self.old.pop(src, None)) is not None:
+            self.put(src, source, now)
+        return source
+
+    def take(self, src: bytes) -> Source | None:
+        return self.young.pop(src, None) or self.old.pop(src, None)
+
+    def turn(self, now: float) -> None:
+        self.turned = now
+        self.old, self.young = self.young, {}
+
+    def state(self) -> dict[str, Any]:
+        return {"turned": self.turned, "young": _rows(self.young), "old": _rows(self.old)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.turned = state["turned"]
+        self.young = _table(state["young"])
+        self.old = _table(state["old"])
+
+    def resize(self, limit: int) -> None:
+        """Another limit; when it is lower, those heard last stay."""
+        self.half = max(1, limit // 2)
+        if len(self) > limit:
+            latest = sorted(self, key=lambda item: item[1].heard)[-self.half :]
+            self.young, self.old = dict(latest), {}
+
+
+class Sources:
+    """The table of sources: src -> ``Source``. ``seconds``: of silence, after which a source is forgotten."""
+
+    def __init__(
+        self,
+        *,
+        sanity: int = 1000,
+        limit: int = 65536,
+        seconds: float = 86400,
+        reorder: int = 0,
+        drop_replays: bool = False,
+    ) -> None:
+        self._proven, self._newcomers = _Part(limit), _Part(limit)
+        self.configure(
+            sanity=sanity, limit=limit, seconds=seconds, reorder=reorder, drop_replays=drop_replays
+        )
+
+    def configure(self, *, sanity: int, limit: int, seconds: float, reorder: int, drop_replays: bool) -> None:
+        """Other rules from now on, for the sources that are known too."""
+        self._sanity = sanity
+        self._seconds = seconds
+        self._reorder = reorder
+        self._drop_replays = drop_replays
+        self._mask = (1 << max(WINDOW, reorder + 1)) - 1
+        self._limit = limit
+        self._fit()
+
+    def __len__(self) -> int:
+        return len(self._proven) + len(self._newcomers)
+
+    def __iter__(self) -> Iterator[tuple[bytes, Source]]:
+        yield from self._proven
+        yield from self._newcomers
 
     def get(self, src: bytes) -> Source | None:
-        return self._young.get(src) or self._old.get(src)
+        proven, newcomers = self._proven, self._newcomers
+        return (
+            proven.young.get(src) or newcomers.young.get(src) or proven.old.get(src) or newcomers.old.get(src)
+        )
 
     def observe(self, src: bytes, seq: int, now: float) -> Verdict:
         """Judge message ``seq`` of ``src`` and keep the account."""
-        source = self._young.get(src) or self._recall(src, now)
+        source = self._proven.young.get(src) or self._find(src, now)
         if source is None:
-            self._young[src] = Source(seq, now)
+            self._enter(src, Source(seq, now), now)
             return Verdict.NEW
-        source.heard = now
         step = seq - source.last
         if step <= 0:
-            return self._behind(source, seq)
+            return self._behind(source, seq, now)
+        source.heard = now
         if step > 1:
             if step > JUMP:
                 source.first = seq
@@ -104,31 +190,60 @@ class Sources:
 
     def place(self, src: bytes, peer: bytes) -> None:
         """Note where a source that was just observed sends from."""
-        self._young[src].peer = peer.decode()
+        source = self.get(src)
+        if source is not None:
+            source.peer = peer.decode()
 
     def remember(self, src: bytes, sent: range, now: float) -> None:
         """Take the numbers ``sent`` (not empty) as seen: a client of this host has left, its datagrams may echo."""
-        known = self._old.pop(src, None) or self._young.get(src)
-        source = self._young[src] = Source(sent[-1], now)
+        known = self._proven.take(src) or self._newcomers.take(src)
+        source = Source(sent[-1], now)
         source.ours = range(known.ours.start, sent.stop) if known and known.ours else sent
-        self._turn_if_full(now)
+        self._enter(src, source, now)
 
     def expire(self, now: float) -> None:
         """To be called now and then: forget sources that have been silent for one to two expiry times."""
-        if now - self._turned > self._seconds:
-            self._turn(now)
+        for part in (self._proven, self._newcomers):
+            if now - part.turned > self._seconds:
+                part.turn(now)
 
     def state(self) -> dict[str, Any]:
         """The table in plain values, for a successor of this daemon."""
-        return {"turned": self._turned, "young": _rows(self._young), "old": _rows(self._old)}
+        return {"proven": self._proven.state(), "newcomers": self._newcomers.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._turned = state["turned"]
-        self._young = _table(state["young"])
-        self._old = _table(state["old"])
+        self._proven.restore(state["proven"])
+        self._newcomers.restore(state["newcomers"])
+        self._fit()
 
-    def _behind(self, source: Source, seq: int) -> Verdict:
+    def _fit(self) -> None:
+        self._proven.resize(self._limit - self._limit // 4)
+        self._newcomers.resize(self._limit - len(self._proven))
+
+    def _enter(self, src: bytes, source: Source, now: float) -> None:
+        """Somebody new, to whom other newcomers may have to give way."""
+        newcomers = self._newcomers
+        newcomers.half = max(1, (self._limit - len(self._proven)) // 2)
+        if len(self) >= self._limit:
+            newcomers.turn(now)
+        newcomers.put(src, source, now)
+
+    def _find(self, src: bytes, now: float) -> Source | None:
+        """A source that is not among the young proven ones, where it may belong from now on."""
+        source = self._proven.recall(src, now)
+        if source is None:
+            source = self._newcomers.recall(src, now)
+            if source and source.received >= PROOF_MESSAGES and now - source.since >= PROOF_SECONDS:
+                del self._newcomers.young[src]
+                self._proven.put(src, source, now)
+        return source
+
+    def _behind(self, source: Source, seq: int, now: float) -> Verdict:
         behind = source.last - seq
+        if behind >= self._sanity and self._is_replay(source, seq, now):
+            source.replayed += 1
+            return Verdict.REPLAYED
+        source.heard = now
         if seq in source.ours:
             source.duplicates += 1
             return Verdict.DUPLICATE
@@ -153,22 +268,13 @@ class Sources:
         source.late += 1
         return Verdict.LATE
 
-    def _recall(self, src: bytes, now: float) -> Source | None:
-        """Look in the old generation; in any case there is room for ``src`` in the young one afterwards."""
-        source = self._old.pop(src, None)
-        self._turn_if_full(now)
-        if source is not None:
-            self._young[src] = source
-        return source
-
-    def _turn_if_full(self, now: float) -> None:
-        if len(self._young) >= self._half:
-            self._turn(now)
-
-    def _turn(self, now: float) -> None:
-        self._turned = now
-        self._old = self._young
-        self._young = {}
+    def _is_replay(self, source: Source, seq: int, now: float) -> bool:
+        return (
+            self._drop_replays
+            and seq >= CLOCKED
+            and seq not in source.ours  # an echo, however late
+            and now - source.heard <= self._seconds
+        )
 
 
 def _rows(table: dict[bytes, Source]) -> list[tuple[bytes, dict[str, Any]]]:

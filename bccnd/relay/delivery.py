@@ -4,7 +4,9 @@ Rules
 - Messages that were read together and go to the same audience form a ``Run`` and are handed over together, from
   where they lie in memory. They are copied only for a client that did not take them.
 - A client with anything in its outbox gets everything through it, so that order is kept.
-- A single message goes as it is; several go as one PACK to a client that agreed to it.
+- A single message goes as it is; several go as one PACK to a client that agreed to it. Those that were read side by
+  side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
+  a queue that is too small for such a piece gets its messages one by one.
 - Under ``block`` a full outbox holds the local publishers that filled it (``Session.waits_for``) until it is half
   empty, or until its client has taken nothing for ``block_seconds`` and is cut off. A client with too many unread
   answers holds itself.
@@ -12,10 +14,11 @@ Rules
   ``resumed`` (may be read from again) and ``closing`` (to be disconnected), and empties the lists.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import sub
 from typing import Protocol
 
-from bccnd.relay.outbox import ANSWERS_LIMIT, Ledger, Outcome, Policy
+from bccnd.relay.outbox import ANSWERS_LIMIT, Bundle, Ledger, Outcome, Policy
 from bccnd.relay.router import Audience
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
@@ -83,7 +86,10 @@ class Delivery:
             self._send_places(audience.alone, audience.alone_ports, starts, ends, sender, skip)
         else:
             self._send_places(audience.plain, audience.plain_ports, starts, ends, sender, skip)
-            self._send_packed(audience.packed, starts, ends, sender, skip)
+            packs = self._packs(starts, ends)
+            for session in audience.packed:
+                if session is not skip:
+                    self._send_packs(session, packs, len(starts), sender)
         for session in audience.full:
             if session is not skip:
                 self.send(session, run.full, sender)
@@ -99,7 +105,10 @@ class Delivery:
         run.full.clear()
 
     def send(self, session: Session, packets: Sequence[bytes], sender: Session | None) -> None:
-        """Deliver ready-made packets to one client."""
+        """Deliver ready-made messages to one client."""
+        if session.packed and len(packets) > 1:
+            self._send_packs(session, packed(packets, self._packet_limit), len(packets), sender)
+            return
         went = 0 if session in self.backlogged else self._transport.send_each(session.port, packets)
         self._count(session, len(packets))
         if went < len(packets):
@@ -126,7 +135,10 @@ class Delivery:
         outbox = session.outbox
         packets = outbox.next_packets(FLUSH_PACKETS)
         if session.packed and len(packets) > 1:
-            went = self._send_as_packs(session, packets)
+            packs = packed(packets, self._packet_limit)
+            went = self._transport.send_each(session.port, [_packet(pack) for pack in packs])
+            if went > 0:
+                went = sum([pack.messages if isinstance(pack, Bundle) else 1 for pack in packs[:went]])
         else:
             went = self._transport.send_each(session.port, packets)
         if went == GONE:
@@ -202,64 +214,59 @@ class Delivery:
             for port, went in fell_short.items():
                 self._queue(self.ports[port], packets, went, sender)
 
-    def _send_packed(
-        self,
-        sessions: list[Session],
-        starts: list[int],
-        ends: list[int],
-        sender: Session | None,
-        skip: Session | None,
+    def _send_packs(
+        self, session: Session, packs: Sequence[bytes | Bundle], messages: int, sender: Session | None
     ) -> None:
-        packs = self._packs(starts, ends)
-        for session in sessions:
-            if session is skip:
-                continue
-            self._count(session, len(starts))
-            went = 0
-            if session not in self.backlogged:
-                for packed, count in packs:
-                    sent = self._transport.send(session.port, packed)
-                    if sent != 1:
-                        went = sent if sent == GONE else went
-                        break
-                    went += count
-            if went < len(starts):
-                rest = self._copies(starts, ends)
-                self._queue(session, rest, went, sender)
-
-    def _packs(self, starts: list[int], ends: list[int]) -> list[tuple[bytes, int]]:
-        """The run as PACK packets, each with the number of messages in it.
-
-        A run from one PACK goes as it came, unless a line end was taken off its last message (``lines``).
-        """
-        size_of_last = LENGTH.unpack_from(self._memory, starts[-1] - LENGTH.size)[0]
-        if size_of_last == ends[-1] - starts[-1] and [end + LENGTH.size for end in ends[:-1]] == starts[1:]:
-            whole = PACK + self._memory[starts[0] - LENGTH.size : ends[-1]]
-            if len(whole) <= self._packet_limit:
-                return [(whole, len(starts))]
-        return _packs(self._copies(starts, ends), self._packet_limit)
-
-    def _send_as_packs(self, session: Session, packets: list[bytes]) -> int:
+        """Deliver what ``packed`` made of so many messages."""
         went = 0
-        for packed, count in _packs(packets, self._packet_limit):
-            sent = self._transport.send(session.port, packed)
-            if sent != 1:
-                return sent if sent == GONE else went
-            went += count
-        return went
+        if session not in self.backlogged:
+            went = self._transport.send_each(session.port, [_packet(pack) for pack in packs])
+        self._count(session, messages)
+        if went < len(packs):
+            self._queue(session, packs, went, sender)
+
+    def _packs(self, starts: list[int], ends: list[int]) -> list[bytes | Bundle]:
+        """A run of several messages for those who agreed to packing."""
+        memory = self._memory
+        packs: list[bytes | Bundle] = []
+        alone: list[bytes] = []
+        first = 0
+        # In a PACK nothing but a length lies between two messages; between two packets there is always more.
+        apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap != LENGTH.size]
+        for after in [*apart, len(starts)]:
+            begin, end = starts[first] - LENGTH.size, ends[after - 1]
+            if after - first > 1 and self._as_its_length_says(starts[after - 1], end):
+                if alone:
+                    packs += packed(alone, self._packet_limit)
+                    alone.clear()
+                packs.append(Bundle(PACK + memory[begin:end], after - first))
+            else:
+                alone += self._copies(starts[first:after], ends[first:after])
+            first = after
+        return packs + packed(alone, self._packet_limit) if alone else packs
+
+    def _as_its_length_says(self, start: int, end: int) -> bool:
+        """Whether a message in a PACK still ends where it did: the end of a typed line is taken off."""
+        return bool(LENGTH.unpack_from(self._memory, start - LENGTH.size)[0] == end - start)
 
     # -- backlog and backpressure
 
-    def _queue(self, session: Session, packets: Sequence[bytes], went: int, sender: Session | None) -> None:
+    def _queue(
+        self, session: Session, entries: Sequence[bytes | Bundle], went: int, sender: Session | None
+    ) -> None:
         """Queue what the client did not take."""
         if went == GONE:
             self.close(session, "gone")
             return
         outbox = session.outbox
-        for packet in packets[went:]:
-            if outbox.put(packet, publisher_waits=sender is not None) is Outcome.OVERFLOW:
-                self.close(session, "slow")
-                return
+        for entry in entries[went:]:
+            apart: Iterable[bytes | Bundle] = (entry,)
+            if isinstance(entry, Bundle) and not outbox.can_hold(entry):
+                apart = sbus.Pack.parse(entry.packet[len(PACK) :]).packets
+            for each in apart:
+                if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
+                    self.close(session, "slow")
+                    return
         self._backlog(session)
         if sender is not None and outbox.policy is Policy.BLOCK and outbox.full:
             self.hold(sender, session)
@@ -274,6 +281,11 @@ class Delivery:
         """Let ``publisher`` wait until ``session`` has taken what it has."""
         publisher.waits_for.add(session)
         session.holds.add(publisher)
+
+    def release_unless_blocking(self, session: Session) -> None:
+        """The client's policy may have changed: nobody has to wait for it any more if it is not ``block``."""
+        if session.outbox.policy is not Policy.BLOCK and session.holds - {session}:
+            self._release(session)
 
     def _release(self, session: Session) -> None:
         for publisher in session.holds:
@@ -291,17 +303,29 @@ class Delivery:
         self.delivered += messages
 
 
-def _packs(packets: list[bytes], limit: int) -> list[tuple[bytes, int]]:
-    """Group packets into PACKs of at most ``limit`` bytes; a packet that would be alone goes as it is."""
-    packs: list[tuple[bytes, int]] = []
+def packed(packets: Iterable[bytes], limit: int) -> list[bytes | Bundle]:
+    """The same in as few packets of at most ``limit`` bytes as can be. PACKs among them stay as they are."""
+    packs: list[bytes | Bundle] = []
     group: list[bytes] = []
     size = len(PACK)
+
+    def close_group() -> None:
+        if group:
+            packs.append(Bundle(sbus.pack(group), len(group)) if len(group) > 1 else group[0])
+
     for packet in packets:
-        if group and size + LENGTH.size + len(packet) > limit:
-            packs.append((sbus.pack(group) if len(group) > 1 else group[0], len(group)))
+        already = packet.startswith(PACK)
+        if already or size + LENGTH.size + len(packet) > limit:
+            close_group()
             group, size = [], len(PACK)
-        group.append(packet)
-        size += LENGTH.size + len(packet)
-    if group:
-        packs.append((sbus.pack(group) if len(group) > 1 else group[0], len(group)))
+        if already:
+            packs.append(packet)
+        else:
+            group.append(packet)
+            size += LENGTH.size + len(packet)
+    close_group()
     return packs
+
+
+def _packet(entry: bytes | Bundle) -> bytes:
+    return entry.packet if isinstance(entry, Bundle) else entry

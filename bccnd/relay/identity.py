@@ -8,8 +8,8 @@ Rules
 - A client may extend its own name by ``/<tag>``, and a fork child, whose connection is its own, may call itself
   ``<parent>/<own pid>``: any name below ``<host>/<program>/`` that ends in its pid. Anything else needs a right.
 - Sequence numbers of a new name start at the clock (microseconds since the epoch) and never below any number
-  handed out under a name that was given up, so that they go forward over reconnects, restarts, names that are handed
-  on, and clock steps within one run.
+  handed out under a name that was given up, nor below what a run before this one may have used (``begin_at``). So
+  they go forward over reconnects, restarts, names that are handed on, and clock steps.
 """
 
 import itertools
@@ -87,6 +87,10 @@ class Names(Generic[T]):
     def release(self, name: bytes, next_seq: int) -> None:
         del self._holders[name]
         self._seq_floor = max(self._seq_floor, next_seq)
+
+    def begin_at(self, seq: int) -> None:
+        """Numbers below ``seq`` may have been used by those who ran here before."""
+        self._seq_floor = max(self._seq_floor, seq)
 
     def first_seq(self, wanted: int) -> int:
         return max(wanted, self._seq_floor)

@@ -6,6 +6,8 @@ Rules
 - Messages are bounded in number and bytes per client, and in bytes over all clients (``Ledger``). When one more
   does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: the
   publisher waits if it is local, and it is ``drop-newest`` for what comes from the network.
+- Several messages in one PACK are a ``Bundle``: one entry, which counts as its messages and is dropped as a whole. So
+  the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
   gap grows until the client takes it, so an episode of any length is one notice.
 - The ledger holds no packets and no bytes when every outbox has been cleared.
@@ -42,6 +44,19 @@ class Ledger:
     packets: int = 0
     bytes: int = 0
     dropped: int = 0
+
+
+class Bundle:
+    """A PACK packet and how many messages are in it."""
+
+    __slots__ = ("messages", "packet")
+
+    def __init__(self, packet: bytes, messages: int) -> None:
+        self.packet = packet
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.packet)
 
 
 class _Answer(bytes):
@@ -98,14 +113,14 @@ class Outbox:
         self.packets = self.size = self.answers = self.dropped = 0
         self._front: deque[_Answer] = deque()
         self._gap = 0
-        self._entries: deque[bytes | _Gap] = deque()
+        self._entries: deque[bytes | Bundle | _Gap] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._entries or self._front or self._gap)
 
     @property
     def full(self) -> bool:
-        return self._lacks_room(1)
+        return self._lacks_room(1, 1)
 
     @property
     def relaxed(self) -> bool:
@@ -116,24 +131,29 @@ class Outbox:
             self.packets * 2 <= self.max_packets and self.size * 2 <= self.max_size
         )
 
-    def put(self, message: bytes, *, publisher_waits: bool = False) -> Outcome:
-        """Queue a message by the client's policy.
+    def can_hold(self, entry: bytes | Bundle) -> bool:
+        """Whether it could be queued if nothing else were."""
+        return _messages(entry) <= self.max_packets and len(entry) <= self.max_size
+
+    def put(self, entry: bytes | Bundle, *, publisher_waits: bool = False) -> Outcome:
+        """Queue a message, or a bundle of them, by the client's policy.
 
         ``publisher_waits``: the publisher can be held, so that under ``block`` the message is taken beyond the
         limit; what was read from it with one call is the most by which the limit is passed.
         """
-        if self._lacks_room(len(message)):
+        size, messages = len(entry), _messages(entry)
+        if self._lacks_room(size, messages):
             if self.policy is Policy.DISCONNECT:
                 return Outcome.OVERFLOW
-            if self.policy is Policy.DROP_OLDEST and self._could_have_room(len(message)):
+            if self.policy is Policy.DROP_OLDEST and self._could_have_room(entry):
                 while self._drop_oldest():
-                    if not self._lacks_room(len(message)):
-                        self._append(message)
+                    if not self._lacks_room(size, messages):
+                        self._append(entry, size, messages)
                         return Outcome.DROPPED
             if self.policy is not Policy.BLOCK or not publisher_waits:
-                self._drop_newest()
+                self._drop_newest(messages)
                 return Outcome.DROPPED
-        self._append(message)
+        self._append(entry, size, messages)
         return Outcome.QUEUED
 
     def answer(self, packet: bytes) -> None:
@@ -146,7 +166,11 @@ class Outbox:
         if self._gap:
             packets.append(self._notice(self._gap))
         packets += [
-            self._notice(entry.lost) if isinstance(entry, _Gap) else entry
+            entry
+            if isinstance(entry, bytes)
+            else entry.packet
+            if isinstance(entry, Bundle)
+            else self._notice(entry.lost)
             for entry in islice(self._entries, limit)
         ]
         return packets[:limit]
@@ -171,17 +195,13 @@ class Outbox:
         self._gap = self.answers = 0
 
     def state(self) -> dict[str, Any]:
-        """The queue in plain values, for a successor of this daemon: (kind, bytes or number) in order."""
-        kinds = {_Answer: "answer", _Gap: "gap"}
+        """The queue in plain values, for a successor of this daemon: (kind, what it holds) in order."""
         return {
             "limits": (self.max_packets, self.max_size, self.policy.value),
             "dropped": self.dropped,
             "front": [bytes(answer) for answer in self._front],
             "gap": self._gap,
-            "entries": [
-                (kinds.get(type(entry), "message"), entry.lost if isinstance(entry, _Gap) else bytes(entry))
-                for entry in self._entries
-            ],
+            "entries": [_plain(entry) for entry in self._entries],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -192,44 +212,48 @@ class Outbox:
         self._gap = state["gap"]
         self._front.extend(map(_Answer, state["front"]))
         self.answers = len(self._front)
-        for kind, entry in state["entries"]:
+        for kind, value in state["entries"]:
             if kind == "answer":
-                self.answer(entry)
+                self.answer(value)
             elif kind == "gap":
-                self._entries.append(_Gap(entry))
+                self._entries.append(_Gap(value))
+            elif kind == "bundle":
+                packet, messages = value
+                self._append(Bundle(packet, messages), len(packet), messages)
             else:
-                self._append(entry)
+                self._append(value, len(value), 1)
 
-    def _lacks_room(self, size: int) -> bool:
+    def _lacks_room(self, size: int, messages: int) -> bool:
         return (
-            self.packets >= self.max_packets
+            self.packets + messages > self.max_packets
             or self.size + size > self.max_size
             or self._ledger.bytes + size > self._ledger.limit
         )
 
-    def _could_have_room(self, size: int) -> bool:
+    def _could_have_room(self, entry: bytes | Bundle) -> bool:
         """Whether dropping messages would make room; not where one alone is too large, or others took it all."""
-        return size <= self.max_size and self._ledger.bytes - self.size + size <= self._ledger.limit
+        return self.can_hold(entry) and self._ledger.bytes - self.size + len(entry) <= self._ledger.limit
 
-    def _append(self, message: bytes) -> None:
-        self._entries.append(message)
-        self.packets += 1
-        self.size += len(message)
-        self._ledger.packets += 1
-        self._ledger.bytes += len(message)
+    def _append(self, entry: bytes | Bundle, size: int, messages: int) -> None:
+        self._entries.append(entry)
+        self.packets += messages
+        self.size += size
+        self._ledger.packets += messages
+        self._ledger.bytes += size
 
-    def _forget(self, entry: bytes | _Gap) -> None:
+    def _forget(self, entry: bytes | Bundle | _Gap) -> None:
         """Take what has left the entries out of the accounts."""
         if isinstance(entry, _Answer):
             self.answers -= 1
         elif not isinstance(entry, _Gap):
-            self.packets -= 1
-            self.size -= len(entry)
-            self._ledger.packets -= 1
-            self._ledger.bytes -= len(entry)
+            messages, size = _messages(entry), len(entry)
+            self.packets -= messages
+            self.size -= size
+            self._ledger.packets -= messages
+            self._ledger.bytes -= size
 
     def _drop_oldest(self) -> bool:
-        """Drop the oldest message; False when there is none. Each answer is passed over at most once."""
+        """Drop the oldest entry with messages; False when there is none. Each answer is passed over at most once."""
         while self._entries:
             entry = self._entries.popleft()
             if isinstance(entry, _Answer):
@@ -238,21 +262,33 @@ class Outbox:
                 self._gap += entry.lost
             else:
                 self._forget(entry)
-                self._gap += 1
-                self._count_dropped(1)
+                self._gap += _messages(entry)
+                self._count_dropped(_messages(entry))
                 return True
         return False
 
-    def _drop_newest(self) -> None:
+    def _drop_newest(self, messages: int) -> None:
         last = self._entries[-1] if self._entries else None
         if isinstance(last, _Gap):
-            last.lost += 1
+            last.lost += messages
         elif last is None and self._gap:
-            self._gap += 1
+            self._gap += messages
         else:
-            self._entries.append(_Gap(1))
-        self._count_dropped(1)
+            self._entries.append(_Gap(messages))
+        self._count_dropped(messages)
 
     def _count_dropped(self, messages: int) -> None:
         self.dropped += messages
         self._ledger.dropped += messages
+
+
+def _messages(entry: bytes | Bundle) -> int:
+    return entry.messages if isinstance(entry, Bundle) else 1
+
+
+def _plain(entry: bytes | Bundle | _Gap) -> tuple[str, Any]:
+    if isinstance(entry, Bundle):
+        return "bundle", (entry.packet, entry.messages)
+    if isinstance(entry, _Gap):
+        return "gap", entry.lost
+    return "answer" if isinstance(entry, _Answer) else "message", bytes(entry)

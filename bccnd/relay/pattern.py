@@ -9,7 +9,7 @@ from a trie of tokens: a look-up costs the depth of the channel and the ``prefix
 the number of patterns. Directed and all channels (``!...``) are never matched here; the router sees to them.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from bccnd.errors import PacketError
@@ -49,6 +49,16 @@ def matches(pattern: bytes, separator: bytes, channel: bytes) -> bool:
     if tokens and not last:
         return True
     return len(rest) == 1 and _token_matches(last, rest[0])
+
+
+def has_wildcard(pattern: bytes, separator: bytes) -> bool:
+    """Whether it can match any channel but the one that is spelt like it."""
+    return b"*" in pattern or pattern.rpartition(separator)[2] in (b"", b">")
+
+
+def fixed_part(pattern: bytes) -> bytes:
+    """What every channel begins with that a pattern matches."""
+    return pattern.partition(b"*")[0].removesuffix(b">")
 
 
 def _token_matches(token: bytes, name: bytes) -> bool:
@@ -102,26 +112,32 @@ class PatternIndex(Generic[T]):
             del branch[key]
 
     def match(self, channel: bytes) -> set[T]:
+        return set().union(*self._found(channel))
+
+    def reaches(self, channel: bytes, holder: T) -> bool:
+        """Whether this holder is among those that ``match`` gives; it costs the same for any number of others."""
+        return any(holder in holders for holders in self._found(channel))
+
+    def _found(self, channel: bytes) -> Iterator[set[T]]:
+        """The holders of each pattern that matches."""
         names = channel.split(self._separator)
         depth_of_end = len(names)
-        found: set[T] = set()
         open_nodes = [(self._root, 0)]
         while open_nodes:
             node, depth = open_nodes.pop()
             if depth == depth_of_end:
-                found |= node.ends
+                yield node.ends
                 continue
             name = names[depth]
-            found |= node.beyond
+            yield node.beyond
             if name or depth + 1 < depth_of_end:
-                found |= node.below
+                yield node.below
             child = node.literal.get(name)
             if child:
                 open_nodes.append((child, depth + 1))
             open_nodes += [
                 (child, depth + 1) for prefix, child in node.prefix.items() if name.startswith(prefix)
             ]
-        return found
 
     def empty(self) -> bool:
         return self._root.empty()

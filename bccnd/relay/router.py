@@ -5,12 +5,13 @@ Rules
   the listening sessions whose name matches (``bccn.txt``, "CHAN FORMS AND DELIVERY ALGORITHM"). Each gets one copy.
   A tap sees every datagram anyway and is in no audience.
 - A pattern that a session holds twice has to be removed twice (``sbus.txt``, "Subscribe").
+- What a channel is besides (local, retained) stands with its audience, so that it is looked up with it.
 - Audiences are cached by channel, the oldest entry out when the cache is full. What makes an entry wrong removes it:
   a pattern without wildcards its own channel, names and listening the directed ones, everything else all. Channels
   with the same audience share one object, so that consecutive messages can be grouped by identity.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
@@ -23,7 +24,8 @@ class Audience:
     """The sessions a message goes to, sorted by how they are served.
 
     ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
-    out to each, in the same order.
+    out to each, in the same order. ``local``: the channel never leaves the host; ``retained``: its newest message is
+    to be kept.
     """
 
     __slots__ = (
@@ -35,12 +37,14 @@ class Audience:
         "packed",
         "plain",
         "plain_ports",
+        "retained",
         "size",
     )
 
-    def __init__(self, members: Iterable[Session], local: bool) -> None:
+    def __init__(self, members: Iterable[Session], local: bool, retained: bool) -> None:
         ordered = sorted(members, key=lambda session: session.number)
         self.local = local
+        self.retained = retained
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
@@ -52,20 +56,34 @@ class Audience:
 
 
 class Router:
-    """Who subscribed to what. ``local``: patterns of the channels that never leave the host."""
+    """Who subscribed to what. ``local``: patterns of the channels that never leave the host; ``retained``: whether
+    the newest message of a channel is to be kept."""
 
-    def __init__(self, names: Names[Session], local: Iterable[bytes], *, cache_limit: int) -> None:
+    def __init__(
+        self,
+        names: Names[Session],
+        local: Iterable[bytes],
+        *,
+        cache_limit: int,
+        retained: Callable[[bytes], bool] = lambda _: False,
+    ) -> None:
         self._names = names
         self._indexes = {
             separator: patterns.PatternIndex[Session](separator) for separator in patterns.SEPARATORS
         }
         self._local = tuple(local)
+        self._retained = retained
         self._cache_limit = cache_limit
         self._cache: dict[bytes, Audience] = {}
-        self._shared: dict[tuple[frozenset[Session], bool], Audience] = {}
+        self._shared: dict[tuple[frozenset[Session], bool, bool], Audience] = {}
         self._directed: set[bytes] = set()
         self._listening: set[Session] = set()
         self.subscriptions = 0
+
+    def reconfigure(self, local: Iterable[bytes], *, cache_limit: int) -> None:
+        self._local = tuple(local)
+        self._cache_limit = cache_limit
+        self.service_changed()
 
     def subscribe(self, session: Session, pattern: bytes) -> None:
         """Raise ``PacketError`` for a pattern that can match nothing."""
@@ -118,6 +136,10 @@ class Router:
             self._listening.add(session)
         self.service_changed()
 
+    def reaches(self, session: Session, channel: bytes) -> bool:
+        """Whether a pattern of the session matches this plain channel."""
+        return any(index.reaches(channel, session) for index in self._indexes.values())
+
     def names_changed(self) -> None:
         for channel in self._directed:
             del self._cache[channel]
@@ -154,7 +176,7 @@ class Router:
             if mode is Mode.DIRECTED:
                 members &= set(self._names.directed(channel[1:]))
         members = {session for session in members if not session.tap}
-        key = frozenset(members), mode is Mode.PLAIN and self.is_local(channel)
+        key = frozenset(members), mode is Mode.PLAIN and self.is_local(channel), self._retained(channel)
         audience = self._shared.get(key)
         if audience is None:
             audience = Audience(*key)
@@ -164,8 +186,7 @@ class Router:
         return audience
 
     def _forget_channels(self, pattern: bytes, separator: bytes) -> None:
-        last = pattern.rpartition(separator)[2]
-        if last in (b"", b">") or b"*" in pattern:
+        if patterns.has_wildcard(pattern, separator):
             self.service_changed()
         else:
             self._cache.pop(pattern, None)

@@ -9,6 +9,7 @@ Rules
 """
 
 from enum import StrEnum
+from typing import Any
 
 from bccnd.relay.identity import Peer
 from bccnd.relay.outbox import Outbox
@@ -43,6 +44,7 @@ class Session:
         "privileged",
         "progress",
         "published",
+        "queue_asked",
         "separator",
         "seq",
         "since",
@@ -68,6 +70,7 @@ class Session:
         self.tap = False
         self.subscriptions: dict[tuple[bytes, bytes], int] = {}  # (separator, pattern) -> how often
         self.outbox: Outbox
+        self.queue_asked: dict[str, Any] = {}  # packets, bytes, policy: what the client chose by CMSG queue
         self.waits_for: set[Session] = set()
         self.holds: set[Session] = set()
         self.published = 0

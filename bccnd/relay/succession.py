@@ -34,6 +34,7 @@ _PLAIN = (
     "privileged",
     "published",
     "delivered",
+    "queue_asked",
     "since",
     "progress",
 )
@@ -46,6 +47,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "last_number": relay.last_number,
         "names": relay.names.state(),
         "sources": relay.sources.state(),
+        "retained": relay.retained.state(),
         "counters": asdict(relay.counters),
         "rejected": dict(relay.rejected),
         "delivered": relay.delivery.delivered,
@@ -62,6 +64,7 @@ def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
         )
     relay.last_number = state["last_number"]
     relay.sources.restore(state["sources"])
+    relay.retained.restore(state.get("retained", ()))
     known = {field.name for field in fields(Counters)}
     relay.counters = Counters(**{name: value for name, value in state["counters"].items() if name in known})
     relay.rejected.update(state["rejected"])
@@ -94,5 +97,6 @@ def _adopt(relay: Relay, state: dict[str, Any], port: int) -> None:
             setattr(session, name, state[name])
     session.format = Format(state["format"])
     session.outbox.restore(state["outbox"])
+    relay.size_queue(session)
     relay.router.adopt(session, state["subscriptions"])
     relay.delivery.adopt(session)

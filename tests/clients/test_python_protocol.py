@@ -78,6 +78,16 @@ def test_full_deliveries_are_read(entry: dict[str, Any]) -> None:
     assert message.datagram == bytes.fromhex(entry["datagram"])
 
 
+def named(kind: str, section: str, begin: str) -> list[Any]:
+    return [param for param in golden(kind, section) if param.values[0]["name"].startswith(begin)]
+
+
+@pytest.mark.parametrize("entry", named("sbus", "invalid", "RECV: "))
+def test_broken_full_deliveries_are_a_protocol_error(entry: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolError):
+        parse(bytes.fromhex(entry["packet"]))
+
+
 @pytest.mark.parametrize("entry", golden("bccn1", "valid"))
 def test_every_sound_datagram_is_read(entry: dict[str, Any]) -> None:
     datagram = bytes.fromhex(entry["datagram"])
@@ -240,6 +250,15 @@ def test_a_notice_of_a_newer_daemon_answers_nothing() -> None:
     _, request = session.ask("whoami")
     answer(session, "weather|sunny")
     assert not request.done
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1_0", ""])
+def test_what_is_no_number_is_taken_for_none(number: str) -> None:
+    session = Session(pack=True)
+    session.greeting()
+    answer(session, f"dropped|{number}", f"pack|on {number}", "whoami|h/p/1")
+    assert session.greeted() == []
+    assert (session.lost, session.pack_limit) == (0, 0)
 
 
 def test_losses_stand_where_they_are() -> None:

@@ -24,6 +24,7 @@ def line(text: str, message: bccn.Message = MESSAGE, *, raw: bool = True, end: b
         ("%s #%n", b"h/p/1 #7"),
         ("%m", b"plain"),
         ("%a", b"10.0.0.1:5400"),
+        ("%r", b"0"),
         ("%I", b"2023-11-14T22:13:20.123456Z"),
         ("%U", b"1700000000.123456789"),
         ("100%% of %c\\t\\n\\0\\\\", b"100% of a/b\t\n\0\\"),
@@ -50,6 +51,12 @@ def test_on_a_terminal_nothing_acts() -> None:
     hostile = bccn.Message("a\x1b[2J", b"\x1b]0;x\x07\n")
     assert line("%c %p", hostile, raw=False, end=b"\n") == b"a\\e[2J \\e]0;x\\x07\\n\n"
     assert line("%p", hostile, end=b"\0") == b"\x1b]0;x\x07\n\0"
+
+
+def test_last_values_are_marked() -> None:
+    retained = bccn.Message("a", b"x", "h/p/1", 7, "local", 1, "retained")
+    assert line("%r", retained) == b"1"
+    assert json.loads(to_json(retained))["retained"] is True
 
 
 def test_json_says_everything() -> None:

@@ -20,6 +20,7 @@ def test_people_see_tables(daemon: DaemonProcess) -> None:
     assert " on here, pid " in lines[0]
     assert f"  socket     {daemon.socket}" in lines
     assert "  bus        2 clients, 1 subscription" in lines
+    assert "  retained   0 channels, 0 bytes" in lines
     assert "  messages   1 published, 1 delivered, 0 dropped, 0 errors" in lines
     [row] = [line.split() for line in lines if line.startswith(name)]
     assert row[1:6] == ["1", "1", "1", "0", "0"]

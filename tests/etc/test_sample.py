@@ -9,7 +9,7 @@ from bccnd.process.configuration import load
 from bccnd.process.settings import Settings
 
 SAMPLE = Path(__file__).parents[2] / "etc" / "bccnd.toml"
-EXAMPLES = {"host", "socket", "socket_owner", "socket_group", "key_file", "integrity"}
+EXAMPLES = {"host", "socket", "socket_owner", "socket_group", "sequence_file", "key_file", "integrity"}
 
 
 def flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:

@@ -10,38 +10,22 @@ from typing import Protocol
 
 import pytest
 
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient
+from tests.running_program import RunningProgram
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-class PlainProgram:
-    """One running program: lines in are published, lines out are the datagrams it hears."""
+class PlainProgram(RunningProgram):
+    """Lines in are published, lines out are the datagrams it hears."""
 
     def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            preexec_fn=die_with_parent,
-        )
-        assert self.read() == "ready"
+        super().__init__(command)
+        assert self.read_line() == "ready"
 
     def publish(self, chan: str, payload: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{chan} {payload}\n")
-
-    def read(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().rstrip("\n")
-
-    def close(self) -> None:
-        self.process.kill()
-        with self.process:
-            pass
+        self.type(f"{chan} {payload}")
 
 
 class StartPlain(Protocol):
@@ -98,14 +82,16 @@ def converse(daemon: DaemonProcess, program: PlainProgram) -> None:
         src = publisher.request("whoami")
         for number in range(100):
             publisher.publish("demo/daemon", b"%d" % number)
-            datagram = program.read()
+            datagram = program.read_line()
             head, _, body = datagram.partition("]")
             assert head == f"BCCN1[{len(body)}"
             assert body.startswith(f"{src}:")
             assert body.endswith(f":demo/daemon|{number}")
             assert subscriber.message() == ("demo/daemon", b"%d" % number)
             program.publish("demo/plain", str(number))
-            assert program.read().endswith(f"]?:{number + 1}:demo/plain|{number}")  # its own comes back to it
+            assert program.read_line().endswith(
+                f"]?:{number + 1}:demo/plain|{number}"
+            )  # its own comes back to it
             assert subscriber.message() == ("demo/plain", b"%d" % number)
         assert subscriber.messages() == []
 
@@ -117,7 +103,7 @@ def test_plain_programs_keep_hearing_each_other(daemon: DaemonProcess, start_pla
         for number, program in enumerate(programs):
             program.publish("demo/x", f"from {number}")
             for other in programs:
-                assert other.read().endswith(f"demo/x|from {number}")
+                assert other.read_line().endswith(f"demo/x|from {number}")
             assert subscriber.message() == ("demo/x", f"from {number}".encode())
 
 

@@ -5,6 +5,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +27,19 @@ def checkout(tmp_path: Path) -> Path:
     return tree
 
 
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Where it may put temporary files; a short path, since a socket's has at most 107 bytes."""
+    folder = Path(tempfile.mkdtemp())
+    yield folder
+    shutil.rmtree(folder)
+
+
 def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(folder)}
 
 
-def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, tmp_path: Path) -> None:
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, scratch: Path) -> None:
     shown = subprocess.run(
         ["sh", "etc/quickstart.sh"],
         cwd=checkout,
@@ -52,9 +60,7 @@ def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, tmp_path: Path
     assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
 
 
-def test_interrupted_it_ends_its_processes_and_removes_its_files(checkout: Path, tmp_path: Path) -> None:
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+def test_interrupted_it_ends_its_processes_and_removes_its_files(checkout: Path, scratch: Path) -> None:
     with subprocess.Popen(
         ["sh", "etc/quickstart.sh"],
         cwd=checkout,

@@ -1,10 +1,8 @@
 """The recipes of README.md, run as they stand on a host of their own; only the socket's path is replaced."""
 
 import os
-import pty
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import bccn
 from tests.daemon_process import DaemonProcess
 from tests.hosts.segment import Host, Segment
 from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.running_program import RunningProgram
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SOCKET = "/run/bccnd/bus.sock"
@@ -63,69 +63,42 @@ def bus(host: Host, tmp_path: Path) -> Iterator[DaemonProcess]:
         yield daemon
 
 
-class Terminal:
-    """A shell that runs one recipe; typed keys go in through a pseudo-terminal, output comes by a pipe."""
-
-    def __init__(self, host: Host, code: str) -> None:
-        self._keys, terminal = pty.openpty()
-        self.process = host.start(
-            ["sh", "-c", code], stdin=terminal, stdout=subprocess.PIPE, start_new_session=True
-        )
-        os.close(terminal)
-
-    def type(self, line: str) -> None:
-        os.write(self._keys, line.encode() + b"\n")
-
-    def read_until(self, ending: str) -> str:
-        """What is shown up to and including `ending`."""
-        assert self.process.stdout is not None
-        shown = ""
-        while not shown.endswith(ending):
-            byte = self.process.stdout.read(1)
-            assert byte, f"ended after {shown!r}"
-            shown += byte.decode("latin-1")
-        return shown
-
-    def close(self) -> None:
-        os.close(self._keys)
-        with self.process:
-            if self.process.poll() is None:
-                os.killpg(self.process.pid, signal.SIGTERM)
-
-
 @pytest.fixture
-def run(host: Host, bus: DaemonProcess) -> Iterator[Callable[[str], Terminal]]:
+def run(host: Host, bus: DaemonProcess) -> Iterator[Callable[[str], RunningProgram]]:
     """Runs a recipe in a terminal of its own."""
     with ExitStack() as open_terminals:
 
-        def run_one(beginning: str) -> Terminal:
-            terminal = Terminal(host, recipe(beginning).replace(SOCKET, str(bus.socket)))
+        def run_one(beginning: str) -> RunningProgram:
+            code = recipe(beginning).replace(SOCKET, str(bus.socket))
+            terminal = RunningProgram(host.command(["sh", "-c", code]))
             open_terminals.callback(terminal.close)
             return terminal
 
         yield run_one
 
 
-def test_socat_alone_subscribes_and_publishes(bus: DaemonProcess, run: Callable[[str], Terminal]) -> None:
+def test_socat_alone_subscribes_and_publishes(
+    bus: DaemonProcess, run: Callable[[str], RunningProgram]
+) -> None:
     subscriber = run(SUBSCRIBE)
     subscriber.type("SUB demo/>")
     with PacketClient(bus.socket) as client:
         wait_until(lambda: client.status()["subscriptions"] == 1, "the typed subscription")
         assert run(PUBLISH).process.wait(PATIENCE) == 0
-        assert subscriber.read_until("\n") == "MSG demo/greeting hello\n"
+        assert subscriber.read_line() == "MSG demo/greeting hello"
         client.publish("demo/x", b"two\nlines and a NUL \0")
-        assert subscriber.read_until("\n") == "MSG demo/x two\\nlines and a NUL \\0\n"
+        assert subscriber.read_line() == "MSG demo/x two\\nlines and a NUL \\0"
         client.subscribe("demo/>")
         subscriber.type("MSG demo/typed by hand")
         assert client.message() == ("demo/typed", b"by hand")
-        assert subscriber.read_until("\n") == "MSG demo/typed by hand\n"
+        assert subscriber.read_line() == "MSG demo/typed by hand"
         subscriber.type("CMSG ping")
-        assert subscriber.read_until("\n").split() == ["CMSG", "pong"]
+        assert subscriber.read_line().split() == ["CMSG", "pong"]
         subscriber.type("nonsense")
-        assert subscriber.read_until("\n").startswith("CMSG error bad-packet ")
+        assert subscriber.read_line().startswith("CMSG error bad-packet ")
 
 
-def test_socat_hears_the_wire(host: Host, bus: DaemonProcess, run: Callable[[str], Terminal]) -> None:
+def test_socat_hears_the_wire(host: Host, bus: DaemonProcess, run: Callable[[str], RunningProgram]) -> None:
     wire = run(HEAR)
     with PacketClient(bus.socket) as client:
         wait_until(
@@ -136,7 +109,9 @@ def test_socat_hears_the_wire(host: Host, bus: DaemonProcess, run: Callable[[str
     assert re.fullmatch(rf"BCCN1\[\d+\]{src}:\d+:demo/x\|on the wire", wire.read_until("on the wire"))
 
 
-def test_socat_sends_a_datagram_that_counts_right(bus: DaemonProcess, run: Callable[[str], Terminal]) -> None:
+def test_socat_sends_a_datagram_that_counts_right(
+    bus: DaemonProcess, run: Callable[[str], RunningProgram]
+) -> None:
     with PacketClient(bus.socket) as client:
         client.subscribe("demo/>")
         for _ in range(2):
@@ -144,10 +119,10 @@ def test_socat_sends_a_datagram_that_counts_right(bus: DaemonProcess, run: Calla
             assert client.message() == ("demo/greeting", b"hello")
 
 
-def test_tcpdump_shows_messages(host: Host, bus: DaemonProcess, run: Callable[[str], Terminal]) -> None:
+def test_tcpdump_shows_messages(bus: DaemonProcess, run: Callable[[str], RunningProgram]) -> None:
     trace = run(TRACE)
     with PacketClient(bus.socket) as client:
-        wait_until(lambda: "tcpdump" in host.run(["ss", "-H0p"]).stdout, "tcpdump to listen")
+        trace.read_until("listening on any")
         client.publish("demo/x", b"traced")
     shown = trace.read_until(":demo/x|traced")
     assert "255.255.255.255.5400" in shown
@@ -166,3 +141,21 @@ def test_a_client_in_ten_lines_of_python(daemon: DaemonProcess, code: str) -> No
         check=True,
     )
     assert shown.stdout == "demo/greeting hello\n"
+
+
+def pattern_table() -> list[tuple[str, str, bool]]:
+    """(pattern, channel, whether it matches) of the README's table of patterns."""
+    _, _, table = README.partition("| pattern | matches | not |\n")
+    cells = [row.split("|")[1:4] for row in table.partition("\n\n")[0].splitlines()[1:]]
+    return [
+        (pattern, channel, column == 1)
+        for row in cells
+        for pattern in re.findall(r"`(.*?)`", row[0])
+        for column in (1, 2)
+        for channel in re.findall(r"`([^!]*?)`", row[column])
+    ]
+
+
+@pytest.mark.parametrize(("pattern", "channel", "expected"), pattern_table())
+def test_the_table_of_patterns_is_right(pattern: str, channel: str, expected: bool) -> None:
+    assert bccn.matches(pattern, channel) is expected

@@ -339,6 +339,51 @@ def test_copies_to_come_are_bounded_and_counted_when_they_are_not_made() -> None
     assert way.network.taken[-2:] == [b"z", b"z"]
 
 
+# --- a pause, and a successor ---
+
+
+def test_a_pause_sends_nothing_and_forgets_nothing() -> None:
+    way = Way(room=2, copies=2, spread=0.02)
+    way.egress.send(numbered(4))
+    way.egress.pause()
+    way.network.room = 1 << 30
+    way.loop.advance(1)
+    assert way.network.taken == numbered(2)
+    way.egress.resume()
+    way.loop.advance(RETRY_SECONDS)
+    assert way.network.taken == numbered(4)
+    way.loop.advance(1)
+    assert way.network.taken == numbered(4) * 2
+    assert way.counts == (8, 0)
+    assert way.loop.timers() == 0
+
+
+def test_a_congested_way_is_relieved_after_a_pause() -> None:
+    way = Way(room=0)
+    way.egress.send(numbered(PENDING_LIMIT))
+    way.egress.pause()
+    way.loop.advance(1)
+    way.network.room = 1 << 30
+    way.egress.resume()
+    way.loop.advance(RETRY_SECONDS)
+    assert way.reliefs == 1
+    assert way.network.taken == numbered(PENDING_LIMIT)
+
+
+def test_a_successor_sends_what_waited_and_the_copies_to_come() -> None:
+    old, new = Way(room=1, copies=3, spread=0.02), Way(copies=3, spread=0.02)
+    old.egress.send(numbered(3))
+    old.egress.pause()
+    new.egress.restore(old.egress.state())
+    new.loop.advance(1)
+    assert new.network.taken == []  # the old one may still go on
+    new.egress.resume()
+    new.loop.advance(1)
+    assert new.network.taken == [b"1", b"2", *numbered(3), *numbered(3)]
+    assert new.counts == (8, 0)
+    assert new.egress._copies_waiting == 0
+
+
 # --- the end ---
 
 

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bccnd.errors import BccndError, ConfigError, RefusedError, UnavailableError
 from bccnd.net.mmsg import BATCH, VECTOR, Arena, ReceiveTable
@@ -220,6 +222,31 @@ def test_a_file_that_is_gone_at_the_end_is_no_fault(path: Path, listen: Callable
     listener = listen(path)
     path.unlink()
     listener.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_a_successor_serves_on_without_the_file_and_removes_no_other(
+    path: Path, listen: Callable[..., Listener], replaced: bool
+) -> None:
+    predecessor = listen(path)
+    path.unlink()
+    if replaced:
+        path.write_text("somebody else's")
+    descriptors = [os.dup(descriptor) for descriptor in predecessor.descriptors]
+    successor = Listener.succeed(predecessor.state(), descriptors)
+    assert successor.accept() == []
+    successor.close()
+    assert path.exists() is replaced
+
+
+def test_a_successor_removes_the_file_that_its_predecessor_made(
+    path: Path, listen: Callable[..., Listener]
+) -> None:
+    predecessor = listen(path)
+    successor = Listener.succeed(predecessor.state(), [os.dup(d) for d in predecessor.descriptors])
+    assert serves(successor)
+    successor.close()
+    assert not path.exists()
 
 
 def test_the_lock_ends_with_the_listener_and_its_file_stays(
@@ -787,6 +814,24 @@ def test_send_each_stops_at_the_first_that_does_not_go(bus: Callable[..., Bus]) 
     assert made.clients.send_each(made.ports[0], []) == 0
     made.theirs[1].close()
     assert made.clients.send_each(made.ports[1], packets) == GONE
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 100, 4095, 4096, 4097, 9000]), max_size=300), st.integers(1, 300))
+def test_send_each_with_packets_around_the_size_of_the_scratch(sizes: list[int], reads: int) -> None:
+    """Those that fit go side by side, a longer one alone; through a socket that is full now and then."""
+    packets = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+    with ExitStack() as opened:
+        made = Bus(opened, 1)
+        arrived: list[bytes] = []
+        went = 0
+        while went < len(packets):
+            more = made.clients.send_each(made.ports[0], packets[went:])
+            assert more >= 0
+            went += more
+            arrived += [made.theirs[0].recv(10_000) for _ in range(min(reads, went - len(arrived)))]
+        arrived += [made.theirs[0].recv(10_000) for _ in range(went - len(arrived))]
+        assert arrived == packets
 
 
 def test_a_kernel_short_of_memory_makes_a_client_wait_not_leave(

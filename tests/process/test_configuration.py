@@ -217,7 +217,7 @@ def test_a_wrong_variable_is_named(variable: str, value: str, problem: str) -> N
         ),
         (
             "--interface a/b",
-            '--interface: must be interface names of 1 to 15 bytes, such as eth0 (got "a/b")',
+            '--interface: must be interface names of 1 to 15 ASCII characters, such as eth0 (got "a/b")',
         ),
         ("--prot 1", "unrecognized arguments: --prot 1 (see bccnd --help)"),
         ("--por 1", "unrecognized arguments: --por 1 (see bccnd --help)"),

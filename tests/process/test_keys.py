@@ -2,6 +2,7 @@
 
 import os
 import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,90 @@ def test_no_descriptor_is_left_open(path: Path) -> None:
     fault(write(path, KEY, 0o644), RefusedError)
     fault(path.parent, RefusedError)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# Access control lists and systemd's credentials
+
+OWNER, USER, GROUP_OF_OWNER, GROUP, MASK, EVERYBODY = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+NOBODY_IN_PARTICULAR = 0xFFFFFFFF
+
+
+def access_list(*entries: tuple[int, int] | tuple[int, int, int]) -> bytes:
+    """As the kernel keeps it: version 2, then (tag, rights, id) in ascending order."""
+    filled = [(*entry, NOBODY_IN_PARTICULAR)[:3] for entry in entries]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in filled)
+
+
+def as_systemd_writes_it(uid: int) -> bytes:
+    return access_list((OWNER, 4), (USER, 4, uid), (GROUP_OF_OWNER, 0), (MASK, 4), (EVERYBODY, 0))
+
+
+@pytest.mark.parametrize(
+    ("entries", "exposed"),
+    [
+        ([(OWNER, 4), (USER, 4, 991), (GROUP_OF_OWNER, 0), (MASK, 4), (EVERYBODY, 0)], False),
+        ([(OWNER, 6), (USER, 6, 0), (GROUP_OF_OWNER, 0), (MASK, 7), (EVERYBODY, 0)], False),
+        ([(OWNER, 6), (USER, 4, 992), (GROUP_OF_OWNER, 0), (MASK, 4), (EVERYBODY, 0)], True),
+        ([(OWNER, 6), (USER, 4, 992), (GROUP_OF_OWNER, 0), (MASK, 0), (EVERYBODY, 0)], False),
+        ([(OWNER, 6), (USER, 4, 991), (GROUP_OF_OWNER, 4), (MASK, 4), (EVERYBODY, 0)], True),
+        ([(OWNER, 6), (GROUP_OF_OWNER, 0), (GROUP, 2, 991), (MASK, 6), (EVERYBODY, 0)], True),
+        ([(OWNER, 6), (USER, 4, 991), (GROUP_OF_OWNER, 0), (MASK, 4), (EVERYBODY, 4)], True),
+        ([(OWNER, 6), (GROUP_OF_OWNER, 0), (EVERYBODY, 1)], True),
+        ([(OWNER, 6), (GROUP_OF_OWNER, 0), (EVERYBODY, 0)], False),
+    ],
+)
+def test_who_may_what_by_an_access_list(entries: list[tuple[int, int, int]], exposed: bool) -> None:
+    assert keys.lets_others(access_list(*entries), 991) is exposed
+
+
+@pytest.fixture
+def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "credentials" / "bccnd.service"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(folder))
+    return folder
+
+
+def test_a_credential_is_read_as_systemd_leaves_it(credentials: Path) -> None:
+    """Mode 0400 and an access list for the unit's user, which makes it look like 0440."""
+    file = write(credentials / "keys", KEY + b"\n", 0o400)
+    assert read_keys(Path("credential:keys")) == (KEY,)
+    os.setxattr(file, "system.posix_acl_access", as_systemd_writes_it(os.geteuid()))
+    assert file.stat().st_mode & 0o777 == 0o440
+    assert read_keys(Path("credential:keys")) == (KEY,)
+    assert read_keys(file) == (KEY,)  # as %d/keys in the unit
+
+
+def test_an_access_list_for_somebody_else_is_refused(credentials: Path) -> None:
+    file = write(credentials / "keys", KEY)
+    os.setxattr(file, "system.posix_acl_access", as_systemd_writes_it(4711))
+    assert fault(file, RefusedError) == (
+        f"its access control list lets others at it; do: setfacl -b {file} && chmod 600 {file}"
+    )
+
+
+def test_a_file_system_without_access_lists_has_the_mode_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> bytes:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "getxattr", unsupported)
+    assert read_keys(write(path, KEY)) == (KEY,)
+    assert "chmod 600" in fault(write(path, KEY, 0o440), RefusedError)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../keys", "a/b"])
+def test_a_credential_is_a_name_in_its_folder(name: str, credentials: Path) -> None:
+    with pytest.raises(ConfigError, match="must be credential: and the name of a credential"):
+        read_keys(Path(f"credential:{name}"))
+
+
+def test_credentials_that_are_not_there_are_explained(
+    credentials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=f"key file {credentials}/keys: no such file"):
+        read_keys(Path("credential:keys"))
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    with pytest.raises(ConfigError, match="add to the unit: LoadCredential=keys:/etc/bccnd/keys"):
+        read_keys(Path("credential:keys"))

@@ -39,7 +39,7 @@ def fault(*layers: dict[str, Any]) -> str:
         (
             "interfaces",
             [[], ["eth0", "br-lan.100"]],
-            ["eth0", ["a" * 16], ["a b"], ["a/b"], [""], ["."], [1]],
+            ["eth0", ["a" * 16], ["ü" * 8], ["eth\udcff"], ["a b"], ["a/b"], [""], ["."], [1]],
         ),
         ("interfaces", [[f"eth{n}" for n in range(64)]], [[f"eth{n}" for n in range(65)], ["eth0", "eth0"]]),
         ("key_file", ["/etc/bccnd/keys"], ["", 1, "/a\0b"]),

@@ -130,6 +130,7 @@ class Bus:
         integrity: Integrity | None = None,
         limits: Limits | None = None,
         local: Sequence[bytes] = (b"local/>",),
+        retain: Sequence[bytes] = (),
     ) -> None:
         limits = limits or Limits()
         stride = Relay.packet_limit_for(limits) + 256
@@ -139,7 +140,15 @@ class Bus:
         self._datagram_slots = range(segment, len(self.memory), RECEIVE_LIMIT + 256)
         self.integrity = integrity or Integrity()
         self.transport = FakeTransport(self.memory)
-        self.relay = Relay(self.memory, self.transport, self.integrity, host=HOST, local=local, limits=limits)
+        self.relay = Relay(
+            self.memory,
+            self.transport,
+            self.integrity,
+            host=HOST,
+            local=local,
+            retain=retain,
+            limits=limits,
+        )
         self.now = 1000.0
         self.unix_us = CLOCK
         self.clients: dict[int, FakeClient] = {}  # by the number of their session
@@ -260,8 +269,8 @@ class Bus:
         assert relay.router.subscriptions == 0
         assert all(index.empty() for index in relay.router._indexes.values())
         assert not relay.router._listening
-        assert not relay.router._cache
-        assert not relay.router._shared
+        assert not any(audience.size for audience in relay.router._cache.values())
+        assert not any(audience.size for audience in relay.router._shared.values())
         assert len(relay.names) == 0
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:

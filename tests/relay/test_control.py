@@ -278,6 +278,7 @@ def test_status():
             "delivered": 6,
             "dropped": 2,
         },
+        "retained": {"channels": 0, "bytes": 0},
         "rejected": {"duplicate": 1, "unauthenticated": 1, "magic": 1},
     }
 
@@ -287,7 +288,8 @@ def test_a_client_row(bus: Bus):
     reader.say(b"CMSG queue\0packets=2 policy=drop-newest")
     reader.stop_reading(1)
     writer = bus.connect(pid=8, program=b"\xc3\xa9")
-    writer.say(*[b"MSG a\0x"] * 4)
+    for _ in range(4):
+        writer.say(b"MSG a\0x")
     bus.tick(2.5)
     rows = value_of(writer.ask(b"CMSG clients"), b"clients")
     queued_bytes = rows["clients"][0].pop("queued_bytes")
@@ -328,6 +330,7 @@ def test_a_source_row(bus: Bus):
                 "duplicates": 1,
                 "late": 1,
                 "restarts": 1,
+                "replayed": 0,
                 "silent": 1.5,
             }
         ],

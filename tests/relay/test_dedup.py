@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.dedup import JUMP, WINDOW, Sources, Verdict
+from bccnd.relay.dedup import CLOCKED, JUMP, PROOF_SECONDS, WINDOW, Sources, Verdict
 
 thorough = settings(deadline=None, max_examples=300)
 
@@ -172,6 +172,89 @@ def test_the_reorder_window_delivers_what_is_late_within_it_once(reorder: int, m
             last = max(last, number)
 
 
+# Replayed recordings
+
+clocks = st.builds(
+    numbers_from,
+    st.integers(CLOCKED, 10**16),
+    st.lists(st.one_of(steps, st.integers(-(10**6), 10**6)), max_size=60),
+).filter(lambda numbers: min(numbers) >= CLOCKED)
+
+
+@thorough
+@given(sanity=sanities, numbers=clocks, reorder=st.sampled_from([0, 0, 5, 100]))
+def test_with_a_clock_nothing_is_delivered_twice_however_old_it_is(
+    sanity: int, numbers: list[int], reorder: int
+):
+    sources = Sources(sanity=sanity, reorder=min(reorder, sanity - 1), drop_replays=True)
+    delivered = [seq for seq in numbers if sources.observe(SRC, seq, 0.0) in DELIVERED]
+    assert len(set(delivered)) == len(delivered)
+    if not reorder:
+        assert delivered == sorted(delivered)
+    source = sources.get(SRC)
+    assert source is not None
+    assert source.restarts == 0
+    assert source.received + source.late + source.duplicates + source.replayed == len(numbers)
+
+
+@thorough
+@given(sanity=sanities, numbers=scripts)
+def test_without_a_clock_the_documents_rule_stays(sanity: int, numbers: list[int]):
+    plain, careful = Sources(sanity=sanity), Sources(sanity=sanity, drop_replays=True)
+    assert heard(careful, *numbers) == heard(plain, *numbers)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "last_verdict"),
+    [
+        ([CLOCKED + 5000, CLOCKED + 4001], Verdict.DUPLICATE),
+        ([CLOCKED + 5000, CLOCKED + 4000], Verdict.REPLAYED),
+        ([CLOCKED + 5000, CLOCKED], Verdict.REPLAYED),
+        ([CLOCKED + 5000, CLOCKED - 1], Verdict.RESTARTED),  # another program, which counts otherwise
+        ([CLOCKED + 5000, 1], Verdict.RESTARTED),
+        ([1_790_000_000, 1_700_000_000], Verdict.RESTARTED),  # epoch seconds
+        ([1, CLOCKED, 1, CLOCKED], Verdict.ACCEPTED),
+        ([CLOCKED + 5000, CLOCKED, CLOCKED + 5001], Verdict.ACCEPTED),
+    ],
+)
+def test_what_is_a_replay(numbers: list[int], last_verdict: Verdict):
+    assert heard(Sources(drop_replays=True), *numbers)[-1] is last_verdict
+
+
+def test_a_source_whose_clock_was_set_back_is_not_silent_forever():
+    """As after a reboot without the file of numbers: what is dropped does not keep the old number alive."""
+    sources = Sources(drop_replays=True, seconds=60)
+    heard(sources, CLOCKED + 10**9)
+    verdicts = {now: heard(sources, CLOCKED + now, now=now)[0] for now in range(1, 100)}
+    assert [now for now, verdict in verdicts.items() if verdict is Verdict.RESTARTED] == [61]
+    assert set(verdicts.values()) == {Verdict.REPLAYED, Verdict.RESTARTED, Verdict.ACCEPTED}
+
+
+def test_rules_may_change_while_sources_are_known():
+    sources = Sources()
+    heard(sources, CLOCKED + 9000)
+    sources.configure(sanity=10, limit=1000, seconds=60, reorder=5, drop_replays=True)
+    assert heard(sources, CLOCKED, CLOCKED + 8995, CLOCKED + 8990) == [
+        Verdict.REPLAYED,
+        Verdict.ACCEPTED,
+        Verdict.REPLAYED,
+    ]
+    sources.configure(sanity=1000, limit=1000, seconds=60, reorder=0, drop_replays=False)
+    assert heard(sources, CLOCKED + 8994, CLOCKED) == [Verdict.LATE, Verdict.RESTARTED]
+
+
+def test_a_smaller_table_keeps_those_heard_last():
+    sources = Sources(limit=1000)
+    for number in range(400):
+        prove(sources, b"proven/%d" % number, since=number)
+    for number in range(100):
+        heard(sources, 1, src=b"newcomer/%d" % number, now=number)
+    sources.configure(sanity=1000, limit=80, seconds=60, reorder=0, drop_replays=False)
+    assert len(sources) <= 80
+    assert all(sources.get(b"proven/%d" % number) for number in range(370, 400))
+    assert all(sources.get(b"newcomer/%d" % number) for number in range(90, 100))
+
+
 # What this host sent itself
 
 
@@ -210,14 +293,69 @@ def test_a_source_is_listed_once_whatever_is_known_of_it():
 # Bounds
 
 
-def test_the_table_is_bounded_under_a_flood_of_forged_sources():
+def prove(sources: Sources, *srcs: bytes, since: float = 0.0) -> float:
+    """Have sources heard until they are no newcomers any more (their last number is 4); when that is."""
+    for number in range(5):
+        now = since + PROOF_SECONDS * number / 3
+        for src in srcs:
+            assert sources.observe(src, number, now) in DELIVERED
+    return now
+
+
+@pytest.mark.parametrize("limit", [64, 100, 1000])
+def test_a_flood_of_forged_sources_costs_no_proven_source_its_account(limit: int):
+    """Ten times the table, and whoever speaks rarely meanwhile is still known: no duplicate, no false restart."""
+    sources = Sources(limit=limit, sanity=100)
+    real = [b"real/prog/%d" % number for number in range(limit // 4)]
+    now = prove(sources, *real)
+    heard(sources, 5, src=real[0], now=now)
+    for number in range(10 * limit):
+        assert heard(sources, 10**15 + number, src=b"forged/%d" % number, now=now + number) == [Verdict.NEW]
+        assert len(sources) <= limit
+    now += 10 * limit
+    assert heard(sources, 5, 6, 3, src=real[0], now=now) == [
+        Verdict.DUPLICATE,
+        Verdict.ACCEPTED,
+        Verdict.DUPLICATE,
+    ]
+    for src in real[1:]:
+        assert heard(sources, 4, 5, src=src, now=now) == [Verdict.DUPLICATE, Verdict.ACCEPTED]
+        source = sources.get(src)
+        assert source is not None
+        assert (source.received, source.lost, source.restarts, source.duplicates) == (6, 0, 0, 1)
+
+
+def test_nor_does_one_whose_forged_sources_speak_twice_or_in_a_hurry():
     sources = Sources(limit=100)
+    now = prove(sources, SRC)
+    for number in range(1000):
+        for seq in range(1 + number % 8):
+            sources.observe(b"forged/%d" % number, seq, now + number % 8)
+        sources.observe(b"forged/%d" % number, 9, now + 2 * PROOF_SECONDS if number % 8 < 2 else now)
+    assert heard(sources, 4, now=now) == [Verdict.DUPLICATE]
+    assert len(sources) <= 100
+
+
+def test_a_newcomer_that_keeps_speaking_outlasts_a_flood_and_is_proven():
+    sources = Sources(limit=800)  # newcomers come and go by hundreds
     for number in range(10_000):
-        sources.observe(b"forged/%d" % number, 1, 0.0)
+        now = number * PROOF_SECONDS / 5000
+        heard(sources, 1, src=b"forged/%d" % number, now=now)
         if number % 40 == 0:
-            assert heard(sources, number)[0] in {Verdict.NEW, Verdict.ACCEPTED}
+            assert heard(sources, number, now=now)[0] in {Verdict.NEW, Verdict.ACCEPTED}
+    assert account(sources)[0] == 250
+    for number in range(10_000, 20_000):
+        heard(sources, 1, src=b"forged/%d" % number, now=now)
+    assert account(sources)[0] == 250
+
+
+def test_more_proven_sources_than_there_is_room_for_displace_those_silent_longest():
+    sources = Sources(limit=100)
+    for number in range(200):
+        prove(sources, b"worker/%d" % number, since=1000.0 * number)
         assert len(sources) <= 100
-    assert account(sources)[0] == 250, "a source that keeps speaking is never forgotten"
+    assert sources.get(b"worker/0") is None
+    assert all(sources.get(b"worker/%d" % number) for number in range(165, 200))
 
 
 def test_the_table_is_bounded_under_clients_that_come_and_go():

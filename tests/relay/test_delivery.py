@@ -104,6 +104,77 @@ def test_a_pack_that_finds_no_room_loses_nothing(room: int):
     assert reader.take(1) + reader.take() == large
 
 
+def test_each_piece_of_a_pack_is_passed_on_as_it_lies_there():
+    """A line end that is taken off, a message for others and a packet's end are what parts them."""
+    bus = Bus()
+    reader = bus.connect(b"SUB a", b"CMSG pack\0on")
+    publisher = bus.connect(b"CMSG format\0lines", b"CMSG pack\0on")
+    publisher.say(
+        sbus.pack([*messages(1, 2), b"MSG b\0", *messages(3, 4, 5)]),
+        *messages(6, 7),
+        sbus.pack([*messages(8, 9), b"MSG a 10\r\n", *messages(11, 12)]),
+        sbus.pack(messages(13)),
+    )
+    assert reader.heard_packets() == [
+        sbus.pack(messages(1, 2)),
+        sbus.pack(messages(3, 4, 5)),
+        sbus.pack(messages(6, 7, 8, 9, 10)),
+        sbus.pack(messages(11, 12)),
+        *messages(13),
+    ]
+
+
+@pytest.mark.parametrize("form", [b"CMSG format\0full", b"CMSG format\0lines"])
+def test_every_format_is_packed(form: bytes):
+    bus = Bus()
+    packed, single = bus.connect(b"SUB ", form, b"CMSG pack\0on"), bus.connect(b"SUB ", form)
+    bus.connect().say(*messages(1, 2, 3))
+    expected = single.heard_packets()
+    assert len(expected) == 3
+    assert packed.heard_packets() == [sbus.pack(expected)]
+
+
+def test_a_pack_waits_and_is_dropped_as_a_whole():
+    bus = Bus()
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on", b"CMSG queue\0packets=8")
+    reader.stop_reading()
+    publisher = bus.connect(b"CMSG pack\0on")
+    publisher.say(*[sbus.pack(messages(*range(first, first + 3))) for first in (0, 3, 6)])
+    assert reader.session.outbox.packets == 6
+    reader.bus.transport.room[reader.port] = UNLIMITED
+    bus.relay.delivery.writable(reader.session)
+    bus.settle()
+    assert reader.heard_packets() == [
+        b"CMSG dropped\x003",
+        sbus.pack(messages(3, 4, 5)),
+        sbus.pack(messages(6, 7, 8)),
+    ]
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
+def test_a_queue_smaller_than_a_pack_takes_its_messages_one_by_one(policy: str):
+    bus = Bus()
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on", b"CMSG queue\0packets=2 policy=%b" % policy.encode())
+    reader.stop_reading()
+    bus.connect(b"CMSG pack\0on").say(sbus.pack(messages(1, 2, 3, 4)))
+    lost = [b"CMSG dropped\x002"]
+    assert reader.take() == (lost + messages(3, 4) if policy == "drop-oldest" else messages(1, 2) + lost)
+
+
+def test_no_pack_comes_after_the_answer_that_ends_packing():
+    bus = Bus()
+    reader = bus.connect(b"SUB ", b"CMSG pack\0on")
+    publisher = bus.connect(b"CMSG pack\0on")
+    reader.stop_reading()
+    publisher.say(sbus.pack(messages(1, 2)))
+    reader.say(b"CMSG pack\0off")
+    publisher.say(sbus.pack(messages(3, 4)))
+    bus.transport.room[reader.port] = UNLIMITED
+    bus.relay.delivery.writable(reader.session)
+    bus.settle()
+    assert reader.heard_packets() == [sbus.pack(messages(1, 2)), b"CMSG pack\0off", *messages(3, 4)]
+
+
 # The straight way and the queue
 
 
@@ -121,6 +192,23 @@ def test_order_is_kept_between_the_straight_way_and_the_queue(form: bytes, room:
     heard += reader.take(2)
     publisher.say(*messages(6, 7))
     assert heard + reader.take() == twin.heard()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_comes_after_a_backlog_waits_behind_it_though_there_is_room(form: bytes):
+    """The client has read, and more messages come before the daemon has noticed."""
+    bus = Bus()
+    reader, twin = bus.connect(b"SUB ", form), bus.connect(b"SUB ", form)
+    publisher = bus.connect()
+    reader.stop_reading()
+    publisher.say(*messages(1, 2))
+    bus.transport.room[reader.port] = UNLIMITED
+    publisher.say(*messages(3))
+    publisher.say(*messages(4, 5))
+    reader.say(b"CMSG ping")
+    twin.say(b"CMSG ping")
+    assert reader.heard() == []
+    assert reader.take() == twin.heard()
 
 
 def test_one_who_does_not_read_costs_the_others_nothing():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.outbox import ANSWERS_LIMIT, Ledger, Outbox, Outcome, Policy
+from bccnd.relay.outbox import ANSWERS_LIMIT, Bundle, Ledger, Outbox, Outcome, Policy
 
 thorough = settings(deadline=None, max_examples=300)
 
@@ -20,7 +20,7 @@ def outbox(
     return Outbox(ledger, notice, max_packets=packets, max_size=size, policy=policy)
 
 
-def put(box: Outbox, *messages: bytes, publisher_waits: bool = False) -> list[Outcome]:
+def put(box: Outbox, *messages: bytes | Bundle, publisher_waits: bool = False) -> list[Outcome]:
     return [box.put(message, publisher_waits=publisher_waits) for message in messages]
 
 
@@ -106,6 +106,42 @@ def test_a_gap_at_the_end_of_an_empty_queue():
     box = outbox(Policy.DROP_NEWEST, size=5)
     assert put(box, b"too large", b"too large", b"fits") == [DROPPED, DROPPED, QUEUED]
     assert drain(box) == [b"lost 2", b"fits"]
+
+
+# Bundles
+
+
+def bundle(messages: int, size: int = 11) -> Bundle:
+    return Bundle(b"bundle of %d" % messages + b"." * (size - 11), messages)
+
+
+def test_a_bundle_counts_as_its_messages_and_leaves_as_one_packet():
+    box = outbox(packets=5)
+    put(box, b"1", bundle(3), b"2")
+    assert (box.packets, box.size) == (5, 13)
+    assert box.full
+    assert box.next_packets(64) == [b"1", b"bundle of 3", b"2"]
+    box.sent(2)
+    assert (box.packets, box.size) == (1, 1)
+
+
+def test_a_bundle_is_dropped_as_a_whole_and_told_by_its_messages():
+    box = outbox(packets=5)
+    assert put(box, bundle(3), b"1", bundle(2), b"2") == [QUEUED, QUEUED, DROPPED, QUEUED]
+    assert drain(box) == [b"lost 3", b"1", b"bundle of 2", b"2"]
+    box = outbox(Policy.DROP_NEWEST, packets=5)
+    assert put(box, bundle(3), b"1", bundle(2), b"2") == [QUEUED, QUEUED, DROPPED, QUEUED]
+    assert drain(box) == [b"bundle of 3", b"1", b"lost 2", b"2"]
+    assert box.dropped == 2
+
+
+def test_what_could_never_hold_a_bundle_drops_nothing_for_it():
+    box = outbox(packets=3)
+    assert not box.can_hold(bundle(4))
+    assert not box.can_hold(bundle(2, size=1001))
+    assert box.can_hold(bundle(3))
+    assert put(box, b"1", bundle(4)) == [QUEUED, DROPPED]
+    assert drain(box) == [b"1", b"lost 4"]
 
 
 # Answers
@@ -249,31 +285,40 @@ def test_clear_drops_what_waited():
 
 
 class Model:
-    """The same queue, slow and obvious: what became of each message, in the order they were put."""
+    """The same queue, slow and obvious: what became of each entry, in the order they were put."""
 
     def __init__(self, policy: Policy, packets: int, size: int) -> None:
         self.policy, self.packets, self.size = policy, packets, size
         self.fate: dict[bytes, str] = {}  # waits, sent, lost, refused
+        self.messages: dict[bytes, int] = {}
 
     def waiting(self) -> list[bytes]:
-        return [message for message, fate in self.fate.items() if fate == "waits"]
+        return [packet for packet, fate in self.fate.items() if fate == "waits"]
 
-    def fits(self, message: bytes) -> bool:
-        waiting = self.waiting()
-        return len(waiting) < self.packets and sum(map(len, waiting)) + len(message) <= self.size
+    def queued(self) -> int:
+        return sum(self.messages[packet] for packet in self.waiting())
 
-    def put(self, message: bytes, publisher_waits: bool) -> None:
-        if self.policy is Policy.DROP_OLDEST and len(message) <= self.size:
-            while not self.fits(message):
+    def fits(self, packet: bytes) -> bool:
+        size = sum(map(len, self.waiting())) + len(packet)
+        return self.queued() + self.messages[packet] <= self.packets and size <= self.size
+
+    def put(self, packet: bytes, messages: int, publisher_waits: bool) -> None:
+        self.messages[packet] = messages
+        if self.policy is Policy.DROP_OLDEST and messages <= self.packets and len(packet) <= self.size:
+            while not self.fits(packet):
                 self.fate[self.waiting()[0]] = "lost"
-        if self.fits(message) or (self.policy is Policy.BLOCK and publisher_waits):
-            self.fate[message] = "waits"
+        if self.fits(packet) or (self.policy is Policy.BLOCK and publisher_waits):
+            self.fate[packet] = "waits"
         else:
-            self.fate[message] = "refused" if self.policy is Policy.DISCONNECT else "lost"
+            self.fate[packet] = "refused" if self.policy is Policy.DISCONNECT else "lost"
 
     def stream(self) -> list[bytes | int]:
         return joined(
-            [1 if fate == "lost" else message for message, fate in self.fate.items() if fate != "refused"]
+            [
+                self.messages[packet] if fate == "lost" else packet
+                for packet, fate in self.fate.items()
+                if fate != "refused"
+            ]
         )
 
 
@@ -291,41 +336,45 @@ def joined(stream: list[bytes | int]) -> list[bytes | int]:
 @thorough
 @given(
     policy=st.sampled_from(Policy),
-    packets=st.integers(1, 4),
+    packets=st.integers(1, 6),
     size=st.integers(1, 40),
     script=st.lists(
         st.one_of(
-            st.tuples(st.just("put"), st.integers(2, 20), st.booleans()),
-            st.tuples(st.just("answer"), st.just(0), st.just(False)),
-            st.tuples(st.just("send"), st.integers(1, 5), st.just(False)),
+            st.tuples(st.just("put"), st.integers(2, 20), st.sampled_from([1, 1, 2, 3]), st.booleans()),
+            st.tuples(st.just("answer"), st.just(0), st.just(0), st.just(False)),
+            st.tuples(st.just("send"), st.integers(1, 5), st.just(0), st.just(False)),
+            st.tuples(st.just("succeed"), st.just(0), st.just(0), st.just(False)),
         ),
         max_size=40,
     ),
 )
 def test_any_script_against_the_model(
-    policy: Policy, packets: int, size: int, script: list[tuple[str, int, bool]]
+    policy: Policy, packets: int, size: int, script: list[tuple[str, int, int, bool]]
 ):
     ledger = Ledger(1_000_000)
     box = outbox(policy, packets=packets, size=size, ledger=ledger)
     model = Model(policy, packets, size)
     answers: list[bytes] = []
     out: list[bytes] = []
-    for number, (action, amount, waits) in enumerate(script):
+    for number, (action, amount, messages, waits) in enumerate(script):
         match action:
             case "put":
-                message = (b"%d" % number).ljust(amount, b".")
-                box.put(message, publisher_waits=waits)
-                model.put(message, waits)
+                packet = (b"%d" % number).ljust(amount, b".")
+                box.put(packet if messages == 1 else Bundle(packet, messages), publisher_waits=waits)
+                model.put(packet, messages, waits)
             case "answer":
                 answers.append(b"answer %d" % number)
                 box.answer(answers[-1])
+            case "succeed":
+                state, ledger = box.state(), Ledger(1_000_000, dropped=ledger.dropped)
+                box = outbox(ledger=ledger)
+                box.restore(state)
             case _:
                 going = box.next_packets(amount)
                 box.sent(len(going))
                 out += going
                 model.fate |= dict.fromkeys(set(going) & set(model.fate), "sent")
-        waiting = model.waiting()
-        assert (box.packets, box.size) == (len(waiting), sum(map(len, waiting)))
+        assert (box.packets, box.size) == (model.queued(), sum(map(len, model.waiting())))
         assert (ledger.packets, ledger.bytes) == (box.packets, box.size)
         assert box.answers == len(answers) - sum(packet in answers for packet in out)
     out += drain(box, 3)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
-from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, matches
+from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, fixed_part, has_wildcard, matches
 from bccnd.wire.bccn1 import Mode, mode_of
 from tests.golden import entries, golden
 
@@ -83,6 +83,15 @@ def test_the_rule_in_two_notations(data: st.DataObject, separator: bytes, channe
 
 
 @thorough
+@given(st.data(), separators, channels)
+def test_what_a_pattern_says_of_all_its_channels(data: st.DataObject, separator: bytes, channel: bytes):
+    pattern = data.draw(patterns(separator))
+    if matches(pattern, separator, channel):
+        assert channel.startswith(fixed_part(pattern))
+        assert channel == pattern or has_wildcard(pattern, separator)
+
+
+@thorough
 @given(st.data(), separators)
 def test_the_index_finds_who_the_rule_finds(data: st.DataObject, separator: bytes):
     """After any adding and removing, one pattern held by many and many by one; and nothing stays behind."""
@@ -97,6 +106,7 @@ def test_the_index_finds_who_the_rule_finds(data: st.DataObject, separator: byte
     for channel in data.draw(st.lists(channels, min_size=1, max_size=5)):
         expected = {holder for pattern, holder in held if matches(pattern, separator, channel)}
         assert index.match(channel) == expected
+        assert {holder for holder in range(4) if index.reaches(channel, holder)} == expected
     for pattern, holder in data.draw(st.permutations(sorted(held))):
         assert not index.empty()
         index.remove(pattern, holder)

@@ -188,6 +188,18 @@ def test_what_is_held_twice_is_removed_twice():
         host.router.unsubscribe(session, b"a")
 
 
+@pytest.mark.parametrize("pattern", [b"a/b", b"a/*", b"a/>", b"a/", b"a*/b", b">", b""])
+def test_a_subscription_counts_at_once(pattern: bytes):
+    """Whatever was looked up before."""
+    host = Host()
+    session = host.session()
+    assert host.members(b"a/b") == host.members(b"!") == []
+    host.router.subscribe(session, pattern)
+    assert host.members(b"a/b") == host.members(b"!") == [session]
+    host.router.unsubscribe(session, pattern)
+    assert host.members(b"a/b") == []
+
+
 def test_patterns_of_the_two_separators_are_apart():
     host = Host()
     session = host.session(b"a/*")

@@ -22,6 +22,7 @@ LENGTH = Struct(">I")
 PACK = b"PACK "
 # Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
 RECEIVE_LIMIT = 512 * 1024
+TIME_DIGITS = 20  # what 64 bits of nanoseconds can take; more is no time that a calendar knows
 WHITE_SPACE = " \t\n\v\f\r\0"
 
 
@@ -34,7 +35,7 @@ class Message:
     src, seq  who sent it, and its number there      None in the format ``plain``, as are those below
     peer      ``ip:port``, or ``local`` for a sender on this host
     time_ns   when the daemon received it, Unix time in nanoseconds
-    verdict   ``ok``; to a tap also why it was not delivered
+    verdict   ``ok``; ``retained`` (see there); to a tap also why it was not delivered
     datagram  the whole BCCN1 datagram
     """
 
@@ -65,6 +66,11 @@ class Message:
     def text(self) -> str:
         """The payload as UTF-8; UnicodeDecodeError when it is not."""
         return self.payload.decode()
+
+    @property
+    def retained(self) -> bool:
+        """Whether it is the last value of its channel, from before the subscription. Only ``full`` can tell."""
+        return self.verdict == "retained"
 
     @property
     def mode(self) -> Literal["plain", "all", "directed"]:
@@ -114,12 +120,14 @@ def _parse_recv(packet: bytes) -> Message:
     head, nul, datagram = packet.partition(b"\0")
     try:
         _, peer, unix_ns, verdict = head.decode("ascii").split(" ")
+        if not nul or not unix_ns.isdigit() or len(unix_ns) > TIME_DIGITS:
+            raise ValueError
         time_ns = int(unix_ns)
     except ValueError:
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet") from None
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
     fields = header.split(b":")
-    if nul and bar and len(fields) == 3 and fields[1].isdigit():
+    if bar and len(fields) == 3 and fields[1].isdigit():
         src, seq, channel = fields
         return Message(
             channel.decode("ascii", "backslashreplace"),

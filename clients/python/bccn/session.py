@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 BACKLOG_LIMIT = 64 * 1024 * 1024
 MESSAGE_COST = 512  # of a message apart from its payload, about
 ROUTES_LIMIT = 1024  # channels whose takers are remembered
+NUMBER_DIGITS = 20  # of a number the daemon sends: 64 bits
 FORMATS = ("plain", "full")
 
 BACKOFF_FIRST = 0.02  # seconds; connecting to a local socket that is not there costs microseconds
@@ -192,7 +193,7 @@ class Session:
         for request in self._greeted:
             if request.expected == "pack" and request.error is None:
                 state, _, limit = request.value.partition(" ")
-                self.pack_limit = int(limit) if state == "on" and limit.isdigit() else 0
+                self.pack_limit = int(limit) if state == "on" and _is_number(limit) else 0
         found = (error for request in self._greeted for error in (request.error, request.complaint))
         return [error for error in found if error is not None]
 
@@ -212,7 +213,7 @@ class Session:
     def _control(self, key: str, value: str) -> None:
         if key == "error":
             self._error(*value.partition(" ")[::2])
-        elif key == "dropped" and value.isdigit():
+        elif key == "dropped" and _is_number(value):
             count = int(value)
             self.lost += count
             self._lost_before_next += count
@@ -354,6 +355,11 @@ class Session:
         if doubt:
             some = "1 message" if doubt == 1 else f"up to {doubt} messages"
             raise UnconfirmedError(f"the daemon went away: {some} may not have been published")
+
+
+def _is_number(text: str) -> bool:
+    """Whether ``int`` takes it for sure: it knows neither every digit of Unicode nor thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS
 
 
 def log_notice(notice: Notice) -> None:

@@ -1,0 +1,108 @@
+"""The last value of a channel, for those who come late: the newest message of each channel that is to be kept.
+
+Rules
+- Kept are the channels that match one of the patterns (setting ``retain.patterns``); never those that begin with "!".
+- Newest is what was taken last, from a client of this host or from the segment. It replaces what there was. An empty
+  payload deletes it, as users of MQTT expect; it is delivered like any other message.
+- Bounded in channels and in bytes, bookkeeping included; the channel that was updated longest ago goes first. A
+  message that is larger than the bound by itself is not kept, nor is the one before it: no value is better than an
+  old one.
+- What is kept is what this daemon has heard. It does not ask others, and does not outlive a stop.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from bccnd.relay import pattern as patterns
+from bccnd.wire.sbus import Msg, Recv
+
+VERDICT = b"retained"  # in RECV, where a message that was just heard has "ok"
+ENTRY_COST = 512  # bytes of memory that a kept message takes beside its datagram and channel, about
+
+
+class Kept(NamedTuple):
+    """A message as it was heard: ``peer`` and ``unix_ns`` as in RECV; ``payload_at``: where its payload begins."""
+
+    peer: bytes
+    unix_ns: int
+    datagram: bytes
+    payload_at: int
+
+    def msg(self, chan: bytes) -> Msg:
+        return Msg(chan, self.datagram[self.payload_at :])
+
+    def recv(self) -> Recv:
+        return Recv(self.peer, self.unix_ns, VERDICT, self.datagram)
+
+
+class Retained:
+    """channel -> ``Kept``, in the order of their updates. ``size``: bytes of all, with ENTRY_COST each."""
+
+    def __init__(self, wanted: Sequence[bytes] = (), *, channels: int = 0, size: int = 0) -> None:
+        """``wanted``: patterns with the separator "/"; at most so many ``channels``, and ``size`` bytes."""
+        self._messages: OrderedDict[bytes, Kept] = OrderedDict()
+        self.size = 0
+        self.limit(wanted, channels=channels, size=size)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def limit(self, wanted: Sequence[bytes], *, channels: int, size: int) -> None:
+        """Keep to other patterns and bounds from now on; what they do not allow is forgotten."""
+        self._wanted = tuple(wanted)
+        self._max_channels = channels
+        self._max_size = size
+        for chan in [chan for chan in self._messages if not self.wants(chan)]:
+            self._forget(chan)
+        self._shrink()
+
+    def wants(self, chan: bytes) -> bool:
+        """Whether messages on this (valid) channel are to be kept."""
+        if chan.startswith(b"!"):
+            return False
+        return any(patterns.matches(pattern, b"/", chan) for pattern in self._wanted)
+
+    def keep(self, chan: bytes, message: Kept) -> None:
+        """Take the newest message of a channel that is wanted."""
+        self._forget(chan)
+        cost = _cost(chan, message)
+        if message.payload_at < len(message.datagram) and cost <= self._max_size:
+            self._messages[chan] = message
+            self.size += cost
+            self._shrink()
+
+    def matching(self, pattern: bytes, separator: bytes) -> list[tuple[bytes, Kept]]:
+        """The channels that a client's pattern matches, and their messages, the oldest first."""
+        if not patterns.has_wildcard(pattern, separator):
+            message = self._messages.get(pattern)
+            return [(pattern, message)] if message else []
+        fixed = patterns.fixed_part(pattern)
+        return [
+            (chan, message)
+            for chan, message in self._messages.items()
+            if chan.startswith(fixed) and patterns.matches(pattern, separator, chan)
+        ]
+
+    def state(self) -> list[tuple[bytes, bytes, int, bytes, int]]:
+        """Everything in plain values, the oldest first, for a successor of this daemon."""
+        return [(chan, *message) for chan, message in self._messages.items()]
+
+    def restore(self, state: Iterable[Sequence[Any]]) -> None:
+        """Take over what is allowed here."""
+        for chan, *message in state:
+            if self.wants(chan):
+                self.keep(chan, Kept(*message))
+
+    def _forget(self, chan: bytes) -> None:
+        message = self._messages.pop(chan, None)
+        if message:
+            self.size -= _cost(chan, message)
+
+    def _shrink(self) -> None:
+        while len(self._messages) > self._max_channels or self.size > self._max_size:
+            self._forget(next(iter(self._messages)))
+
+
+def _cost(chan: bytes, message: Kept) -> int:
+    return ENTRY_COST + len(chan) + len(message.datagram)

@@ -1,0 +1,88 @@
+"""From settings to what the relay is told, at the start and again on SIGHUP.
+
+Rules
+- A reload is all or nothing: whatever can be wrong with a file, its values or the keys is found before anything
+  changes.
+- What sockets, names and memory were made from cannot change while they are in use (FIXED). A reload that asks for it
+  is done but for these, and says which they are.
+- No client is disconnected (``Relay.reconfigure``).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bccnd.process.configuration import named_values
+from bccnd.process.settings import Settings
+from bccnd.relay.core import Limits
+from bccnd.relay.outbox import Policy
+from bccnd.wire.bccn1 import Integrity, Level
+
+# Settings, or tables of them, that need a restart; SIGUSR2 is one.
+FIXED = (
+    "host",
+    "socket",
+    "socket_mode",
+    "socket_owner",
+    "socket_group",
+    "sequence_file",
+    "broadcast",
+    "port",
+    "interfaces",
+    "limits.local_payload",
+    "buffers",
+)
+
+
+def relay_options(settings: Settings, keys: Sequence[bytes]) -> dict[str, Any]:
+    """The arguments that ``Relay`` and ``Relay.reconfigure`` have in common."""
+    return {
+        "integrity": Integrity(keys, Level(settings.integrity)),
+        "local": [pattern.encode() for pattern in settings.local],
+        "retain": [pattern.encode() for pattern in settings.retain.patterns],
+        "limits": _limits(settings),
+    }
+
+
+def applicable(running: Settings, wanted: Settings) -> tuple[Settings, list[str], list[str]]:
+    """The settings to run with now, the names of those that change, and of those that need a restart."""
+    old, new = dict(named_values(running)), dict(named_values(wanted))
+    differing = [name for name in new if new[name] != old[name]]
+    held = [name for name in differing if name in FIXED or name.partition(".")[0] in FIXED]
+    return _with(wanted, {name: old[name] for name in held}), [n for n in differing if n not in held], held
+
+
+def _with(settings: Settings, values: dict[str, Any]) -> Settings:
+    """The same with other values, given by dotted name."""
+    update: dict[str, Any] = {}
+    for name, value in values.items():
+        table, _, key = name.rpartition(".")
+        if table:
+            update[table] = update.get(table, getattr(settings, table)).model_copy(update={key: value})
+        else:
+            update[name] = value
+    return settings.model_copy(update=update)
+
+
+def _limits(settings: Settings) -> Limits:
+    queue, limits, dedup = settings.queue, settings.limits, settings.dedup
+    return Limits(
+        clients=limits.clients,
+        subscriptions=limits.subscriptions,
+        local_payload=limits.local_payload,
+        channels_cached=limits.channels_cached,
+        queue_packets=queue.packets,
+        queue_bytes=queue.bytes,
+        queue_max_packets=queue.max_packets,
+        queue_max_bytes=queue.max_bytes,
+        queue_total=queue.total_bytes,
+        queue_policy=Policy(queue.policy),
+        block_seconds=queue.block_seconds,
+        retain_channels=settings.retain.channels,
+        retain_bytes=settings.retain.bytes,
+        sanity=dedup.sanity,
+        sources=dedup.sources,
+        source_seconds=dedup.seconds,
+        reorder=dedup.reorder,
+        drop_replays=settings.drop_replays,
+        unknown=dedup.unknown,
+    )

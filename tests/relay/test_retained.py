@@ -1,0 +1,380 @@
+"""The newest message of each retained channel: what is kept, for how long, and who is given it when."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bccnd.relay.core import Limits
+from bccnd.relay.pattern import matches
+from bccnd.relay.retained import ENTRY_COST, Kept, Retained
+from bccnd.relay.succession import restore, state_of
+from bccnd.wire import sbus
+from bccnd.wire.sbus import Recv
+from tests.relay.fakes import CLOCK, ELSEWHERE, Bus, datagram
+
+thorough = settings(deadline=None, max_examples=200)
+
+CHANNELS = [b"state/a", b"state/b", b"state/a/deep", b"state/", b"other/a", b"local/state/a"]
+PATTERNS = [b"", b">", b"state/>", b"state/", b"state/*", b"state/a*", b"*/a", b"state/a", b"local/>", b"x"]
+ALL = (b">",)
+
+
+def kept(payload: bytes, chan: bytes = b"state/a") -> Kept:
+    whole = datagram(b"src", 1, chan, payload)
+    return Kept(b"10.0.0.2:5400", 5, whole, len(whole) - len(payload))
+
+
+def filled(*channels: bytes, payload: bytes = b"x", **bounds: int) -> Retained:
+    retained = Retained(ALL, **{"channels": 100, "size": 1 << 20, **bounds})
+    for chan in channels:
+        retained.keep(chan, kept(payload, chan))
+    return retained
+
+
+def channels_of(retained: Retained, pattern: bytes = b"", separator: bytes = b"/") -> list[bytes]:
+    return [chan for chan, _ in retained.matching(pattern, separator)]
+
+
+# What is kept
+
+
+@pytest.mark.parametrize(
+    ("chan", "wanted"),
+    [(b"state/a", True), (b"state/a/b", True), (b"state", False), (b"x", False), (b"one/x", True)],
+)
+def test_the_patterns_say_what_is_wanted(chan: bytes, wanted: bool):
+    assert Retained([b"state/>", b"one/*"], channels=1, size=1).wants(chan) == wanted
+
+
+def test_never_the_channels_of_directed_messages_and_those_to_all():
+    retained = Retained(ALL, channels=1, size=1)
+    assert retained.wants(b"a")
+    assert not retained.wants(b"!")
+    assert not retained.wants(b"!a")
+
+
+def test_nothing_is_wanted_without_patterns():
+    assert not Retained().wants(b"a")
+
+
+def test_the_newest_replaces_the_one_before():
+    retained = filled(b"state/a")
+    retained.keep(b"state/a", kept(b"newer"))
+    assert retained.matching(b"state/a", b"/") == [(b"state/a", kept(b"newer"))]
+    assert len(retained) == 1
+
+
+def test_an_empty_payload_deletes():
+    retained = filled(b"state/a", b"state/b")
+    retained.keep(b"state/a", kept(b""))
+    retained.keep(b"never/there", kept(b"", b"never/there"))
+    assert channels_of(retained) == [b"state/b"]
+
+
+def test_the_channel_updated_longest_ago_goes_first():
+    retained = filled(b"a", b"b", b"c", b"a", b"d", channels=3)
+    assert channels_of(retained) == [b"c", b"a", b"d"]
+
+
+def test_bounded_in_bytes():
+    one = ENTRY_COST + 1 + len(kept(b"x", b"a").datagram)
+    retained = filled(b"a", b"b", b"c", size=2 * one)
+    assert (channels_of(retained), retained.size) == ([b"b", b"c"], 2 * one)
+
+
+def test_what_is_too_large_by_itself_is_not_kept_nor_is_what_it_replaces():
+    retained = filled(b"a", b"b", size=3000)
+    retained.keep(b"a", kept(b"x" * 3000, b"a"))
+    assert channels_of(retained) == [b"b"]
+
+
+def test_other_limits_forget_what_they_do_not_allow():
+    retained = filled(b"state/a", b"state/b", b"other/a", b"state/c")
+    retained.limit([b"state/>"], channels=2, size=1 << 20)
+    assert channels_of(retained) == [b"state/b", b"state/c"]
+    retained.limit([], channels=2, size=1 << 20)
+    assert (len(retained), retained.size) == (0, 0)
+
+
+@pytest.mark.parametrize("separator", [b"/", b"."])
+@pytest.mark.parametrize("pattern", [*PATTERNS, b"a>", b"a.b.>", b"a.*", b"a."])
+def test_matching_is_what_the_pattern_matches(pattern: bytes, separator: bytes):
+    channels = [*CHANNELS, b"x", b"a", b"a>", b"a.b", b"a.b.c", b"a.", b"state"]
+    expected = [chan for chan in channels if matches(pattern, separator, chan)]
+    assert channels_of(filled(*channels), pattern, separator) == expected
+
+
+messages = st.tuples(st.sampled_from(CHANNELS), st.sampled_from([b"", b"1", b"2", b"x" * 300, b"y" * 2000]))
+
+
+@thorough
+@given(
+    script=st.lists(messages, max_size=40),
+    wanted=st.lists(st.sampled_from(PATTERNS), max_size=3),
+    channels=st.integers(1, 5),
+    size=st.integers(1, 4000),
+)
+def test_any_script_against_the_obvious(
+    script: list[tuple[bytes, bytes]], wanted: list[bytes], channels: int, size: int
+):
+    retained = Retained(wanted, channels=channels, size=size)
+    oracle: list[tuple[bytes, Kept]] = []
+    for chan, payload in script:
+        if not any(matches(pattern, b"/", chan) for pattern in wanted):
+            assert not retained.wants(chan)
+            continue
+        assert retained.wants(chan)
+        message = kept(payload, chan)
+        retained.keep(chan, message)
+        oracle = [entry for entry in oracle if entry[0] != chan]
+        if payload and cost([(chan, message)]) <= size:
+            oracle.append((chan, message))
+        while len(oracle) > channels or cost(oracle) > size:
+            del oracle[0]
+        assert retained.matching(b"", b"/") == oracle
+        assert (len(retained), retained.size) == (len(oracle), cost(oracle))
+    successor = Retained(wanted, channels=channels, size=size)
+    successor.restore(retained.state())
+    assert successor.matching(b"", b"/") == oracle
+    for chan, _ in oracle:
+        retained.keep(chan, kept(b"", chan))
+    assert (len(retained), retained.size) == (0, 0)
+
+
+def cost(entries: Iterable[tuple[bytes, Kept]]) -> int:
+    return sum(ENTRY_COST + len(chan) + len(message.datagram) for chan, message in entries)
+
+
+# Who is given it
+
+
+def test_a_newcomer_is_given_the_newest_of_each_channel_whoever_sent_it():
+    bus = Bus(retain=[b"state/>"])
+    publisher = bus.connect()
+    publisher.say(b"MSG state/a\0old", b"MSG state/b\0here", b"MSG other/a\0not kept")
+    bus.hear(datagram(b"x", 1, b"state/a", b"there"), datagram(b"x", 2, b"state/c", b"too"))
+    newcomer = bus.connect()
+    assert newcomer.ask(b"SUB >") == [b"MSG state/b\0here", b"MSG state/a\0there", b"MSG state/c\0too"]
+    publisher.say(b"MSG state/a\0new")
+    assert newcomer.heard() == [b"MSG state/a\0new"]
+
+
+def test_nobody_is_given_what_was_deleted():
+    bus = Bus(retain=[b"state/>"])
+    reader, publisher = bus.connect(b"SUB state/a"), bus.connect(b"MSG state/a\0on", b"MSG state/b\0on")
+    reader.heard()
+    publisher.say(b"MSG state/a\0")
+    bus.hear(datagram(b"x", 1, b"state/b"))
+    assert reader.heard() == [b"MSG state/a\0"]
+    assert bus.connect().ask(b"SUB >") == []
+
+
+def test_in_full_it_is_marked_and_says_when_and_from_where_it_came():
+    bus = Bus(retain=[b"state/>", b"local/>"])
+    publisher = bus.connect(b"MSG state/a\0one", b"MSG local/b\0two", pid=7)
+    there = datagram(b"x", 9, b"state/c", b"three")
+    bus.hear(there)
+    heard_at = bus.unix_us * 1000
+    bus.tick(60)
+    reader = bus.connect(b"CMSG format\0full")
+    assert reader.ask(b"SUB >") == [
+        Recv(b"local", heard_at, b"retained", bus.sent[0]).serialize(),
+        Recv(b"local", heard_at, b"retained", datagram(b"here/prog/7", 1, b"local/b", b"two")).serialize(),
+        Recv(ELSEWHERE, heard_at, b"retained", there).serialize(),
+    ]
+    publisher.say(b"MSG state/a\0again")
+    assert Recv.parse(reader.heard()[0][5:]).verdict == b"ok"
+
+
+def test_in_lines_it_is_a_line():
+    bus = Bus(retain=[b"state/>"])
+    bus.connect(b"MSG state/a\0two\nlines")
+    assert bus.connect().ask(b"SUB >\n") == [b"MSG state/a two\\nlines\n"]
+
+
+def test_a_packed_client_is_given_it_packed():
+    bus = Bus(retain=[b"state/>"])
+    bus.connect(b"MSG state/a\0one", b"MSG state/b\0two")
+    reader = bus.connect(b"CMSG pack\0on")
+    reader.say(b"SUB state/*")
+    assert reader.heard_packets() == [sbus.pack([b"MSG state/a\0one", b"MSG state/b\0two"])]
+
+
+def test_a_client_is_given_it_once_however_many_of_its_patterns_match():
+    bus = Bus(retain=ALL)
+    bus.connect(b"MSG a/x\0one", b"MSG a/y\0two")
+    reader = bus.connect()
+    assert reader.ask(b"SUB a/x") == [b"MSG a/x\0one"]
+    assert reader.ask(b"SUB a/x", b"SUB a/>", b"SUB >", b"SUB a/y") == [b"MSG a/y\0two"]
+    reader.ask(b"UNSUB a/x", b"UNSUB a/x", b"UNSUB a/>", b"UNSUB a/y")
+    assert reader.ask(b"SUB a/x") == []
+    assert reader.ask(b"UNSUB >", b"UNSUB a/x", b"SUB a/x") == [b"MSG a/x\0one"]
+
+
+def test_patterns_of_the_other_separator_count_too():
+    bus = Bus(retain=ALL)
+    bus.connect(b"MSG a.x\0one")
+    reader = bus.connect(b"SUB a.x")
+    assert reader.ask(b"CMSG separator\0.", b"SUB a.>") == [b"CMSG separator\0."]
+
+
+def test_who_listens_for_directed_messages_only_is_given_nothing():
+    bus = Bus(retain=ALL)
+    bus.connect(b"MSG !\0to all", b"MSG !here\0directed", b"MSG a\0x")
+    assert bus.connect().ask(b"CMSG listen") == [b"CMSG listen\0"]
+
+
+def test_a_pattern_that_is_refused_gives_nothing():
+    bus = Bus(retain=ALL, limits=Limits(subscriptions=1))
+    bus.connect(b"MSG a*b\0x")
+    reader = bus.connect()
+    assert [packet[:12] for packet in reader.ask(b"SUB a*b")] == [b"CMSG error\0b"]
+    assert reader.ask(b"SUB x", b"SUB >")[0].startswith(b"CMSG error\0limit")
+
+
+def test_a_tap_which_sees_all_datagrams_is_not_given_old_ones():
+    bus = Bus(retain=ALL)
+    bus.connect(b"MSG a\0x")
+    assert bus.connect(b"CMSG tap\0on", privileged=True).ask(b"SUB >") == []
+
+
+def test_a_bridged_datagram_is_kept():
+    bus = Bus(retain=ALL)
+    bridged = datagram(b"far", 1, b"a", b"x")
+    bus.connect(bridged, privileged=True)
+    assert bus.connect(b"CMSG format\0full").ask(b"SUB a") == [
+        Recv(b"local", CLOCK * 1000, b"retained", bridged).serialize()
+    ]
+
+
+def test_what_is_rejected_is_not_kept():
+    bus = Bus(retain=ALL)
+    bus.hear(datagram(b"x", 2, b"a", b"new"), datagram(b"x", 1, b"a", b"late"), b"BCCN1[3]x:1")
+    bus.hear(datagram(b"x", 3, b"local/a", b"from the network"))
+    assert bus.connect().ask(b"SUB >") == [b"MSG a\0new"]
+
+
+def test_it_comes_before_the_answer_to_what_was_asked_next_and_before_anything_newer():
+    bus = Bus(retain=ALL)
+    publisher = bus.connect(b"MSG a\0001")
+    reader = bus.connect()
+    reader.stop_reading()
+    reader.say(b"SUB a", b"CMSG ping")
+    publisher.say(b"MSG a\0002")
+    assert reader.take() == [b"MSG a\0001", b"CMSG pong\0", b"MSG a\0002"]
+
+
+def test_one_who_publishes_and_then_subscribes_is_given_its_own():
+    bus = Bus(retain=ALL)
+    assert bus.connect().ask(b"MSG a\0001", b"SUB a", b"MSG a\0002") == [b"MSG a\0001", b"MSG a\0002"]
+
+
+# Bounds of the client
+
+
+def many(bus: Bus, channels: int) -> None:
+    publisher = bus.connect(b"CMSG pack\0on")
+    for first in range(0, channels, 500):
+        publisher.say(sbus.pack([b"MSG state/%d\0%d" % (each, each) for each in range(first, first + 500)]))
+
+
+@pytest.mark.parametrize("packed", [b"on", b"off"])
+def test_one_pattern_for_ten_thousand_channels(packed: bytes):
+    bus = Bus(retain=ALL, limits=Limits(retain_channels=10_000, retain_bytes=1 << 30))
+    many(bus, 10_000)
+    reader = bus.connect(b"CMSG pack\0" + packed)
+    assert reader.ask(b"SUB >") == [b"MSG state/%d\0%d" % (each, each) for each in range(10_000)]
+    reader.leave()
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest", "block"])
+def test_ten_thousand_channels_for_one_who_does_not_read(policy: str):
+    """Within its bounds, by its policy, and told. There is no publisher that ``block`` could hold."""
+    bus = Bus(retain=ALL, limits=Limits(retain_channels=10_000, retain_bytes=1 << 30))
+    many(bus, 10_000)
+    other = bus.connect(b"SUB new")
+    reader = bus.connect(b"CMSG queue\0packets=100 policy=%b" % policy.encode())
+    reader.stop_reading(5)
+    reader.say(b"SUB >")
+    assert reader.session.outbox.packets == 100
+    assert not reader.held
+    bus.hear(datagram(b"x", 1, b"new", b"x"))
+    assert other.heard() == [b"MSG new\0x"]
+    heard = reader.take()
+    lost = int(next(packet for packet in heard if packet.startswith(b"CMSG dropped"))[13:])
+    assert (len(heard) - 1, lost) == (105, 10_001 - 105)
+    for client in list(bus.clients.values()):
+        client.leave()
+    bus.assert_idle()
+
+
+def test_who_chose_to_be_disconnected_is():
+    bus = Bus(retain=ALL)
+    many(bus, 1000)
+    reader = bus.connect(b"CMSG queue\0packets=100 policy=disconnect")
+    reader.stop_reading(5)
+    reader.say(b"SUB >")
+    assert bus.closed == {reader.name: "slow"}
+
+
+def test_a_successor_has_it_too_as_far_as_its_settings_allow():
+    old = Bus(retain=ALL)
+    old.connect(b"MSG state/a\0one", b"MSG state/b\0two", b"MSG other\0three").leave()
+    new = Bus(retain=[b"state/>"], limits=Limits(retain_channels=1))
+    restore(new.relay, state_of(old.relay) | {"sessions": []}, [])
+    assert new.connect().ask(b"SUB >") == [b"MSG state/b\0two"]
+
+
+# Against the obvious: every message of a script, and who must have been given what
+
+
+@thorough
+@given(
+    script=st.lists(
+        st.one_of(
+            st.tuples(
+                st.sampled_from(["publish", "hear"]),
+                st.tuples(st.sampled_from(CHANNELS), st.sampled_from([b"", b"1", b"2"])),
+            ),
+            st.tuples(st.sampled_from(["sub", "unsub"]), st.sampled_from(PATTERNS)),
+        ),
+        max_size=40,
+    )
+)
+def test_any_script_of_one_reader_against_the_obvious(script: list[tuple[str, object]]):
+    bus = Bus(retain=[b"state/>", b"local/>"])
+    reader, publisher = bus.connect(), bus.connect()
+    held: list[bytes] = []
+    last: dict[bytes, bytes] = {}
+    for seq, (action, what) in enumerate(script):
+        expected: list[bytes] = []
+        match action, what:
+            case "hear", (bytes(chan), bytes(payload)) if chan.startswith(b"local/"):
+                bus.hear(datagram(b"x", seq, chan, payload))  # which is rejected
+            case "publish" | "hear", (bytes(chan), bytes(payload)):
+                if action == "publish":
+                    publisher.say(b"MSG %b\0%b" % (chan, payload))
+                else:
+                    bus.hear(datagram(b"x", seq, chan, payload))
+                last.pop(chan, None)
+                if payload and chan.startswith((b"state/", b"local/")) and chan != b"state/":
+                    last[chan] = payload
+                if any(matches(pattern, b"/", chan) for pattern in held):
+                    expected = [b"MSG %b\0%b" % (chan, payload)]
+            case "sub", bytes(pattern):
+                expected = [
+                    b"MSG %b\0%b" % (chan, payload)
+                    for chan, payload in last.items()
+                    if matches(pattern, b"/", chan) and not any(matches(one, b"/", chan) for one in held)
+                ]
+                held.append(pattern)
+                reader.say(b"SUB " + pattern)
+            case _, bytes(pattern):
+                reader.say(b"UNSUB " + pattern)
+                if pattern in held:
+                    held.remove(pattern)
+                else:
+                    reader.heard()  # an error
+        assert reader.heard() == expected

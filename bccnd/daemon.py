@@ -44,7 +44,7 @@ from bccnd.relay.dedup import JUMP
 from bccnd.relay.identity import Peer
 from bccnd.relay.session import Session
 from bccnd.relay.succession import restore, state_of
-from bccnd.restart import Predecessor, Successor
+from bccnd.restart import Legacy, Predecessor, Successor
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 from bccnd.wire.sbus import Cmsg
 
@@ -56,6 +56,7 @@ ACCEPT_PAUSE = 1.0  # seconds without new clients once accepting failed
 REPORT_SECONDS = 10.0  # between two log lines about dropped datagrams
 DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
 EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # for a successor that has begun to take over, these as well
 HARMLESS = frozenset({"own", "duplicate", "late"})  # counted, but nothing to warn about
 
 log = structlog.get_logger()
@@ -83,6 +84,7 @@ class Daemon:
         self._congested: set[Session] = set()
         self._reported: Counter[str] = Counter()
         self._reported_at = 0.0
+        self._sent_before = self._unsent_before = 0  # by predecessors
         options = reload.relay_options(settings, keys)
         # A byte more, so that a longer packet is seen to be too long.
         size = Relay.packet_limit_for(options["limits"]) + 1
@@ -128,11 +130,13 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         loop.add_signal_handler(signal.SIGUSR1, self._toggle_debug)
         loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
         self._watch()
         if self.relay.sessions:  # inherited, with rights that these settings need not give
             self.relay.set_access(self.relay.access)
             self._settle()
+        for egress in self._egresses:
+            egress.resume()
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -372,8 +376,8 @@ class Daemon:
     def _report(self) -> None:
         """Say what was dropped, at most one line in REPORT_SECONDS."""
         counters = self.relay.counters
-        counters.sent = sum([egress.sent for egress in self._egresses])
-        counters.unsent = sum([egress.unsent for egress in self._egresses])
+        counters.sent = self._sent_before + sum([egress.sent for egress in self._egresses])
+        counters.unsent = self._unsent_before + sum([egress.unsent for egress in self._egresses])
         now = self._loop.time()
         if now - self._reported_at < REPORT_SECONDS:
             return
@@ -446,7 +450,7 @@ class Daemon:
     # -- succession
 
     def _begin_succession(self) -> None:
-        if self._successor is None:
+        if self._successor is None and not self._stop.is_set():
             self._successor = self._loop.create_task(self._succeed())
 
     async def _succeed(self) -> bool:
@@ -454,22 +458,23 @@ class Daemon:
         reloads = self._reloads
         try:
             successor = await Successor.start()
-            self._pause()
-            self._report_refusals()
-            await successor.hand_over(self._state(), self._descriptors())
+            await successor.hand_over(self._leave)
         except BccndError as error:
             log.error("not replaced, still serving", reason=str(error))
-            if self._paused:
-                self._resume()
-            self._successor = None
-            return False
-        log.info("replaced", pid=os.getpid(), by=successor.pid)
-        if self._stop.is_set():  # asked to stop while it was too late to stop here
-            os.kill(successor.pid, signal.SIGTERM)
-        if self._reloads > reloads:  # it may have read the settings before
-            os.kill(successor.pid, signal.SIGHUP)
-        self._stop.set()
-        return True
+        except Exception:  # a fault of ours is no reason to leave everybody waiting
+            log.exception("not replaced, still serving")
+        else:
+            log.info("replaced", pid=os.getpid(), by=successor.pid)
+            if self._stop.is_set():  # asked to stop while it was too late to stop here
+                os.kill(successor.pid, signal.SIGTERM)
+            if self._reloads > reloads:  # it may have read the settings before
+                os.kill(successor.pid, signal.SIGHUP)
+            self._stop.set()
+            return True
+        if self._paused:
+            self._resume()
+        self._successor = None
+        return False
 
     async def _succeeded(self) -> bool:
         """When it is time to stop: whether somebody has taken over. A successor that is not there yet is let go."""
@@ -481,11 +486,15 @@ class Daemon:
             return await self._successor
         return False
 
-    def _pause(self) -> None:
+    def _leave(self) -> Legacy:
+        """Stop everything; what a successor needs to go on."""
         self._paused = True
         self._unwatch()
         for egress in self._egresses:
             egress.pause()
+        self._report()
+        self._report_refusals()
+        return self._state(), self._descriptors()
 
     def _resume(self) -> None:
         self._paused = False
@@ -497,6 +506,7 @@ class Daemon:
         return {
             "endpoints": self._endpoints.state(),
             "started": self._started,
+            "socket": self._socket_settings(),
             "relay": state_of(self.relay),
             "egresses": [egress.state() for egress in self._egresses],
         }
@@ -509,10 +519,30 @@ class Daemon:
         restore(self.relay, state["relay"], descriptors)
         for session in self.relay.sessions.values():
             self._sockets[session.number] = socket.socket(fileno=session.port)
-        for egress, kept in zip(self._egresses, state["egresses"], strict=False):
-            egress.restore(kept)
+        counters = self.relay.counters
+        left = {
+            tuple(way[1:]): kept
+            for way, kept in zip(state["endpoints"]["segments"], state["egresses"], strict=True)
+        }
+        for segment, egress in zip(self._segments, self._egresses, strict=True):
+            if kept := left.pop((segment.port, segment.interface), None):
+                egress.restore(kept)
+        counters.unsent += sum([len(kept["pending"]) for kept in left.values()])
+        self._sent_before, self._unsent_before = counters.sent, counters.unsent
         self._started = state["started"]
-        self._reported.update(self.relay.rejected)
+        self._reported.update(self.relay.rejected, unsent=counters.unsent)
+        changed = [
+            name for name, value in self._socket_settings().items() if state["socket"].get(name) != value
+        ]
+        if changed:
+            log.warning("not changed while the socket is in use", settings=changed)
+
+    def _socket_settings(self) -> dict[str, Any]:
+        """What only a daemon that makes its socket afresh can follow."""
+        return {
+            name: getattr(self._settings, name)
+            for name in ("socket", "socket_mode", "socket_owner", "socket_group")
+        }
 
     # -- the end
 
@@ -582,6 +612,10 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None) -> None:
     loop = asyncio.get_running_loop()
     ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
     receive_bytes = settings.buffers.receive_bytes
+    # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
+    # all that follows.
+    gc.collect()
+    gc.freeze()
     if predecessor is None:
         endpoints = Endpoints.open(
             ways,
@@ -595,13 +629,13 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None) -> None:
             sys.stdout.write(daemon.name + "\n")
             sys.stdout.flush()
     else:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
         endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
         daemon = Daemon(settings, keys, endpoints, loop, read)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()
-    gc.collect()
-    gc.freeze()  # what lives from the start is not worth looking at again
+    gc.freeze()
     await daemon.serve()
 
 

@@ -63,7 +63,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"bccn {__version__}")
     parser.add_argument("--socket", metavar="PATH", help=SOCKET_HELP)
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
-    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    words = parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    words.required = False  # or the line about a missing COMMAND would name them, too
     arguments = parser.parse_args(argv)
     module = import_module(f"bccnd.commands.{arguments.command}")  # the others need not be loaded
     command = argparse.ArgumentParser(

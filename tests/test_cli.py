@@ -45,6 +45,11 @@ def test_wrong_usage(arguments: list[str]) -> None:
     assert done.stderr.startswith(b"usage: bccn")
 
 
+def test_a_missing_command_is_named_alone() -> None:
+    done = bccn(NOWHERE)
+    assert done.stderr.decode().splitlines()[-1].endswith("arguments are required: COMMAND")
+
+
 def test_no_daemon_is_said_in_two_lines_and_five() -> None:
     done = bccn(NOWHERE, "pub", "a", "b")
     assert done.returncode == 5

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bccn.session import Callback
 
 PUBLISH_TURN = 64  # messages published in a row before other tasks get a turn
-MEMORY_PAUSE = 0.001  # seconds, when the kernel has no memory for a packet
-GONE = (BrokenPipeError, ConnectionResetError, ConnectionRefusedError)
 
 
 class AsyncClient:

@@ -41,6 +41,7 @@ await() {
 echo "bccnd, a first run. Everything stays on this machine's loopback interface."
 
 # --- install ---
+export PYTHONDONTWRITEBYTECODE=1  # or running from the checkout would leave __pycache__ there
 if ! .venv/bin/bccn --version >/dev/null 2>&1; then
     step "Installing into .venv (once; a minute or so)"
     for python in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11} ''; do

@@ -57,13 +57,13 @@ def _name(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
 def _format(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     session.format = Format(_choice(value, [form.encode() for form in Format]).decode())
     session.format_chosen = True
-    relay.router.service_changed()
+    _serve_otherwise(relay, session)
     return value
 
 
 def _pack(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     session.packed = _choice(value, [b"on", b"off"]) == b"on"
-    relay.router.service_changed()
+    _serve_otherwise(relay, session)
     return b"on %d" % relay.packet_limit if session.packed else b"off"
 
 
@@ -189,6 +189,11 @@ def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
         "replayed": source.replayed,
         "silent": round(now - source.heard, 3),
     }
+
+
+def _serve_otherwise(relay: "Relay", session: Session) -> None:
+    if session.listening:  # before that it is in no audience
+        relay.router.service_changed()
 
 
 def _page(title: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> bytes:

@@ -122,21 +122,23 @@ class Router:
             self.names_changed()
 
     def deafen(self, session: Session) -> None:
-        """Undo ``listen``."""
+        """Undo ``listen``; no audience, cached or shared, holds the session any more."""
         if session.listening:
             session.listening = False
             self._listening.discard(session)
-            self.names_changed()
+            self.service_changed()
 
     def leave(self, session: Session) -> None:
         """Forget the session; its name is for the caller to release."""
+        in_audiences = session.listening or session.subscriptions
         for (separator, pattern), count in session.subscriptions.items():
             self._indexes[separator].remove(pattern, session)
             self.subscriptions -= count
         session.subscriptions.clear()
         self._listening.discard(session)
         session.listening = False
-        self.service_changed()
+        if in_audiences:  # who only publishes comes and goes at no cost to the cache
+            self.service_changed()
 
     def adopt(self, session: Session, subscriptions: Iterable[tuple[bytes, bytes, int]]) -> None:
         """Take over a session of a predecessor: (separator, pattern, how often)."""

@@ -160,7 +160,8 @@ class Audiences(RuleBasedStateMachine):
             self.leave(session)
         router = self.router
         assert router.subscriptions == len(self.host.names) == 0
-        assert not any([router._listening, router._cache, router._shared, router._directed])
+        assert not router._listening
+        assert not any(audience.size for audience in [*router._cache.values(), *router._shared.values()])
         assert all(index.empty() for index in router._indexes.values())
 
 
@@ -267,6 +268,18 @@ def test_a_subscription_to_one_channel_leaves_the_others_in_the_cache():
     host.router.unsubscribe(session, b"a")
     assert set(host.router._cache) == {b"b"}
     assert host.router.audience(b"b") is kept
+
+
+def test_who_only_publishes_leaves_the_cache_as_it_is_and_who_listened_does_not():
+    host = Host()
+    staying, publisher, listening = host.session(b"a/>"), host.session(), host.session()
+    host.router.listen(listening)
+    audience, everybody = host.router.audience(b"a/b"), host.router.audience(b"!")
+    host.router.leave(publisher)
+    assert host.router.audience(b"a/b") is audience
+    assert host.router.audience(b"!") is everybody
+    host.router.leave(listening)
+    assert host.members(b"!") == [staying]
 
 
 def test_the_oldest_channel_leaves_a_full_cache():

@@ -33,11 +33,14 @@ def run(arguments: argparse.Namespace) -> int:
         text = json.dumps({**status, "client_list": clients, "source_list": sources}, indent=2)
     else:
         others = [client for client in clients if client["name"] != own]
+        heard = [
+            source for source in sources if source["peer"]
+        ]  # the rest are clients of this host that have left
         text = "\n".join(
             [
                 *_daemon(status),
                 *_section("client", others, _clients_table, arguments.rows),
-                *_section("source", sources, _sources_table, arguments.rows),
+                *_section("source", heard, _sources_table, arguments.rows),
             ]
         )
     sys.stdout.write(text + "\n")
@@ -88,10 +91,7 @@ def _sources_table(rows: list[dict[str, Any]]) -> list[str]:
     keys = ["received", "lost", "duplicates", "late", "restarts"]
     return table(
         titles,
-        [
-            [row["src"], row["peer"] or "local", *(row[key] for key in keys), duration(row["silent"])]
-            for row in rows
-        ],
+        [[row["src"], row["peer"], *(row[key] for key in keys), duration(row["silent"])] for row in rows],
     )
 
 

@@ -27,6 +27,12 @@ def test_people_see_tables(daemon: DaemonProcess) -> None:
     assert max(map(len, lines)) <= 110
 
 
+def test_publishers_of_this_host_that_have_left_are_no_sources_heard(daemon: DaemonProcess) -> None:
+    assert bccn(daemon, "pub", "a/b", "x").returncode == 0
+    assert bccn(daemon, "status").stdout.decode().endswith("\nno source heard\n")
+    assert len(json.loads(bccn(daemon, "status", "--json").stdout)["source_list"]) == 1
+
+
 def test_scripts_read_json(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as client:
         client.subscribe("a/>")

@@ -85,6 +85,7 @@ def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
         client.subscribe("a.>", "b", "b")
         other.publish("b", b"1")
         client.receive()
+        wait_until(lambda: client.status()["rejected"] == {"own": 1}, "the message to come back")
         row, status = row_of(client), client.status()
         daemon.replace()
         after, now = row_of(client), client.status()
@@ -427,7 +428,7 @@ FAILURES = {
         "cannot take over state of format 1",
     ),
     "may not open as many files": (
-        "import bccnd.daemon.service as it; it._allow_descriptors = lambda _: it.resource.setrlimit(7, (12, 12))",
+        "import bccnd.daemon.service as it; it._allow_descriptors = lambda _: it.resource.setrlimit(7, (14, 14))",
         "too few file descriptors",
     ),
 }

@@ -414,26 +414,26 @@ class Daemon:
     def _reload(self) -> None:
         self._reloads += 1
         try:
-            settings, keys = self._read_again()
+            wanted, keys = self._read_again()
+            settings, changed, held = reload.applicable(self._settings, wanted)
+            options = reload.relay_options(settings, keys)
         except BccndError as error:
             for fault in str(error).splitlines():
                 log.error("not reloaded, the old settings stay", fault=fault)
             return
-        settings, changed, held = reload.applicable(self._settings, settings)
-        if held:
-            log.warning("needs a restart", settings=held)
         if keys != self._keys:
             changed.append("keys")
-        self._settings, self._keys = settings, keys
-        self._debugging = False
+        self._settings, self._keys, self._debugging = settings, keys, False
         logs.configure(settings.log.level, settings.log.format)
         _allow_descriptors(settings.limits.clients)
         for egress in self._egresses:
             egress.set_copies(settings.copies, settings.copies_spread_ms / 1000)
         self.relay.delivery.now = self._loop.time()
-        self.relay.reconfigure(**reload.relay_options(settings, keys))
+        self.relay.reconfigure(**options)
         if not self._paused:
             self._settle()
+        if held:
+            log.warning("needs a restart", settings=held)
         log.info("reloaded", changed=changed, keys=len(keys))
 
     def _toggle_debug(self) -> None:

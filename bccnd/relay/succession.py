@@ -1,7 +1,7 @@
 """The state of a relay as plain values, and a relay made of them: what one daemon leaves to the next.
 
 Rules
-- Only builtins (dict, list, tuple, bytes, str, int, float, bool, None): the successor may be other code.
+- Only builtins (dict, list, tuple, frozenset, bytes, str, int, float, bool, None): the successor may be other code.
 - What a field means does not change while FORMAT stays; new fields may come, a missing one has its default. A
   successor refuses another FORMAT, and the old program goes on serving.
 - Settings are not state: limits, keys and rights are the successor's own, who decides anew on subscriptions and taps

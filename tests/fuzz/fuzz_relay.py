@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.relay.session import Session
@@ -218,8 +218,9 @@ class RoomyBus(Bus):
 def observe(bus: Bus, model: Model) -> None:
     """Tell the model what the relay is given, and how it judges datagrams, when the relay has acted on it."""
     relay: Any = bus.relay
+    segment: Any = relay._segment_input
     judge, from_client, from_segment, disconnect = (
-        relay._judge,
+        segment.judge,
         relay.from_client,
         relay.from_segment,
         relay.disconnect,
@@ -254,7 +255,7 @@ def observe(bus: Bus, model: Model) -> None:
         disconnect(session, now)
         model.disconnect(session)
 
-    relay._judge, relay.from_client, relay.from_segment, relay.disconnect = (
+    segment.judge, relay.from_client, relay.from_segment, relay.disconnect = (
         judging,
         reading,
         hearing,

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from bccnd.errors import FramingError, PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.control import KEYS
-from bccnd.relay.core import REFUSED, Limits
 from bccnd.relay.identity import Peer
+from bccnd.relay.limits import Limits
 from bccnd.relay.rights import Rights
+from bccnd.relay.segment_input import REFUSED
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src

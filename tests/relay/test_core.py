@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError, WireError
-from bccnd.relay.core import Limits
 from bccnd.relay.dedup import JUMP
+from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, Reason, valid_chan

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Message, matches_target, valid_chan
 from tests.relay.fakes import CLOCK, UNLIMITED, Bus, FakeClient, datagram

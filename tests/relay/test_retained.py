@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.relay.pattern import matches
 from bccnd.relay.retained import ENTRY_COST, Kept, Retained
 from bccnd.relay.succession import restore, state_of

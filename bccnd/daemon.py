@@ -33,7 +33,7 @@ from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slot
 from bccnd.net.egress import Egress
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
-from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, program_of
+from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process import logs
 from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
@@ -130,6 +130,9 @@ class Daemon:
         loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
         self._watch()
+        if self.relay.sessions:  # inherited, with rights that these settings need not give
+            self.relay.set_access(self.relay.access)
+            self._settle()
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -143,6 +146,7 @@ class Daemon:
         tick.cancel()
         if not await self._succeeded():
             await self._drain()
+            self._report_clients()
             log.info("stopped", seconds=round(loop.time() - self._started, 3))
 
     def _watch(self) -> None:
@@ -180,14 +184,14 @@ class Daemon:
         self._sequence.cover(unix_us)
         for client in clients:
             pid, uid, gid = peer_credentials(client)
+            program, resident = program_of(pid)
             with contextlib.suppress(OSError):
                 client.setsockopt(
                     socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.buffers.client_bytes // 2
                 )
             session = self.relay.connect(
                 client.fileno(),
-                Peer(pid, uid, gid, program_of(pid)),
-                privileged=uid in (0, os.geteuid()),
+                Peer(pid, uid, gid, program, peer_groups(client), resident),
                 now=self._loop.time(),
                 unix_us=unix_us,
             )
@@ -361,8 +365,7 @@ class Daemon:
             self._sequence.tick(self.relay.next_seq)
             self._settle()
             self._report()
-            now = self._loop.time()
-            report.slow_clients(*self.relay.delivery.slow.reports(now), now)
+            self._report_clients()
 
     def _report(self) -> None:
         """Say what was dropped, at most one line in REPORT_SECONDS."""
@@ -382,6 +385,11 @@ class Daemon:
             self._reported = seen
             errors = {os.strerror(egress.error) for egress in self._egresses if egress.error}
             log.warning("datagrams dropped", **new, **({"errors": sorted(errors)} if errors else {}))
+
+    def _report_clients(self) -> None:
+        now = self._loop.time()
+        report.refusals(*self.relay.refusals.take())
+        report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
     def _about(self) -> dict[str, Any]:
         self._report()
@@ -418,6 +426,7 @@ class Daemon:
         _allow_descriptors(settings.limits.clients)
         for egress in self._egresses:
             egress.set_copies(settings.copies, settings.copies_spread_ms / 1000)
+        self.relay.delivery.now = self._loop.time()
         self.relay.reconfigure(**reload.relay_options(settings, keys))
         if not self._paused:
             self._settle()
@@ -442,6 +451,7 @@ class Daemon:
         try:
             successor = await Successor.start()
             self._pause()
+            self._report_clients()
             await successor.hand_over(self._state(), self._descriptors())
         except BccndError as error:
             log.error("not replaced, still serving", reason=str(error))

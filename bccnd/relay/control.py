@@ -12,7 +12,7 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from bccnd.errors import PacketError
+from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.dedup import Source
 from bccnd.relay.outbox import Policy
 from bccnd.relay.pattern import SEPARATORS
@@ -103,14 +103,16 @@ def _queue(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes
 
 
 def _listen(relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
+    if not session.rights.may_listen:
+        raise DeniedError("subscribe", "no right to subscribe to anything")
     relay.router.listen(session)
     return b""
 
 
 def _tap(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     on = _choice(value, [b"on", b"off"]) == b"on"
-    if on and not session.privileged:
-        raise PacketError("refused", "only root and the daemon's own user may tap")
+    if on and not session.rights.tap:
+        raise DeniedError("tap", "no right to tap")
     relay.set_tap(session, on)
     return value
 
@@ -133,6 +135,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
                 "dropped": delivery.ledger.dropped,
             },
             "rejected": dict(relay.rejected),
+            "refused": dict(relay.refusals.counts),
         }
     )
 

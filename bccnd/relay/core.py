@@ -18,13 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bccnd.errors import FramingError, PacketError, WireError
+from bccnd.errors import DeniedError, FramingError, PacketError, WireError
 from bccnd.relay import control
 from bccnd.relay.dedup import JUMP, Sources, Verdict
 from bccnd.relay.delivery import Delivery, Run, Transport
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.outbox import Ledger, Outbox, Policy
 from bccnd.relay.retained import Kept, Retained
+from bccnd.relay.rights import AccessList, Refusals, Rights, unrestricted
 from bccnd.relay.router import Audience, Router
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
@@ -32,6 +33,8 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SEQ_LIMIT, UNKNOWN_SRC, Int
 from bccnd.wire.sbus import PACK, Cmsg, Memory, Recv
 
 LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
+REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
+REFUSED = "refused"  # of a bridged datagram: its channel is not for this bridge
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,13 @@ class Relay:
         local: Sequence[bytes] = (b"local/>",),
         retain: Sequence[bytes] = (),
         limits: Limits | None = None,
+        access: AccessList | None = None,
         about: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self.memory = memory
         self.integrity = integrity
         self.limits = limits = limits or Limits()
+        self.access = access or AccessList(unrestricted([0]))
         self.about = about
         self.packet_limit = self.packet_limit_for(limits)
         self.names: Names[Session] = Names(host)
@@ -103,6 +108,7 @@ class Relay:
         )
         self.counters = Counters()
         self.rejected: Counter[str] = Counter()
+        self.refusals = Refusals()
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
         self.last_number = 0
@@ -113,9 +119,15 @@ class Relay:
         return len(b"MSG ") + CHAN_LIMIT + 1 + limits.local_payload
 
     def reconfigure(
-        self, *, integrity: Integrity, local: Sequence[bytes], retain: Sequence[bytes], limits: Limits
+        self,
+        *,
+        integrity: Integrity,
+        local: Sequence[bytes],
+        retain: Sequence[bytes],
+        limits: Limits,
+        access: AccessList,
     ) -> None:
-        """Other keys, local channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
+        """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
 
         Nobody is disconnected: limits on clients and subscriptions hold for new ones. A client keeps the queue that
         it asked for, within the new maxima; for who asked for none the new defaults hold.
@@ -128,6 +140,7 @@ class Relay:
         self.sources.configure(**_source_rules(limits))
         for session in self.sessions.values():
             self.size_queue(session)
+        self.set_access(access)
 
     def size_queue(self, session: Session) -> None:
         """What the client asked for, within the maxima, and the defaults where it did not."""
@@ -139,19 +152,19 @@ class Relay:
 
     # -- clients come and go
 
-    def connect(self, port: int, peer: Peer, *, privileged: bool, now: float, unix_us: int) -> Session | None:
+    def connect(self, port: int, peer: Peer, *, now: float, unix_us: int) -> Session | None:
         """A new client, or None when there are too many."""
         if len(self.sessions) >= self.limits.clients:
             return None
         self.last_number += 1
-        session = self.admit(self.last_number, port, peer, privileged=privileged, now=now)
+        session = self.admit(self.last_number, port, peer, now=now)
         session.name = self.names.assign(peer, session)
         self._begin_numbers(session, unix_us)
         return session
 
-    def admit(self, number: int, port: int, peer: Peer, *, privileged: bool, now: float) -> Session:
+    def admit(self, number: int, port: int, peer: Peer, *, now: float) -> Session:
         """A session without a name yet."""
-        session = Session(number, port, peer, privileged=privileged, now=now)
+        session = Session(number, port, peer, rights=self.access.rights_of(peer), now=now)
         session.outbox = Outbox(
             self.delivery.ledger,
             session.lost_notice,
@@ -175,7 +188,7 @@ class Relay:
     def rename(self, session: Session, name: bytes, now: float) -> None:
         """Give the client another src; its numbers go forward (``bccn.txt``, "Fork handling", pattern B)."""
         old = session.name
-        self.names.rename(old, name, session.peer, session.privileged, session.seq)
+        self.names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
         if name != old:
             self._remember(session, now)
             session.name = name
@@ -202,6 +215,30 @@ class Relay:
         """What the client has sent under the name that it gives up may still come back from the segment."""
         if session.seq > session.first_seq:
             self.sources.remember(session.name, range(session.first_seq, session.seq), now)
+
+    def set_access(self, access: AccessList) -> None:
+        """Decide anew what each client may do. It is told what it loses, ``CMSG revoked NUL <packet>``.
+
+        The name that it has taken it keeps until it takes another.
+        """
+        self.access = access
+        for session in list(self.sessions.values()):
+            session.rights = rights = access.rights_of(session.peer)
+            session.refused.clear()
+            lost = [key for key in session.subscriptions if not rights.may_subscribe(key[1], key[0])]
+            for key in lost:
+                self.router.revoke(session, key)
+            revoked = [b"SUB " + pattern for _, pattern in lost]
+            if session.listening and not rights.may_listen:
+                self.router.deafen(session)
+                revoked.append(b"CMSG listen")
+            if session.tap and not rights.tap:
+                self.set_tap(session, False)
+                revoked.append(b"CMSG tap")
+            if len(revoked) > REVOCATIONS_TOLD:
+                revoked[REVOCATIONS_TOLD:] = [b"and %d more" % (len(revoked) - REVOCATIONS_TOLD)]
+            for packet in revoked:
+                self.delivery.answer(session, Cmsg(b"revoked", packet))
 
     def set_tap(self, session: Session, on: bool) -> None:
         if session.tap is not on:
@@ -306,6 +343,8 @@ class Relay:
             raise PacketError(
                 "bad-channel", f"MSG {shown}: 1 to {CHAN_LIMIT} ASCII characters, no white space, ':', '|'"
             )
+        if not session.rights.may_publish(chan):
+            raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         audience = self.router.audience(chan)
         header = len(b"MSG ") + len(chan) + 1
         if audience.local:
@@ -368,6 +407,8 @@ class Relay:
         if typed and not session.format_chosen and session.format is not Format.LINES:
             session.format = Format.LINES  # a person at a terminal
             self.router.service_changed()
+        if not session.rights.may_subscribe(pattern, session.separator):
+            raise DeniedError("subscribe", "no right to all that it matches")
         missed = [
             (chan, message)
             for chan, message in self.retained.matching(pattern, session.separator)
@@ -392,12 +433,14 @@ class Relay:
         self, session: Session, datagram: bytes, start: int, end: int, now: float, unix_ns: int
     ) -> None:
         """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""
-        if not session.privileged:
-            raise PacketError("refused", "packet: only root and the daemon's own user may bridge datagrams")
+        if not session.rights.bridge:
+            raise DeniedError("bridge", "packet: no right to bridge datagrams")
         if len(datagram) > SEND_LIMIT:
             text = f"packet: {len(datagram)} bytes on the wire, at most {SEND_LIMIT}"
             raise PacketError("too-large", text)
-        judged = self._judge(datagram, now, lambda _: LOCAL_PEER, 0)
+        judged = self._judge(datagram, now, lambda _: LOCAL_PEER, 0, session.rights)
+        if judged == REFUSED:
+            raise DeniedError("publish", "packet: no right to publish on the channel of the datagram")
         if isinstance(judged, str):
             raise PacketError("bad-datagram", f"packet: {judged}")
         self.outgoing.append(datagram)
@@ -412,7 +455,11 @@ class Relay:
 
     def _answer_error(self, session: Session, error: PacketError) -> None:
         self.counters.errors += 1
-        text = f"{error.code} {error.text}".encode("ascii", "backslashreplace")
+        if isinstance(error, DeniedError):
+            first = error.right not in session.refused
+            self.refusals.count(session.name, session.peer, error.right, error.text, first=first)
+            session.refused.add(error.right)
+        text = str(error).encode("ascii", "backslashreplace")
         self.delivery.answer(session, Cmsg(b"error", text))
         if isinstance(error, FramingError):
             self.delivery.close(session, "framing")
@@ -453,13 +500,22 @@ class Relay:
                 run.full.append(Recv(peer(index), unix_ns, b"ok", datagram).serialize())
         delivery.hand_over(run, None)
 
-    def _judge(self, datagram: bytes, now: float, peer: Callable[[int], bytes], index: int) -> Opened | str:
-        """The fields of a datagram that is to be delivered, or why it is not."""
+    def _judge(
+        self,
+        datagram: bytes,
+        now: float,
+        peer: Callable[[int], bytes],
+        index: int,
+        bridge: Rights | None = None,
+    ) -> Opened | str:
+        """The fields of a datagram that is to be delivered, or why it is not. ``bridge``: of who brought it."""
         try:
             opened = self.integrity.open(datagram)
         except WireError as error:
             return error.reason
         src, seq, chan = opened[:3]
+        if bridge is not None and not bridge.may_publish(chan):
+            return REFUSED  # before it leaves a trace in the table of sources
         holder = self.names.get(src)
         if holder is not None:
             return "own" if seq < holder.seq else "conflict"
@@ -509,4 +565,5 @@ def _naming(packet: bytes) -> Iterator[None]:
         yield
     except PacketError as error:
         shown = packet[:80].decode("ascii", "backslashreplace")
-        raise type(error)(error.code, f"{shown}: {error.text}") from None
+        error.text = f"{shown}: {error.text}"
+        raise

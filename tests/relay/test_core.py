@@ -360,7 +360,7 @@ def test_what_cannot_be_bridged(one: bytes, code: str, text: str):
 def test_bridging_needs_a_right():
     bus = Bus()
     (answer,) = bus.connect().ask(datagram(b"x", 1, b"a"))
-    assert answer.startswith(b"CMSG error\0refused packet: only root")
+    assert answer.startswith(b"CMSG error\0refused packet: no right")
     assert bus.sent == []
 
 
@@ -594,7 +594,13 @@ def test_a_recording_is_dropped_counted_and_shown_to_taps():
 
 
 def reconfigure(bus: Bus, integrity: Integrity | None = None, **limits: Any) -> None:
-    bus.relay.reconfigure(integrity=integrity or Integrity(), local=[b"private/>"], limits=Limits(**limits))
+    bus.relay.reconfigure(
+        integrity=integrity or Integrity(),
+        local=[b"private/>"],
+        retain=[],
+        limits=Limits(**limits),
+        access=bus.relay.access,
+    )
     bus.settle()
 
 

@@ -3,6 +3,7 @@
 Rules
 - Each line about a client names it (name, pid, uid, program) and gives the reason.
 - Who left by itself is worth a debug line, who was closed a warning, with what waited for it and whom it held up.
+- A refusal is said once per client and right (``relay.rights``).
 - Slow clients are named at the beginning of an episode and at its end (``relay.slow``), at most LINES_A_REPORT of
   them in one report; how many more there are is one line.
 """
@@ -61,6 +62,14 @@ def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
         log.debug("client left", **_identity(session), reason=reason, dropped=session.outbox.dropped)
     else:
         log.warning("client closed", **_identity(session), reason=reason, **state)
+
+
+def refusals(kept: list[dict[str, Any]], more: int) -> None:
+    """What ``Refusals.take`` gives."""
+    for refusal in kept:
+        log.warning("refused", **refusal)
+    if more:
+        log.warning("refused", more=more)
 
 
 def slow_clients(begun: list[Episode], over: list[Episode], now: float) -> None:

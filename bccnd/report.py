@@ -49,13 +49,6 @@ class Drops:
             log.warning("datagrams dropped", **new, **({"errors": reasons} if reasons else {}))
 
 
-def refusals(refused: list[dict[str, Any]], more: int) -> None:
-    for refusal in refused:
-        log.warning("refused", **refusal)
-    if more:
-        log.warning("refused", more=more)
-
-
 def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
     """``state``: ``queue_state`` from before the client was forgotten; ``reason``: empty when it just left."""
     if reason in ("", "gone"):

@@ -14,7 +14,7 @@ from typing import Any
 
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.wire.bccn1 import Integrity, Level

@@ -4,18 +4,20 @@ Two processes, one conversation over a socket pair; only one of them serves at a
 
     the one that serves                          the successor: the same command line, started afresh
     starts it, goes on serving
-                                                 reads settings and keys, builds its relay
+                                                 reads settings and keys
                                       <- READY
     pauses: reads no socket any more
     state, descriptors                ->
                                                  takes them over
                                       <- TAKEN
     GO                                ->
-    exits, closing nothing down                  serves
+                                                 reads GO, closes the conversation, serves
+    sees the end, exits; closes nothing down
 
 Rules
-- Until GO the old program can go on as if nothing had been, and does when the successor fails, exits, or takes longer
-  than PATIENCE to start or HANDOVER_SECONDS to take over; it says why, and the successor is killed before that.
+- Until GO has been read the old program can go on as if nothing had been, and does when the successor fails, exits,
+  or takes longer than PATIENCE to start or HANDOVER_SECONDS to take over. It says why, and kills the successor first.
+- GO that was not read is told by the kernel: the conversation then ends with a reset instead of cleanly.
 - The successor reads nothing before GO, or before the old program is dead.
 - Nothing is shut down: the descriptors are the same, what the pause holds up waits in the kernel's buffers.
 - The state is plain values (``relay.succession``), so that the successor may be other code.
@@ -29,19 +31,23 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from typing import Any, BinaryIO
 
 from bccnd.errors import BccndError, ConfigError, UnavailableError
 from bccnd.process.systemd import notify
 
 PATIENCE = 30.0  # seconds for a new program to start; the old one serves meanwhile
-HANDOVER_SECONDS = 5.0  # for it to take over; everybody waits meanwhile
+HANDOVER_SECONDS = 5.0  # for each half of the hand-over; everybody waits meanwhile
+EXIT_SECONDS = 1.0  # from the end of the conversation to that of the successor, which has its exit code
 DESCRIPTORS_A_MESSAGE = 250  # the kernel passes at most 253 at once (SCM_MAX_FD)
 VARIABLE = "BCCN_SUCCEED"  # names the descriptor of the conversation to the successor
 
 READY, TAKEN, GO = b"ready", b"taken", b"go"
 FAILED = b"failed "  # and why
+
+# The state in plain values, and the descriptors that go with it.
+Legacy = tuple[dict[str, Any], Sequence[int]]
 
 
 class Successor:
@@ -54,78 +60,104 @@ class Successor:
     @classmethod
     async def start(cls, command: Sequence[str] | None = None) -> "Successor":
         """Start it and wait until it could take over. Raises ``UnavailableError`` that says why it cannot."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = command or [sys.executable, *sys.orig_argv[1:]]
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise UnavailableError(f"cannot talk to a new program: {error.strerror}") from None
         ours.setblocking(False)
         with theirs:
             try:
                 process = subprocess.Popen(
-                    command or [sys.executable, *sys.orig_argv[1:]],
+                    command,
                     env=os.environ | {VARIABLE: str(theirs.fileno())},
                     pass_fds=[theirs.fileno()],
                 )
             except OSError as error:
                 ours.close()
-                raise UnavailableError(f"cannot start {sys.executable}: {error.strerror}") from None
+                raise UnavailableError(f"cannot start {command[0]}: {error.strerror}") from None
         successor = cls(process, ours)
-        try:
-            await successor._expect(READY, PATIENCE)
-        except asyncio.CancelledError:
-            successor._failure("not wanted any more")
-            raise
+        async with successor._or_none(PATIENCE, "ready"):
+            await successor._expect(READY)
         return successor
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    async def hand_over(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
-        """Everything, and GO. After it this process must only exit; when it raises, nothing has happened."""
-        file = os.memfd_create("bccnd-state", os.MFD_CLOEXEC)
-        with os.fdopen(file, "wb") as stream:
+    async def hand_over(self, leave: Callable[[], Legacy]) -> None:
+        """Have ``leave`` stop everything here, and hand over what it gives.
+
+        On return the successor serves, and this process must only exit. When it raises, the successor is dead and has
+        done nothing: go on. ``UnavailableError`` says why; faults of ``leave`` are passed on.
+        """
+        async with self._or_none(HANDOVER_SECONDS, "done with taking over"):
+            state, descriptors = leave()
+            await self._send(state, descriptors)
+            await self._expect(TAKEN)
+        async with self._or_none(HANDOVER_SECONDS, "serving"):
+            self._talk.send(GO)
+            await self._receive()  # its end; a ConnectionResetError when it died before it had read GO
+        self._talk.close()
+        notify(f"MAINPID={self.pid}")
+
+    async def _send(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
+        with os.fdopen(os.memfd_create("bccnd-state", os.MFD_CLOEXEC), "wb") as stream:
             pickle.dump(state, stream, protocol=4)
             stream.flush()
-            everything = [file, *descriptors]
+            everything = [stream.fileno(), *descriptors]
             for first in range(0, len(everything), DESCRIPTORS_A_MESSAGE):
-                await self._send_descriptors(
-                    everything[first : first + DESCRIPTORS_A_MESSAGE], len(everything)
-                )
-        await self._expect(TAKEN, HANDOVER_SECONDS)
-        notify(f"MAINPID={self.pid}")
-        self._talk.send(GO)
+                part = array.array("i", everything[first : first + DESCRIPTORS_A_MESSAGE])
+                await self._send_descriptors(b"%d" % len(everything), part)
 
-    async def _send_descriptors(self, descriptors: Sequence[int], of: int) -> None:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+    async def _send_descriptors(self, of: bytes, descriptors: "array.array[int]") -> None:
         while True:
             try:
-                self._talk.sendmsg([b"%d" % of], rights)
+                self._talk.sendmsg([of], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
                 return
             except BlockingIOError:
                 await asyncio.sleep(0.001)
-            except OSError as error:
-                raise self._failure(f"it left while it took over ({error.strerror})") from None
 
-    async def _expect(self, word: bytes, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            answer = await asyncio.wait_for(loop.sock_recv(self._talk, 4096), seconds)
-        except TimeoutError:
-            raise self._failure(f"it was not {word.decode()} within {seconds:g} seconds") from None
-        except OSError as error:
-            raise self._failure(str(error)) from None
+    async def _expect(self, word: bytes) -> None:
+        answer = await self._receive()
+        if answer.startswith(FAILED):
+            raise UnavailableError(answer.removeprefix(FAILED).decode(errors="replace"))
         if answer != word:
-            why = answer.removeprefix(FAILED).decode(errors="replace") if answer else ""
-            raise self._failure(why)
+            raise ConnectionResetError
 
-    def _failure(self, why: str) -> UnavailableError:
-        """Make sure that it is gone before anything else happens here."""
-        if not why:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
-            why = f"it left with code {self._process.returncode}"
+    async def _receive(self) -> bytes:
+        return await asyncio.get_running_loop().sock_recv(self._talk, 4096)
+
+    @contextlib.asynccontextmanager
+    async def _or_none(self, seconds: float, step: str) -> AsyncIterator[None]:
+        """Whatever goes wrong within: make sure that the successor is gone before anything else happens here."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            self._kill()
+            raise UnavailableError(f"the new program was not {step} within {seconds:g} seconds") from None
+        except ConnectionError:
+            await self._own_end()
+            raise UnavailableError(f"the new program left with code {self._kill()}") from None
+        except OSError as error:
+            self._kill()
+            raise UnavailableError(f"the new program cannot be told: {error.strerror}") from None
+        except BaseException:
+            self._kill()
+            raise
+
+    async def _own_end(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_SECONDS):
+                while self._process.poll() is None:
+                    await asyncio.sleep(0.001)
+
+    def _kill(self) -> int:
+        """Its exit code; minus a signal."""
         self._process.kill()
-        self._process.wait()
         self._talk.close()
-        return UnavailableError(why)
+        return self._process.wait()
 
 
 class Predecessor:
@@ -150,35 +182,63 @@ class Predecessor:
         return cls(talk)
 
     def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """Say that we are ready; the state and the descriptors."""
-        self._talk.send(READY)
+        """Say that we are ready; the state and the descriptors. ``UnavailableError`` when nothing comes of it."""
+        try:
+            self._talk.send(READY)
+            descriptors = self._receive_descriptors()
+        except OSError as error:
+            raise UnavailableError(f"the daemon to succeed has left ({error.strerror})") from None
+        with os.fdopen(descriptors.pop(0), "rb") as stream:
+            stream.seek(0)
+            state = load_state(stream)
+        return state, descriptors
+
+    def _receive_descriptors(self) -> list[int]:
         descriptors: list[int] = []
         expected = 1
         while len(descriptors) < expected:
             space = socket.CMSG_SPACE(4 * DESCRIPTORS_A_MESSAGE)
-            data, control, _, _ = self._talk.recvmsg(64, space, socket.MSG_CMSG_CLOEXEC)
+            data, control, flags, _ = self._talk.recvmsg(64, space, socket.MSG_CMSG_CLOEXEC)
             if not data:
                 raise UnavailableError("the daemon to succeed has left, or has given up")
+            if flags & socket.MSG_CTRUNC:
+                raise UnavailableError(f"too few file descriptors allowed, {data.decode()} are needed")
             expected = int(data)
             for _, _, rights in control:
                 passed = array.array("i")
                 passed.frombytes(rights[: len(rights) - len(rights) % passed.itemsize])
                 descriptors += passed
-        with os.fdopen(descriptors.pop(0), "rb") as stream:
-            stream.seek(0)
-            state: dict[str, Any] = _PlainUnpickler(stream).load()
-        return state, descriptors
+        return descriptors
 
     def wait_for_go(self) -> None:
         """Everything is taken; return when we are the one that serves."""
-        self._talk.send(TAKEN)
         # An end without GO: the old program is dead. Had it given up on us, it would have killed us first.
-        self._talk.recv(16)
+        with contextlib.suppress(ConnectionError):
+            self._talk.send(TAKEN)
+            self._talk.recv(16)
         self._talk.close()
 
     def say_failed(self, error: BaseException) -> None:
         with contextlib.suppress(OSError):
             self._talk.send(FAILED + str(error).encode()[:4000])
+
+
+def load_state(stream: BinaryIO) -> dict[str, Any]:
+    """The state that a predecessor wrote. Raises ``BccndError`` for what is none, or is not plain values."""
+    try:
+        state = _PlainUnpickler(stream).load()
+    except _UNREADABLE as error:
+        raise BccndError(f"the state cannot be read: {type(error).__name__}: {str(error)!a}") from None
+    if not isinstance(state, dict):
+        raise BccndError(f"the state is a {type(state).__name__}, not a dict")
+    return state
+
+
+# What the unpickler raises for damaged bytes (``pickle``, "UnpicklingError": "other exceptions may also be raised").
+_UNREADABLE = (
+    pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError,
+    RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -188,4 +248,4 @@ class _PlainUnpickler(pickle.Unpickler):
         super().__init__(stream)
 
     def find_class(self, module: str, name: str) -> Any:
-        raise BccndError(f"the state names {module}.{name}; only plain values are taken over")
+        raise BccndError(f"the state names {f'{module}.{name}'!a}; only plain values are taken over")

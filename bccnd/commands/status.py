@@ -60,6 +60,7 @@ def _daemon(status: dict[str, Any]) -> list[str]:
         "retained": f"{_n(status['retained']['channels'], 'channel')}, {_n(status['retained']['bytes'], 'byte')}",
         "rejected": ", ".join(f"{count} {reason}" for reason, count in sorted(status["rejected"].items()))
         or "none",
+        "refused": _listed(status["refused"], *sorted(status["refused"])) or "none",
         "queued": f"{_n(status['queued']['packets'], 'packet')}, {_n(status['queued']['bytes'], 'byte')}",
     }
     up = duration(status["uptime"])

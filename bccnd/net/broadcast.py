@@ -35,12 +35,13 @@ class Segment:
         receive_bytes: int,
         inherited: socket.socket | None = None,
     ) -> None:
-        """``inherited``: the same socket of a predecessor, as it is."""
+        """``inherited``: the same socket of a predecessor."""
         self.address = address
         self.port = port
         self.interface = interface
         if inherited is not None:
             self.socket = inherited
+            self._size(receive_bytes)
             return
         self.socket = socket.socket(
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
@@ -55,10 +56,7 @@ class Segment:
         made = self.socket
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        try:
-            made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, receive_bytes)
-        except PermissionError:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self._size(receive_bytes)
         try:
             what, needed = f"interface {self.interface}", "CAP_NET_RAW"
             if self.interface:
@@ -77,6 +75,12 @@ class Segment:
                 raise RefusedError(f"{what}: not permitted to bind to it; needs root or {needed}") from None
             raise
         self.port = made.getsockname()[1]
+
+    def _size(self, receive_bytes: int) -> None:
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, receive_bytes)
+        except PermissionError:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
 
     def fileno(self) -> int:
         return self.socket.fileno()

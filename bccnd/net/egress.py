@@ -9,7 +9,8 @@ Rules
   link is back. So is everything that has waited for STALL_SECONDS without one datagram going out.
 - Further copies of a datagram follow after the spread. Like all else they wait their turn, but only in the half of
   the room that is not congested; the other half is for first copies.
-- A pause sends nothing and forgets nothing; ``state`` is what a successor of this daemon has to know.
+- A pause sends nothing and forgets nothing; ``state`` is what a successor of this daemon has to know, which sends
+  nothing of it before ``resume``.
 - Everything given up is in ``unsent``; ``error`` is the errno of the last refusal, 0 once something went out again.
 """
 
@@ -86,15 +87,14 @@ class Egress:
         return {
             "pending": list(self._pending),
             "copies": list(self._copies_due),
-            "sent": self.sent,
-            "unsent": self.unsent,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.sent, self.unsent = state["sent"], state["unsent"]
-        self._send(state["pending"])
-        for datagrams, left in state["copies"]:
-            self._copy_later(datagrams, left)
+        """To be followed by ``resume``."""
+        self._paused = True
+        self._wait(state["pending"], PENDING_LIMIT)
+        self._copies_due.extend(state["copies"])
+        self._copies_waiting = sum([len(datagrams) for datagrams, _ in self._copies_due])
 
     def close(self) -> None:
         """Send what waits if the network takes it now; the rest is given up, and copies that are not due yet."""

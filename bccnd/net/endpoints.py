@@ -35,14 +35,18 @@ class Endpoints:
     ) -> Self:
         """Takes its ``descriptors`` from the front of the list.
 
-        The listener stays what it was; a segment that is wanted no more is closed, a new one is opened.
+        The listener stays what it was. A segment keeps its socket, whatever address it sends to from now on; one
+        that is wanted no more is closed, a new one is opened.
         """
         count = state["listener"]["descriptors"]
         listener = Listener.succeed(state["listener"], descriptors[:count])
         del descriptors[:count]
-        inherited = {tuple(way): socket.socket(fileno=descriptors.pop(0)) for way in state["segments"]}
+        inherited = {
+            (port, interface): socket.socket(fileno=descriptors.pop(0))
+            for _, port, interface in state["segments"]
+        }
         segments = [
-            Segment(*way, receive_bytes=receive_bytes, inherited=inherited.pop(way, None)) for way in ways
+            Segment(*way, receive_bytes=receive_bytes, inherited=inherited.pop(way[1:], None)) for way in ways
         ]
         for unwanted in inherited.values():
             unwanted.close()

@@ -317,7 +317,7 @@ class Grant(Table):
 class Settings(BaseSettings):
     """All settings of one daemon, immutable. Only ``host`` and ``socket`` have no default of their own."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", strict=True, case_sensitive=True)
 
     host: HostName = Field(
         description="First token of the sources of this host's programs; default the short host name."

@@ -1,7 +1,7 @@
 """The state of a relay as plain values, and a relay made of them: what one daemon leaves to the next.
 
 Rules
-- Only builtins (dict, list, tuple, bytes, str, int, float, bool, None): the successor may be other code.
+- Only builtins (dict, list, tuple, frozenset, bytes, str, int, float, bool, None): the successor may be other code.
 - What a field means does not change while FORMAT stays; new fields may come, a missing one has its default. A
   successor refuses another FORMAT, and the old program goes on serving.
 - Settings are not state: limits, keys and rights are the successor's own, who decides anew on subscriptions and taps
@@ -49,8 +49,8 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "sources": relay.sources.state(),
         "retained": relay.retained.state(),
         "counters": asdict(relay.counters),
-        "rejected": dict(relay.rejected),
-        "refused": dict(relay.refusals.counts),
+        "rejected": {str(reason): count for reason, count in relay.rejected.items()},
+        "refused": {str(kind): count for kind, count in relay.refusals.counts.items()},
         "delivered": relay.delivery.delivered,
         "dropped": relay.delivery.ledger.dropped,
         "sessions": [_session_state(session) for session in relay.sessions.values()],
@@ -58,11 +58,22 @@ def state_of(relay: Relay) -> dict[str, Any]:
 
 
 def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
-    """Make ``relay``, which is new, the successor; ``ports`` are the ways out to the sessions, in their order."""
+    """Make ``relay``, which is new, the successor; ``ports`` are the ways out to the sessions, in their order.
+
+    Raises ``ConfigError`` for state that is not of this FORMAT; the relay is then good for nothing.
+    """
     if state.get("format") != FORMAT:
         raise ConfigError(
             f"cannot take over state of format {state.get('format')!r}, only {FORMAT}; stop and start"
         )
+    try:
+        _restore(relay, state, ports)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        why = ascii(f"{type(error).__name__}: {error}")[1:-1]
+        raise ConfigError(f"cannot take over state that is damaged ({why}); stop and start") from error
+
+
+def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
     relay.last_number = state["last_number"]
     relay.sources.restore(state["sources"])
     relay.retained.restore(state.get("retained", ()))

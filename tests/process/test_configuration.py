@@ -165,6 +165,8 @@ def test_the_host_is_made_from_the_hosts_name(
         ("exit_when_idle = 1", ["exit_when_idle: must be true or false (got 1)"]),
         ("socket_mode = 660", ["socket_mode: must be a string (got 660)"]),
         ('socket_owner = ""', ['socket_owner: must be a name (got "")']),
+        ("Port = 5401", ["Port: unknown setting (did you mean port?)"]),
+        ("[queue]\npackets = 5\n[Queue]\npackets = 6", ["Queue: unknown setting (did you mean queue?)"]),
         ('interfaces = "eth0"', ['interfaces: must be a list of strings (got "eth0")']),
         ("key_file = 1", ["key_file: must be a string, the path of a file (got 1)"]),
         ("rights = []", ["rights: must not be empty: leave it out, or say what is granted (got [])"]),

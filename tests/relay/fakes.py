@@ -8,9 +8,10 @@ import mmap
 from collections import defaultdict
 from collections.abc import Sequence
 
-from bccnd.relay.core import Limits, Relay
+from bccnd.relay.core import Relay
 from bccnd.relay.delivery import GONE
 from bccnd.relay.identity import Peer
+from bccnd.relay.limits import Limits
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Message

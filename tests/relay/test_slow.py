@@ -1,6 +1,6 @@
 """Episodes: when one begins, when it is over, and that each is reported once at either end."""
 
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.relay.slow import CALM_SECONDS, Episode, SlowClients, Trouble
 from tests.relay.fakes import Bus, FakeClient, datagram
 

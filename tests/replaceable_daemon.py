@@ -1,0 +1,123 @@
+"""A real daemon that real successors replace; what each of them does first is for the test to say."""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+
+ROOT = Path(__file__).parent.parent
+LAUNCHER = """\
+import sys
+exec(open(sys.argv.pop(1)).read())
+from bccnd.daemon import main
+sys.exit(main())
+"""
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None)
+
+
+class ReplaceableDaemon(DaemonProcess):
+    """``pid`` is that of the process that serves. ``begin_with``: Python that every start from now on runs first."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *flags: str,
+        prefix: Sequence[str] = (),
+        environ: Mapping[str, str] = {},
+        begin_with: str = "",
+    ) -> None:
+        super().__init__(folder, *flags, prefix=prefix, environ={"PYTHONPATH": str(ROOT), **environ})
+        self.launcher = folder / "launcher.py"
+        self.launcher.write_text(LAUNCHER)
+        self._first = folder / "first.py"
+        self.begin_with(begin_with)
+        at = self._command.index("-m")
+        self._command[at : at + 2] = [str(self.launcher), str(self._first)]
+        self.pid = 0
+        self._unreaped: set[int] = set()
+        # What a predecessor leaves behind becomes our child, so that we learn how it ends.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+    def begin_with(self, code: str) -> None:
+        self._first.write_text(code)
+
+    def launch(self) -> None:
+        super().launch()
+        self.pid = self.process.pid
+
+    def signal(self, signum: int) -> None:
+        os.kill(self.pid, signum)
+
+    def replace(self) -> int:
+        """SIGUSR2; the pid of the successor, once it serves and the one before it has left."""
+        self.signal(signal.SIGUSR2)
+        return self.follow()
+
+    def follow(self) -> int:
+        """Wait until the process that serves has left; the pid of the one that serves now."""
+        with PacketClient(self.socket) as client:
+            return self.follow_by(client)
+
+    def follow_by(self, client: PacketClient) -> int:
+        """The same, without another client."""
+        code = self.wait()
+        assert code in (0, -signal.SIGKILL), self.log
+        self.pid = client.status()["pid"]
+        return self.pid
+
+    def wait(self) -> int:
+        """The exit code of the process that serves, once it does no longer."""
+        if self.pid == self.process.pid:
+            return self.process.wait(PATIENCE)
+        codes: list[int] = []
+
+        def ended() -> bool:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                codes.append(os.waitstatus_to_exitcode(status))
+            return bool(pid)
+
+        wait_until(ended, f"the end of {self.pid}")
+        return codes[0]
+
+    def terminate(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        code = -signal.SIGKILL
+        try:
+            if self._runs():
+                code = self.terminate()
+        finally:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                self.signal(signal.SIGKILL)
+            if self.process.poll() is None:
+                self.kill()
+        if kind is None:
+            assert code in (0, -signal.SIGKILL), self.log
+
+    def _runs(self) -> bool:
+        if self.pid == self.process.pid:
+            return self.process.poll() is None
+        return Path(f"/proc/{self.pid}").exists()
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of this event."""
+        lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == event]
+
+    def children(self) -> list[int]:
+        """Processes of the one that serves, be they dead."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))

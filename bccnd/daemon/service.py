@@ -132,7 +132,7 @@ class Daemon:
         tick.cancel()
         if not await self._succeeded():
             await self._drain()
-            report.refusals(*self.relay.refusals.take())
+            self._report()
             log.info("stopped", seconds=round(loop.time() - self._started, 3))
 
     def _watch(self) -> None:
@@ -163,14 +163,15 @@ class Daemon:
             self._sequence.tick(self.relay.next_seq)
             self._settle()
             self._report()
-            report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
     def _report(self) -> None:
         self._segments.count()
         counts = self.relay.rejected.copy()
         counts["unsent"] = self.relay.counters.unsent
-        self._drops.tell(counts, self._segments.errors, self._loop.time())
+        now = self._loop.time()
+        self._drops.tell(counts, self._segments.errors, now)
         report.refusals(*self.relay.refusals.take())
+        report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
     def _about(self) -> dict[str, Any]:
         self._segments.count()

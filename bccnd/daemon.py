@@ -27,13 +27,13 @@ from typing import Any
 import structlog
 import uvloop
 
-from bccnd import __version__, reload
+from bccnd import __version__, reload, report
 from bccnd.errors import BccndError
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
 from bccnd.net.egress import Egress
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
-from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, program_of
+from bccnd.net.seqpacket import Clients, Listener, has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process import logs
 from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
@@ -132,6 +132,9 @@ class Daemon:
         loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
         self._watch()
+        if self.relay.sessions:  # inherited, with rights that these settings need not give
+            self.relay.set_access(self.relay.access)
+            self._settle()
         for egress in self._egresses:
             egress.resume()
         tick = loop.create_task(self._tick())
@@ -147,6 +150,7 @@ class Daemon:
         tick.cancel()
         if not await self._succeeded():
             await self._drain()
+            self._report_refusals()
             log.info("stopped", seconds=round(loop.time() - self._started, 3))
 
     def _watch(self) -> None:
@@ -184,14 +188,14 @@ class Daemon:
         self._sequence.cover(unix_us)
         for client in clients:
             pid, uid, gid = peer_credentials(client)
+            program, resident = program_of(pid)
             with contextlib.suppress(OSError):
                 client.setsockopt(
                     socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.buffers.client_bytes // 2
                 )
             session = self.relay.connect(
                 client.fileno(),
-                Peer(pid, uid, gid, program_of(pid)),
-                privileged=uid in (0, os.geteuid()),
+                Peer(pid, uid, gid, program, peer_groups(client), resident),
                 now=self._loop.time(),
                 unix_us=unix_us,
             )
@@ -280,17 +284,10 @@ class Daemon:
         self._congested.discard(session)
         if reason == "gone":
             self._last_words(session)
+        state = report.queue_state(session)
         self.relay.disconnect(session, self._loop.time())
         client.close()
-        level = log.warning if reason not in ("", "gone") else log.debug
-        level(
-            "client left" if reason in ("", "gone") else "client closed",
-            name=session.name.decode(),
-            reason=reason,
-            pid=session.peer.pid,
-            uid=session.peer.uid,
-            dropped=session.outbox.dropped,
-        )
+        report.client_left(session, reason, state)
         if self._settings.exit_when_idle and not self._sockets:
             self._stop.set()
 
@@ -372,6 +369,9 @@ class Daemon:
             self._sequence.tick(self.relay.next_seq)
             self._settle()
             self._report()
+            self._report_refusals()
+            now = self._loop.time()
+            report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
     def _report(self) -> None:
         """Say what was dropped, at most one line in REPORT_SECONDS."""
@@ -392,6 +392,13 @@ class Daemon:
             errors = {os.strerror(egress.error) for egress in self._egresses if egress.error}
             log.warning("datagrams dropped", **new, **({"errors": sorted(errors)} if errors else {}))
 
+    def _report_refusals(self) -> None:
+        refusals, more = self.relay.refusals.take()
+        for refusal in refusals:
+            log.warning("refused", **refusal)
+        if more:
+            log.warning("refused", more=more)
+
     def _about(self) -> dict[str, Any]:
         self._report()
         return {
@@ -411,25 +418,26 @@ class Daemon:
     def _reload(self) -> None:
         self._reloads += 1
         try:
-            settings, keys = self._read_again()
+            wanted, keys = self._read_again()
+            settings, changed, held = reload.applicable(self._settings, wanted)
+            options = reload.relay_options(settings, keys)
         except BccndError as error:
             for fault in str(error).splitlines():
                 log.error("not reloaded, the old settings stay", fault=fault)
             return
-        settings, changed, held = reload.applicable(self._settings, settings)
-        if held:
-            log.warning("needs a restart", settings=held)
         if keys != self._keys:
             changed.append("keys")
-        self._settings, self._keys = settings, keys
-        self._debugging = False
+        self._settings, self._keys, self._debugging = settings, keys, False
         logs.configure(settings.log.level, settings.log.format)
         _allow_descriptors(settings.limits.clients)
         for egress in self._egresses:
             egress.set_copies(settings.copies, settings.copies_spread_ms / 1000)
-        self.relay.reconfigure(**reload.relay_options(settings, keys))
+        self.relay.delivery.now = self._loop.time()
+        self.relay.reconfigure(**options)
         if not self._paused:
             self._settle()
+        if held:
+            log.warning("needs a restart", settings=held)
         log.info("reloaded", changed=changed, keys=len(keys))
 
     def _toggle_debug(self) -> None:
@@ -485,6 +493,7 @@ class Daemon:
         for egress in self._egresses:
             egress.pause()
         self._report()
+        self._report_refusals()
         return self._state(), self._descriptors()
 
     def _resume(self) -> None:

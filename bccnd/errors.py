@@ -8,6 +8,7 @@
         |-- WireError        a BCCN1 datagram did (``reason`` says which rule)
         |-- PacketError      a packet on the local bus did (``code`` is told to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
+            |-- DeniedError    by asking for what its sender has no right to (``right``)
 
 What others send wrong is a ProtocolError and is counted, never fatal; what we were told wrong ends the
 process with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody
@@ -49,10 +50,21 @@ class PacketError(ProtocolError):
     """A packet that cannot be carried out; answered with ``CMSG error NUL <code> <text>``."""
 
     def __init__(self, code: str, text: str) -> None:
-        super().__init__(f"{code} {text}")
+        super().__init__(code, text)
         self.code = code
         self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}"
 
 
 class FramingError(PacketError):
     """A packet after which the client's framing cannot be trusted."""
+
+
+class DeniedError(PacketError):
+    """``right``: publish, subscribe, tap, bridge or name; ``text`` says what for."""
+
+    def __init__(self, right: str, text: str) -> None:
+        super().__init__("refused", text)
+        self.right = right

@@ -8,13 +8,15 @@ Rules
 - No client is disconnected (``Relay.reconfigure``).
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
+from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.wire.bccn1 import Integrity, Level
 
 # Settings, or tables of them, that need a restart; SIGUSR2 is one.
@@ -40,6 +42,7 @@ def relay_options(settings: Settings, keys: Sequence[bytes]) -> dict[str, Any]:
         "local": [pattern.encode() for pattern in settings.local],
         "retain": [pattern.encode() for pattern in settings.retain.patterns],
         "limits": _limits(settings),
+        "access": _access(settings),
     }
 
 
@@ -61,6 +64,21 @@ def _with(settings: Settings, values: dict[str, Any]) -> Settings:
         else:
             update[name] = value
     return settings.model_copy(update=update)
+
+
+def _access(settings: Settings) -> AccessList:
+    if not settings.rights:
+        return AccessList(unrestricted({0, os.geteuid()}))
+    return AccessList(
+        Grant(**{field: _encoded(value) for field, value in grant}) for grant in settings.rights
+    )
+
+
+def _encoded(value: Any) -> Any:
+    """Text, also that in a tuple, as bytes."""
+    if isinstance(value, tuple):
+        return tuple([text.encode() for text in value])
+    return value.encode() if isinstance(value, str) else value
 
 
 def _limits(settings: Settings) -> Limits:

@@ -190,7 +190,7 @@ class Predecessor:
             raise UnavailableError(f"the daemon to succeed has left ({error.strerror})") from None
         with os.fdopen(descriptors.pop(0), "rb") as stream:
             stream.seek(0)
-            state: dict[str, Any] = _PlainUnpickler(stream).load()
+            state = load_state(stream)
         return state, descriptors
 
     def _receive_descriptors(self) -> list[int]:
@@ -223,6 +223,24 @@ class Predecessor:
             self._talk.send(FAILED + str(error).encode()[:4000])
 
 
+def load_state(stream: BinaryIO) -> dict[str, Any]:
+    """The state that a predecessor wrote. Raises ``BccndError`` for what is none, or is not plain values."""
+    try:
+        state = _PlainUnpickler(stream).load()
+    except _UNREADABLE as error:
+        raise BccndError(f"the state cannot be read: {type(error).__name__}: {str(error)!a}") from None
+    if not isinstance(state, dict):
+        raise BccndError(f"the state is a {type(state).__name__}, not a dict")
+    return state
+
+
+# What the unpickler raises for damaged bytes (``pickle``, "UnpicklingError": "other exceptions may also be raised").
+_UNREADABLE = (
+    pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError,
+    RecursionError, TypeError, ValueError,
+)  # fmt: skip
+
+
 class _PlainUnpickler(pickle.Unpickler):
     """Builtins only: nothing that is read can name a class or call anything."""
 
@@ -230,4 +248,4 @@ class _PlainUnpickler(pickle.Unpickler):
         super().__init__(stream)
 
     def find_class(self, module: str, name: str) -> Any:
-        raise BccndError(f"the state names {module}.{name}; only plain values are taken over")
+        raise BccndError(f"the state names {f'{module}.{name}'!a}; only plain values are taken over")

@@ -23,7 +23,8 @@ ALLOWED: dict[str, set[str]] = {
     "relay": {"wire"},
     "process": set(),
     "reload": {"wire", "relay", "process"},
-    "daemon": {"wire", "relay", "net", "process", "reload", "restart"},
+    "report": {"relay"},
+    "daemon": {"wire", "relay", "net", "process", "reload", "report", "restart"},
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},
     "pipeline": {"wire", "process"},
@@ -43,7 +44,7 @@ ONLY_IN = {
     "pyspark": {"pipeline"},
     "pyarrow": {"pipeline", "services.recorder"},
     "uvloop": {"daemon"},
-    "structlog": {"process", "daemon", "restart", "services"},
+    "structlog": {"process", "daemon", "report", "restart", "services"},
     "pydantic": {"process"},
     "pydantic_core": {"process"},  # pydantic's own
     "pydantic_settings": {"process"},

@@ -399,6 +399,16 @@ IMPATIENT = "import bccnd.restart as it; it.HANDOVER_SECONDS = 1.0; it.PATIENCE 
 INSTEAD_OF_GO = "import os, socket, time\nfrom bccnd.restart import TAKEN, Predecessor\ndef wait(self):\n"
 PATCHED = "\nPredecessor.wait_for_go = wait"
 
+FEW_DESCRIPTORS = """
+import resource
+from bccnd.restart import Predecessor
+receive = Predecessor._receive_descriptors
+def receive_few(self):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+    return receive(self)
+Predecessor._receive_descriptors = receive_few
+"""
+
 FAILURES = {
     "ends at once": ("raise SystemExit(7)", "left with code 7"),
     "hangs at the start": ("import time; time.sleep(60)", "not ready within 1 seconds"),
@@ -428,7 +438,7 @@ FAILURES = {
         "cannot take over state of format 1",
     ),
     "may not open as many files": (
-        "import bccnd.daemon as it; it._allow_descriptors = lambda _: it.resource.setrlimit(7, (12, 12))",
+        FEW_DESCRIPTORS,
         "too few file descriptors",
     ),
 }

@@ -53,12 +53,14 @@ def _daemon(status: dict[str, Any]) -> list[str]:
         "socket": status["socket"],
         "segment": ", ".join(segments) or "none",
         "integrity": status["integrity"],
-        "bus": f"{_n(status['clients'], 'client')}, {_n(status['subscriptions'], 'subscription')}",
+        "bus": f"{_n(status['clients'], 'client')}, {_n(status['subscriptions'], 'subscription')}"
+        + (f", {status['slow']} too slow" if status["slow"] else ""),
         "messages": _listed(counters, "published", "delivered", "dropped", "errors"),
         "datagrams": _listed(counters, "received", "accepted", "unwanted", "sent", "unsent"),
         "retained": f"{_n(status['retained']['channels'], 'channel')}, {_n(status['retained']['bytes'], 'byte')}",
         "rejected": ", ".join(f"{count} {reason}" for reason, count in sorted(status["rejected"].items()))
         or "none",
+        "refused": _listed(status["refused"], *sorted(status["refused"])) or "none",
         "queued": f"{_n(status['queued']['packets'], 'packet')}, {_n(status['queued']['bytes'], 'byte')}",
     }
     up = duration(status["uptime"])
@@ -76,8 +78,8 @@ def _section(
 
 
 def _clients_table(rows: list[dict[str, Any]]) -> list[str]:
-    titles = ["CLIENT", "SUBS", "PUBLISHED", "DELIVERED", "DROPPED", "QUEUED", "UP"]
-    keys = ["name", "subscriptions", "published", "delivered", "dropped", "queued"]
+    titles = ["CLIENT", "SUBS", "PUBLISHED", "DELIVERED", "DROPPED", "QUEUED", "HOLDS", "POLICY", "UP"]
+    keys = ["name", "subscriptions", "published", "delivered", "dropped", "queued", "holds", "policy"]
     return table(titles, [[*(row[key] for key in keys), duration(row["seconds"])] for row in rows])
 
 

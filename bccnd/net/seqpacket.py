@@ -5,10 +5,12 @@ Rules
   without touching the file, and a file that nobody holds the lock for is stale and is replaced.
 - On the way out the file is removed only if it is still the one that was made here; a socket that was handed down,
   or an abstract one, is not removed at all.
-- Peers are known by the kernel's word (SO_PEERCRED), never by their own.
+- Peers are known by the kernel's word (SO_PEERCRED, SO_PEERGROUPS), never by their own.
+- /proc counts only where it is that of our own pid namespace: elsewhere a pid of ours is another process.
 """
 
 import contextlib
+import ctypes
 import fcntl
 import grp
 import os
@@ -18,6 +20,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from errno import EACCES, EADDRINUSE, EAGAIN, ECONNREFUSED, ENOBUFS, ENOENT, ENOMEM
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ BACKLOG = 1024  # connections waiting to be accepted; the kernel cuts it to net.
 ACCEPTS = 64  # new clients a turn
 
 _FULL = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # no room now: the client's, or the kernel's
+_SO_PEERGROUPS = 59
+_libc = ctypes.CDLL(None)
 _CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
 
 
@@ -238,12 +243,39 @@ def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
     return pid, uid, gid
 
 
-def program_of(pid: int) -> bytes:
-    """The name the kernel has for the program of a process; empty when the process is gone or not ours to see."""
+def peer_groups(client: socket.socket) -> frozenset[int]:
+    """The supplementary groups of whoever connected; none where the kernel cannot tell (before Linux 4.13)."""
+    room = ctypes.c_uint32(0)
+    _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, None, ctypes.byref(room))
+    groups = (ctypes.c_uint32 * (room.value // 4))()  # by libc, since the socket module stops at 256 groups
+    if _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(room)):
+        return frozenset()
+    return frozenset(groups)
+
+
+def program_of(pid: int) -> tuple[bytes, bool]:
+    """The name the kernel has for the program of a process, and whether it is of our own pid namespace.
+
+    ``(b"", False)`` when the process is gone or not ours to see.
+    """
     try:
-        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n") if pid else b""
+        here = _own_namespaces()
+        if not pid or here > 1:
+            return b"", False
+        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"), _namespaces(pid) == here
     except OSError:
-        return b""
+        return b"", False
+
+
+@cache
+def _own_namespaces() -> int:
+    return _namespaces("self")
+
+
+def _namespaces(process: int | str) -> int:
+    """How many pid namespaces a process is in, from that of /proc down; 0 where the kernel has none."""
+    status = Path(f"/proc/{process}/status").read_bytes()
+    return len(status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split())
 
 
 def has_hung_up(fd: int) -> bool:

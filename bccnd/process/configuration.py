@@ -18,7 +18,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
@@ -30,12 +30,16 @@ from pydantic_core import ErrorDetails
 
 from bccnd import __version__
 from bccnd.errors import ConfigError, RefusedError
+from bccnd.process.accounts import gid_of, uid_of
 from bccnd.process.keys import read_keys
-from bccnd.process.settings import Settings, Table
+from bccnd.process.settings import Grant, Settings, Table
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
 DEFAULT_SOCKET = "/run/bccnd/bus.sock"
 PREFIX = "BCCND_"
+RIGHTS = (
+    "BCCND_RIGHTS"  # no text says what tables say; read as an empty list, it would open what the file closes
+)
 FILE_LIMIT = 1 << 20  # bytes of file read; the sample with all its comments has under 10,000
 ERRORS_SHOWN = 5  # a person mends a few at a time; a binary file given by mistake must not fill the screen
 
@@ -78,23 +82,41 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 
 
 def check(invocation: Invocation) -> str:
-    """What ``--check`` prints once the key file has been found sound too; raises what ``read_keys`` does."""
+    """What ``--check`` prints once key file and accounts are found sound too; raises what ``read_keys`` does."""
     lines = [f"# bccnd {__version__}: these settings are sound."]
+    for name, find in ("socket_owner", uid_of), ("socket_group", gid_of):
+        _existing(invocation, name, find)
     if invocation.settings.key_file is not None:
         count = len(read_keys(invocation.settings.key_file))
         lines.append(f"# Keys: {count}; the first signs, {'it verifies' if count == 1 else 'all verify'}.")
     return "\n".join([*lines, effective(invocation)])
 
 
+def _existing(invocation: Invocation, name: str, find: Callable[[str], int]) -> None:
+    account = getattr(invocation.settings, name)
+    try:
+        if account is not None:
+            find(account)
+    except ValueError as error:
+        raise ConfigError(f"{_where(name, invocation.origins)}: {error} (got {_toml(account)})") from None
+
+
 def effective(invocation: Invocation) -> str:
     """The settings as a TOML file that ``load`` reads back to the same, saying where values came from."""
     lines = []
     for name, value in named_values(invocation.settings):
+        if name == "rights":
+            continue  # tables of their own
         table, _, key = name.rpartition(".")
         if table and f"[{table}]" not in lines:
             lines += ["", f"[{table}]"]
         origin = f"  # from {invocation.origins[name]}" if name in invocation.origins else ""
         lines.append(f"# {key} is not set" if value is None else f"{key} = {_toml(value)}{origin}")
+    for grant in invocation.settings.rights:
+        lines += ["", f"[[rights]]  # from {invocation.origins['rights']}"]
+        lines += [f"{key} = {_toml(value)}" for key, value in grant if value != getattr(Grant(), key)]
+    if not invocation.settings.rights:
+        lines += ["", "# no [[rights]]: whoever may open the socket publishes and subscribes everything"]
     return "\n".join(lines)
 
 
@@ -121,7 +143,7 @@ FLAGS = (
         "the local bus: a path; @NAME, an abstract name; @, a free abstract name, printed on stdout; fd:N, "
         f"an inherited descriptor (default: {DEFAULT_SOCKET} for root, else $XDG_RUNTIME_DIR/bccnd/bus.sock)",
     ),
-    Flag("socket_mode", "--socket-mode", "OCTAL", f"mode of the socket (default: {_default('socket_mode')})"),
+    Flag("socket_mode", "--socket-mode", "OCTAL", "mode of the socket (default: 0660)"),
     Flag("broadcast", "--broadcast", "ADDR", f"where datagrams go (default: {_default('broadcast')})"),
     Flag("port", "--port", "N", f"UDP port of the segment (default: {_default('port')})"),
     Flag(
@@ -189,6 +211,8 @@ def _flag_layer(given: dict[str, Any]) -> Layer:
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
     known = {PREFIX + name.upper().replace(".", "__"): (name, field) for name, field in _fields(Settings)}
+    if RIGHTS in known and known.pop(RIGHTS) and RIGHTS in environ:
+        raise ConfigError(f"{RIGHTS}: can be set in the file only, as [[rights]] tables")
     layer = Layer({}, {})
     unknown = []
     for variable in sorted(environ):
@@ -298,10 +322,17 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
     lines = []
     for detail in error.errors(include_url=False):
         name = ".".join(str(part) for part in detail["loc"] if isinstance(part, str))
-        origin = origins.get(name, "default")
-        where = origin if origin.startswith(("--", PREFIX)) else f"{origin}: {name}"
-        lines.append(_one_line(f"{where}: {_problem(name, detail)}"))
+        lines.append(_one_line(f"{_where(name, origins, detail['loc'])}: {_problem(name, detail)}"))
     return _first(lines)
+
+
+def _where(name: str, origins: Mapping[str, str], place: Sequence[int | str] = ()) -> str:
+    """What a person has to mend: a flag, a variable, or a setting in a file."""
+    if name.startswith("rights") and len(place) > 1:
+        number, *key = place[1:3]
+        return f"{origins['rights']}: [[rights]] {int(number) + 1}" + "".join(f": {each}" for each in key)
+    origin = origins.get(name, "default")
+    return origin if origin.startswith(("--", PREFIX)) else f"{origin}: {name}"
 
 
 def _problem(name: str, detail: ErrorDetails) -> str:
@@ -311,7 +342,9 @@ def _problem(name: str, detail: ErrorDetails) -> str:
         case "missing" if name == "socket":
             return "XDG_RUNTIME_DIR does not name a directory, so there is no default; give --socket PATH"
         case "extra_forbidden":
-            return "unknown setting" + _hint(name, [*Settings.model_fields, *dict(_fields(Settings))])
+            return "unknown setting" + _hint(
+                name, [*Settings.model_fields, *dict(_fields(Settings)), *_GRANT_FIELDS]
+            )
         case "value_error":
             rule = str(context["error"])
         case "greater_than_equal":
@@ -320,6 +353,8 @@ def _problem(name: str, detail: ErrorDetails) -> str:
             rule = f"must be at most {context['le']}"
         case "too_long":
             rule = f"must have at most {context['max_length']} items"
+        case "tuple_type" if name == "rights":
+            rule = "must be [[rights]] tables, one for each grant"
         case "literal_error":
             rule = f"must be {context['expected']}"
         case kind:
@@ -328,6 +363,7 @@ def _problem(name: str, detail: ErrorDetails) -> str:
     return f"{rule} (got {got if len(got) <= 60 else got[:57] + '...'})"
 
 
+_GRANT_FIELDS = [f"rights.{name}" for name in Grant.model_fields]
 _KINDS = {
     "int_type": "a whole number",
     "float_type": "a number",

@@ -16,7 +16,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from bccnd.process.accounts import gid_of, uid_of
+
 SOCKET_PATH_LIMIT = 107  # sun_path has 108 bytes, one for the NUL or the leading NUL of an abstract name
+PATTERNS_LIMIT = 256  # of one kind in one grant; each is tried once for each new channel of a publisher
 KIB, MIB = 1 << 10, 1 << 20
 
 Policy = Literal["drop-oldest", "drop-newest", "block", "disconnect"]
@@ -33,6 +36,10 @@ def _require(pattern: str, rule: str) -> BeforeValidator:
 
     return BeforeValidator(check)
 
+
+_WHOLE_STARS = _require(
+    r"(?:[^*]|\*(?=/|$))*", "must be channel patterns in which * is the end of a token, as in a/b*/c"
+)
 
 HostName = Annotated[
     str,
@@ -51,10 +58,34 @@ ChannelPattern = Annotated[
         r"(?!!)[!-9;-{}~]{1,1024}",
         "must be channel patterns: 1 to 1024 ASCII characters, no white space, : or |, no leading !",
     ),
-    _require(
-        r"(?:[^*]|\*(?=/|$))*", "must be channel patterns in which * is the end of a token, as in a/b*/c"
-    ),
+    _WHOLE_STARS,
 ]
+PublishPattern = Annotated[
+    str,
+    _require(
+        r"!|!?(?!!)[!-9;-{}~]{1,1024}",
+        "must be channel patterns, or such after a ! for directed channels: ASCII, no white space, : or |",
+    ),
+    _WHOLE_STARS,
+]
+SubscribePattern = Annotated[
+    str,
+    _require(
+        r"!|(?!!)[!-9;-{}~]{1,1024}",
+        'must be channel patterns without a leading !, or "!": ASCII, no white space, : or |',
+    ),
+    _WHOLE_STARS,
+]
+ProgramName = Annotated[
+    str,
+    _require(
+        r"(?s:.{1,15}|.{0,15}\*)",
+        "must be the first 15 bytes of a program's name, which is all that the kernel keeps, or end in *",
+    ),
+    _require(r"[ -)+-~]*\*?", "must be printable ASCII, with * only at the end"),
+]
+UserId = Annotated[int, BeforeValidator(uid_of)]
+GroupId = Annotated[int, BeforeValidator(gid_of)]
 Octal = Annotated[
     str, _require(r"0?[0-7]{3}", 'must be a string of three or four octal digits, such as "0660"')
 ]
@@ -245,10 +276,48 @@ class Log(Table):
     )
 
 
+class Grant(Table):
+    """What some of the clients may do. All conditions given must hold; what the grants for a client give adds up.
+
+    Once there is one, what none gives is refused, to root and the daemon's own user too.
+    """
+
+    uid: UserId | None = Field(default=None, description="Clients of this user, by name or number.")
+    gid: GroupId | None = Field(
+        default=None, description="Clients with this group, primary or not, by name or number."
+    )
+    program: ProgramName | None = Field(
+        default=None,
+        description="Clients of this program, or with a final * of those so beginning; they can rename themselves.",
+    )
+    publish: tuple[PublishPattern, ...] = Field(
+        default=(),
+        max_length=PATTERNS_LIMIT,
+        strict=False,
+        description="Channels they may publish on: patterns, and after a ! patterns of directed channels.",
+    )
+    subscribe: tuple[SubscribePattern, ...] = Field(
+        default=(),
+        max_length=PATTERNS_LIMIT,
+        strict=False,
+        description='Patterns within which they may subscribe; "!" is to listen only.',
+    )
+    tap: bool = Field(default=False, description="Whether they may see every datagram, accepted or not.")
+    bridge: bool = Field(
+        default=False, description="Whether they may pass on datagrams of others, on channels of publish."
+    )
+    name: tuple[ChannelPattern, ...] = Field(
+        default=(),
+        max_length=PATTERNS_LIMIT,
+        strict=False,
+        description="Names (src) they may take beside their own and those below it.",
+    )
+
+
 class Settings(BaseSettings):
     """All settings of one daemon, immutable. Only ``host`` and ``socket`` have no default of their own."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", strict=True, case_sensitive=True)
 
     host: HostName = Field(
         description="First token of the sources of this host's programs; default the short host name."
@@ -256,7 +325,9 @@ class Settings(BaseSettings):
     socket: str = Field(
         description="The local bus: a path, @name (abstract), @ (a free one, printed) or fd:N (inherited)."
     )
-    socket_mode: Octal = Field(default="0660", description="File mode of the socket, octal.")
+    socket_mode: Octal | None = Field(
+        default=None, validate_default=True, description="File mode of the socket, octal; default 0660."
+    )
     socket_owner: str | None = Field(
         default=None, min_length=1, description="User owning the socket, by name or number."
     )
@@ -309,6 +380,12 @@ class Settings(BaseSettings):
     dedup: Dedup = Dedup()
     buffers: Buffers = Buffers()
     log: Log = Log()
+    rights: tuple[Grant, ...] = Field(
+        default=(),
+        max_length=256,
+        strict=False,
+        description="Who may do what; none: all publish and subscribe, root and the daemon's user do the rest.",
+    )
 
     def __init__(self, *layers: dict[str, Any], **values: Any) -> None:
         """``layers`` are the values of several sources, the highest first; ``values`` stand above them all.
@@ -332,7 +409,7 @@ class Settings(BaseSettings):
 
     @property
     def socket_permissions(self) -> int:
-        return int(self.socket_mode, 8)
+        return int(self.socket_mode or "0", 8)
 
     @property
     def sequence_path(self) -> Path | None:
@@ -353,6 +430,18 @@ class Settings(BaseSettings):
         elif not value or not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
             raise ValueError(f"must be a path or @name of 1 to {SOCKET_PATH_LIMIT} bytes, @, or fd:N")
         return value
+
+    @field_validator("socket_mode", "socket_owner", "socket_group", mode="before")
+    @classmethod
+    def _for_a_path_only(cls, value: object, info: ValidationInfo) -> object:
+        """Who relies on permissions that do not exist must hear of it."""
+        if info.data.get("socket", "").startswith(("@", "fd:")):
+            if value is not None:
+                raise ValueError(
+                    "must not be set for a socket that is abstract or inherited: it has no effect there"
+                )
+            return None
+        return "0660" if value is None and info.field_name == "socket_mode" else value
 
     @field_validator("broadcast")
     @classmethod
@@ -376,6 +465,14 @@ class Settings(BaseSettings):
     def _named_file(cls, value: object) -> object:
         if isinstance(value, str) and (not value or not value.isprintable()):
             raise ValueError("must be the path of a file, of printable characters")
+        return value
+
+    @field_validator("rights", mode="before")
+    @classmethod
+    def _something_granted(cls, value: object) -> object:
+        """An empty list reads like "nobody may do anything", and would open everything."""
+        if value == []:
+            raise ValueError("must not be empty: leave it out, or say what is granted")
         return value
 
     @field_validator("integrity", mode="before")

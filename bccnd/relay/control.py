@@ -12,7 +12,7 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from bccnd.errors import PacketError
+from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.dedup import Source
 from bccnd.relay.outbox import Policy
 from bccnd.relay.pattern import SEPARATORS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bccnd.relay.core import Relay
 
 PAGE_ROWS = 100  # rows of a list in one answer, which one look at the table has to find
+HELD_NAMES = 5  # of those whom a client holds up, in its row
 PAGE_BYTES = 32 << 10  # of rows in one answer: names come from strangers, and JSON makes six bytes of one
 
 
@@ -102,14 +103,16 @@ def _queue(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes
 
 
 def _listen(relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
+    if not session.rights.may_listen:
+        raise DeniedError("subscribe", "no right to subscribe to anything")
     relay.router.listen(session)
     return b""
 
 
 def _tap(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     on = _choice(value, [b"on", b"off"]) == b"on"
-    if on and not session.privileged:
-        raise PacketError("refused", "only root and the daemon's own user may tap")
+    if on and not session.rights.tap:
+        raise DeniedError("tap", "no right to tap")
     relay.set_tap(session, on)
     return value
 
@@ -121,6 +124,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
         | {
             "integrity": relay.integrity.required,
             "clients": len(relay.sessions),
+            "slow": len(delivery.slow),
             "subscriptions": relay.router.subscriptions,
             "sources": len(relay.sources),
             "queued": {"packets": delivery.ledger.packets, "bytes": delivery.ledger.bytes},
@@ -131,6 +135,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
                 "dropped": delivery.ledger.dropped,
             },
             "rejected": dict(relay.rejected),
+            "refused": dict(relay.refusals.counts),
         }
     )
 
@@ -138,7 +143,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
 def _clients(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
     after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
     sessions = (session for number, session in relay.sessions.items() if number > after)
-    return _page("clients", ((str(session.number), _client_row(session, now)) for session in sessions))
+    return _page("clients", ((str(session.number), _client_row(relay, session, now)) for session in sessions))
 
 
 def _sources(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
@@ -146,8 +151,9 @@ def _sources(relay: "Relay", _session: Session, cursor: bytes, now: float) -> by
     return _page("sources", ((src.decode(), _source_row(src, source, now)) for src, source in known))
 
 
-def _client_row(session: Session, now: float) -> dict[str, Any]:
+def _client_row(relay: "Relay", session: Session, now: float) -> dict[str, Any]:
     peer, outbox = session.peer, session.outbox
+    episode = relay.delivery.slow.get(session)
     return {
         "name": session.name.decode(),
         "program": peer.program.decode("ascii", "replace"),
@@ -163,6 +169,9 @@ def _client_row(session: Session, now: float) -> dict[str, Any]:
         "queued": outbox.packets,
         "queued_bytes": outbox.size,
         "policy": outbox.policy,
+        "slow": round(now - episode.began, 3) if episode else None,
+        "holds": len(session.holds - {session}),
+        "held": session.held_names(HELD_NAMES),
         "seconds": round(now - session.since, 3),
     }
 

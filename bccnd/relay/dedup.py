@@ -75,12 +75,11 @@ class Source:
 
 
 class _Part:
-    """One part of the table: src -> ``Source`` in two generations of at most ``half`` each."""
+    """One part of the table: src -> ``Source`` in two generations."""
 
-    __slots__ = ("half", "old", "turned", "young")
+    __slots__ = ("old", "turned", "young")
 
-    def __init__(self, limit: int) -> None:
-        self.half = max(1, limit // 2)
+    def __init__(self) -> None:
         self.young: dict[bytes, Source] = {}
         self.old: dict[bytes, Source] = {}
         self.turned = 0.0
@@ -92,25 +91,18 @@ class _Part:
         yield from self.young.items()
         yield from self.old.items()
 
-    def put(self, src: bytes, source: Source, now: float) -> None:
-        """Enter a source that is in neither generation."""
-        if len(self.young) >= self.half:
-            self.turn(now)
-        self.young[src] = source
-
-    def recall(self, src: bytes, now: float) -> Source | None:
-        """A source of either generation, which is young from now on."""
-        source = self.young.get(src)
-        if source is None and (source := self.old.pop(src, None)) is not None:
-            self.put(src, source, now)
-        return source
-
     def take(self, src: bytes) -> Source | None:
         return self.young.pop(src, None) or self.old.pop(src, None)
 
     def turn(self, now: float) -> None:
         self.turned = now
         self.old, self.young = self.young, {}
+
+    def shrink(self, limit: int) -> None:
+        """To half of the limit, those heard last, if there are more than the limit."""
+        if len(self) > limit:
+            latest = sorted(self, key=lambda item: item[1].heard)[-max(1, limit // 2) :]
+            self.young, self.old = dict(latest), {}
 
     def state(self) -> dict[str, Any]:
         return {"turned": self.turned, "young": _rows(self.young), "old": _rows(self.old)}
@@ -119,13 +111,6 @@ class _Part:
         self.turned = state["turned"]
         self.young = _table(state["young"])
         self.old = _table(state["old"])
-
-    def resize(self, limit: int) -> None:
-        """Another limit; when it is lower, those heard last stay."""
-        self.half = max(1, limit // 2)
-        if len(self) > limit:
-            latest = sorted(self, key=lambda item: item[1].heard)[-self.half :]
-            self.young, self.old = dict(latest), {}
 
 
 class Sources:
@@ -140,7 +125,7 @@ class Sources:
         reorder: int = 0,
         drop_replays: bool = False,
     ) -> None:
-        self._proven, self._newcomers = _Part(limit), _Part(limit)
+        self._proven, self._newcomers = _Part(), _Part()
         self.configure(
             sanity=sanity, limit=limit, seconds=seconds, reorder=reorder, drop_replays=drop_replays
         )
@@ -217,26 +202,42 @@ class Sources:
         self._fit()
 
     def _fit(self) -> None:
-        self._proven.resize(self._limit - self._limit // 4)
-        self._newcomers.resize(self._limit - len(self._proven))
+        self._proven.shrink(self._limit - self._limit // 4)
+        self._newcomers.shrink(self._limit - len(self._proven))
 
     def _enter(self, src: bytes, source: Source, now: float) -> None:
         """Somebody new, to whom other newcomers may have to give way."""
-        newcomers = self._newcomers
-        newcomers.half = max(1, (self._limit - len(self._proven)) // 2)
-        if len(self) >= self._limit:
+        proven, newcomers = self._proven, self._newcomers
+        room = self._limit - len(proven.young) - len(proven.old)
+        young = len(newcomers.young)
+        if young * 2 >= room or young + len(newcomers.old) >= room:
             newcomers.turn(now)
-        newcomers.put(src, source, now)
+        newcomers.young[src] = source
 
     def _find(self, src: bytes, now: float) -> Source | None:
         """A source that is not among the young proven ones, where it may belong from now on."""
-        source = self._proven.recall(src, now)
+        proven, newcomers = self._proven, self._newcomers
+        source = newcomers.young.get(src)
         if source is None:
-            source = self._newcomers.recall(src, now)
-            if source and source.received >= PROOF_MESSAGES and now - source.since >= PROOF_SECONDS:
-                del self._newcomers.young[src]
-                self._proven.put(src, source, now)
+            source = proven.old.pop(src, None)
+            if source is not None:
+                self._protect(src, source, now)
+                return source
+            source = newcomers.old.pop(src, None)
+            if source is None:
+                return None
+            newcomers.young[src] = source
+        if source.received >= PROOF_MESSAGES and now - source.since >= PROOF_SECONDS:
+            del newcomers.young[src]
+            self._protect(src, source, now)
         return source
+
+    def _protect(self, src: bytes, source: Source, now: float) -> None:
+        """Put a source among the young proven ones; the old ones may have to give way."""
+        proven = self._proven
+        if len(proven.young) * 2 >= self._limit - self._limit // 4:
+            proven.turn(now)
+        proven.young[src] = source
 
     def _behind(self, source: Source, seq: int, now: float) -> Verdict:
         behind = source.last - seq

@@ -21,10 +21,12 @@ from typing import Protocol
 from bccnd.relay.outbox import ANSWERS_LIMIT, Bundle, Ledger, Outcome, Policy
 from bccnd.relay.router import Audience
 from bccnd.relay.session import Session
+from bccnd.relay.slow import SlowClients, Trouble
 from bccnd.wire import sbus
 from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Memory, Msg
 
 FLUSH_PACKETS = 64  # per client and call; then the others have their turn
+STALL_SECONDS = 1.0  # holding publishers is what ``block`` is for; taking nothing for so long is trouble
 ANSWERS_FATAL = 4096  # unread answers after which a client is closed: it asks but never listens
 
 GONE = -1  # what a transport says of a client that is no longer there
@@ -68,6 +70,7 @@ class Delivery:
         self.ledger = ledger
         self.now = 0.0
         self.delivered = 0  # handed over, with what the outboxes have dropped since
+        self.slow = SlowClients()
         self.taps: list[Session] = []
         self.ports: dict[int, Session] = {}
         self.backlogged: set[Session] = set()
@@ -150,6 +153,7 @@ class Delivery:
         if not outbox:
             self.backlogged.discard(session)
             self.drained.append(session)
+            self.slow.catches_up(session, self.now)
         if session.holds and outbox.relaxed:
             self._release(session)
 
@@ -171,6 +175,7 @@ class Delivery:
 
     def forget(self, session: Session) -> None:
         """The client is gone: free what it held and who waited for it."""
+        self.slow.leaves(session, self.now)
         session.outbox.clear()
         self.backlogged.discard(session)
         self._release(session)
@@ -182,8 +187,12 @@ class Delivery:
     def cut_off_stalled(self, seconds: float) -> None:
         """Close the ``block`` clients that hold others up and have taken nothing for so long."""
         for session in self.backlogged:
-            if session.holds - {session} and self.now - session.progress > seconds:
-                self.close(session, "slow")
+            if session.holds - {session}:
+                stalled = self.now - session.progress
+                if stalled > seconds:
+                    self.close(session, "slow")
+                elif stalled >= STALL_SECONDS:
+                    self.slow.stumbles(session, Trouble.HOLDS, self.now)
 
     # -- the ways to a client
 
@@ -259,6 +268,7 @@ class Delivery:
             self.close(session, "gone")
             return
         outbox = session.outbox
+        dropped_before = outbox.dropped
         for entry in entries[went:]:
             apart: Iterable[bytes | Bundle] = (entry,)
             if isinstance(entry, Bundle) and not outbox.can_hold(entry):
@@ -268,6 +278,8 @@ class Delivery:
                     self.close(session, "slow")
                     return
         self._backlog(session)
+        if outbox.dropped > dropped_before:
+            self.slow.stumbles(session, Trouble.LOSES, self.now, outbox.dropped - dropped_before)
         if sender is not None and outbox.policy is Policy.BLOCK and outbox.full:
             self.hold(sender, session)
 

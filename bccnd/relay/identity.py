@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from bccnd.errors import PacketError
+from bccnd.errors import DeniedError, PacketError
 from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, matches_target, split_target, valid_src
 
 PROGRAM_LIMIT = 32  # with a host of 64 bytes a name leaves room for tags below SRC_LIMIT
@@ -29,12 +29,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The kernel's word for who connected (SO_PEERCRED); ``pid`` is 0 in another pid namespace."""
+    """The kernel's word for who connected (SO_PEERCRED); ``pid`` is 0 where it cannot be seen from here.
+
+    ``program``: what it calls itself, empty when unknown. ``groups``: its supplementary groups (SO_PEERGROUPS).
+    ``resident``: it is known to live in the daemon's own pid namespace.
+    """
 
     pid: int
     uid: int
     gid: int
     program: bytes
+    groups: frozenset[int] = frozenset()
+    resident: bool = False
 
 
 def token(text: bytes, limit: int, otherwise: bytes) -> bytes:
@@ -71,16 +77,19 @@ class Names(Generic[T]):
         self._holders[name] = holder
         return name
 
-    def rename(self, old: bytes, new: bytes, peer: Peer, privileged: bool, next_seq: int) -> None:
-        """Move the holder of ``old``, which has come to ``next_seq``, to ``new``, or raise ``PacketError``."""
+    def rename(self, old: bytes, new: bytes, peer: Peer, granted: bool, next_seq: int) -> None:
+        """Move the holder of ``old``, which has come to ``next_seq``, to ``new``, or raise ``PacketError``.
+
+        ``granted``: it has the right to this name, wherever that stands.
+        """
         holder = self._holders[old]
         if not valid_src(new) or b"*" in new or new.endswith(b"/") or new == UNKNOWN_SRC:
             limit = f"a name is 1 to {SRC_LIMIT} ASCII characters without white space, ':', '|', '*' or a final '/'"
             raise PacketError("bad-name", limit)
         if self._holders.get(new, holder) is not holder:
             raise PacketError("name-taken", f"{new.decode()} is another client of this host")
-        if not privileged and new != old and not self._own(new, peer):
-            raise PacketError("refused", f"{new.decode()} is not below the client's own name")
+        if not granted and new != old and not self._own(new, peer):
+            raise DeniedError("name", f"no right to {new.decode()}, which is not below the client's own name")
         self.release(old, next_seq)
         self._holders[new] = holder
 

@@ -7,6 +7,7 @@
 ``matches`` is the rule, one pure function. ``PatternIndex`` gives the same answer for many patterns at once,
 from a trie of tokens: a look-up costs the depth of the channel and the ``prefix*`` tokens met on the way, not
 the number of patterns. Directed and all channels (``!...``) are never matched here; the router sees to them.
+``covers`` compares two patterns: what a right grants with what a client asks for.
 """
 
 from collections.abc import Hashable, Iterator
@@ -63,6 +64,42 @@ def fixed_part(pattern: bytes) -> bytes:
 
 def _token_matches(token: bytes, name: bytes) -> bool:
     return name.startswith(token[:-1]) if token.endswith(b"*") else name == token
+
+
+def covers(granted: bytes, pattern: bytes, separator: bytes) -> bool:
+    """Whether ``granted``, whose separator is "/", matches every channel that ``pattern`` matches.
+
+    Exact for patterns of the same separator. Of another one only what stands before the first wildcard counts, so
+    that some are found uncovered although they are not; never the other way round.
+    """
+    if separator != b"/":
+        if not has_wildcard(pattern, separator):
+            return matches(granted, b"/", pattern)
+        pattern = _widened(pattern)
+    *wide, wide_end = granted.split(b"/")
+    *narrow, narrow_end = pattern.split(b"/")
+    if not wide and wide_end in (b"", b">"):
+        return True
+    open_ended = narrow_end in (b"", b">")
+    if not narrow and open_ended:
+        return False
+    if wide_end not in (b"", b">"):
+        fits = len(wide) == len(narrow) and not open_ended and _token_covers(wide_end, narrow_end)
+    elif len(wide) < len(narrow) or wide_end == b"":
+        fits = len(wide) <= len(narrow)
+    else:  # in the place of ``>`` something must follow
+        fits = len(wide) == len(narrow) and narrow_end not in (b"", b"*")
+    return fits and all(map(_token_covers, wide, narrow))
+
+
+def _token_covers(wide: bytes, narrow: bytes) -> bool:
+    return narrow.startswith(wide[:-1]) if wide.endswith(b"*") else narrow == wide
+
+
+def _widened(pattern: bytes) -> bytes:
+    """Of separator "/": every channel that begins as those do which ``pattern`` matches."""
+    stem, slash, begun = fixed_part(pattern).rpartition(b"/")
+    return stem + slash + (b">" if begun or not slash else b"")
 
 
 class _Node(Generic[T]):

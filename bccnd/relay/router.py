@@ -102,18 +102,30 @@ class Router:
         count = session.subscriptions.get(key, 0)
         if not count:
             raise PacketError("not-subscribed", "the client holds no such pattern")
-        self.subscriptions -= 1
         if count > 1:
             session.subscriptions[key] = count - 1
+            self.subscriptions -= 1
         else:
-            del session.subscriptions[key]
-            self._indexes[session.separator].remove(pattern, session)
-            self._forget_channels(pattern, session.separator)
+            self.revoke(session, key)
+
+    def revoke(self, session: Session, key: tuple[bytes, bytes]) -> None:
+        """Remove a pattern of the session, by its separator and itself, however often it is held."""
+        separator, pattern = key
+        self.subscriptions -= session.subscriptions.pop(key)
+        self._indexes[separator].remove(pattern, session)
+        self._forget_channels(pattern, separator)
 
     def listen(self, session: Session) -> None:
         if not session.listening:
             session.listening = True
             self._listening.add(session)
+            self.names_changed()
+
+    def deafen(self, session: Session) -> None:
+        """Undo ``listen``."""
+        if session.listening:
+            session.listening = False
+            self._listening.discard(session)
             self.names_changed()
 
     def leave(self, session: Session) -> None:

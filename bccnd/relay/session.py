@@ -9,10 +9,12 @@ Rules
 """
 
 from enum import StrEnum
+from heapq import nsmallest
 from typing import Any
 
 from bccnd.relay.identity import Peer
 from bccnd.relay.outbox import Outbox
+from bccnd.relay.rights import Rights
 from bccnd.wire.sbus import Cmsg
 
 
@@ -41,10 +43,11 @@ class Session:
         "packed",
         "peer",
         "port",
-        "privileged",
         "progress",
         "published",
         "queue_asked",
+        "refused",
+        "rights",
         "separator",
         "seq",
         "since",
@@ -53,11 +56,12 @@ class Session:
         "waits_for",
     )
 
-    def __init__(self, number: int, port: int, peer: Peer, *, privileged: bool, now: float) -> None:
+    def __init__(self, number: int, port: int, peer: Peer, *, rights: Rights, now: float) -> None:
         self.number = number
         self.port = port
         self.peer = peer
-        self.privileged = privileged
+        self.rights = rights
+        self.refused: set[str] = set()  # the rights it was found to lack
         self.name = b""
         self.seq = self.first_seq = 0  # of the next message to the segment; of the first under this name
         self.local_seq = 1  # of the next message on a local channel
@@ -78,6 +82,10 @@ class Session:
         self.since = now
         self.progress = now  # when its outbox last moved, or began to fill
         self.closing = ""  # why the session is about to end
+
+    def held_names(self, limit: int) -> list[str]:
+        """Some of the publishers that wait for this client, by name."""
+        return nsmallest(limit, [held.name.decode() for held in self.holds if held is not self])
 
     def render(self, message: Cmsg) -> bytes:
         """An answer or a notice in the form that this client reads."""

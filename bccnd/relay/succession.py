@@ -1,10 +1,11 @@
 """The state of a relay as plain values, and a relay made of them: what one daemon leaves to the next.
 
 Rules
-- Only builtins (dict, list, tuple, bytes, str, int, float, bool, None): the successor may be other code.
+- Only builtins (dict, list, tuple, frozenset, bytes, str, int, float, bool, None): the successor may be other code.
 - What a field means does not change while FORMAT stays; new fields may come, a missing one has its default. A
   successor refuses another FORMAT, and the old program goes on serving.
-- Settings are not state: limits, keys and rights are the successor's own. What is queued is kept in any case.
+- Settings are not state: limits, keys and rights are the successor's own, who decides anew on subscriptions and taps
+  (``Relay.set_access``) once it serves. What is queued is kept in any case.
 - Taken between two calls of the relay, when nothing is on its way through it.
 """
 
@@ -31,7 +32,6 @@ _PLAIN = (
     "echo",
     "listening",
     "tap",
-    "privileged",
     "published",
     "delivered",
     "queue_asked",
@@ -49,7 +49,8 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "sources": relay.sources.state(),
         "retained": relay.retained.state(),
         "counters": asdict(relay.counters),
-        "rejected": dict(relay.rejected),
+        "rejected": {str(reason): count for reason, count in relay.rejected.items()},
+        "refused": {str(kind): count for kind, count in relay.refusals.counts.items()},
         "delivered": relay.delivery.delivered,
         "dropped": relay.delivery.ledger.dropped,
         "sessions": [_session_state(session) for session in relay.sessions.values()],
@@ -57,17 +58,29 @@ def state_of(relay: Relay) -> dict[str, Any]:
 
 
 def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
-    """Make ``relay``, which is new, the successor; ``ports`` are the ways out to the sessions, in their order."""
+    """Make ``relay``, which is new, the successor; ``ports`` are the ways out to the sessions, in their order.
+
+    Raises ``ConfigError`` for state that is not of this FORMAT; the relay is then good for nothing.
+    """
     if state.get("format") != FORMAT:
         raise ConfigError(
             f"cannot take over state of format {state.get('format')!r}, only {FORMAT}; stop and start"
         )
+    try:
+        _restore(relay, state, ports)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        why = ascii(f"{type(error).__name__}: {error}")[1:-1]
+        raise ConfigError(f"cannot take over state that is damaged ({why}); stop and start") from error
+
+
+def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
     relay.last_number = state["last_number"]
     relay.sources.restore(state["sources"])
     relay.retained.restore(state.get("retained", ()))
     known = {field.name for field in fields(Counters)}
     relay.counters = Counters(**{name: value for name, value in state["counters"].items() if name in known})
     relay.rejected.update(state["rejected"])
+    relay.refusals.counts.update(state.get("refused", {}))
     for session_state, port in zip(state["sessions"], ports, strict=True):
         _adopt(relay, session_state, port)
     relay.names.restore(state["names"], ((session.name, session) for session in relay.sessions.values()))
@@ -86,16 +99,18 @@ def _session_state(session: Session) -> dict[str, Any]:
         "format": session.format.value,
         "subscriptions": [(*key, count) for key, count in session.subscriptions.items()],
         "outbox": session.outbox.state(),
+        "refused": sorted(session.refused),
         "waits_for": [other.number for other in session.waits_for],
     }
 
 
 def _adopt(relay: Relay, state: dict[str, Any], port: int) -> None:
-    session = relay.admit(state["number"], port, Peer(*state["peer"]), privileged=False, now=0.0)
+    session = relay.admit(state["number"], port, Peer(*state["peer"]), now=0.0)
     for name in _PLAIN:
         if name in state:
             setattr(session, name, state[name])
     session.format = Format(state["format"])
+    session.refused.update(state.get("refused", ()))
     session.outbox.restore(state["outbox"])
     relay.size_queue(session)
     relay.router.adopt(session, state["subscriptions"])

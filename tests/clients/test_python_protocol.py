@@ -245,6 +245,16 @@ def test_answers_go_to_requests_in_their_order() -> None:
         third.result()
 
 
+def test_a_right_that_is_taken_back_is_a_notice() -> None:
+    session = Session()
+    _, request = session.ask("tap", "on")
+    answer(session, "revoked|SUB demo/>")
+    assert [(notice.kind, str(notice), notice.count) for notice in session.notices] == [
+        ("revoked", "no right any more to SUB demo/>", 1)
+    ]
+    assert not request.done
+
+
 def test_a_notice_of_a_newer_daemon_answers_nothing() -> None:
     session = Session()
     _, request = session.ask("whoami")

@@ -6,10 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from bccnd.process.configuration import load
-from bccnd.process.settings import Settings
+from bccnd.process.settings import Grant, Settings
 
 SAMPLE = Path(__file__).parents[2] / "etc" / "bccnd.toml"
-EXAMPLES = {"host", "socket", "socket_owner", "socket_group", "sequence_file", "key_file", "integrity"}
+EXAMPLES = {
+    "host",
+    "socket",
+    "socket_owner",
+    "socket_group",
+    "sequence_file",
+    "key_file",
+    "integrity",
+    "rights",
+}
 
 
 def flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
@@ -26,19 +35,20 @@ def test_as_it_is_the_sample_changes_nothing() -> None:
 
 
 def test_uncommented_it_holds_every_setting_in_order_with_its_default(tmp_path: Path) -> None:
-    uncommented = re.sub(r"^#(?=\w+ = )", "", SAMPLE.read_text(), flags=re.MULTILINE)
+    uncommented = re.sub(r"^#(?=\w+ = |\[\[)", "", SAMPLE.read_text(), flags=re.MULTILINE)
     values = flat(tomllib.loads(uncommented))
     defaults = flat(Settings(host="relay01", socket="/run/bccnd/bus.sock").model_dump(mode="json"))
     assert list(values) == list(defaults)
     assert {name for name in values if values[name] != defaults[name]} <= EXAMPLES
     file = tmp_path / "bccnd.toml"
     file.write_text(uncommented)
-    load(["--config", str(file)], {"BCCND_INTEGRITY": "hmac"})
+    rights = load(["--config", str(file)], {"BCCND_INTEGRITY": "hmac"}).settings.rights
+    assert {name for grant in rights for name in grant.model_fields_set} == set(Grant.model_fields)
 
 
 def test_each_example_is_called_one() -> None:
     for block in SAMPLE.read_text().split("\n\n"):
-        settings = set(re.findall(r"^#(\w+) = ", block, re.MULTILINE))
+        settings = set(re.findall(r"^#(?:\[\[)?(\w+)(?: = |\]\])", block, re.MULTILINE))
         assert bool(settings & EXAMPLES) == bool(re.search(r"\b[Ee]xamples?\b", block)) or not settings, block
 
 

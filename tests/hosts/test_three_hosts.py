@@ -355,3 +355,28 @@ def test_a_named_interface_needs_no_route(
     subscriber = connect(beta, "demo/>")
     connect(alpha).publish("demo/x", b"by eth0")
     assert subscriber.message() == ("demo/x", b"by eth0")
+
+
+def test_each_host_keeps_the_last_values_that_it_has_heard(
+    segment: Segment, start_daemon: StartDaemon, connect: Callable[..., PacketClient]
+) -> None:
+    retain = {"BCCND_RETAIN__PATTERNS": "state/>"}
+    alpha, beta = (start_daemon(host, environ=retain) for host in segment.hosts[:2])
+    publisher, listener = connect(alpha), connect(beta, ">")
+    for payload in (b"old", b"new"):
+        publisher.publish("state/door", payload)
+        assert listener.message() == ("state/door", payload)
+    late = connect(beta)
+    late.request("format", "full")
+    late.send(b"SUB state/>")
+    head, _, rest = late.receive().partition(b"\0")
+    assert re.fullmatch(rb"RECV 10\.99\.0\.1:%d [0-9]+ retained" % PORT, head)
+    assert rest.endswith(b":state/door|new")
+    gamma = start_daemon(segment.hosts[2], environ=retain)
+    assert connect(gamma, "state/>").messages() == []
+    connect(gamma).publish("state/door")
+    assert listener.message() == ("state/door", b"")
+    for daemon in (beta, gamma):
+        newcomer = connect(daemon)
+        newcomer.send(b"SUB state/>")
+        assert newcomer.messages() == []

@@ -9,7 +9,7 @@ import signal
 import socket
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from bccnd.net.seqpacket import (
     Listener,
     has_hung_up,
     peer_credentials,
+    peer_groups,
     program_of,
 )
 from tests.packet_client import PATIENCE, wait_until
@@ -584,7 +585,7 @@ def test_credentials_are_those_of_who_connected(path: Path, listen: Callable[...
         with client:
             pid, uid, gid = peer_credentials(client)
     assert (pid, uid, gid) == (os.getpid(), os.getuid(), os.getgid())
-    assert program_of(pid) == Path("/proc/self/comm").read_bytes().rstrip(b"\n")
+    assert program_of(pid) == (Path("/proc/self/comm").read_bytes().rstrip(b"\n"), True)
 
 
 @needs_root
@@ -609,8 +610,29 @@ def test_a_process_that_is_gone_or_unknown_has_no_program() -> None:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-    assert program_of(child) == b""
-    assert program_of(0) == b""  # what SO_PEERCRED says of another pid namespace
+    assert program_of(child) == (b"", False)
+    assert program_of(0) == (b"", False)  # what SO_PEERCRED says of another pid namespace
+
+
+@needs_root
+@pytest.mark.parametrize("groups", [[], [1], range(1000, 2000), range(65536)], ids=len)
+def test_groups_are_those_of_who_connected(listen: Callable[..., Listener], groups: Sequence[int]) -> None:
+    listener = listen("@")
+    before = os.getgroups()
+    os.setgroups(groups)
+    try:
+        connection = connected(listener)
+    finally:
+        os.setgroups(before)
+    with connection:
+        (client,) = listener.accept()
+        with client:
+            assert peer_groups(client) == frozenset(groups)
+
+
+def test_who_is_no_peer_has_no_groups() -> None:
+    with socket.socket(socket.AF_INET) as lonely:
+        assert peer_groups(lonely) == frozenset()
 
 
 # --- the end of a client ---

@@ -67,12 +67,12 @@ def test_the_default_file_is_read_only_if_no_other_is_named(write: Write, defaul
 
 
 def test_every_flag() -> None:
-    line = """--host relay01 --socket @bus --socket-mode 0600 --broadcast 127.255.255.255 --port 7
+    line = """--host relay01 --socket /bus --socket-mode 0600 --broadcast 127.255.255.255 --port 7
         --interface eth0 --interface eth1 --key-file /k --exit-when-idle"""
     settings = load(line.split(), {}).settings
     assert settings.model_dump(mode="json") | {
         "host": "relay01",
-        "socket": "@bus",
+        "socket": "/bus",
         "socket_mode": "0600",
         "broadcast": "127.255.255.255",
         "port": 7,
@@ -165,8 +165,21 @@ def test_the_host_is_made_from_the_hosts_name(
         ("exit_when_idle = 1", ["exit_when_idle: must be true or false (got 1)"]),
         ("socket_mode = 660", ["socket_mode: must be a string (got 660)"]),
         ('socket_owner = ""', ['socket_owner: must be a name (got "")']),
+        ("Port = 5401", ["Port: unknown setting (did you mean port?)"]),
+        ("[queue]\npackets = 5\n[Queue]\npackets = 6", ["Queue: unknown setting (did you mean queue?)"]),
         ('interfaces = "eth0"', ['interfaces: must be a list of strings (got "eth0")']),
         ("key_file = 1", ["key_file: must be a string, the path of a file (got 1)"]),
+        ("rights = []", ["rights: must not be empty: leave it out, or say what is granted (got [])"]),
+        ("[rights]\ntap = true", ["rights: must be [[rights]] tables, one for each grant (got a table)"]),
+        ('rights = ["all"]', ['[[rights]] 1: must be a table of settings (got "all")']),
+        (
+            '[[rights]]\n[[rights]]\nuid = "no-such-user"\ngid = "no-such-group"\npublsh = ["a"]',
+            [
+                '[[rights]] 2: uid: must be a user of this machine, by name or number (got "no-such-user")',
+                '[[rights]] 2: gid: must be a group of this machine, by name or number (got "no-such-group")',
+                "[[rights]] 2: publsh: unknown setting (did you mean rights.publish?)",
+            ],
+        ),
         ('integrity = "hmac"', ['integrity: must not be hmac without a key_file (got "hmac")']),
         (
             '[queue]\npolicy = "drop"',
@@ -201,6 +214,7 @@ def test_a_wrong_file_is_told_line_by_line(content: str, lines: list[str], write
         ("BCCND_QUEU__PACKETS", "1", "unknown setting (did you mean BCCND_QUEUE__PACKETS?)"),
         ("BCCND_PROT", "1", "unknown setting (did you mean BCCND_PORT?)"),
         ("BCCND_FOO", "1", "unknown setting"),
+        ("BCCND_RIGHTS", "", "can be set in the file only, as [[rights]] tables"),
     ],
 )
 def test_a_wrong_variable_is_named(variable: str, value: str, problem: str) -> None:
@@ -290,6 +304,37 @@ def test_check_prints_settings_that_read_back_to_the_same(write: Write, tmp_path
     again = load(["--config", write(printed)], {})
     assert again.settings == invocation.settings
     assert f"port = 5400  # from {tmp_path}/bccnd.toml\n" in effective(again)
+
+
+def test_rights_read_back_to_the_same(write: Write) -> None:
+    assert "\n# no [[rights]]: whoever may open the socket " in effective(load([], SOCKET))
+    file = write(
+        '[[rights]]\nuid = "root"\ngid = 12\nprogram = "a b*"\npublish = ["a/>", "!", "!h/>"]\n'
+        '[[rights]]\n[[rights]]\nuid = "4294967294"\nsubscribe = ["!", ">"]\ntap = true\nbridge = true\nname = ["x*"]'
+    )
+    first = load(["--config", file], SOCKET)
+    assert first.settings.rights[0].uid == 0
+    again = load(["--config", write(effective(first))], {})
+    assert again.settings == first.settings
+    assert len(again.settings.rights) == 3
+
+
+@pytest.mark.parametrize("setting", ["socket_owner", "socket_group"])
+def test_check_knows_that_an_account_is_missing(setting: str, write: Write) -> None:
+    file = write(f'{setting} = "no-such-account"')
+    with pytest.raises(ConfigError, match=rf"^{file}: {setting}: must be a .* of this machine"):
+        check(load(["--config", file], SOCKET))
+
+
+@pytest.mark.parametrize("socket", ["@", "@name", "fd:3"])
+def test_permissions_of_a_socket_that_has_none_are_refused(socket: str) -> None:
+    for setting in ("MODE", "OWNER", "GROUP"):
+        told = complaint("--socket", socket, **{f"BCCND_SOCKET_{setting}": "0600"})
+        assert told.startswith(
+            f"BCCND_SOCKET_{setting}: must not be set for a socket that is abstract or inherited"
+        )
+    printed = effective(load(["--socket", socket], {}))
+    assert "# socket_mode is not set\n" in printed
 
 
 def test_check_refuses_what_the_daemon_would_refuse(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import mmap
 from collections import defaultdict
 from collections.abc import Sequence
 
-from bccnd.relay.core import Limits, Relay
+from bccnd.relay.core import Relay
 from bccnd.relay.delivery import GONE
 from bccnd.relay.identity import Peer
+from bccnd.relay.limits import Limits
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Message
@@ -178,10 +179,9 @@ class Bus:
         self, *, pid: int | None = None, program: bytes = b"prog", uid: int = 1000, privileged: bool = False
     ) -> FakeClient | None:
         self._next_port += 1
-        peer = Peer(self._next_port if pid is None else pid, uid, 100, program)
-        session = self.relay.connect(
-            self._next_port, peer, privileged=privileged, now=self.now, unix_us=self.unix_us
-        )
+        pid = self._next_port if pid is None else pid
+        peer = Peer(pid, 0 if privileged else uid, 100, program, resident=True)
+        session = self.relay.connect(self._next_port, peer, now=self.now, unix_us=self.unix_us)
         if session is None:
             return None
         client = self.clients[session.number] = FakeClient(self, session)

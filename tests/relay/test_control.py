@@ -75,7 +75,7 @@ def test_every_key_is_answered_once(bus: Bus):
         (b"CMSG queue\0policy=none", "bad-value", "CMSG queue: one of drop-oldest, drop-newest, block, "),
         (b"CMSG queue\0size=5", "bad-value", "CMSG queue: size: known are packets=N, bytes=N and policy=P"),
         (b"CMSG queue\0\xff=5", "bad-value", "CMSG queue: "),
-        (b"CMSG tap\0on", "refused", "CMSG tap: only root and the daemon's own user"),
+        (b"CMSG tap\0on", "refused", "CMSG tap: no right to tap"),
         (b"CMSG tap\0maybe", "bad-value", "CMSG tap: one of on, off"),
     ],
 )
@@ -278,8 +278,10 @@ def test_status():
             "delivered": 6,
             "dropped": 2,
         },
+        "slow": 1,
         "retained": {"channels": 0, "bytes": 0},
         "rejected": {"duplicate": 1, "unauthenticated": 1, "magic": 1},
+        "refused": {},
     }
 
 
@@ -309,10 +311,22 @@ def test_a_client_row(bus: Bus):
         "dropped": 1,
         "queued": 2,
         "policy": "drop-newest",
+        "slow": 2.5,
+        "holds": 0,
+        "held": [],
         "seconds": 2.5,
     }
     assert rows["clients"][1]["name"] == "here/__/8"
     assert rows["clients"][1]["published"] == 4
+
+
+def test_a_row_says_whom_a_client_holds_up(bus: Bus):
+    reader = bus.connect(b"SUB a", b"CMSG queue\0packets=1 policy=block", pid=7)
+    reader.stop_reading()
+    for pid in range(10, 19):
+        bus.connect(pid=pid).say(b"MSG a\0x")
+    row = value_of(bus.connect().ask(b"CMSG clients"), b"clients")["clients"][0]
+    assert (row["holds"], row["held"]) == (9, [f"here/prog/{pid}" for pid in range(10, 15)])
 
 
 def test_a_source_row(bus: Bus):

@@ -2,7 +2,7 @@
 
 import random
 
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from tests.relay.fakes import CLOCK, Bus, datagram
 
 DAY, INTERVAL = 24 * 3600, 5

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bccnd.relay.core import Limits
 from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS
+from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
 from bccnd.wire import sbus
 from tests.relay.fakes import UNLIMITED, Bus, FakeClient, datagram

@@ -21,9 +21,9 @@ def named(*peers: Peer) -> tuple[Names[int], list[bytes]]:
     return names, [names.assign(peer, holder) for holder, peer in enumerate(peers)]
 
 
-def refusal(names: Names[int], new: bytes, peer: Peer = PEER, *, privileged: bool = False) -> str:
+def refusal(names: Names[int], new: bytes, peer: Peer = PEER, *, granted: bool = False) -> str:
     with pytest.raises(PacketError) as raised:
-        names.rename(b"here/prog/123", new, peer, privileged, 1)
+        names.rename(b"here/prog/123", new, peer, granted, 1)
     assert names.get(b"here/prog/123") == 0, "the old name is kept"
     return raised.value.code
 
@@ -52,7 +52,7 @@ def test_a_peer_of_another_pid_namespace_gets_a_tag_that_nobody_had():
 
 def test_a_tag_that_somebody_took_by_name_is_not_given_again():
     names = named(PEER)[0]
-    names.rename(b"here/prog/123", b"here/prog/n1", PEER, privileged=True, next_seq=1)
+    names.rename(b"here/prog/123", b"here/prog/n1", PEER, granted=True, next_seq=1)
     assert names.assign(Peer(0, 0, 0, b"prog"), 1) == b"here/prog/n1/c2"
 
 
@@ -125,7 +125,7 @@ def test_the_longest_name_still_takes_a_tag():
 )
 def test_a_client_may_extend_its_name_or_stand_below_its_parent(new: bytes):
     names = named(PEER)[0]
-    names.rename(b"here/prog/123", new, PEER, privileged=False, next_seq=1)
+    names.rename(b"here/prog/123", new, PEER, granted=False, next_seq=1)
     assert names.get(new) == 0
     assert len(names) == 1
     assert new == b"here/prog/123" or names.get(b"here/prog/123") is None
@@ -150,7 +150,7 @@ def test_a_client_may_extend_its_name_or_stand_below_its_parent(new: bytes):
 def test_other_names_need_a_right(new: bytes):
     names = named(PEER)[0]
     assert refusal(names, new) == "refused"
-    names.rename(b"here/prog/123", new, PEER, privileged=True, next_seq=1)
+    names.rename(b"here/prog/123", new, PEER, granted=True, next_seq=1)
     assert names.get(new) == 0
 
 
@@ -159,20 +159,20 @@ def test_other_names_need_a_right(new: bytes):
     [b"", b"?", b"a b", b"a:b", b"a|b", b"a\0", b"a\n", b"\xc3\xa9", b"a/", b"a*", b"a/*", b"x" * 129],
 )
 def test_what_cannot_be_a_name_is_refused_to_everybody(new: bytes):
-    assert refusal(named(PEER)[0], new, privileged=True) == "bad-name"
+    assert refusal(named(PEER)[0], new, granted=True) == "bad-name"
 
 
 def test_a_name_in_use_is_refused_to_everybody():
     names = named(PEER, Peer(5, 0, 0, b"prog"))[0]
-    assert refusal(names, b"here/prog/5", privileged=True) == "name-taken"
+    assert refusal(names, b"here/prog/5", granted=True) == "name-taken"
     names.release(b"here/prog/5", 1)
-    names.rename(b"here/prog/123", b"here/prog/5", PEER, privileged=True, next_seq=1)
+    names.rename(b"here/prog/123", b"here/prog/5", PEER, granted=True, next_seq=1)
     assert names.get(b"here/prog/5") == 0
 
 
 def test_a_name_that_was_given_up_is_free():
     names = named(PEER)[0]
-    names.rename(b"here/prog/123", b"here/prog/123/x", PEER, privileged=False, next_seq=1)
+    names.rename(b"here/prog/123", b"here/prog/123/x", PEER, granted=False, next_seq=1)
     assert names.assign(PEER, 1) == b"here/prog/123"
     assert [names.get(b"here/prog/123"), names.get(b"here/prog/123/x")] == [1, 0]
 
@@ -181,8 +181,8 @@ def test_a_peer_without_a_pid_cannot_name_itself():
     stranger = Peer(0, 1000, 100, b"prog")
     names = named(stranger)[0]
     with pytest.raises(PacketError, match="refused"):
-        names.rename(b"here/prog/n1", b"here/prog/n1/x", stranger, privileged=False, next_seq=1)
-    names.rename(b"here/prog/n1", b"here/prog/n1/x", stranger, privileged=True, next_seq=1)
+        names.rename(b"here/prog/n1", b"here/prog/n1/x", stranger, granted=False, next_seq=1)
+    names.rename(b"here/prog/n1", b"here/prog/n1/x", stranger, granted=True, next_seq=1)
 
 
 # Sequence numbers
@@ -266,7 +266,7 @@ targets = st.one_of(
 def holding(*held: bytes) -> Names[bytes]:
     names = Names[bytes](b"here")
     for name in held:
-        names.rename(names.assign(PEER, name), name, PEER, privileged=True, next_seq=1)
+        names.rename(names.assign(PEER, name), name, PEER, granted=True, next_seq=1)
     return names
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Message, matches_target, valid_chan
 from tests.relay.fakes import CLOCK, UNLIMITED, Bus, FakeClient, datagram
@@ -207,7 +207,7 @@ class Interleaving(RuleBasedStateMachine):
     @rule(
         index=some_client,
         setting=st.sampled_from(
-            ["echo", "no echo", "listen", "tap", "no tap", "pack", "no pack", "dot", "slash", "name"]
+            ["echo", "no echo", "listen", "tap", "no tap", "pack", "no pack", "dot", "slash"]
         ),
     )
     def set(self, index: int, setting: str):
@@ -225,11 +225,15 @@ class Interleaving(RuleBasedStateMachine):
                 self.say(ledger, b"CMSG tap\0on" if ledger.tap else b"CMSG tap\0off")
             case "pack" | "no pack":
                 self.say(ledger, b"CMSG pack\0on" if setting == "pack" else b"CMSG pack\0off")
-            case "name":
-                self.say(ledger, b"CMSG name\0here/prog/1")  # or refused, if it is taken
             case _:
                 ledger.separator = b"." if setting == "dot" else b"/"
                 self.say(ledger, b"CMSG separator\0" + ledger.separator)
+
+    @has_clients
+    @rule(index=some_client, name=st.sampled_from([b"here/prog/1", b"here/prog/2/x", b"here/other"]))
+    def rename(self, index: int, name: bytes):
+        if ledger := self.free(index):
+            self.say(ledger, b"CMSG name\0" + name)  # or refused, if it is taken
 
     @has_clients
     @rule(index=some_client, form=st.sampled_from([b"plain", b"full", b"lines"]))
@@ -297,7 +301,7 @@ class Interleaving(RuleBasedStateMachine):
         messages=st.lists(
             st.tuples(
                 st.sampled_from(SOURCES),
-                st.sampled_from([1, 1, 1, 2, 5, 0, -1, -2, -6, -5000]),
+                st.sampled_from([1, 1, 1, 2, 5, 9, 0, -1, -2, -8, -9, -5000]),
                 st.sampled_from([*CHANNELS, b"bad chan"]),
             ),
             min_size=1,
@@ -374,5 +378,5 @@ class Interleaving(RuleBasedStateMachine):
         self.bus.assert_idle()
 
 
-Interleaving.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+Interleaving.TestCase.settings = settings(deadline=None, max_examples=300, stateful_step_count=40)
 test_each_client_gets_exactly_its_messages = Interleaving.TestCase

@@ -94,12 +94,12 @@ def test_a_gap_grows_until_it_is_taken():
 
 def test_drop_oldest_joins_the_gaps_it_meets():
     box = outbox(Policy.DROP_NEWEST, packets=2)
-    put(box, b"1", b"2", b"3")
+    put(box, b"1", b"2", b"3", b"3 again")
     box.sent(1)
-    put(box, b"4")  # 2, a gap of one, 4
+    put(box, b"4")  # 2, a gap of two, 4
     box.policy = Policy.DROP_OLDEST
     put(box, b"5", b"6")
-    assert drain(box) == [b"lost 3", b"5", b"6"]
+    assert drain(box) == [b"lost 4", b"5", b"6"]
 
 
 def test_a_gap_at_the_end_of_an_empty_queue():

@@ -1,5 +1,6 @@
-"""Which channels a pattern means: the golden vectors, and the index against the rule."""
+"""Which channels a pattern means: the golden vectors, the index against the rule, one pattern within another."""
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
-from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, fixed_part, has_wildcard, matches
+from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, covers, fixed_part, has_wildcard, matches
 from bccnd.wire.bccn1 import Mode, mode_of
 from tests.golden import entries, golden
 
@@ -131,3 +132,66 @@ def test_removing_one_holder_leaves_the_other():
     index.add(b"a/*/>", "two")
     index.remove(b"a/*/>", "one")
     assert index.match(b"a/b/c") == {"two"}
+
+
+# One pattern within another
+
+
+@pytest.mark.parametrize(
+    ("granted", "inside", "outside"),
+    [
+        (b"a/b", [b"a/b"], [b"a/*", b"a/b*", b"a/b/", b"a/b/>", b"a/", b"", b">", b"a"]),
+        (b"a/*", [b"a/*", b"a/b", b"a/b*"], [b"a/>", b"a/", b"a/b/c", b"*", b"a/b/"]),
+        (b"a/>", [b"a/>", b"a/b", b"a/b*", b"a/b/>", b"a//", b"a/*/c"], [b"a/", b"a/*", b"a", b"a*/b", b">"]),
+        (b"a/", [b"a/", b"a/>", b"a/*", b"a/b/"], [b"a", b"a*", b""]),
+        (b"a*/>", [b"a/>", b"ab/c", b"ab*/c/*"], [b"*/c", b"a*"]),
+        (b">", [b"", b">", b"*", b"a/", b"/"], []),
+        (b"", [b"", b">", b"*", b"a/", b"/"], []),
+        (b"*", [b"*", b"a", b"a*"], [b"", b">", b"a/b", b"*/"]),
+    ],
+)
+def test_what_a_granted_pattern_covers(granted: bytes, inside: list[bytes], outside: list[bytes]):
+    assert [pattern for pattern in inside if not covers(granted, pattern, b"/")] == []
+    assert [pattern for pattern in outside if covers(granted, pattern, b"/")] == []
+
+
+@pytest.mark.parametrize(
+    ("granted", "inside", "outside"),
+    [
+        (b"a/>", [b"a/b", b"a/b.*", b"a/b.>", b"a/b.", b"a/b*"], [b"a/*", b"a", b"a.b", b"a.>", b">", b""]),
+        (b"a/", [b"a/*", b"a/x.>"], [b"a*", b"a.>"]),
+        (b"a.b", [b"a.b"], [b"a.*", b"a.", b"a.b.", b"a.b.>"]),
+        (b">", [b"", b">", b"*", b"a.>", b"a."], []),
+    ],
+)
+def test_what_a_granted_pattern_covers_of_the_other_separator(
+    granted: bytes, inside: list[bytes], outside: list[bytes]
+):
+    assert [pattern for pattern in inside if not covers(granted, pattern, b".")] == []
+    assert [pattern for pattern in outside if covers(granted, pattern, b".")] == []
+
+
+@thorough
+@given(patterns(b"/"), st.data(), separators, channels)
+def test_no_channel_escapes_a_granted_pattern(
+    granted: bytes, data: st.DataObject, separator: bytes, channel: bytes
+):
+    """The drawn channel, and some that are sure to match: the pattern's own text, its wildcards filled in."""
+    pattern = data.draw(patterns(separator))
+    filling = data.draw(st.sampled_from([b"", b"a", b"b", b".", b">"]))
+    end = pattern[: len(pattern) - 1] if pattern.endswith(b">") else pattern
+    if covers(granted, pattern, separator):
+        for tried in (channel, pattern.replace(b"*", filling), end.replace(b"*", filling) + filling):
+            if tried and matches(pattern, separator, tried):
+                assert matches(granted, b"/", tried)
+
+
+@thorough
+@given(patterns(b"/"), patterns(b"/"))
+def test_within_one_separator_nothing_is_refused_for_lack_of_proof(granted: bytes, pattern: bytes):
+    """What is not covered has a channel to show for it, and a short one."""
+    if not covers(granted, pattern, b"/"):
+        fillings = [*itertools.product([b"", b"b", b"zz"], [b"", b"b", b"/", b"/b", b"//"])]
+        tried = [text.replace(b"*", star) + end for text in (pattern, pattern[:-1]) for star, end in fillings]
+        escaping = [text for text in tried if text and matches(pattern, b"/", text)]
+        assert any(not matches(granted, b"/", channel) for channel in escaping)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.core import Limits
+from bccnd.relay.limits import Limits
 from bccnd.relay.pattern import matches
 from bccnd.relay.retained import ENTRY_COST, Kept, Retained
 from bccnd.relay.succession import restore, state_of
@@ -325,6 +325,16 @@ def test_a_successor_has_it_too_as_far_as_its_settings_allow():
     new = Bus(retain=[b"state/>"], limits=Limits(retain_channels=1))
     restore(new.relay, state_of(old.relay) | {"sessions": []}, [])
     assert new.connect().ask(b"SUB >") == [b"MSG state/b\0two"]
+
+
+def test_other_patterns_hold_from_a_reload_on():
+    bus = Bus(retain=[b"state/>"])
+    publisher = bus.connect(b"MSG state/a\0one", b"MSG other/a\0one")
+    bus.relay.reconfigure(
+        integrity=bus.integrity, local=[], retain=[b"other/>"], limits=Limits(), access=bus.relay.access
+    )
+    publisher.say(b"MSG state/b\0two", b"MSG other/b\0two")
+    assert bus.connect().ask(b"SUB >") == [b"MSG other/b\0two"]
 
 
 # Against the obvious: every message of a script, and who must have been given what

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import Names, Peer
+from bccnd.relay.rights import Rights
 from bccnd.relay.router import Router
 from bccnd.relay.session import Format, Session
 from bccnd.wire.bccn1 import matches_target
@@ -45,7 +46,7 @@ class Host:
     def session(self, *subscriptions: bytes) -> Session:
         self.connected += 1
         peer = Peer(self.connected, 0, 0, b"prog")
-        session = Session(self.connected, self.connected + 100, peer, privileged=True, now=0.0)
+        session = Session(self.connected, self.connected + 100, peer, rights=Rights(), now=0.0)
         session.name = self.names.assign(peer, session)
         for pattern in subscriptions:
             self.router.subscribe(session, pattern)
@@ -112,7 +113,7 @@ class Audiences(RuleBasedStateMachine):
     @rule(which=which)
     def rename(self, which: int):
         session, new = self.sessions[which], b"elsewhere/%d" % which
-        self.host.names.rename(session.name, new, session.peer, privileged=True, next_seq=1)
+        self.host.names.rename(session.name, new, session.peer, granted=True, next_seq=1)
         session.name = new
         self.router.names_changed()
 

@@ -3,13 +3,14 @@
 import pytest
 
 from bccnd.relay.identity import Peer
+from bccnd.relay.rights import Rights
 from bccnd.relay.session import Format, Session
 from bccnd.wire.sbus import Cmsg, parse
 
 
 @pytest.fixture
 def session() -> Session:
-    return Session(1, 10, Peer(7, 1000, 100, b"prog"), privileged=False, now=5.0)
+    return Session(1, 10, Peer(7, 1000, 100, b"prog"), rights=Rights(), now=5.0)
 
 
 def test_starts_plain_and_deaf(session: Session):

@@ -43,6 +43,7 @@ class Notice:
     kind          what                                                      count
     lost          the daemon dropped messages for this slow reader          how many
     rejected      something published, or wanted again, was not taken       1; ``error`` says why
+    revoked       a right was taken back, and what rests on it has ended    1
     closing       the daemon says that it closes the connection, and why    0
     disconnected  the connection ended                                      published, perhaps not taken
     reconnected   there is one again, with every subscription in force      0
@@ -221,6 +222,8 @@ class Session:
             self.notices.append(
                 Notice("lost", f"{count} {plural} lost: they came faster than they were read", count)
             )
+        elif key == "revoked":
+            self.notices.append(Notice("revoked", f"no right any more to {value}", 1))
         elif key == "closing":
             self.notices.append(Notice("closing", f"the daemon closes the connection: {value}"))
         elif self._asked and self._asked[0].expected == key:

@@ -1,0 +1,36 @@
+"""Users and groups by name or number, as settings give them.
+
+A number is taken as it is, since accounts of other machines have one too; a name must be known here. uid 4294967295
+(-1) is nobody's: the kernel takes it for "unchanged".
+"""
+
+import grp
+import pwd
+
+ID_MAX = (1 << 32) - 2
+
+
+def uid_of(user: int | str) -> int:
+    """Raises ValueError, its text a rule that a person can follow."""
+    if isinstance(user, str) and not user.isdecimal():
+        try:
+            return pwd.getpwnam(user).pw_uid
+        except (KeyError, ValueError):
+            raise ValueError("must be a user of this machine, by name or number") from None
+    return _number(user)
+
+
+def gid_of(group: int | str) -> int:
+    """Raises ValueError, its text a rule that a person can follow."""
+    if isinstance(group, str) and not group.isdecimal():
+        try:
+            return grp.getgrnam(group).gr_gid
+        except (KeyError, ValueError):
+            raise ValueError("must be a group of this machine, by name or number") from None
+    return _number(group)
+
+
+def _number(given: int | str) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | str) or not 0 <= int(given) <= ID_MAX:
+        raise ValueError(f"must be a name, or a number from 0 to {ID_MAX}")
+    return int(given)

@@ -1,0 +1,151 @@
+"""What a client may do: publish, subscribe, tap, bridge, take a name (README, "Rights").
+
+Rules
+- A ``Grant`` is one entry of the configuration: whom it is for, and what it gives. All conditions it names must hold;
+  naming none it is for everybody. What the grants for a client give adds up; what none gives is refused.
+- uid and groups are the kernel's word (SO_PEERCRED, SO_PEERGROUPS) from when the client connected. The name of the
+  program is not: its owner can change it. A client whose program is unknown matches no grant that names one.
+- A pattern of ``publish`` that begins with "!" is for directed channels, matched by what follows the "!"; "!" alone
+  is the channel of all. Other patterns never match those. Who may subscribe to anything may also listen; "!" in
+  ``subscribe`` gives that alone.
+- A subscription must lie within one granted pattern (``pattern.covers``), so that nothing is left out of it silently.
+- A bridged datagram keeps the source it names, whichever that is, but its channel must be one that the bridge may
+  publish on.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from bccnd.relay.identity import Peer
+from bccnd.relay.pattern import covers, matches
+
+ALL = b"!"  # the channel of all, and listening
+CHANNELS_DECIDED = 1024  # remembered for each set of grants: publishers are few and keep to few channels
+REFUSALS_KEPT = 20  # to be logged, from look to look: programs that start over and over must not fill a disk
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """``program``: a name, or with a final ``*`` what it begins with; ``resident``: only for processes of the pid
+    namespace of the daemon.
+    """
+
+    uid: int | None = None
+    gid: int | None = None
+    program: bytes | None = None
+    resident: bool = False
+    publish: tuple[bytes, ...] = ()
+    subscribe: tuple[bytes, ...] = ()
+    tap: bool = False
+    bridge: bool = False
+    name: tuple[bytes, ...] = ()
+
+    def is_for(self, peer: Peer) -> bool:
+        return (
+            self.uid in (None, peer.uid)
+            and (self.gid is None or self.gid == peer.gid or self.gid in peer.groups)
+            and (self.program is None or self._is_program(peer.program, self.program))
+            and (peer.resident or not self.resident)
+        )
+
+    @staticmethod
+    def _is_program(program: bytes, wanted: bytes) -> bool:
+        if wanted.endswith(b"*"):
+            return program.startswith(wanted[:-1]) and program != b""
+        return program == wanted != b""
+
+
+def unrestricted(owners: Iterable[int]) -> list[Grant]:
+    """What holds where nothing is configured: whoever may open the socket publishes and subscribes everything; what
+    concerns others, their names and all traffic, is for the ``owners`` (uids), who could read the key anyway.
+
+    A root of another pid namespace may be no more than root of a container.
+    """
+    return [
+        Grant(publish=(b">", ALL, b"!>"), subscribe=(b">",)),
+        *(Grant(uid=uid, resident=True, tap=True, bridge=True, name=(b">",)) for uid in owners),
+    ]
+
+
+class Rights:
+    """What the grants for a client give together. Clients with the same grants share one."""
+
+    __slots__ = ("__weakref__", "_decided", "_name", "_publish", "_subscribe", "bridge", "may_listen", "tap")
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        grants = list(grants)
+        self._publish = {pattern for grant in grants for pattern in grant.publish}
+        self._subscribe = {pattern for grant in grants for pattern in grant.subscribe}
+        self._name = {pattern for grant in grants for pattern in grant.name}
+        self._decided: dict[bytes, bool] = {}
+        self.may_listen = bool(self._subscribe)
+        self.tap = any(grant.tap for grant in grants)
+        self.bridge = any(grant.bridge for grant in grants)
+
+    def may_publish(self, channel: bytes) -> bool:
+        """``channel``: a valid one, of any form."""
+        allowed = self._decided.get(channel)
+        if allowed is None:
+            allowed = any(_may_publish(pattern, channel) for pattern in self._publish)
+            if len(self._decided) >= CHANNELS_DECIDED:
+                del self._decided[next(iter(self._decided))]
+            self._decided[channel] = allowed
+        return allowed
+
+    def may_subscribe(self, pattern: bytes, separator: bytes) -> bool:
+        return any(granted != ALL and covers(granted, pattern, separator) for granted in self._subscribe)
+
+    def may_be_named(self, name: bytes) -> bool:
+        """Beyond the names that every client may take (``identity``)."""
+        return any(matches(pattern, b"/", name) for pattern in self._name)
+
+
+def _may_publish(pattern: bytes, channel: bytes) -> bool:
+    if pattern == ALL or channel == ALL:
+        return pattern == channel
+    if channel.startswith(b"!"):
+        return pattern.startswith(b"!") and matches(pattern[1:], b"/", channel[1:])
+    return not pattern.startswith(b"!") and matches(pattern, b"/", channel)
+
+
+class AccessList:
+    """All grants of the configuration."""
+
+    def __init__(self, grants: Iterable[Grant]) -> None:
+        self._grants = tuple(grants)
+        self._rights: WeakValueDictionary[tuple[Grant, ...], Rights] = WeakValueDictionary()
+
+    def rights_of(self, peer: Peer) -> Rights:
+        matching = tuple(grant for grant in self._grants if grant.is_for(peer))
+        rights = self._rights.get(matching)
+        if rights is None:
+            rights = self._rights[matching] = Rights(matching)
+        return rights
+
+
+class Refusals:
+    """Counted by right; kept to be logged once per client and right, at most REFUSALS_KEPT until they are taken."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._kept: list[dict[str, Any]] = []
+        self._beyond = 0
+
+    def count(self, name: bytes, peer: Peer, right: str, reason: str, *, first: bool) -> None:
+        """``first``: of this right, for this client."""
+        self.counts[right] += 1
+        if first and len(self._kept) >= REFUSALS_KEPT:
+            self._beyond += 1
+        elif first:
+            program = peer.program.decode("ascii", "backslashreplace")
+            who = {"name": name.decode(), "pid": peer.pid, "uid": peer.uid, "program": program}
+            self._kept.append(who | {"right": right, "reason": reason})
+
+    def take(self) -> tuple[list[dict[str, Any]], int]:
+        """Those to be logged, as the fields of a line each, and how many more there were."""
+        taken = self._kept, self._beyond
+        self._kept, self._beyond = [], 0
+        return taken

@@ -1,0 +1,162 @@
+"""The Python client: whatever a daemon sends is an event or a ``ProtocolError``, and the accounts stay right.
+
+An input is how the client was made, then steps: it asks, or packets arrive, alone or as one PACK, or it takes
+what waits, or the connection ends.
+"""
+
+from collections.abc import Iterable
+
+import bccn
+from bccn.protocol import Control, Message, parse, unpack
+from bccn.session import Notice, Request, Session
+from bccnd.wire import sbus
+from tests.fuzz.fuzzer import Script
+from tests.golden import entries
+
+ASKED = ["ping", "whoami", "name", "queue", "tap", "status"]
+ANSWERS = [
+    b"CMSG pong\0", b"CMSG whoami\0", b"CMSG error\0", b"CMSG dropped\0", b"CMSG closing\0", b"CMSG pack\0on ",
+    b"CMSG error\0refused CMSG ", b"CMSG error\0bad-pattern SUB ", b"CMSG name\0", b"MSG ", b"RECV ", b"",
+]  # fmt: skip
+NOTICES = {"lost", "rejected", "closing", "disconnected"}
+
+
+class Client:
+    """A session and what it must have got."""
+
+    def __init__(self, script: Script) -> None:
+        options = script.number(8)
+        self.session = Session(
+            name="here/a/1" if options & 1 else None,
+            format="full" if options & 2 else "plain",
+            pack=bool(options & 4),
+            queue={"packets": 9},
+        )
+        self.session.subscribe("a/>", None)
+        self.session.subscribe("*", print)
+        self.session.greeting()
+        self.requests: list[Request] = [self.session.greeting_end]
+        self.waiting = 0
+
+    def ask(self, key: str, value: str) -> None:
+        try:
+            packet, request = self.session.ask(key, value)
+        except bccn.InvalidError:
+            return
+        assert sbus.parse(packet)
+        self.requests.append(request)
+        self.session.published += 1
+
+    def feed(self, packet: bytes) -> None:
+        expected = events(packet)
+        try:
+            self.session.feed(packet)
+        except bccn.ProtocolError:
+            assert expected is None
+        else:
+            assert expected is not None
+            self.waiting += sum(isinstance(event, Message) for event in expected)
+        # What came before the broken part of a PACK counts; where, is the same for both.
+        if expected is None:
+            self.waiting = len(self.session.backlog) + len(self.session.received)
+
+    def take(self) -> None:
+        session = self.session
+        while session.backlog:
+            message, callbacks = session.take()
+            assert callbacks == (
+                (print,) if "/" not in message.channel and message.channel[:1] != "!" else ()
+            )
+        while session.received:
+            assert session.next_received().lost >= 0
+        assert session.waiting_size == 0
+        assert not session.waiting
+        self.waiting = 0
+
+    def judge(self) -> None:
+        session = self.session
+        assert len(session.backlog) + len(session.received) == self.waiting
+        assert session.lost >= 0
+        errors = session.greeted()
+        assert all(isinstance(error, bccn.BccnError) for error in errors or [])
+        assert session.pack_limit >= 0
+        assert session.asking or all(request.done for request in self.requests)
+        while session.notices:
+            notice = session.notices.popleft()
+            assert isinstance(notice, Notice)
+            assert notice.kind in NOTICES
+
+    def end(self) -> None:
+        self.session.disconnected("the test is over")
+        for request in self.requests:
+            assert request.done
+            try:
+                assert isinstance(request.result(), str)
+            except bccn.BccnError as error:
+                assert str(error)
+        try:
+            self.session.raise_rejections()
+        except (bccn.RejectedError, bccn.UnconfirmedError) as error:
+            assert str(error)
+        self.session.raise_rejections()
+        self.take()
+        self.judge()
+
+
+def events(packet: bytes) -> list[Message | Control] | None:
+    try:
+        parts = list(unpack(packet)) if packet.startswith(b"PACK ") else [packet]
+        return [parse(part) for part in parts]
+    except bccn.ProtocolError:
+        return None
+
+
+def one_input(data: bytes) -> None:
+    script = Script(data)
+    client = Client(script)
+    while script:
+        match script.number(8):
+            case 0:
+                client.ask(ASKED[script.number(len(ASKED))], script.chunk().decode("utf-8", "replace"))
+            case 1:
+                client.take()
+            case 2:
+                packets = [packet_of(script) for _ in range(script.number(8))]
+                client.feed(sbus.pack(packets))
+            case 3:
+                client.feed(script.chunk())
+            case 4:
+                client.session.unconnected("nobody there")
+                client.session.greeting()
+                client.requests.append(client.session.greeting_end)
+            case _:
+                client.feed(packet_of(script))
+        client.judge()
+    client.end()
+
+
+def packet_of(script: Script) -> bytes:
+    return ANSWERS[script.number(len(ANSWERS))] + script.chunk()
+
+
+def seeds() -> Iterable[bytes]:
+    packets = [
+        bytes.fromhex(entry["packet"])
+        for section in ("valid", "invalid")
+        for entry in entries("sbus", section)
+    ]
+    for packet in packets:
+        if len(packet) < 256:
+            yield bytes([7, 3, len(packet)]) + packet
+    for kind in range(len(ANSWERS)):
+        for value in (
+            b"",
+            b"5",
+            "²".encode(),
+            b"on 70000",
+            b"a/b\0x",
+            b"local 17 ok\0BCCN1[8]a:1:a/b|",
+            b"x: no",
+        ):
+            step = bytes([5, kind, len(value)]) + value
+            yield b"\5\0\0\0" + step + b"\1\2\1" + step[1:]

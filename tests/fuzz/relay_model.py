@@ -1,0 +1,326 @@
+"""The relay as the README tells it, one packet at a time: no cache, no runs, no queues, no offsets.
+
+``read`` takes the packets of one client, ``hear`` datagrams of the segment; both in the order in which the relay has
+read them, with what it judged of each datagram. ``judge`` then holds against it what a client got.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Sequence
+
+from bccnd.errors import FramingError, PacketError
+from bccnd.relay import pattern as patterns
+from bccnd.relay.control import KEYS
+from bccnd.relay.identity import Peer
+from bccnd.relay.limits import Limits
+from bccnd.relay.rights import Rights
+from bccnd.relay.segment_input import REFUSED
+from bccnd.relay.session import Session
+from bccnd.wire import sbus
+from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
+from bccnd.wire.sbus import Cmsg, Msg, Pack, Recv
+
+Judged = Opened | str
+SIMPLE = {b"ping", b"whoami", b"!/cred/whoami", b"status", b"clients", b"sources"}
+CHOICES = {
+    b"format": [b"plain", b"full", b"lines"],
+    b"pack": [b"on", b"off"],
+    b"tap": [b"on", b"off"],
+    b"separator": [b"/", b"."],
+}
+
+
+class ModelClient:
+    """One client, what it must get and which answers it must have."""
+
+    def __init__(self, session: Session) -> None:
+        self.name = session.name
+        self.peer: Peer = session.peer
+        self.rights: Rights = session.rights  # what they give is for tests of their own
+        self.patterns: Counter[tuple[bytes, bytes]] = Counter()
+        self.settings = {b"format": b"plain", b"pack": b"off", b"tap": b"off", b"separator": b"/"}
+        self.format_chosen = self.listening = False
+        self.echo = True
+        self.expected: deque[bytes | Message] = (
+            deque()
+        )  # a Message where only the format ``full`` shows all of it
+        self.answers: deque[set[bytes]] = deque()  # of each, the key, or "error <code>": one of them
+
+    @property
+    def packed(self) -> bool:
+        return self.settings[b"pack"] == b"on"
+
+    @property
+    def tapping(self) -> bool:
+        return self.settings[b"tap"] == b"on"
+
+    def reached_by(self, chan: bytes) -> bool:
+        return any(patterns.matches(pattern, separator, chan) for separator, pattern in self.patterns)
+
+    def wants(self, chan: bytes) -> bool:
+        if not chan.startswith(b"!"):
+            return self.reached_by(chan)
+        return self.listening and (chan == b"!" or matches_target(chan[1:], self.name))
+
+    def get(self, chan: bytes, payload: bytes) -> None:
+        match self.settings[b"format"]:
+            case b"plain":
+                self.expected.append(Msg(chan, payload).serialize())
+            case b"lines":
+                self.expected.append(Msg(chan, payload).serialize_line())
+            case _:
+                self.expected.append(Message(b"", 0, chan, payload))
+
+
+class Model:
+    def __init__(
+        self, integrity: Integrity, limits: Limits, local: Sequence[bytes], retain: Sequence[bytes]
+    ) -> None:
+        self.integrity = integrity
+        self.limits = limits
+        self.local = local
+        self.retain = retain
+        self.clients: dict[int, ModelClient] = {}  # also those who have left
+        self.connected: dict[int, ModelClient] = {}
+        self.sent: list[bytes | tuple[bytes, bytes, bytes]] = []  # a whole datagram, or src, chan and payload
+        self.retained: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def connect(self, session: Session) -> None:
+        self.clients[session.number] = self.connected[session.number] = ModelClient(session)
+
+    def disconnect(self, session: Session) -> None:
+        del self.connected[session.number]
+
+    def hear(self, datagrams: Sequence[bytes], judged: Iterable[Judged], peer: bytes, unix_ns: int) -> None:
+        for datagram, verdict in zip(datagrams, judged, strict=True):
+            if isinstance(verdict, str):
+                self.show(Recv(peer, unix_ns, verdict.encode(), datagram).serialize())
+            else:
+                self.show(Recv(peer, unix_ns, b"ok", datagram).serialize())
+                self.deliver(verdict[2], datagram[verdict[4] :], None)
+
+    def read(self, number: int, packets: Sequence[bytes], judged: deque[Judged], unix_ns: int) -> None:
+        """Packets that were read together. A client that turns packing off may still have sent a PACK before."""
+        client = self.clients[number]
+        unpacking = False
+        for packet in packets:
+            unpacking = unpacking or client.packed
+            try:
+                inside = [packet]
+                if unpacking and packet.startswith(sbus.PACK):
+                    inside = unpacked(packet)
+                for part in inside:
+                    self.take(client, part, judged, unix_ns)
+            except FramingError:
+                client.answers.append({b"error bad-packet"})
+                return
+
+    def take(self, client: ModelClient, packet: bytes, judged: deque[Judged], unix_ns: int) -> None:
+        try:
+            if packet.startswith(b"MSG "):
+                self.publish(client, packet[4:])
+                return
+            match sbus.parse(packet):
+                case sbus.Sub(pattern, typed):
+                    self.subscribe(client, pattern, typed)
+                case sbus.Unsub(pattern):
+                    self.unsubscribe(client, pattern)
+                case Cmsg(key, value):
+                    client.answers.append(self.control(client, key, value))
+                case sbus.Datagram(datagram):
+                    self.bridge(client, datagram, judged, unix_ns)
+                case Pack() if client.packed:
+                    raise FramingError("bad-packet", "")
+                case Pack():
+                    raise PacketError("not-agreed", "")
+                case _:
+                    raise PacketError("bad-packet", "")
+        except FramingError:
+            raise
+        except PacketError as error:
+            client.answers.append({b"error " + error.code.encode()})
+
+    def publish(self, client: ModelClient, rest: bytes) -> None:
+        message = Msg.parse_line(rest) if client.settings[b"format"] == b"lines" else Msg.parse(rest)
+        chan, payload = message.chan, message.payload
+        if not valid_chan(chan):
+            raise PacketError("bad-channel", "")
+        if not client.rights.may_publish(chan):
+            raise PacketError("refused", "")
+        if self.is_local(chan):
+            if len(payload) > self.limits.local_payload:
+                raise PacketError("too-large", "")
+        else:
+            # Sequence numbers begin at the clock: 16 digits, but for one that follows a jump.
+            body = b"%b:%d:%b|%b" % (client.name, 10**15, chan, payload)
+            if len(self.integrity.seal(body)) > SEND_LIMIT:
+                raise PacketError("too-large", "")
+            self.sent.append((client.name, chan, payload))
+        self.show(Message(client.name, 0, chan, payload))
+        self.deliver(chan, payload, client)
+
+    def bridge(self, client: ModelClient, datagram: bytes, judged: deque[Judged], unix_ns: int) -> None:
+        if not client.rights.bridge:
+            raise PacketError("refused", "")
+        if len(datagram) > SEND_LIMIT:
+            raise PacketError("too-large", "")
+        verdict = judged.popleft()
+        if isinstance(verdict, str):
+            raise PacketError("refused" if verdict == REFUSED else "bad-datagram", "")
+        assert client.rights.may_publish(verdict[2])
+        self.sent.append(datagram)
+        self.show(Recv(b"local", unix_ns, b"ok", datagram).serialize())
+        self.deliver(verdict[2], datagram[verdict[4] :], client)
+
+    def deliver(self, chan: bytes, payload: bytes, sender: ModelClient | None) -> None:
+        for client in self.connected.values():
+            if not client.tapping and client.wants(chan) and (client is not sender or client.echo):
+                client.get(chan, payload)
+        if not chan.startswith(b"!") and any(patterns.matches(wanted, b"/", chan) for wanted in self.retain):
+            self.retained.pop(chan, None)
+            if payload:
+                self.retained[chan] = payload
+            while len(self.retained) > self.limits.retain_channels:
+                self.retained.popitem(last=False)
+
+    def show(self, seen: bytes | Message) -> None:
+        for client in self.connected.values():
+            if client.tapping:
+                client.expected.append(seen)
+
+    def subscribe(self, client: ModelClient, pattern: bytes, typed: bool) -> None:
+        separator = client.settings[b"separator"]
+        if len(client.patterns) >= self.limits.subscriptions:
+            raise PacketError("limit", "")
+        if typed and not client.format_chosen:
+            client.settings[b"format"] = b"lines"  # however the subscription turns out
+        if not client.rights.may_subscribe(pattern, separator):
+            raise PacketError("refused", "")
+        patterns.check(pattern, separator)
+        missed = [
+            (chan, payload)
+            for chan, payload in self.retained.items()
+            if patterns.matches(pattern, separator, chan) and not client.reached_by(chan)
+        ]
+        client.patterns[separator, pattern] += 1
+        client.listening = True
+        if not client.tapping:
+            for chan, payload in missed:
+                client.get(chan, payload)
+
+    def unsubscribe(self, client: ModelClient, pattern: bytes) -> None:
+        key = client.settings[b"separator"], pattern
+        if not client.patterns[key]:
+            del client.patterns[key]
+            raise PacketError("not-subscribed", "")
+        client.patterns[key] -= 1
+        client.patterns += Counter()  # forgets what is at 0
+
+    def control(self, client: ModelClient, key: bytes, value: bytes) -> set[bytes]:
+        """Carry it out; how the answer may begin."""
+        if key in CHOICES:
+            if value not in CHOICES[key]:
+                raise PacketError("bad-value", "")
+            if (key, value) == (b"tap", b"on") and not client.rights.tap:
+                raise PacketError("refused", "")
+            client.settings[key] = value
+            client.format_chosen = client.format_chosen or key == b"format"
+        elif key == b"name":
+            client.name = self.renamed(client, value)
+        elif key == b"queue":
+            return {b"queue", b"error bad-value"}  # of no consequence but for who has no room
+        elif key in (b"echo/on", b"echo/off"):
+            client.echo = key == b"echo/on"
+        elif key == b"listen":
+            if not client.rights.may_listen:
+                raise PacketError("refused", "")
+            client.listening = True
+        elif key not in SIMPLE:
+            assert key not in KEYS, "a key that the model does not know"
+            raise PacketError("unknown-key", "")
+        return {b"pong" if key == b"ping" else key}
+
+    def renamed(self, client: ModelClient, name: bytes) -> bytes:
+        if not valid_src(name) or b"*" in name or name.endswith(b"/") or name == b"?":
+            raise PacketError("bad-name", "")
+        if any(other.name == name and other is not client for other in self.connected.values()):
+            raise PacketError("name-taken", "")
+        program, pid = b"here/%b/" % client.peer.program, b"%d" % client.peer.pid
+        below = name == program + pid or name.startswith(program + pid + b"/")
+        child = name.startswith(program) and name.rpartition(b"/")[2] == pid
+        own = client.peer.pid and (below or child)
+        if name != client.name and not own and not client.rights.may_be_named(name):
+            raise PacketError("refused", "")
+        return name
+
+    def is_local(self, chan: bytes) -> bool:
+        return not chan.startswith(b"!") and any(patterns.matches(local, b"/", chan) for local in self.local)
+
+    # -- what it is all for
+
+    def assert_same_state(self, sessions: dict[int, Session]) -> None:
+        assert sessions.keys() == self.connected.keys()
+        for number, session in sessions.items():
+            client = self.connected[number]
+            assert session.name == client.name
+            assert session.subscriptions == client.patterns
+            assert session.listening == client.listening
+            assert session.echo == client.echo
+            assert (session.packed, session.tap) == (client.packed, client.tapping)
+            assert session.format.encode() == client.settings[b"format"]
+
+    def judge(self, number: int, got: Sequence[bytes], stayed: bool) -> None:
+        """``got``: everything that came to a client, unpacked; ``stayed``: to the end, and took all there was."""
+        client = self.clients[number]
+        for packet in got:
+            if packet.startswith(b"CMSG "):
+                self.judge_control(client, Cmsg.parse(packet[5:]))
+            else:
+                assert client.expected, (number, packet)
+                assert same(packet, client.expected.popleft()), (number, packet)
+        if stayed:
+            assert not client.expected, f"{number} has not got {client.expected[0]!r}"
+            assert not client.answers, f"{number} was not answered {client.answers[0]!r}"
+
+    def judge_control(self, client: ModelClient, control: Cmsg) -> None:
+        if control.key == b"dropped":
+            for _ in range(int(control.value)):
+                client.expected.popleft()
+        elif control.key != b"closing":
+            code = control.value.partition(b" ")[0]
+            said = b"error " + code if control.key == b"error" else control.key
+            assert said in client.answers.popleft(), control
+
+    def judge_sent(self, datagrams: Sequence[bytes]) -> None:
+        last: dict[bytes, int] = {}
+        for datagram, expected in zip(datagrams, self.sent, strict=True):
+            if isinstance(expected, bytes):
+                assert datagram == expected
+                continue
+            src, seq, chan, _, payload_at = self.integrity.open(datagram)
+            assert (src, chan, datagram[payload_at:]) == expected
+            assert seq > last.get(src, 0)
+            assert len(datagram) <= SEND_LIMIT
+            last[src] = seq
+
+
+def unpacked(packet: bytes) -> list[bytes]:
+    """Every packet of a PACK, one that is a PACK itself too: that is refused when it comes to it."""
+    rest, packets = packet[len(sbus.PACK) :], []
+    while rest:
+        length = int.from_bytes(rest[:4], "big")
+        if len(rest) < 4 + length or len(rest) < 4:
+            raise FramingError("bad-packet", "")
+        packets.append(rest[4 : 4 + length])
+        rest = rest[4 + length :]
+    return packets
+
+
+def same(packet: bytes, expected: bytes | Message) -> bool:
+    if isinstance(expected, bytes):
+        return packet == expected
+    recv = Recv.parse(packet.removeprefix(b"RECV "))
+    datagram = recv.datagram
+    message = Message.parse(datagram[datagram.index(b"]") + 1 :])
+    return (message.chan, message.payload) == (expected.chan, expected.payload) and (
+        not expected.src or message.src == expected.src
+    )

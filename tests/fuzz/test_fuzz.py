@@ -1,0 +1,117 @@
+"""Every fuzzer for a moment; what was once found stays mended; and a fuzzer that finds something says so.
+
+Where atheris has no wheels (``pyproject.toml`` says where it has) hypothesis makes up the inputs instead.
+"""
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+
+from tests.fuzz.fuzzer import HERE, ROOT, fuzzers, load
+from tests.fuzz.run import run
+
+SECONDS = 1  # for each fuzzer, beside what it takes to begin; the seeds alone take a part of it
+EXAMPLES = 1000  # of hypothesis, which knows nothing of coverage
+FOUND_ONCE = sorted(HERE.glob("corpus/*/*"))
+
+
+def atheris_is_to_be_had() -> bool:
+    """Whether the ``dev`` extra installs atheris on this Python and machine."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (marker,) = [Requirement(one).marker for one in extras["dev"] if one.startswith("atheris")]
+    return marker is None or marker.evaluate()
+
+
+def require_atheris() -> None:
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris is not installed: pip install -e '.[dev]'")
+
+
+def judge_made_up(one_input: Callable[[bytes], None], seeds: list[bytes], examples: int) -> None:
+    """The fuzzer under hypothesis: seeds with a piece of them replaced, and bytes from nowhere."""
+    replaced = st.builds(
+        lambda seed, at, length, piece: (
+            seed[: at % (len(seed) + 1)] + piece + seed[at % (len(seed) + 1) + length :]
+        ),
+        st.sampled_from(seeds),
+        st.integers(0, 4096),
+        st.integers(0, 8),
+        st.binary(max_size=8),
+    )
+
+    @settings(max_examples=examples, deadline=None)
+    @given(st.one_of(replaced, st.sampled_from(seeds), st.binary(max_size=300)))
+    def judge(data: bytes) -> None:
+        one_input(data)
+
+    judge()
+
+
+@pytest.mark.parametrize("name", fuzzers())
+def test_nothing_is_found_in_a_moment(name: str, tmp_path: Path) -> None:
+    path = fuzzers()[name]
+    if not atheris_is_to_be_had():
+        fuzzer = load(path)
+        judge_made_up(fuzzer.one_input, list(fuzzer.seeds()), EXAMPLES)
+        return
+    require_atheris()
+    report = run(path, SECONDS, tmp_path / "corpus", tmp_path / "findings")
+    assert not report.findings, report.output
+    assert report.executions > 100, report.output
+
+
+@pytest.mark.parametrize("path", FOUND_ONCE, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_was_found_once_stays_mended(path: Path) -> None:
+    load(fuzzers()[path.parent.name]).one_input(path.read_bytes())
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Path:
+    """A folder with a fuzzer whose parser does not bear four bytes."""
+    (tmp_path / "fuzz_faulty.py").write_text(
+        "def one_input(data):\n    if len(data) > 3:\n        raise IndexError('four')\n\n"
+        "def seeds():\n    yield b'abc'\n"
+    )
+    return tmp_path
+
+
+def fuzz(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, HERE / "run.py", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_finding_is_kept_and_told(faulty: Path) -> None:
+    if atheris_is_to_be_had():
+        require_atheris()
+        findings = faulty / "findings"
+        told = fuzz("--fuzzers", faulty, "--findings", findings, "--seconds", 20)
+        assert told.returncode == 1, told.stdout + told.stderr
+        (finding,) = findings.iterdir()
+        assert "IndexError: four" in told.stdout
+        assert str(finding) in told.stdout
+        assert len(finding.read_bytes()) > 3
+    else:
+        finding = faulty / "finding"
+        finding.write_bytes(b"four")
+    again = fuzz("--fuzzers", faulty, "--replay", finding, "faulty")
+    assert again.returncode == 1
+    assert again.stderr.endswith("IndexError: four\n")
+
+
+def test_hypothesis_finds_it_too(faulty: Path) -> None:
+    fuzzer = load(faulty / "fuzz_faulty.py")
+    with pytest.raises(IndexError):
+        judge_made_up(fuzzer.one_input, list(fuzzer.seeds()), EXAMPLES)
+
+
+def test_an_unknown_name_is_usage(faulty: Path) -> None:
+    told = fuzz("--fuzzers", faulty, "fualty")
+    assert (told.returncode, told.stderr) == (2, "no such fuzzer: fualty; there are: faulty\n")

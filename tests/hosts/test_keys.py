@@ -1,0 +1,176 @@
+"""Keys on three hosts: exchanged under load with nothing lost and nothing forged let in; recordings stay out."""
+
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.daemon_process import DaemonProcess
+from tests.hosts.conftest import KEY, PORT
+from tests.hosts.segment import BROADCAST, Host, Segment
+from tests.packet_client import PacketClient, message_of, wait_until
+from tests.plain_bccn import datagram
+
+OLD, NEW, WRONG = KEY, b"the-key-that-comes-after-the-first-one", b"a-key-that-nobody-here-has-ever-had"
+RATE = 200  # messages a second, each publisher
+BETWEEN_STEPS = 100  # messages of each publisher
+
+
+def give_keys(daemon: DaemonProcess, *keys: bytes) -> None:
+    """Exchange the key file as a whole, and have the daemon read it."""
+    file = daemon.socket.with_name("keys")
+    new = file.with_suffix(".new")
+    new.touch(0o600)
+    new.write_bytes(b"\n".join(keys) + b"\n")
+    new.replace(file)
+    before = daemon.log.count('"reloaded"')
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: daemon.log.count('"reloaded"') > before, "the reload")
+
+
+class Repeating(threading.Thread):
+    """Does one thing again and again until it is stopped; ``times`` says how often it has."""
+
+    def __init__(self, action: Callable[[int], object]) -> None:
+        super().__init__(daemon=True)
+        self._action = action
+        self._stop_wanted = threading.Event()
+        self.times = 0
+
+    def run(self) -> None:
+        while not self._stop_wanted.wait(1 / RATE):
+            self._action(self.times)
+            self.times += 1
+
+    def stop(self) -> None:
+        self._stop_wanted.set()
+        self.join()
+
+
+class Forger:
+    """A program on a host of the segment that knows how to speak, but not what to sign with."""
+
+    def __init__(self, host: Host) -> None:
+        self.socket = host.udp_socket(PORT)
+        self._numbers = itertools.count(2**62)  # were one let in, the real source would be stale
+
+    def send(self, src: str, key: bytes | None) -> None:
+        self.socket.sendto(datagram(src, next(self._numbers), "load/forged", b"", key), (BROADCAST, PORT))
+
+
+@pytest.fixture
+def forger(segment: Segment) -> Iterator[Forger]:
+    forger = Forger(segment.hosts[2])
+    yield forger
+    forger.socket.close()
+
+
+def rejected(daemon: DaemonProcess, reason: str) -> int:
+    with PacketClient(daemon.socket) as asking:
+        return asking.rejected(reason)
+
+
+def wait_until_rejected(daemon: DaemonProcess, reason: str, times: int) -> None:
+    wait_until(lambda: rejected(daemon, reason) >= times, f"{times} {reason} at {daemon.socket}")
+
+
+def assert_heard_all(subscriber: PacketClient, published: dict[str, int]) -> None:
+    """Of every channel the messages 0, 1, 2 ... in order, up to the number published; and nothing else."""
+    heard: dict[str, list[int]] = {}
+    for _ in range(sum(published.values())):
+        chan, payload = message_of(subscriber.receive())
+        heard.setdefault(chan, []).append(int(payload or b"-1"))
+    assert heard == {chan: list(range(count)) for chan, count in published.items()}
+
+
+def test_a_rotation_under_load_loses_nothing_and_lets_nothing_forged_in(
+    daemons: list[DaemonProcess], forger: Forger
+) -> None:
+    with ExitStack() as open_clients:
+
+        def connect(daemon: DaemonProcess) -> PacketClient:
+            return open_clients.enter_context(PacketClient(daemon.socket))
+
+        subscribers = [connect(daemon) for daemon in daemons]
+        for subscriber in subscribers:
+            subscriber.request("queue", "packets=100000")
+            subscriber.subscribe("load/>")
+        clients = {daemon.socket.parent.name: connect(daemon) for daemon in daemons}
+        srcs = [client.request("whoami") for client in clients.values()]
+
+        def publishing(host: str, client: PacketClient) -> Repeating:
+            return Repeating(lambda number: client.publish(f"load/{host}", b"%d" % number))
+
+        publishers = {host: publishing(host, client) for host, client in clients.items()}
+        forging = Repeating(lambda number: forger.send(srcs[number % 3], [WRONG, None][number % 2]))
+        threads = [*publishers.values(), forging]
+        for thread in threads:
+            thread.start()
+
+        def some_traffic() -> None:
+            before = [thread.times for thread in threads]
+            wait_until(
+                lambda: all(t.times > b + BETWEEN_STEPS for t, b in zip(threads, before, strict=True)),
+                "some traffic",
+            )
+
+        for keys in [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]:
+            for daemon in daemons:
+                give_keys(daemon, *keys)
+            some_traffic()
+        for thread in threads:
+            thread.stop()
+
+        published = {f"load/{host}": thread.times for host, thread in publishers.items()}
+        for subscriber in subscribers:
+            assert_heard_all(subscriber, published)
+
+        # The key that was taken away is as good as none; the new one, to be sure, is not.
+        before = [rejected(daemon, "hmac") for daemon in daemons]
+        assert min(before) >= BETWEEN_STEPS
+        forger.send("gamma/forger/1", OLD)
+        for daemon, count in zip(daemons, before, strict=True):
+            wait_until(
+                lambda d=daemon, c=count: rejected(d, "hmac") == c + 1, "the removed key to be refused"
+            )  # type: ignore[misc]
+        forger.send("gamma/forger/1", NEW)
+        for subscriber in subscribers:
+            assert message_of(subscriber.receive()) == ("load/forged", b"")
+            assert subscriber.messages() == []
+
+
+def test_a_recording_of_the_segment_that_is_played_again_reaches_nobody(
+    segment: Segment, daemons: list[DaemonProcess]
+) -> None:
+    messages = 2500  # so that most lie further back than dedup.sanity
+    listening = segment.hosts[2].udp_socket(PORT)
+    with (
+        listening,
+        PacketClient(daemons[1].socket) as subscriber,
+        PacketClient(daemons[0].socket) as publisher,
+    ):
+        subscriber.subscribe("demo/>")
+        recording = []
+        for number in range(messages):
+            publisher.publish("demo/x", b"%d" % number)
+            recording.append(listening.recv(2048))
+        assert [subscriber.message()[1] for _ in range(messages)] == [b"%d" % n for n in range(messages)]
+        for part in range(0, messages, 100):
+            for copy in recording[part : part + 100]:
+                listening.sendto(copy, (BROADCAST, PORT))
+            time.sleep(0.005)  # only so that no receive buffer overflows
+        for daemon, reason in ((daemons[1], "replayed"), (daemons[2], "replayed"), (daemons[0], "own")):
+            wait_until(
+                lambda d=daemon, r=reason: rejected(d, r) >= messages - 1000, f"{reason} to be counted"
+            )  # type: ignore[misc]
+        wait_until(lambda: rejected(daemons[1], "duplicate") == 1000, "the newest to be duplicates")
+        assert subscriber.messages() == []
+        publisher.publish("demo/x", b"live")
+        assert subscriber.message() == ("demo/x", b"live")
+        (row,) = [line for line in subscriber.request("sources").split("},") if "alpha" in line]
+        assert f'"replayed":{messages - 1000}' in row
+        assert '"restarts":0' in row

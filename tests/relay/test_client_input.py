@@ -1,0 +1,377 @@
+"""What comes from the local bus: the hot path against the plain pair, limits, errors, PACK, lines, bridging, taps."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bccnd.errors import PacketError
+from bccnd.relay.limits import Limits
+from bccnd.wire import sbus
+from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
+from tests.relay.fakes import CLOCK, Bus, datagram
+
+thorough = settings(deadline=None, max_examples=150)
+
+
+def mostly(sound: st.SearchStrategy[bytes], pieces: list[bytes]) -> st.SearchStrategy[bytes]:
+    """Sound packets, cut ones, and rubble of their pieces."""
+    cut = st.builds(lambda packet, at: packet[: at % (len(packet) + 1)], sound, st.integers(0, 100))
+    rubble = st.lists(st.sampled_from(pieces), max_size=6).map(b"".join)
+    return st.one_of(sound, sound, sound, cut, rubble)
+
+
+channels = st.sampled_from([b"a", b"ab", b"a/b", b"local/x", b"!", b"!here", b"!?", b"", b"a:b", b"c" * 1025])
+
+
+payloads = st.one_of(st.binary(max_size=12), st.binary(min_size=1, max_size=2).map(lambda piece: piece * 150))
+
+
+packets = mostly(
+    st.builds(lambda chan, payload: b"MSG %b\0%b" % (chan, payload), channels, payloads),
+    [
+        b"MSG",
+        b" ",
+        b"\0",
+        b"a",
+        b"MSG a",
+        b"MSG a\0",
+        b"\n",
+        b"SUB",
+        b"UNSUB zz",
+        b"RECV ",
+        b"BCCN1[",
+        b"CMSG ",
+    ],
+)
+
+
+datagrams = mostly(
+    st.builds(
+        lambda integrity, src, seq, chan, payload: integrity.seal(b"%b:%d:%b|%b" % (src, seq, chan, payload)),
+        st.sampled_from([Integrity(), Integrity((), Level.CRC32), Integrity([b"k" * 32], Level.HMAC)]),
+        st.sampled_from([b"x", b"?", b"host/prog/1", b"", b"a b"]),
+        st.integers(1, 2**64),
+        channels,
+        payloads,
+    ),
+    [b"BCCN1", b"BCCN2", b"[", b"8", b"]", b"x:1:a", b"x:2:ab|", b"|", b":", b"\0", b":hmac=", b"MSG a\0"],
+)
+
+
+def publish_of(packet: bytes) -> tuple[bytes, bytes] | None:
+    """What a packet publishes, by the plain pair."""
+    try:
+        message = sbus.parse(packet)
+    except PacketError:
+        return None
+    sound = isinstance(message, sbus.Msg) and valid_chan(message.chan)
+    return (message.chan, message.payload) if isinstance(message, sbus.Msg) and sound else None
+
+
+def content(sealed: bytes) -> tuple[bytes, bytes]:
+    message = Message.parse(Envelope.parse(sealed).body)
+    return message.chan, message.payload
+
+
+@thorough
+@given(reads=st.lists(st.lists(packets, max_size=12), max_size=4), packed=st.booleans())
+def test_clients_publish_what_the_plain_pair_finds(reads: list[list[bytes]], packed: bool):
+    """Also where a shorter packet lies over a longer one from before."""
+    bus = Bus()
+    full = bus.connect(b"SUB ", b"CMSG format\0full")
+    client = bus.connect(b"SUB ", b"CMSG format\0plain", b"CMSG pack\0on" if packed else b"CMSG pack\0off")
+    for read in reads:
+        expected = [found for packet in read if (found := publish_of(packet))]
+        client.say(*([sbus.pack(read)] if packed else read))
+        heard = [packet for packet in client.heard() if not packet.startswith(b"CMSG ")]
+        assert heard == [b"MSG %b\0%b" % message for message in expected]
+        assert [content(sbus.Recv.parse(packet[5:]).datagram) for packet in full.heard()] == expected
+        assert list(map(content, bus.sent)) == [found for found in expected if found[0] != b"local/x"]
+        bus.sent.clear()
+
+
+@pytest.mark.parametrize(
+    "integrity",
+    [Integrity(), Integrity((), Level.CRC32), Integrity([b"k" * 32], Level.HMAC)],
+    ids=["none", "crc32", "hmac"],
+)
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "behind one of the same channel"])
+def test_a_datagram_has_at_most_1400_bytes(integrity: Integrity, together: bool):
+    bus = Bus(integrity=integrity)
+    client = bus.connect(b"SUB demo/x")
+    smallest = integrity.seal(b"%b:%d:demo/x|" % (client.name, CLOCK) + b"x" * 1000)
+    room = 1400 - (len(smallest) - 1000)
+    first = [b"MSG demo/x\0"] * together
+    fits, longer = b"MSG demo/x\0" + b"x" * room, b"MSG demo/x\0" + b"x" * (room + 1)
+    assert client.ask(*first, fits) == [*first, fits]
+    assert len(bus.sent.pop()) == 1400
+    assert client.ask(*first, longer, fits) == [
+        *first,
+        b"CMSG error\0too-large MSG demo/x: 1401 bytes on the wire, at most 1400",
+        fits,
+    ]
+    assert len(bus.sent.pop()) == 1400
+
+
+@pytest.mark.parametrize("payload_limit", [10, 65536])
+def test_a_local_channel_takes_as_much_as_is_configured(payload_limit: int):
+    bus = Bus(limits=Limits(local_payload=payload_limit))
+    client = bus.connect(b"SUB local/x")
+    fits = b"MSG local/x\0" + b"x" * payload_limit
+    assert client.ask(fits, fits + b"x", fits) == [
+        fits,
+        b"CMSG error\0too-large MSG local/x: %d bytes of payload, at most %d"
+        % (payload_limit + 1, payload_limit),
+        fits,
+    ]
+    assert bus.sent == []
+
+
+def test_what_is_empty():
+    bus = Bus()
+    client = bus.connect(b"SUB ")
+    assert client.ask(b"MSG a\0", b"", b"MSG a\0")[::2] == [b"MSG a\0", b"MSG a\0"]
+    assert bus.relay.counters.errors == 1
+
+
+def test_local_channels_take_no_numbers_of_the_segment():
+    bus = Bus()
+    full = bus.connect(b"SUB ", b"CMSG format\0full")
+    client = bus.connect(pid=7)
+    client.say(b"MSG a\0", b"MSG local/a\0", b"MSG b\0", b"MSG local/b\0", b"MSG ! \0", b"MSG a\0")
+    numbers = [
+        (message.chan, message.seq)
+        for packet in full.heard()
+        for message in [Message.parse(Envelope.parse(sbus.Recv.parse(packet[5:]).datagram).body)]
+    ]
+    assert numbers == [(b"a", CLOCK), (b"local/a", 1), (b"b", CLOCK + 1), (b"local/b", 2), (b"a", CLOCK + 2)]
+    assert [bus.integrity.open(sent)[:3] for sent in bus.sent] == [
+        (b"here/prog/7", CLOCK, b"a"),
+        (b"here/prog/7", CLOCK + 1, b"b"),
+        (b"here/prog/7", CLOCK + 2, b"a"),
+    ]
+
+
+HERE, THERE = b"10.0.0.2:5400", b"10.0.0.3:5400"
+
+
+def test_a_tap_sees_each_datagram_once_and_needs_no_subscription():
+    bus = Bus()
+    tap = bus.connect(b"SUB ", b"CMSG tap\0on", b"CMSG echo/off", privileged=True)
+    client = bus.connect(pid=7)
+    client.say(b"MSG a\0one", b"MSG local/a\0two")
+    tap.say(b"MSG a\0three")
+    bus.hear(datagram(b"x", 1, b"nobody"), b"BCCN1[5]x:1:a", b"noise")
+    shown = [sbus.Recv.parse(packet[5:]) for packet in tap.heard()]
+    assert [(recv.peer, recv.verdict) for recv in shown] == [(b"local", b"ok")] * 3 + [
+        (HERE, b"ok"),
+        (HERE, b"fields"),
+        (HERE, b"magic"),
+    ]
+    assert [content(recv.datagram)[1] for recv in shown[:3]] == [b"one", b"two", b"three"]
+
+
+def test_a_tap_and_its_neighbours_are_shown_things_in_order():
+    bus = Bus()
+    tap = bus.connect(b"CMSG tap\0on", privileged=True)
+    reads = [
+        datagram(b"x", 1, b"a"),
+        b"noise",
+        datagram(b"x", 2, b"a"),
+        datagram(b"x", 2, b"a"),
+        b"more noise",
+    ]
+    bus.hear(*reads)
+    assert [sbus.Recv.parse(packet[5:]).datagram for packet in tap.heard()] == reads
+
+
+def test_a_bridged_datagram_goes_everywhere_as_it_is():
+    bus = Bus()
+    plain, full = bus.connect(b"SUB a"), bus.connect(b"SUB a", b"CMSG format\0full")
+    bridge = bus.connect(b"SUB a", b"CMSG echo/off", privileged=True)
+    one = datagram(b"far/prog/1", 5, b"a", b"from afar")
+    assert bridge.ask(one) == []
+    assert plain.heard() == [b"MSG a\0from afar"]
+    assert [sbus.Recv.parse(packet[5:]).datagram for packet in full.heard()] == [one]
+    assert bus.sent == [one]
+    bus.hear(one)
+    assert plain.heard() == [], "it comes back from the segment"
+
+
+@pytest.mark.parametrize(
+    ("one", "code", "text"),
+    [
+        (datagram(b"x", 1, b"local/a"), "bad-datagram", "packet: local-channel"),
+        (b"BCCN1[5]x:1:a", "bad-datagram", "packet: fields"),
+        (b"BCCN", "bad-datagram", "packet: magic"),
+        (datagram(b"here/prog/7", 1, b"a"), "bad-datagram", "packet: own"),
+        (datagram(b"seen", 1, b"a"), "bad-datagram", "packet: duplicate"),
+        (datagram(b"x", 1, b"a", b"x" * 1384), "too-large", "packet: 1401 bytes on the wire, at most 1400"),
+    ],
+)
+def test_what_cannot_be_bridged(one: bytes, code: str, text: str):
+    bus = Bus()
+    bus.connect(pid=7)
+    listener = bus.connect(b"SUB ")
+    bus.hear(datagram(b"seen", 1, b"a"))
+    listener.heard()
+    bridge = bus.connect(privileged=True)
+    assert bridge.ask(one) == [b"CMSG error\0%b %b" % (code.encode(), text.encode())]
+    assert bus.sent == listener.heard() == []
+
+
+def test_bridging_needs_a_right():
+    bus = Bus()
+    (answer,) = bus.connect().ask(datagram(b"x", 1, b"a"))
+    assert answer.startswith(b"CMSG error\0refused packet: no right")
+    assert bus.sent == []
+
+
+@pytest.mark.parametrize(
+    ("packet", "error"),
+    [
+        (b"MSG a b\0", b"bad-channel MSG a b: 1 to 1024 ASCII characters, no white space, ':', '|'"),
+        (b"MSG \0x", b"bad-channel MSG : "),
+        (b"MSG \xff\0", b"bad-channel MSG \\xff: "),
+        (b"MSG !?\0", b"bad-channel MSG !?: "),
+        (b"MSG " + b"x" * 1025 + b"\0", b"bad-channel MSG " + b"x" * 64 + b": "),
+        (b"MSG no nul", b"bad-packet packet: MSG needs a NUL between channel and payload"),
+        (b"MSG ", b"bad-packet packet: MSG needs a NUL"),
+        (b"MSG", b"bad-packet packet: begins b'MSG'"),
+        (b"SUB", b"bad-packet packet: begins b'SUB'"),
+        (b"SUB a*b", b"bad-pattern SUB a*b: '*' must be followed by '/' or the end"),
+        (b"SUB !a", b"bad-pattern SUB !a: "),
+        (b"SUB " + b"x" * 2000, b"bad-pattern SUB " + b"x" * 76 + b": longer than 1024 bytes"),
+        (b"UNSUB b", b"not-subscribed UNSUB b: the client holds no such pattern"),
+        (b"RECV local 1 ok\0BCCN1[6]x:1:a|", b"bad-packet packet: RECV is what the daemon sends"),
+        (b"RECV what", b"bad-packet "),
+        (b"hello\n", b"bad-packet packet: begins b'hello\\n'"),
+        (b"", b"bad-packet packet: begins b''"),
+        (sbus.pack([b"CMSG ping"]), b"not-agreed packet: PACK has to be agreed on by CMSG pack"),
+        (b"CMSG nope", b"unknown-key CMSG nope: "),
+    ],
+)
+def test_an_error_names_its_packet_and_changes_nothing(packet: bytes, error: bytes):
+    bus = Bus()
+    client = bus.connect(b"SUB a", b"CMSG format\0plain")
+    answer, after = client.ask(packet, b"MSG a\0still here")
+    assert answer.startswith(b"CMSG error\0" + error)
+    assert after == b"MSG a\0still here"
+    assert bus.relay.counters.errors == 1
+    assert bus.relay.router.subscriptions == 1
+
+
+def test_patterns_are_limited():
+    bus = Bus(limits=Limits(subscriptions=2))
+    client = bus.connect(b"SUB a", b"SUB b")
+    assert client.ask(b"SUB c") == [b"CMSG error\0limit SUB c: at most 2 patterns a client"]
+    assert client.ask(b"UNSUB a", b"SUB c", b"MSG c\0") == [b"MSG c\0"]
+
+
+def test_a_pack_that_breaks_in_the_middle():
+    """The sound packets before the broken one count, then the client is told and closed."""
+    bus = Bus()
+    reader = bus.connect(b"SUB ")
+    client = bus.connect(b"SUB a", b"CMSG pack\0on")
+    sound, broken = sbus.pack([b"MSG a\0001", b"MSG a\0002"]), sbus.pack([b"MSG a\0003"])[:-1]
+    heard = client.ask(b"CMSG ping\0first", sound, broken, b"MSG a\0004", sound)
+    assert reader.heard() == [b"MSG a\0001", b"MSG a\0002"]
+    assert heard == [
+        b"CMSG pong\0first",
+        b"MSG a\0001",
+        b"MSG a\0002",
+        b"CMSG error\0bad-packet packet: PACK with a length that reaches beyond it",
+        b"CMSG closing\0framing",
+    ]
+    assert bus.closed == {client.name: "framing"}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        sbus.PACK + b"\0",
+        sbus.PACK + b"\0\0\0",
+        sbus.PACK + b"\0\0\0\5MSG",
+        sbus.PACK + b"\xff\xff\xff\xffMSG a\0",
+        sbus.pack([b"MSG a\0"]) + b"\0",
+        sbus.pack([sbus.pack([b"MSG a\0"])]),
+    ],
+)
+def test_broken_packs_publish_nothing_and_close(broken: bytes):
+    bus = Bus()
+    reader = bus.connect(b"SUB ")
+    client = bus.connect(b"CMSG pack\0on")
+    client.say(broken, b"MSG a\0after", broken)
+    assert reader.heard() == []
+    assert [answer.partition(b"\0")[0] for answer in client.heard()] == [b"CMSG error", b"CMSG closing"]
+    assert not client.connected
+
+
+def test_nothing_after_a_pack_inside_a_pack_counts():
+    bus = Bus()
+    reader = bus.connect(b"SUB ")
+    client = bus.connect(b"CMSG pack\0on")
+    client.say(sbus.pack([b"MSG a\0before", sbus.pack([b"MSG a\0inside"]), b"MSG a\0after"]), b"MSG a\0later")
+    assert reader.heard() == [b"MSG a\0before"]
+    assert not client.connected
+
+
+def test_a_pack_read_together_with_the_request_for_packing():
+    """What is read with one call is chance: a client that does not wait for the answer fares the same."""
+    bus = Bus()
+    reader = bus.connect(b"SUB ")
+    client = bus.connect()
+    client.say(
+        b"MSG a\0001",
+        b"CMSG pack\0on",
+        b"MSG a\0002",
+        sbus.pack([b"MSG a\0003", b"MSG a\0004"]),
+        b"MSG a\0005",
+    )
+    assert reader.heard() == [b"MSG a\0%d" % number for number in range(1, 6)]
+    assert bus.relay.counters.published == client.session.published == 5
+    assert [answer.partition(b"\0")[0] for answer in client.heard()] == [b"CMSG pack"]
+
+
+def test_an_empty_pack():
+    bus = Bus()
+    assert bus.connect(b"CMSG pack\0on").ask(sbus.PACK, b"CMSG ping") == [b"CMSG pong\0"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_typed_subscription_makes_a_client_read_and_write_lines(end: bytes):
+    bus = Bus()
+    plain = bus.connect(b"SUB >")
+    typing = bus.connect(b"SUB a/>" + end)
+    assert typing.ask(b"MSG a/b hello you" + end) == [b"MSG a/b hello you\n"]
+    assert typing.ask(b"MSG a/b " + end) == [b"MSG a/b \n"]
+    assert typing.ask(b"MSG a/b\0with\nNUL" + end) == [b"MSG a/b with\\nNUL%b\n" % repr(end)[2:-1].encode()]
+    assert plain.heard() == [b"MSG a/b\0hello you", b"MSG a/b\0", b"MSG a/b\0with\nNUL" + end]
+    assert typing.ask(b"CMSG ping x" + end, b"UNSUB a/>" + end, b"MSG a/b x" + end) == [b"CMSG pong x\n"]
+    (error,) = typing.ask(b"MSG a/b" + end)
+    assert error.startswith(b"CMSG error bad-packet packet: MSG needs a space or a NUL")
+
+
+def test_lines_read_together():
+    bus = Bus()
+    plain = bus.connect(b"SUB >")
+    bus.connect(b"CMSG format\0lines").say(
+        b"MSG a one\n", b"MSG a two\n", b"MSG a\0three", b"MSG ab four\n", b"MSG a 5"
+    )
+    assert plain.heard() == [b"MSG a\0one", b"MSG a\0two", b"MSG a\0three", b"MSG ab\0four", b"MSG a\x005"]
+
+
+def test_a_chosen_format_is_kept():
+    bus = Bus()
+    client = bus.connect(b"CMSG format\0plain", b"SUB a\n")
+    assert client.ask(b"MSG a\0x") == [b"MSG a\0x"]
+
+
+def test_a_typed_subscription_that_is_wrong_is_answered_in_a_line():
+    (answer,) = Bus().connect().ask(b"SUB a*b\n")
+    assert answer.startswith(b"CMSG error bad-pattern SUB a*b: ")
+    assert answer.endswith(b"\n")
+
+
+def numbers(bus: Bus, datagrams: list[bytes]) -> list[int]:
+    return [bus.integrity.open(sent)[1] for sent in datagrams]

@@ -1,0 +1,167 @@
+"""What comes from the segment: the hot path against the plain pair, and every way to be judged."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bccnd.errors import WireError
+from bccnd.relay.limits import Limits
+from bccnd.wire import sbus
+from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, Reason
+from tests.relay.fakes import CLOCK, Bus, datagram
+
+thorough = settings(deadline=None, max_examples=150)
+
+
+@pytest.mark.parametrize("reorder", [0, 50])
+@pytest.mark.parametrize("end", ["stays", "leaves", "renames", "returns"])
+def test_own_datagrams_that_come_back_are_not_delivered_again(end: str, reorder: int):
+    """Not even thousands of them, from a client that published in a hurry and left."""
+    bus = Bus(limits=Limits(reorder=reorder))
+    listener = bus.connect(b"SUB demo/>")
+    publisher = bus.connect(b"CMSG pack\0on", pid=7)
+    publisher.say(sbus.pack([b"MSG demo/a\0%d" % number for number in range(3000)]))
+    assert len(listener.heard()) == len(bus.sent) == 3000
+    if end == "renames":
+        publisher.say(b"CMSG name\0here/prog/7/worker")
+    elif end != "stays":
+        publisher.leave()
+    if end == "returns":
+        bus.connect(pid=7)
+    bus.hear(*bus.sent, *bus.sent[-10:])
+    assert listener.heard() == []
+    assert set(bus.relay.rejected) == {"own" if end in ("stays", "returns") else "duplicate"}
+    assert bus.relay.rejected.total() == 3010
+
+
+def mostly(sound: st.SearchStrategy[bytes], pieces: list[bytes]) -> st.SearchStrategy[bytes]:
+    """Sound packets, cut ones, and rubble of their pieces."""
+    cut = st.builds(lambda packet, at: packet[: at % (len(packet) + 1)], sound, st.integers(0, 100))
+    rubble = st.lists(st.sampled_from(pieces), max_size=6).map(b"".join)
+    return st.one_of(sound, sound, sound, cut, rubble)
+
+
+channels = st.sampled_from([b"a", b"ab", b"a/b", b"local/x", b"!", b"!here", b"!?", b"", b"a:b", b"c" * 1025])
+
+
+payloads = st.one_of(st.binary(max_size=12), st.binary(min_size=1, max_size=2).map(lambda piece: piece * 150))
+
+
+datagrams = mostly(
+    st.builds(
+        lambda integrity, src, seq, chan, payload: integrity.seal(b"%b:%d:%b|%b" % (src, seq, chan, payload)),
+        st.sampled_from([Integrity(), Integrity((), Level.CRC32), Integrity([b"k" * 32], Level.HMAC)]),
+        st.sampled_from([b"x", b"?", b"host/prog/1", b"", b"a b"]),
+        st.integers(1, 2**64),
+        channels,
+        payloads,
+    ),
+    [b"BCCN1", b"BCCN2", b"[", b"8", b"]", b"x:1:a", b"x:2:ab|", b"|", b":", b"\0", b":hmac=", b"MSG a\0"],
+)
+
+
+@thorough
+@given(
+    reads=st.lists(st.lists(datagrams, max_size=12), max_size=4),
+    integrity=st.sampled_from([Integrity(), Integrity((), Level.CRC32), Integrity([b"k" * 32], Level.HMAC)]),
+)
+def test_the_segment_brings_what_the_plain_pair_finds(reads: list[list[bytes]], integrity: Integrity):
+    bus = Bus(integrity=integrity, local=[])
+    tap = bus.connect(b"CMSG tap\0on", privileged=True)
+    clients = {form: bus.connect(b"SUB ", b"CMSG format\0" + form) for form in (b"plain", b"full")}
+    clients[b"packed"] = bus.connect(b"SUB ", b"CMSG pack\0on")
+    last: dict[bytes, int] = {}
+    for read in reads:
+        expected, verdicts = [], []
+        for datagram_ in read:
+            try:
+                envelope = Envelope.parse(datagram_)
+                integrity.verify(envelope)
+                if envelope.magic != b"BCCN1":
+                    raise WireError(Reason.VERSION)
+                message = Message.parse(envelope.body)
+            except WireError as error:
+                verdicts.append(error.reason)
+                continue
+            known = last.get(message.src)
+            if message.src != b"?" and known is not None and 0 <= known - message.seq < 1000:
+                verdicts.append("stale")
+                continue
+            last[message.src] = message.seq
+            verdicts.append("ok")
+            expected.append(b"MSG %b\0%b" % (message.chan, message.payload))
+        bus.hear(*read)
+        assert clients[b"plain"].heard() == clients[b"packed"].heard() == expected
+        shown = [sbus.Recv.parse(packet[5:]) for packet in tap.heard()]
+        assert [recv.datagram for recv in shown] == read
+        stale = {b"duplicate", b"late"}
+        assert ["stale" if recv.verdict in stale else recv.verdict.decode() for recv in shown] == verdicts
+        sound = [datagram_ for datagram_, verdict in zip(read, verdicts, strict=True) if verdict == "ok"]
+        assert [sbus.Recv.parse(packet[5:]).datagram for packet in clients[b"full"].heard()] == sound
+
+
+def verdicts(bus: Bus, *datagrams: bytes, peer: bytes = b"10.0.0.2:5400") -> list[str]:
+    """How a tap is shown them."""
+    tap = bus.connect(b"CMSG tap\0on", privileged=True)
+    bus.hear(*datagrams, peer=peer)
+    shown = [sbus.Recv.parse(packet[5:]) for packet in tap.heard()]
+    assert [(recv.peer, recv.datagram) for recv in shown] == [(peer, one) for one in datagrams]
+    tap.leave()
+    return [recv.verdict.decode() for recv in shown]
+
+
+def test_the_own_name_from_elsewhere():
+    """What was sent comes back: own. What was never sent cannot come back: somebody else has the name."""
+    bus = Bus()
+    listener = bus.connect(b"SUB a")
+    client = bus.connect(b"MSG a\0", pid=7)
+    listener.heard()
+    ahead = datagram(client.name, CLOCK + 1, b"a")
+    assert verdicts(bus, *bus.sent, *bus.sent, ahead) == ["own", "own", "conflict"]
+    assert listener.heard() == []
+    client.leave()
+    assert verdicts(bus, *bus.sent, ahead) == ["duplicate", "ok"]
+
+
+def test_local_channels_do_not_come_from_the_segment():
+    bus = Bus()
+    listener = bus.connect(b"SUB ")
+    assert verdicts(bus, datagram(b"x", 1, b"local/a"), datagram(b"x", 2, b"a")) == ["local-channel", "ok"]
+    assert listener.heard() == [b"MSG a\0"]
+
+
+HERE, THERE = b"10.0.0.2:5400", b"10.0.0.3:5400"
+
+
+@pytest.mark.parametrize(
+    ("unknown", "expected"),
+    [
+        ("deliver", ["ok"] * 4),
+        ("by-address", ["ok", "duplicate", "ok", "duplicate"]),
+        ("drop", ["unknown-source"] * 4),
+    ],
+)
+def test_the_unknown_source(unknown: str, expected: list[str]):
+    bus = Bus(limits=Limits(unknown=unknown))
+    listener = bus.connect(b"SUB a")
+    one = datagram(b"?", 1, b"a", b"who")
+    found = [
+        *verdicts(bus, one, one, peer=HERE),
+        *verdicts(bus, one, peer=THERE),
+        *verdicts(bus, one, peer=HERE),
+    ]
+    assert found == expected
+    assert len(listener.heard()) == expected.count("ok")
+
+
+def test_a_recording_is_dropped_counted_and_shown_to_taps():
+    bus = Bus(limits=Limits(drop_replays=True))
+    listener, tap = bus.connect(b"SUB demo/>"), bus.connect(b"CMSG tap\0on", privileged=True)
+    recording = [datagram(b"there/prog/1", CLOCK + number, b"demo/x") for number in range(2000)]
+    bus.hear(*recording)
+    assert len(listener.heard()) == 2000
+    tap.heard()
+    bus.hear(*recording)
+    assert listener.heard() == []
+    assert bus.relay.rejected == {"replayed": 1000, "duplicate": 1000}
+    assert tap.heard()[0] == b"RECV 10.0.0.2:5400 %d replayed\0" % (CLOCK * 1000) + recording[0]

@@ -1,0 +1,131 @@
+"""Episodes: when one begins, when it is over, and that each is reported once at either end."""
+
+from bccnd.relay.limits import Limits
+from bccnd.relay.slow import CALM_SECONDS, Episode, SlowClients, Trouble
+from tests.relay.fakes import Bus, FakeClient, datagram
+
+
+def messages(count: int) -> list[bytes]:
+    return [b"MSG a\0%d" % number for number in range(count)]
+
+
+def slow(bus: Bus, policy: bytes) -> FakeClient:
+    client = bus.connect(b"SUB ", b"CMSG queue\0packets=4 policy=" + policy)
+    client.stop_reading()
+    return client
+
+
+def reports(bus: Bus) -> tuple[list[Episode], list[Episode]]:
+    return bus.relay.delivery.slow.reports(bus.now)
+
+
+def test_it_begins_with_the_first_loss_and_is_reported_once():
+    bus = Bus()
+    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
+    publisher.say(*messages(4))
+    assert reports(bus) == ([], [])
+    publisher.say(*messages(3))
+    [episode], over = reports(bus)
+    assert (episode.session, episode.trouble, episode.lost) == (reader.session, Trouble.LOSES, 3)
+    assert over == []
+    publisher.say(*messages(10))
+    assert reports(bus) == ([], [])
+    assert episode.lost == 13
+
+
+def test_it_is_over_when_everything_has_been_taken():
+    bus = Bus()
+    reader, publisher = slow(bus, b"drop-newest"), bus.connect()
+    publisher.say(*messages(6))
+    [episode], _ = reports(bus)
+    bus.tick(CALM_SECONDS + 5)
+    reader.take(2)
+    assert reports(bus) == ([], [])
+    reader.take()
+    assert reports(bus) == ([], [episode])
+    assert (episode.ended, episode.lost, episode.left) == (bus.now, 2, False)
+    assert reports(bus) == ([], [])
+    assert len(bus.relay.delivery.slow) == 0
+
+
+def test_who_stumbles_again_and_again_is_named_once():
+    bus = Bus()
+    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
+    begun: list[Episode] = []
+    for _ in range(int(CALM_SECONDS)):
+        reader.stop_reading()
+        publisher.say(*messages(5))
+        reader.take()
+        begun += reports(bus)[0]
+        bus.tick(0.9)
+    [episode] = begun
+    assert reports(bus) == ([], [])
+    bus.tick(1.5)
+    assert reports(bus) == ([], [episode])
+    assert episode.lost == 10
+
+
+def test_the_next_one_counts_anew():
+    bus = Bus()
+    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
+    for lost in (1, 2):
+        publisher.say(*messages(4 + lost))
+        reader.take()
+        bus.tick(CALM_SECONDS + 1)
+        [episode], over = reports(bus)
+        assert (over, episode.lost) == ([episode], lost)
+        reader.stop_reading()
+
+
+def test_leaving_ends_it():
+    bus = Bus()
+    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
+    publisher.say(*messages(6))
+    reader.leave()
+    [episode], over = reports(bus)
+    assert over == [episode]
+    assert episode.left
+    assert episode.lost == 6  # what still waited is lost as well
+
+
+def test_holding_publishers_for_a_moment_is_what_block_is_for():
+    bus = Bus()
+    reader, publisher = slow(bus, b"block"), bus.connect()
+    publisher.say(*messages(4))
+    bus.tick(0.5)
+    assert publisher.held
+    assert reports(bus) == ([], [])
+    bus.tick(0.6)
+    [episode], _ = reports(bus)
+    assert (episode.session, episode.trouble, episode.lost) == (reader.session, Trouble.HOLDS, 0)
+
+
+def test_a_block_client_that_is_cut_off():
+    bus = Bus(limits=Limits(block_seconds=5))
+    reader, publisher = slow(bus, b"block"), bus.connect()
+    publisher.say(*messages(4))
+    bus.hear(datagram(b"x", 1, b"a"))
+    bus.tick(6)
+    [episode], over = reports(bus)
+    assert bus.closed == {reader.name: "slow"}
+    assert over == [episode]
+    assert episode.trouble is Trouble.LOSES
+
+
+def test_who_holds_itself_is_no_trouble():
+    bus = Bus()
+    client = slow(bus, b"block")
+    client.say(*messages(4))
+    assert client.held
+    bus.tick(3)
+    assert reports(bus) == ([], [])
+
+
+def test_what_has_nothing_to_report():
+    nobody = SlowClients()
+    bus = Bus()
+    session = bus.connect().session
+    nobody.catches_up(session, 1.0)
+    nobody.leaves(session, 2.0)
+    assert nobody.reports(3.0) == ([], [])
+    assert nobody.get(session) is None

@@ -1,0 +1,122 @@
+"""SIGTERM on busy days: what was said is delivered, and nobody can keep the daemon from leaving."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient
+from tests.plain_bccn import datagram, plain_socket
+
+PAYLOAD = bytes(1000)
+
+
+@pytest.fixture
+def busy() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Does one thing without end, in a thread, until it fails for want of a daemon or the test is over."""
+    over = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def keep_doing(action: Callable[[], object]) -> None:
+        def work() -> None:
+            try:
+                while not over.is_set():
+                    action()
+            except OSError:
+                pass
+
+        threads.append(threading.Thread(target=work, daemon=True))
+        threads[-1].start()
+
+    yield keep_doing
+    over.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+
+
+def heard_until_closed(client: PacketClient) -> int:
+    """How many messages the daemon had for this client before it said that it leaves."""
+    heard = 0
+    while (packet := client.receive()) != b"CMSG closing\0shutdown":
+        assert packet == b"MSG local/x\0" + PAYLOAD
+        heard += 1
+    return heard
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest", "block"])
+def test_a_stopped_client_holds_nobody_up(daemon: DaemonProcess, policy: str) -> None:
+    with (
+        PacketClient(daemon.socket) as stopped,
+        PacketClient(daemon.socket) as listener,
+        PacketClient(daemon.socket) as publisher,
+    ):
+        stopped.request("queue", f"packets=100 policy={policy}")
+        for client in (stopped, listener):
+            client.subscribe("local/>")
+        publisher.socket.settimeout(0.3)
+        published = 0
+        try:
+            while published < 2000:
+                publisher.publish("local/x", PAYLOAD)
+                published += 1
+        except TimeoutError:
+            assert policy == "block"
+        daemon.process.send_signal(signal.SIGTERM)
+        assert heard_until_closed(listener) >= published
+        assert daemon.process.wait(PATIENCE) == 0
+
+
+def test_a_client_that_reads_slowly_still_gets_what_waits_for_it(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as slow, PacketClient(daemon.socket) as publisher:
+        slow.subscribe("local/>")
+        for _ in range(2000):  # more than its socket takes
+            publisher.publish("local/x", PAYLOAD)
+        publisher.drain()
+        daemon.process.send_signal(signal.SIGTERM)
+        assert heard_until_closed(slow) == 2000
+        assert daemon.process.wait(PATIENCE) == 0
+
+
+def test_publishers_that_never_pause_do_not_keep_it(
+    daemon: DaemonProcess, busy: Callable[[Callable[[], object]], None]
+) -> None:
+    with ExitStack() as clients:
+        for number in range(4):
+            publisher = clients.enter_context(PacketClient(daemon.socket))
+            subscriber = clients.enter_context(PacketClient(daemon.socket))
+            subscriber.subscribe("local/>")
+            busy(lambda client=publisher, n=number: client.publish(f"local/{n}", PAYLOAD))  # type: ignore[misc]
+            busy(lambda client=subscriber: client.receive() or client.send(b""))  # type: ignore[misc]
+        with PacketClient(daemon.socket) as asking:
+            assert asking.status()["clients"] == 9
+            assert daemon.terminate() == 0
+    assert not daemon.socket.exists()
+
+
+def test_a_busy_segment_does_not_keep_it(
+    daemon: DaemonProcess, loopback_port: int, busy: Callable[[Callable[[], object]], None]
+) -> None:
+    with PacketClient(daemon.socket) as deaf, plain_socket(loopback_port) as wire:
+        deaf.subscribe("demo/>")  # and never reads
+        sent = datagram("?", 1, "demo/x", PAYLOAD)
+        busy(lambda: wire.sendto(sent, (LOOPBACK_BROADCAST, loopback_port)))
+        with PacketClient(daemon.socket) as asking:
+            while asking.status()["counters"]["received"] < 1000:
+                pass
+        assert daemon.terminate() == 0
+
+
+def test_what_was_published_leaves_the_host_with_all_its_copies(tmp_path: Path, loopback_port: int) -> None:
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    environ = {"BCCND_COPIES": "3", "BCCND_COPIES_SPREAD_MS": "100"}
+    with plain_socket(loopback_port) as wire, DaemonProcess(tmp_path, *flags, environ=environ) as daemon:
+        with PacketClient(daemon.socket) as publisher:
+            for number in range(50):
+                publisher.publish("demo/x", b"%d" % number)
+        assert daemon.terminate() == 0
+        heard = [wire.recv(2048).rpartition(b"|")[2] for _ in range(150)]
+        assert sorted(heard, key=int) == [b"%d" % number for number in range(50) for _ in range(3)]

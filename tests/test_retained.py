@@ -1,0 +1,97 @@
+"""The last value for late joiners, with a real daemon: bus packets, the Python client, bccn, a replacement."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bccn as client_library
+from tests.command_line import bccn
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+
+RETAIN = '[retain]\npatterns = ["state/>", "local/state/*"]\n'
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    file = tmp_path / "bccnd.toml"
+    file.write_text(RETAIN)
+    return file
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, settings: Path, loopback_port: int) -> Iterator[DaemonProcess]:
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with DaemonProcess(tmp_path, "--config", str(settings), *flags) as running:
+        yield running
+
+
+def publish(daemon: DaemonProcess, **values: bytes) -> str:
+    """Publishes on ``state/<key>`` and leaves; the name it had."""
+    with PacketClient(daemon.socket) as publisher:
+        for key, value in values.items():
+            publisher.publish(f"state/{key}", value)
+        publisher.publish("other/x", b"not kept")
+        publisher.drain()
+        return publisher.request("whoami")
+
+
+def late(daemon: DaemonProcess) -> list[tuple[str, bytes]]:
+    with PacketClient(daemon.socket) as newcomer:
+        newcomer.send(b"SUB >")
+        return newcomer.messages()
+
+
+def test_a_late_joiner_has_the_newest_at_once(daemon: DaemonProcess) -> None:
+    publish(daemon, door=b"open", lamp=b"on")
+    publish(daemon, door=b"closed")
+    assert late(daemon) == [("state/lamp", b"on"), ("state/door", b"closed")]
+    publish(daemon, lamp=b"")
+    assert late(daemon) == [("state/door", b"closed")]
+
+
+def test_the_python_client_and_the_command_say_that_it_is_old(daemon: DaemonProcess) -> None:
+    name = publish(daemon, door=b"open")
+    with client_library.Client(str(daemon.socket), format="full") as bus:
+        bus.subscribe("state/*")
+        old = bus.receive(timeout=5)
+        bus.publish("state/door", "closed")
+        new = bus.receive(timeout=5)
+    assert old is not None
+    assert new is not None
+    assert (old.src, old.text, old.retained) == (name, "open", True)
+    assert (new.text, new.retained) == ("closed", False)
+    done = bccn(daemon, "sub", "-C", "1", "-F", "%c %p %r", "state/>")
+    assert done.stdout == b"state/door closed 1\n"
+    done = bccn(daemon, "sub", "-C", "1", "--json", "state/>")
+    assert json.loads(done.stdout)["retained"] is True
+
+
+def test_it_outlives_a_replacement_of_the_program_but_not_a_stop(daemon: DaemonProcess) -> None:
+    publish(daemon, door=b"open")
+    before = daemon.process.pid
+    daemon.process.send_signal(signal.SIGUSR2)
+    wait_until(lambda: '"replaced"' in daemon.log, "a successor")
+    with PacketClient(daemon.socket) as asking:
+        successor = asking.status()["pid"]
+    try:
+        assert successor != before
+        assert late(daemon) == [("state/door", b"open")]
+    finally:
+        os.kill(successor, signal.SIGTERM)
+    wait_until(lambda: not daemon.socket.exists(), "the successor to leave")
+    daemon.process.wait(PATIENCE)
+    daemon.start()
+    assert late(daemon) == []
+
+
+def test_a_reload_forgets_what_is_not_to_be_kept_any_more(daemon: DaemonProcess, settings: Path) -> None:
+    publish(daemon, door=b"open", lamp=b"on")
+    settings.write_text('[retain]\npatterns = ["state/lamp"]\n')
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: '"reloaded"' in daemon.log, "the reload")
+    assert late(daemon) == [("state/lamp", b"on")]

@@ -1,12 +1,16 @@
-"""What the log says of clients. Each line names the client (name, pid, uid, program) and gives the reason.
+"""What the log says of clients and of what was dropped.
 
 Rules
+- Each line about a client names it (name, pid, uid, program) and gives the reason.
 - Who left by itself is worth a debug line, who was closed a warning, with what waited for it and whom it held up.
+- A refusal is said once per client and right (``relay.rights``).
 - Slow clients are named at the beginning of an episode and at its end (``relay.slow``), at most LINES_A_REPORT of
   them in one report; how many more there are is one line.
 """
 
-from collections.abc import Callable
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -14,10 +18,35 @@ import structlog
 from bccnd.relay.session import Session
 from bccnd.relay.slow import Episode
 
+REPORT_SECONDS = 10.0  # between two lines about dropped datagrams
+HARMLESS = frozenset({"own", "duplicate", "late"})  # counted, but nothing to warn about
 LINES_A_REPORT = 20  # of a kind: enough to find who it is, few enough for a log when it is everybody
 HELD_NAMES = 5  # of those whom a client holds up
 
 log = structlog.get_logger()
+
+
+class Drops:
+    """The dropped datagrams that the log has told of."""
+
+    def __init__(self) -> None:
+        self._told: Counter[str] = Counter()
+        self._told_at = 0.0
+
+    def pass_over(self, counts: Counter[str]) -> None:
+        """A predecessor has told of these."""
+        self._told = counts.copy()
+
+    def tell(self, counts: Counter[str], errors: Iterable[int], now: float) -> None:
+        """``counts``: of all since the start, by reason; ``errors``: errnos of what the network refuses now."""
+        if now - self._told_at < REPORT_SECONDS:
+            return
+        worth_it = Counter({reason: count for reason, count in counts.items() if reason not in HARMLESS})
+        new = worth_it - self._told
+        if new:
+            self._told_at, self._told = now, worth_it
+            reasons = sorted(map(os.strerror, errors))
+            log.warning("datagrams dropped", **new, **({"errors": reasons} if reasons else {}))
 
 
 def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
@@ -26,6 +55,14 @@ def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
         log.debug("client left", **_identity(session), reason=reason, dropped=session.outbox.dropped)
     else:
         log.warning("client closed", **_identity(session), reason=reason, **state)
+
+
+def refusals(kept: list[dict[str, Any]], more: int) -> None:
+    """What ``Refusals.take`` gives."""
+    for refusal in kept:
+        log.warning("refused", **refusal)
+    if more:
+        log.warning("refused", more=more)
 
 
 def slow_clients(begun: list[Episode], over: list[Episode], now: float) -> None:

@@ -47,6 +47,15 @@ def test_a_client_that_leaves():
     ]
 
 
+def test_refusals():
+    with capture_logs() as lines:
+        report.refusals([{**IDENTITY, "right": "tap", "reason": "no right to tap"}], 3)
+    assert lines == [
+        {"event": "refused", "log_level": "warning", **IDENTITY, "right": "tap", "reason": "no right to tap"},
+        {"event": "refused", "log_level": "warning", "more": 3},
+    ]
+
+
 def test_a_slow_client():
     session = Bus().connect(pid=7).session
     session.outbox.dropped = 5

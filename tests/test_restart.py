@@ -85,6 +85,7 @@ def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
         client.subscribe("a.>", "b", "b")
         other.publish("b", b"1")
         client.receive()
+        wait_until(lambda: client.status()["rejected"] == {"own": 1}, "the message to come back")
         row, status = row_of(client), client.status()
         daemon.replace()
         after, now = row_of(client), client.status()
@@ -501,8 +502,8 @@ def test_a_program_that_is_not_there_any_more(start: Start, begin_with: str, rea
 @pytest.mark.parametrize(
     "fault",
     [
-        "import bccnd.daemon as it\nit.state_of = lambda relay: 1 / 0",
-        "import bccnd.daemon as it\nit.state_of = lambda relay: it",
+        "import bccnd.daemon.service as it\nit.state_of = lambda relay: 1 / 0",
+        "import bccnd.daemon.service as it\nit.state_of = lambda relay: it",
     ],
     ids=["state", "pickling"],
 )
@@ -559,7 +560,7 @@ Successor._expect = and_die
 def test_when_the_old_program_dies_before_the_successor_leaves_too(start: Start) -> None:
     """There is nothing to take over; whoever starts daemons here starts one afresh."""
     daemon = start(
-        begin_with="import os, bccnd.daemon as it\nit.state_of = lambda relay: os.kill(os.getpid(), 9)"
+        begin_with="import os, bccnd.daemon.service as it\nit.state_of = lambda relay: os.kill(os.getpid(), 9)"
     )
     with PacketClient(daemon.socket) as client:
         client.drain()

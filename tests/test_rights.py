@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from tests.daemon.test_service import BCCND_AS_NOBODY, assert_one_line, bccnd
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram
-from tests.test_daemon import BCCND_AS_NOBODY, assert_one_line, bccnd
 
 NOBODY = 65534
 STRANGER = 4711  # a uid that no account has

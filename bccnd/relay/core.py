@@ -29,9 +29,7 @@ from bccnd.relay.session import Session
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEQ_LIMIT, Integrity
 from bccnd.wire.sbus import Cmsg, Memory
 
-LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
 REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
-REFUSED = "refused"  # of a bridged datagram: its channel is not for this bridge
 
 
 @dataclass(slots=True)

@@ -18,6 +18,11 @@ VARIABLES = [
     b"LOCAL", b"EXIT_WHEN_IDLE", b"QUEUE__PACKETS", b"QUEUE__POLICY", b"QUEUE__BLOCK_SECONDS", b"DEDUP__REORDER",
     b"LOG__LEVEL", b"QUEUE", b"QUEUE__", b"PORTS", b"__PORT",
 ]  # fmt: skip
+GRANTS = [
+    b"uid = 0\npublish = ['>', '!', '!>']\ntap = true\nbridge = true",
+    b"gid = 'root'\nprogram = 'sensor*'\npublish = ['sensor/>', '!relay01/>']\nname = ['relay01/sensor/*']",
+    b"uid = 'nobody'\nsubscribe = ['>', '!']",
+]
 SURROUNDINGS = {"XDG_RUNTIME_DIR": "/run/user/1000"}
 
 
@@ -94,6 +99,9 @@ def seeds() -> Iterable[bytes]:
     yield b"\0local = ['a/*/b', '>', 'a/b*', '']\ninterfaces = ['eth0', 'eth1', 'eth0']\n"
     yield b"\0key_file = '/etc/bccnd/keys'\nintegrity = 'hmac'\nsocket = 'fd:3'\nsocket_owner = 'root'\n"
     yield b"\0queue = 5\n[log]\nlevel = 'loud'\nfromat = 1979-05-27T07:32:00Z\n"
+    for grant in GRANTS:
+        yield b"\0[[rights]]\n" + grant
+        yield b"\0host = 'x'\n" + b"".join(b"[[rights]]\n" + each + b"\n" for each in (grant, *GRANTS))
     values = [
         b"here",
         b"@x",

@@ -11,7 +11,6 @@ input to the next. ``corpus/<what>/`` holds inputs that once were findings; the 
 """
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -61,7 +60,3 @@ class Script:
     def rest(self) -> bytes:
         rest, self._at = self._data[self._at :], len(self._data)
         return rest
-
-    def numbers(self, below: int) -> Iterator[int]:
-        while self:
-            yield self.number(below)

@@ -19,7 +19,7 @@ from tests.fuzz.fuzzer import HERE, ROOT, fuzzers, load
 from tests.fuzz.run import run
 
 SECONDS = 1  # for each fuzzer, beside what it takes to begin; the seeds alone take a part of it
-EXAMPLES = 1000  # of hypothesis, which knows nothing of coverage
+EXAMPLES = 500  # of hypothesis, which knows nothing of coverage
 FOUND_ONCE = sorted(HERE.glob("corpus/*/*"))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.daemon import Daemon
+from bccnd.daemon.service import Daemon
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.seqpacket import Listener
 from bccnd.process.configuration import load
@@ -208,13 +208,13 @@ async def test_a_client_closed_in_a_congested_turn_is_not_read_again_after_relie
     daemon = in_process.daemon
     broken = await in_process.client()
     assert await asyncio.to_thread(broken.request, "pack", "on")
-    daemon._egresses[0].congested = True
+    daemon._segments._egresses[0].congested = True
     broken.publish("demo/x", b"one batch with what follows")
     broken.send(b"PACK \xff\xff\xff\xff")
     await in_process.until(lambda: not daemon.relay.sessions)
-    assert daemon._congested == set()
-    daemon._egresses[0].congested = False
-    daemon._relieved()
+    assert daemon._bus._held_back == set()
+    daemon._segments._egresses[0].congested = False
+    daemon._segments._relieved()
     other = await in_process.client()
     assert await asyncio.to_thread(other.drain) == []
 

@@ -1,0 +1,297 @@
+"""The local side: the listener, the sockets of the clients, and what the relay asks to be done with them.
+
+Rules
+- A callback reads or writes one client, a few batches at most, and then has everything settled.
+- A client is not read while the relay has it wait (``Session.waits_for``), nor, if it publishes to the segment, while
+  the way out is congested.
+- What a client has sent counts, also when it is gone by the time it is read.
+- Without descriptors the listener rests, and new clients are told why; those inside are served.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+
+import structlog
+
+from bccnd import report
+from bccnd.net.mmsg import Arena, ReceiveTable
+from bccnd.net.seqpacket import Listener, has_hung_up, peer_credentials, peer_groups, program_of
+from bccnd.process.sequence import SequenceFile
+from bccnd.relay.core import Relay
+from bccnd.relay.identity import Peer
+from bccnd.relay.session import Session
+from bccnd.wire.sbus import Cmsg
+
+CLIENT_BATCHES = 8  # read from one client in one turn
+LAST_BATCHES = 64  # read from one client at the end; a client that never stops must not hold the daemon
+ACCEPT_PAUSE = 1.0  # seconds without new clients once accepting failed
+
+log = structlog.get_logger()
+
+
+class Bus:
+    """``settle``: called after each turn; ``congested``: whether the segment takes no more; ``on_idle``: all left."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        relay: Relay,
+        listener: Listener,
+        arena: Arena,
+        sequence: SequenceFile,
+        *,
+        client_bytes: int,
+        settle: Callable[[], None],
+        congested: Callable[[], bool],
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._relay = relay
+        self._listener = listener
+        # A byte more, so that a longer packet is seen to be too long.
+        self._table = ReceiveTable(arena, relay.packet_limit + 1)
+        self._sequence = sequence
+        self._client_bytes = client_bytes
+        self._settle = settle
+        self._is_congested = congested
+        self._on_idle = on_idle
+        self._sockets: dict[int, socket.socket] = {}
+        self._held_back: set[Session] = set()  # until the way out has room
+        self._serving = False
+        self._spare = -1
+        self._take_spare()
+
+    @property
+    def name(self) -> str:
+        """What a client connects to."""
+        return self._listener.name
+
+    # -- the loop
+
+    def watch(self) -> None:
+        """Have the loop call for everything that can be read, and for the clients that have a backlog."""
+        self._serving = True
+        self._loop.add_reader(self._listener.socket, self._connect)
+        for session in self._relay.sessions.values():
+            if not session.waits_for and session not in self._held_back:
+                self._loop.add_reader(session.port, self._readable, session)
+            if session in self._relay.delivery.backlogged:
+                self._loop.add_writer(session.port, self._writable, session)
+
+    def unwatch(self) -> None:
+        self._serving = False
+        self._loop.remove_reader(self._listener.socket)
+        for session in self._relay.sessions.values():
+            self._loop.remove_reader(session.port)
+            self._loop.remove_writer(session.port)
+
+    def inherit(self) -> None:
+        """The relay has its sessions from a predecessor: their ports are ours now."""
+        for session in self._relay.sessions.values():
+            self._sockets[session.number] = socket.socket(fileno=session.port)
+
+    def relieve(self) -> None:
+        """The way out has room again."""
+        for session in self._held_back:
+            if not session.waits_for:
+                self._loop.add_reader(session.port, self._readable, session)
+        self._held_back.clear()
+
+    def do_what_the_relay_asks(self) -> None:
+        """One look at its lists; ending a client can put others on them."""
+        delivery = self._relay.delivery
+        stuck, delivery.stuck = delivery.stuck, []
+        drained, delivery.drained = delivery.drained, []
+        resumed, delivery.resumed = delivery.resumed, []
+        closing, delivery.closing = delivery.closing, []
+        for session in stuck:
+            if session in delivery.backlogged:
+                self._loop.add_writer(session.port, self._writable, session)
+        for session in drained:
+            if session not in delivery.backlogged and session.number in self._sockets:
+                self._loop.remove_writer(session.port)
+        for session in resumed:
+            if session.number in self._sockets and session not in self._held_back:
+                self._loop.add_reader(session.port, self._readable, session)
+        for session in closing:
+            self._end(session, session.closing)
+
+    # -- clients come
+
+    def _connect(self) -> None:
+        try:
+            clients = self._listener.accept()
+        except OSError as error:
+            self._turn_away(error)
+            return
+        if not clients and has_hung_up(self._listener.socket.fileno()):
+            # Whoever handed it down has shut it down: readable for ever, and nobody will come.
+            self._loop.remove_reader(self._listener.socket)
+            log.warning("listener shut down", socket=self.name, clients=len(self._relay.sessions))
+        unix_us = time.time_ns() // 1000
+        self._sequence.cover(unix_us)
+        for client in clients:
+            self._welcome(client, unix_us)
+
+    def _welcome(self, client: socket.socket, unix_us: int) -> None:
+        pid, uid, gid = peer_credentials(client)
+        program, resident = program_of(pid)
+        with contextlib.suppress(OSError):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._client_bytes // 2)
+        session = self._relay.connect(
+            client.fileno(),
+            Peer(pid, uid, gid, program, peer_groups(client), resident),
+            now=self._loop.time(),
+            unix_us=unix_us,
+        )
+        if session is None:
+            _refuse(client, f"limit: at most {self._relay.limits.clients} clients")
+            log.warning("client refused", pid=pid, uid=uid, clients=len(self._relay.sessions))
+            return
+        self._sockets[session.number] = client
+        self._loop.add_reader(session.port, self._readable, session)
+        log.debug("client connected", name=session.name.decode(), uid=uid)
+
+    def _turn_away(self, error: OSError) -> None:
+        """Accepting failed, mostly for lack of descriptors: tell the client so by means of the spare one."""
+        self._let_go_of_spare()
+        try:
+            for client in self._listener.accept():
+                _refuse(client, "limit: the daemon is out of file descriptors")
+        except OSError as again:
+            # Nor does that help, and the listener stays readable: do not spin on it.
+            error = again
+            self._loop.remove_reader(self._listener.socket)
+            self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
+        self._take_spare()
+        log.warning("client refused", reason=error.strerror, clients=len(self._relay.sessions))
+
+    def _accept_again(self) -> None:
+        self._take_spare()
+        if self._serving:
+            self._loop.add_reader(self._listener.socket, self._connect)
+
+    def _take_spare(self) -> None:
+        if self._spare < 0:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _let_go_of_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+    # -- clients speak
+
+    def _readable(self, session: Session) -> None:
+        """A few batches in one turn: asking once more costs less than another round of the loop."""
+        for _ in range(CLIENT_BATCHES):
+            if not self._read(session):
+                return
+
+    def _read(self, session: Session) -> bool:
+        """Read one batch; True when there may be more."""
+        try:
+            starts, ends = self._table.read(session.port)
+        except OSError:
+            self._relay.delivery.close(session, "gone")
+            self._settle()
+            return False
+        if not starts:
+            return False
+        if starts[-1] == ends[-1] and has_hung_up(session.port):
+            _strip_empty(starts, ends)
+            if not starts:
+                self._end(session, "")
+                self._settle()  # publishers that it held
+                return False
+        self._relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
+        sends = bool(self._relay.outgoing)
+        self._settle()
+        if session.number not in self._sockets:
+            return False
+        if sends and self._is_congested():
+            self._held_back.add(session)
+        if session.waits_for or session in self._held_back:
+            self._loop.remove_reader(session.port)
+            return False
+        return True
+
+    def _writable(self, session: Session) -> None:
+        self._relay.delivery.now = self._loop.time()
+        self._relay.delivery.writable(session)
+        self._settle()
+
+    # -- clients leave
+
+    def _end(self, session: Session, reason: str) -> None:
+        client = self._sockets.pop(session.number, None)
+        if client is None:
+            return
+        self._loop.remove_reader(session.port)
+        self._loop.remove_writer(session.port)
+        self._held_back.discard(session)
+        if reason == "gone":
+            self._last_words(session)
+        state = report.queue_state(session)
+        self._relay.disconnect(session, self._loop.time())
+        client.close()
+        report.client_left(session, reason, state)
+        if not self._sockets:
+            self._on_idle()
+
+    def _last_words(self, session: Session) -> None:
+        """What a client had sent before it was found gone still counts."""
+        for _ in range(LAST_BATCHES):
+            try:
+                starts, ends = self._table.read(session.port)
+            except ConnectionResetError:  # it left packets unread; told once, and before those it sent
+                continue
+            except OSError:
+                return
+            _strip_empty(starts, ends)
+            if not starts:
+                return
+            self._relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
+
+    # -- the end
+
+    def read_the_rest(self, deadline: float) -> None:
+        """No new clients, and of those inside what they have already sent, until ``deadline`` (time.monotonic)."""
+        self._serving = False
+        self._loop.remove_reader(self._listener.socket)
+        for session in list(self._relay.sessions.values()):
+            for _ in range(LAST_BATCHES):
+                if session.number not in self._sockets or time.monotonic() > deadline:
+                    break
+                if not self._read(session):
+                    break
+        for session in self._relay.sessions.values():
+            self._loop.remove_reader(session.port)
+
+    def close(self) -> None:
+        """Take leave of everybody."""
+        for session in list(self._relay.sessions.values()):
+            self._relay.delivery.close(session, "shutdown")
+        closing, self._relay.delivery.closing = self._relay.delivery.closing, []
+        for session in closing:
+            self._end(session, "")
+        self._listener.close()
+        self._let_go_of_spare()
+
+
+def _strip_empty(starts: list[int], ends: list[int]) -> None:
+    """Take off the empty packets that a read gives at the end of a connection."""
+    while starts and starts[-1] == ends[-1]:
+        starts.pop()
+        ends.pop()
+
+
+def _refuse(client: socket.socket, reason: str) -> None:
+    with contextlib.suppress(OSError):
+        client.send(Cmsg(b"closing", reason.encode()).serialize())
+    client.close()

@@ -1,0 +1,388 @@
+"""The daemon put together: relay, local side, network side, signals, time.
+
+Rules
+- Everything happens in callbacks of one event loop; none waits. A callback reads one batch, has the relay decide, and
+  has everything settled that the relay asks for: datagrams out, clients to watch, to resume or to close.
+- SIGTERM and SIGINT: no new clients; what clients have already sent is read, and queues empty, within DRAIN_SECONDS.
+- SIGHUP: settings and keys are read again (``reload``). SIGUSR1: debug lines on, and off again.
+- SIGUSR2: a new process takes everything over (``restart``); until it has, nothing here changes.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+import uvloop
+
+from bccnd import __version__, reload, report
+from bccnd.daemon.bus import Bus
+from bccnd.daemon.segments import Segments
+from bccnd.errors import BccndError
+from bccnd.net.endpoints import Endpoints
+from bccnd.net.mmsg import BATCH, Arena
+from bccnd.net.seqpacket import Clients, Listener
+from bccnd.process import logs
+from bccnd.process.configuration import check, load
+from bccnd.process.keys import read_keys
+from bccnd.process.sequence import SequenceFile
+from bccnd.process.settings import Settings
+from bccnd.relay.core import Relay
+from bccnd.relay.dedup import JUMP
+from bccnd.relay.succession import restore, state_of
+from bccnd.restart import Legacy, Predecessor, Successor
+from bccnd.wire.bccn1 import RECEIVE_LIMIT
+
+DRAIN_SECONDS = 2.0
+DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
+EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # for a successor that has begun to take over, these as well
+
+log = structlog.get_logger()
+
+
+class Daemon:
+    """One daemon on the running loop; ``serve`` returns when it was told to stop, or has been succeeded."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        keys: Sequence[bytes],
+        endpoints: Endpoints,
+        loop: asyncio.AbstractEventLoop,
+        read_again: Callable[[], tuple[Settings, Sequence[bytes]]],
+    ) -> None:
+        self._loop = loop
+        self._settings, self._keys = settings, keys
+        self._endpoints = endpoints
+        self._read_again = read_again
+        self._reloads = 0
+        self._debugging = False
+        self._started = loop.time()
+        self._stop = asyncio.Event()
+        self._successor: asyncio.Task[bool] | None = None
+        self._paused = False
+        self._drops = report.Drops()
+        options = reload.relay_options(settings, keys)
+        packet = Relay.packet_limit_for(options["limits"]) + 1
+        arena = Arena((BATCH + 2) * (packet + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
+        transport = Clients(arena, packet)
+        host = settings.host.encode()
+        self.relay = Relay(arena.memory, transport, host=host, about=self._about, **options)
+        self._sequence = SequenceFile(settings.sequence_path)
+        self.relay.names.begin_at(self._sequence.first)
+        self._segments = Segments(
+            loop,
+            self.relay,
+            endpoints.segments,
+            arena,
+            copies=settings.copies,
+            spread=settings.copies_spread_ms / 1000,
+            settle=self._settle,
+            on_relief=lambda: self._bus.relieve(),
+        )
+        self._bus = Bus(
+            loop,
+            self.relay,
+            endpoints.listener,
+            arena,
+            self._sequence,
+            client_bytes=settings.buffers.client_bytes,
+            settle=self._settle,
+            congested=lambda: self._segments.congested,
+            on_idle=self._idle,
+        )
+
+    @property
+    def name(self) -> str:
+        """What a client connects to."""
+        return self._bus.name
+
+    async def serve(self) -> None:
+        loop = self._loop
+        for signum in STOP_SIGNALS:
+            loop.add_signal_handler(signum, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR1, self._toggle_debug)
+        loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
+        self._watch()
+        if self.relay.sessions:  # inherited, with rights that these settings need not give
+            self.relay.set_access(self.relay.access)
+            self._settle()
+        self._segments.resume()
+        tick = loop.create_task(self._tick())
+        log.info(
+            "serving",
+            socket=self.name,
+            host=self._settings.host,
+            segment=[f"{row['address']}:{row['port']}" for row in self._segments.rows()],
+            integrity=self._settings.integrity,
+            version=__version__,
+        )
+        await self._stop.wait()
+        tick.cancel()
+        if not await self._succeeded():
+            await self._drain()
+            self._report()
+            log.info("stopped", seconds=round(loop.time() - self._started, 3))
+
+    def _watch(self) -> None:
+        self._bus.watch()
+        self._segments.watch()
+
+    def _settle(self) -> None:
+        """Do what the relay asks for, until it asks for nothing more."""
+        delivery = self.relay.delivery
+        if self.relay.outgoing:
+            self._segments.send(self.relay.outgoing)
+        while delivery.stuck or delivery.drained or delivery.resumed or delivery.closing:
+            self._bus.do_what_the_relay_asks()
+            if self.relay.outgoing:  # last words of a client
+                self._segments.send(self.relay.outgoing)
+
+    def _idle(self) -> None:
+        if self._settings.exit_when_idle:
+            self._stop.set()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            if self._paused:
+                continue
+            now = self._loop.time()
+            self.relay.tick(now)
+            self._sequence.tick(self.relay.next_seq)
+            self._settle()
+            self._report()
+
+    def _report(self) -> None:
+        self._segments.count()
+        counts = self.relay.rejected.copy()
+        counts["unsent"] = self.relay.counters.unsent
+        now = self._loop.time()
+        self._drops.tell(counts, self._segments.errors, now)
+        report.refusals(*self.relay.refusals.take())
+        report.slow_clients(*self.relay.delivery.slow.reports(now), now)
+
+    def _about(self) -> dict[str, Any]:
+        self._segments.count()
+        return {
+            "version": __version__,
+            "host": self._settings.host,
+            "pid": os.getpid(),
+            "uptime": round(self._loop.time() - self._started, 3),
+            "socket": self.name,
+            "segments": self._segments.rows(),
+        }
+
+    # -- reload
+
+    def _reload(self) -> None:
+        self._reloads += 1
+        try:
+            wanted, keys = self._read_again()
+            settings, changed, held = reload.applicable(self._settings, wanted)
+            options = reload.relay_options(settings, keys)
+        except BccndError as error:
+            for fault in str(error).splitlines():
+                log.error("not reloaded, the old settings stay", fault=fault)
+            return
+        if keys != self._keys:
+            changed.append("keys")
+        self._settings, self._keys, self._debugging = settings, keys, False
+        logs.configure(settings.log.level, settings.log.format)
+        _allow_descriptors(settings.limits.clients)
+        self._segments.set_copies(settings.copies, settings.copies_spread_ms / 1000)
+        self.relay.delivery.now = self._loop.time()
+        self.relay.reconfigure(**options)
+        if not self._paused:
+            self._settle()
+        if held:
+            log.warning("needs a restart", settings=held)
+        log.info("reloaded", changed=changed, keys=len(keys))
+
+    def _toggle_debug(self) -> None:
+        """Until the next time, or until a reload sets back what the settings say."""
+        self._debugging = not self._debugging
+        level = "debug" if self._debugging else self._settings.log.level
+        logs.configure(level, self._settings.log.format)
+        log.warning("log level changed", now=level)
+
+    # -- succession
+
+    def _begin_succession(self) -> None:
+        if self._successor is None and not self._stop.is_set():
+            self._successor = self._loop.create_task(self._succeed())
+
+    async def _succeed(self) -> bool:
+        """Have a new process take over; False when it could not, and everything is as before."""
+        reloads = self._reloads
+        try:
+            successor = await Successor.start()
+            await successor.hand_over(self._leave)
+        except BccndError as error:
+            log.error("not replaced, still serving", reason=str(error))
+        except Exception:  # a fault of ours is no reason to leave everybody waiting
+            log.exception("not replaced, still serving")
+        else:
+            log.info("replaced", pid=os.getpid(), by=successor.pid)
+            if self._stop.is_set():  # asked to stop while it was too late to stop here
+                os.kill(successor.pid, signal.SIGTERM)
+            if self._reloads > reloads:  # it may have read the settings before
+                os.kill(successor.pid, signal.SIGHUP)
+            self._stop.set()
+            return True
+        if self._paused:
+            self._resume()
+        self._successor = None
+        return False
+
+    async def _succeeded(self) -> bool:
+        """When it is time to stop: whether somebody has taken over. A successor that is not there yet is let go."""
+        if self._successor is None:
+            return False
+        if not self._paused:
+            self._successor.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            return await self._successor
+        return False
+
+    def _leave(self) -> Legacy:
+        """Stop everything; what a successor needs to go on."""
+        self._paused = True
+        self._bus.unwatch()
+        self._segments.unwatch()
+        self._segments.pause()
+        self._report()
+        state = {
+            "endpoints": self._endpoints.state(),
+            "started": self._started,
+            "socket": self._socket_settings(),
+            "relay": state_of(self.relay),
+            "egresses": self._segments.state(),
+        }
+        clients = [session.port for session in self.relay.sessions.values()]
+        return state, [*self._endpoints.descriptors, *clients]
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._segments.resume()
+        self._watch()
+
+    def inherit(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
+        """Go on where a predecessor stopped; ``descriptors`` are those of its clients."""
+        restore(self.relay, state["relay"], descriptors)
+        self._bus.inherit()
+        self._segments.inherit(state["egresses"])
+        self._started = state["started"]
+        self._segments.count()
+        counts = self.relay.rejected.copy()
+        counts["unsent"] = self.relay.counters.unsent
+        self._drops.pass_over(counts)
+        changed = [
+            name for name, value in self._socket_settings().items() if state["socket"].get(name) != value
+        ]
+        if changed:
+            log.warning("not changed while the socket is in use", settings=changed)
+
+    def _socket_settings(self) -> dict[str, Any]:
+        """What only a daemon that makes its socket afresh can follow."""
+        return {
+            name: getattr(self._settings, name)
+            for name in ("socket", "socket_mode", "socket_owner", "socket_group")
+        }
+
+    # -- the end
+
+    async def _drain(self) -> None:
+        deadline = time.monotonic() + DRAIN_SECONDS  # the loop's own time stands still while we read
+        self._bus.read_the_rest(deadline)
+        while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        self._segments.close()
+        self._bus.close()
+        self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
+
+
+def _allow_descriptors(clients: int) -> None:
+    """Raise the soft limit as far as the clients need and the hard limit lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = clients + DESCRIPTORS_SPARE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            log.warning("few file descriptors", allowed=allowed, wanted=wanted, remedy="raise LimitNOFILE")
+
+
+def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
+    settings = load(argv, os.environ).settings
+    return settings, read_keys(settings.key_file) if settings.key_file else ()
+
+
+async def _run(argv: Sequence[str], predecessor: Predecessor | None) -> None:
+    read = partial(_read, argv)
+    settings, keys = read()
+    loop = asyncio.get_running_loop()
+    ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
+    receive_bytes = settings.buffers.receive_bytes
+    # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
+    # all that follows.
+    gc.collect()
+    gc.freeze()
+    if predecessor is None:
+        endpoints = Endpoints.open(
+            ways,
+            receive_bytes,
+            lambda: Listener.open(
+                settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
+            ),
+        )
+        daemon = Daemon(settings, keys, endpoints, loop, read)
+        if settings.socket == "@":
+            sys.stdout.write(daemon.name + "\n")
+            sys.stdout.flush()
+    else:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        state, descriptors = predecessor.receive()
+        endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
+        daemon = Daemon(settings, keys, endpoints, loop, read)
+        daemon.inherit(state, descriptors)
+        predecessor.wait_for_go()
+    gc.freeze()
+    await daemon.serve()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    predecessor = None
+    try:
+        predecessor = Predecessor.from_environment(os.environ)
+        invocation = load(argv, os.environ)
+        if invocation.check_only:
+            sys.stdout.write(check(invocation) + "\n")
+            return 0
+        signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
+        logs.configure(invocation.settings.log.level, invocation.settings.log.format)
+        _allow_descriptors(invocation.settings.limits.clients)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(argv, predecessor))
+    except BccndError as error:
+        if predecessor is not None:
+            predecessor.say_failed(error)
+        sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -94,7 +94,8 @@ def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
         assert client.request("queue").startswith("packets=77 ")
         assert now["pid"] != status["pid"]
         assert now["uptime"] > status["uptime"]
-        assert now["counters"] == status["counters"]
+        for counted in ("published", "delivered", "sent"):
+            assert now["counters"][counted] == status["counters"][counted] == 1
         other.publish("b", b"2")
         assert client.receive().endswith(b":b|2")
         client.send(b"UNSUB b")
@@ -399,6 +400,16 @@ IMPATIENT = "import bccnd.restart as it; it.HANDOVER_SECONDS = 1.0; it.PATIENCE 
 INSTEAD_OF_GO = "import os, socket, time\nfrom bccnd.restart import TAKEN, Predecessor\ndef wait(self):\n"
 PATCHED = "\nPredecessor.wait_for_go = wait"
 
+FEW_DESCRIPTORS = """
+import resource
+from bccnd.restart import Predecessor
+receive = Predecessor._receive_descriptors
+def receive_few(self):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+    return receive(self)
+Predecessor._receive_descriptors = receive_few
+"""
+
 FAILURES = {
     "ends at once": ("raise SystemExit(7)", "left with code 7"),
     "hangs at the start": ("import time; time.sleep(60)", "not ready within 1 seconds"),
@@ -428,7 +439,7 @@ FAILURES = {
         "cannot take over state of format 1",
     ),
     "may not open as many files": (
-        "import bccnd.daemon.service as it; it._allow_descriptors = lambda _: it.resource.setrlimit(7, (14, 14))",
+        FEW_DESCRIPTORS,
         "too few file descriptors",
     ),
 }

@@ -34,3 +34,9 @@ def test_the_unit_starts_the_program_with_flags_that_it_knows() -> None:
     program, *argv = command.split()
     assert program == "/usr/bin/bccnd"
     assert load([*argv, "--config", "/dev/null"], {}).settings.socket == "/run/bccnd/bus.sock"
+
+
+def test_a_reload_replaces_the_program_and_systemd_follows() -> None:
+    settings = dict(re.findall(r"^(\w+)=(.*)$", UNITS[0].read_text(), re.MULTILINE))
+    assert settings["ExecReload"].endswith("kill -USR2 $MAINPID")
+    assert settings["NotifyAccess"] in ("main", "exec", "all")  # or MAINPID= is not heard

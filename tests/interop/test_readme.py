@@ -17,7 +17,8 @@ from tests.hosts.segment import Host, Segment
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.running_program import RunningProgram
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+TESTS = Path(__file__).parents[1]
+README = (TESTS.parent / "README.md").read_text()
 SOCKET = "/run/bccnd/bus.sock"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 RECIPES = [code.strip() for language, code in BLOCKS if language == "sh" and re.search("socat|tcpdump", code)]
@@ -159,3 +160,18 @@ def pattern_table() -> list[tuple[str, str, bool]]:
 @pytest.mark.parametrize(("pattern", "channel", "expected"), pattern_table())
 def test_the_table_of_patterns_is_right(pattern: str, channel: str, expected: bool) -> None:
     assert bccn.matches(pattern, channel) is expected
+
+
+# --- what is promised ---
+
+PROMISES = re.findall(r"\| `([\w/]+\.py)::(\w+)` \|$", README, flags=re.MULTILINE)
+
+
+def test_promises_are_read() -> None:
+    assert len(PROMISES) == README.count(".py::test_") > 10
+
+
+@pytest.mark.parametrize(("file", "name"), PROMISES)
+def test_every_promise_has_its_test(file: str, name: str) -> None:
+    source = (TESTS / file).read_text()
+    assert re.search(rf"^(async )?(def {name}\(|{name} = )", source, flags=re.MULTILINE)

@@ -1,5 +1,7 @@
 """What the log says of clients."""
 
+import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from bccnd import report
@@ -7,6 +9,12 @@ from bccnd.relay.slow import Episode, Trouble
 from tests.relay.fakes import Bus
 
 IDENTITY = {"name": "here/prog/7", "pid": 7, "uid": 1000, "program": "prog"}
+
+
+@pytest.fixture(autouse=True)
+def every_level() -> None:
+    """Whatever a daemon that ran in this process before has configured."""
+    structlog.reset_defaults()
 
 
 def held_up() -> Bus:

@@ -133,7 +133,7 @@ class Bus:
             self._loop.remove_reader(self._listener.socket)
             log.warning("listener shut down", socket=self.name, clients=len(self._relay.sessions))
         unix_us = time.time_ns() // 1000
-        self._sequence.cover(unix_us)
+        self._sequence.cover(self._relay.names.first_seq(unix_us))
         for client in clients:
             self._welcome(client, unix_us)
 

@@ -9,21 +9,9 @@ from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.rubble import channels, mostly, payloads
 
 thorough = settings(deadline=None, max_examples=150)
-
-
-def mostly(sound: st.SearchStrategy[bytes], pieces: list[bytes]) -> st.SearchStrategy[bytes]:
-    """Sound packets, cut ones, and rubble of their pieces."""
-    cut = st.builds(lambda packet, at: packet[: at % (len(packet) + 1)], sound, st.integers(0, 100))
-    rubble = st.lists(st.sampled_from(pieces), max_size=6).map(b"".join)
-    return st.one_of(sound, sound, sound, cut, rubble)
-
-
-channels = st.sampled_from([b"a", b"ab", b"a/b", b"local/x", b"!", b"!here", b"!?", b"", b"a:b", b"c" * 1025])
-
-
-payloads = st.one_of(st.binary(max_size=12), st.binary(min_size=1, max_size=2).map(lambda piece: piece * 150))
 
 
 packets = mostly(
@@ -42,19 +30,6 @@ packets = mostly(
         b"BCCN1[",
         b"CMSG ",
     ],
-)
-
-
-datagrams = mostly(
-    st.builds(
-        lambda integrity, src, seq, chan, payload: integrity.seal(b"%b:%d:%b|%b" % (src, seq, chan, payload)),
-        st.sampled_from([Integrity(), Integrity((), Level.CRC32), Integrity([b"k" * 32], Level.HMAC)]),
-        st.sampled_from([b"x", b"?", b"host/prog/1", b"", b"a b"]),
-        st.integers(1, 2**64),
-        channels,
-        payloads,
-    ),
-    [b"BCCN1", b"BCCN2", b"[", b"8", b"]", b"x:1:a", b"x:2:ab|", b"|", b":", b"\0", b":hmac=", b"MSG a\0"],
 )
 
 

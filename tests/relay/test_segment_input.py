@@ -9,6 +9,7 @@ from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, Reason
 from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.rubble import channels, mostly, payloads
 
 thorough = settings(deadline=None, max_examples=150)
 
@@ -32,19 +33,6 @@ def test_own_datagrams_that_come_back_are_not_delivered_again(end: str, reorder:
     assert listener.heard() == []
     assert set(bus.relay.rejected) == {"own" if end in ("stays", "returns") else "duplicate"}
     assert bus.relay.rejected.total() == 3010
-
-
-def mostly(sound: st.SearchStrategy[bytes], pieces: list[bytes]) -> st.SearchStrategy[bytes]:
-    """Sound packets, cut ones, and rubble of their pieces."""
-    cut = st.builds(lambda packet, at: packet[: at % (len(packet) + 1)], sound, st.integers(0, 100))
-    rubble = st.lists(st.sampled_from(pieces), max_size=6).map(b"".join)
-    return st.one_of(sound, sound, sound, cut, rubble)
-
-
-channels = st.sampled_from([b"a", b"ab", b"a/b", b"local/x", b"!", b"!here", b"!?", b"", b"a:b", b"c" * 1025])
-
-
-payloads = st.one_of(st.binary(max_size=12), st.binary(min_size=1, max_size=2).map(lambda piece: piece * 150))
 
 
 datagrams = mostly(

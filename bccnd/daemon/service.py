@@ -76,9 +76,10 @@ class Daemon:
         arena = Arena((BATCH + 2) * (packet + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
         transport = Clients(arena, packet)
         host = settings.host.encode()
-        self.relay = Relay(arena.memory, transport, host=host, about=self._about, **options)
+        self.relay = Relay(arena.memory, transport, host=host, pid=os.getpid(), about=self._about, **options)
         self._sequence = SequenceFile(settings.sequence_path)
         self.relay.names.begin_at(self._sequence.first)
+        self.relay.begin(time.time_ns() // 1000)
         self._segments = Segments(
             loop,
             self.relay,
@@ -118,6 +119,7 @@ class Daemon:
         if self.relay.sessions:  # inherited, with rights that these settings need not give
             self.relay.set_access(self.relay.access)
             self._settle()
+        self._sequence.tick(self.relay.next_seq)
         self._segments.resume()
         tick = loop.create_task(self._tick())
         log.info(

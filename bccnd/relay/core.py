@@ -21,6 +21,7 @@ from bccnd.relay.delivery import Delivery, Transport
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Ledger, Outbox, Policy
+from bccnd.relay.own_source import OwnSource
 from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList, Refusals, unrestricted
 from bccnd.relay.router import Router
@@ -46,7 +47,8 @@ class Counters:
 
 
 class Relay:
-    """``memory``: where everything that is read lies; ``about``: what ``status`` says of the daemon around it."""
+    """``memory``: where everything that is read lies; ``about``: what ``status`` says of the daemon around it;
+    ``pid``: of the daemon, for the name of its own as a source."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Relay:
         integrity: Integrity,
         *,
         host: bytes,
+        pid: int = 0,
         local: Sequence[bytes] = (b"local/>",),
         retain: Sequence[bytes] = (),
         limits: Limits | None = None,
@@ -67,7 +70,7 @@ class Relay:
         self.access = access or AccessList(unrestricted([0]))
         self.about = about
         self.packet_limit = self.packet_limit_for(limits)
-        self.names: Names[Session] = Names(host)
+        self.names: Names[Session | OwnSource] = Names(host)
         self.retained = Retained(retain, channels=limits.retain_channels, size=limits.retain_bytes)
         self.router = Router(
             self.names, local, cache_limit=limits.channels_cached, retained=self.retained.wants
@@ -82,6 +85,8 @@ class Relay:
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
         self.last_number = 0
+        self.own = OwnSource(self, pid)
+        self.names.hold(self.own.name, self.own)
         self._segment_input = SegmentInput(self)
         self._client_input = ClientInput(self, self._segment_input)
 
@@ -134,6 +139,10 @@ class Relay:
         self._begin_numbers(session, unix_us)
         return session
 
+    def begin(self, unix_us: int) -> None:
+        """To be called once before the daemon says anything itself, with the clock."""
+        self._begin_numbers(self.own, unix_us)
+
     def admit(self, number: int, port: int, peer: Peer, *, now: float) -> Session:
         """A session without a name yet."""
         session = Session(number, port, peer, rights=self.access.rights_of(peer), now=now)
@@ -167,7 +176,7 @@ class Relay:
             self._begin_numbers(session, session.seq)
             self.router.names_changed()
 
-    def _begin_numbers(self, session: Session, wanted: int) -> None:
+    def _begin_numbers(self, session: Session | OwnSource, wanted: int) -> None:
         """Go on behind what was heard under the name, or a jump behind another host that had it before.
 
         Those who hear it then neither drop it as old nor take what lies between for losses.
@@ -181,7 +190,9 @@ class Relay:
     @property
     def next_seq(self) -> int:
         """No number from here on has been used by anybody here."""
-        return max([self.names.first_seq(0), *(session.seq for session in self.sessions.values())])
+        return max(
+            [self.names.first_seq(0), self.own.seq, *(session.seq for session in self.sessions.values())]
+        )
 
     def _remember(self, session: Session, now: float) -> None:
         """What the client has sent under the name that it gives up may still come back from the segment."""

@@ -12,12 +12,16 @@ Rules
 """
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import Names
 from bccnd.relay.session import Format, Session
 from bccnd.wire.bccn1 import Mode, mode_of
+
+if TYPE_CHECKING:
+    from bccnd.relay.own_source import OwnSource
 
 
 class Audience:
@@ -61,7 +65,7 @@ class Router:
 
     def __init__(
         self,
-        names: Names[Session],
+        names: "Names[Session | OwnSource]",
         local: Iterable[bytes],
         *,
         cache_limit: int,

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import random
 import resource
 import signal
 import sys
@@ -76,10 +77,11 @@ class Daemon:
         arena = Arena((BATCH + 2) * (packet + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
         transport = Clients(arena, packet)
         host = settings.host.encode()
-        self.relay = Relay(arena.memory, transport, host=host, pid=os.getpid(), about=self._about, **options)
+        program: dict[str, Any] = {"pid": os.getpid(), "version": __version__.encode()}
+        self.relay = Relay(arena.memory, transport, host=host, about=self._about, **program, **options)
         self._sequence = SequenceFile(settings.sequence_path)
         self.relay.names.begin_at(self._sequence.first)
-        self.relay.begin(time.time_ns() // 1000)
+        self.relay.begin(time.time_ns() // 1000, now=self._started, offset=random.random())  # noqa: S311 - no secret
         self._segments = Segments(
             loop,
             self.relay,
@@ -161,7 +163,7 @@ class Daemon:
             if self._paused:
                 continue
             now = self._loop.time()
-            self.relay.tick(now)
+            self.relay.tick(now, time.time_ns())
             self._sequence.tick(self.relay.next_seq)
             self._settle()
             self._report()
@@ -308,6 +310,8 @@ class Daemon:
     async def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS  # the loop's own time stands still while we read
         self._bus.read_the_rest(deadline)
+        self.relay.end(self._loop.time())
+        self._settle()
         while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self._segments.close()

@@ -18,10 +18,11 @@ from typing import Any
 from bccnd.relay.client_input import ClientInput
 from bccnd.relay.dedup import JUMP, Sources
 from bccnd.relay.delivery import Delivery, Transport
+from bccnd.relay.heartbeat import Heartbeats, Rhythm
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Ledger, Outbox, Policy
-from bccnd.relay.own_source import OwnSource
+from bccnd.relay.own_source import PROGRAM, OwnSource
 from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList, Refusals, unrestricted
 from bccnd.relay.router import Router
@@ -58,6 +59,8 @@ class Relay:
         *,
         host: bytes,
         pid: int = 0,
+        version: bytes = b"",
+        rhythm: Rhythm | None = None,
         local: Sequence[bytes] = (b"local/>",),
         retain: Sequence[bytes] = (),
         limits: Limits | None = None,
@@ -85,7 +88,12 @@ class Relay:
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
         self.last_number = 0
-        self.own = OwnSource(self, pid)
+        self.unix_ns = 0  # the clock when the caller last told it
+        self.own = OwnSource(host, pid)
+        self.heartbeats = Heartbeats(self)
+        self.rhythm = rhythm or Rhythm()
+        self._version = version
+        self._offset = 0.0
         self.names.hold(self.own.name, self.own)
         self._segment_input = SegmentInput(self)
         self._client_input = ClientInput(self, self._segment_input)
@@ -103,6 +111,7 @@ class Relay:
         retain: Sequence[bytes],
         limits: Limits,
         access: AccessList,
+        rhythm: Rhythm,
     ) -> None:
         """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
 
@@ -117,6 +126,8 @@ class Relay:
         self.sources.configure(**limits.source_rules())
         for session in self.sessions.values():
             self.size_queue(session)
+        self.rhythm = rhythm
+        self._beat(self.delivery.now)
         self.set_access(access)
 
     def size_queue(self, session: Session) -> None:
@@ -139,9 +150,29 @@ class Relay:
         self._begin_numbers(session, unix_us)
         return session
 
-    def begin(self, unix_us: int) -> None:
-        """To be called once before the daemon says anything itself, with the clock."""
+    def begin(self, unix_us: int, *, now: float, offset: float = 0.0) -> None:
+        """To be called once, with the clock, before the daemon says anything itself.
+
+        ``offset``: after which part of their interval its heartbeats begin.
+        """
         self._begin_numbers(self.own, unix_us)
+        self._offset = offset
+        self._beat(now)
+
+    def _beat(self, now: float) -> None:
+        """Have the daemon's own heartbeats come as the settings say."""
+        seconds = self.rhythm.seconds
+        beat = self.heartbeats.get(self.own)
+        if not seconds:
+            self.heartbeats.stop(self.own)
+        elif beat is None or beat.seconds != seconds:
+            text = PROGRAM + b"/" + self._version
+            self.heartbeats.begin(self.own, seconds, text, now + self._offset * seconds)
+
+    def end(self, now: float) -> None:
+        """The daemon stops in order."""
+        self.delivery.now = now
+        self.heartbeats.leave_all()
 
     def admit(self, number: int, port: int, peer: Peer, *, now: float) -> Session:
         """A session without a name yet."""
@@ -159,6 +190,9 @@ class Relay:
 
     def disconnect(self, session: Session, now: float) -> None:
         """Forget a client; what waited for it is dropped."""
+        self.delivery.now = now
+        self.heartbeats.leave(session)
+        self.heartbeats.stop(session)
         self._remember(session, now)
         self.names.release(session.name, session.seq)
         self.set_tap(session, False)
@@ -171,6 +205,8 @@ class Relay:
         old = session.name
         self.names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
         if name != old:
+            self.heartbeats.leave(session)
+            self.names.begin_at(session.seq)
             self._remember(session, now)
             session.name = name
             self._begin_numbers(session, session.seq)
@@ -230,11 +266,12 @@ class Relay:
             self.delivery.taps = [tap for tap in self.sessions.values() if tap.tap]
             self.router.service_changed()
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float, unix_ns: int) -> None:
         """To be called about once a second."""
-        self.delivery.now = now
+        self.delivery.now, self.unix_ns = now, unix_ns
         self.delivery.cut_off_stalled(self.limits.block_seconds)
         self.sources.expire(now)
+        self.heartbeats.tick(now)
 
     # -- what is read
 
@@ -242,7 +279,7 @@ class Relay:
         self, session: Session, starts: list[int], ends: list[int], now: float, unix_ns: int
     ) -> None:
         """Packets of one client, read with one call, as places in the memory."""
-        self.delivery.now = now
+        self.delivery.now, self.unix_ns = now, unix_ns
         published_before = session.published
         self._client_input.read(session, starts, ends, now, unix_ns)
         self.counters.published += session.published - published_before
@@ -251,5 +288,5 @@ class Relay:
         self, starts: list[int], ends: list[int], peer: Callable[[int], bytes], now: float, unix_ns: int
     ) -> None:
         """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
-        self.delivery.now = now
+        self.delivery.now, self.unix_ns = now, unix_ns
         self._segment_input.read(starts, ends, peer, now, unix_ns)

@@ -3,13 +3,14 @@
 Rules
 - The name stands among those of the clients: what comes back from the segment under it is our own, or a conflict.
 - Its numbers begin as a client's do and never go back. Name and numbers stay over a replacement (SIGUSR2).
-- It has no rights to lack and no queue: what it publishes is small and seldom, and goes out at once.
+- What the daemon says, for itself or in the name of a client, is small and seldom; it goes out at once.
 """
 
 from typing import TYPE_CHECKING
 
 from bccnd.relay.retained import Kept
 from bccnd.relay.segment_input import LOCAL_PEER
+from bccnd.relay.session import Session
 from bccnd.wire.sbus import Msg, Recv
 
 if TYPE_CHECKING:
@@ -22,34 +23,32 @@ KEPT = ("name", "seq", "first_seq", "local_seq")  # what a successor goes on wit
 class OwnSource:
     """``seq``, ``first_seq``, ``local_seq``: as in ``Session``."""
 
-    __slots__ = ("_relay", "first_seq", "local_seq", "name", "seq")
+    __slots__ = ("first_seq", "local_seq", "name", "seq")
 
-    def __init__(self, relay: "Relay", pid: int) -> None:
-        self._relay = relay
-        self.name = b"%b/%b/%d" % (relay.names.host, PROGRAM, pid)
+    def __init__(self, host: bytes, pid: int) -> None:
+        self.name = b"%b/%b/%d" % (host, PROGRAM, pid)
         self.seq = self.first_seq = 0
         self.local_seq = 1
 
-    def publish(self, chan: bytes, payload: bytes, now: float, unix_ns: int) -> None:
-        """Say it to everybody whom it concerns, here and, unless the channel is local, on the segment."""
-        relay = self._relay
-        delivery = relay.delivery
-        delivery.now = now
-        audience = relay.router.audience(chan)
-        if audience.local:
-            body = b"%b:%d:%b|%b" % (self.name, self.local_seq, chan, payload)
-            self.local_seq += 1
-            datagram = b"BCCN1[%d]%b" % (len(body), body)
-        else:
-            datagram = relay.integrity.seal(b"%b:%d:%b|%b" % (self.name, self.seq, chan, payload))
-            self.seq += 1
-            relay.outgoing.append(datagram)
-        if audience.retained:
-            relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - len(payload)))
-        message = Msg(chan, payload)
-        for session in audience.alone:
-            delivery.send(session, [message.serialize()], None)
-        for session in audience.lines:
-            delivery.send(session, [message.serialize_line()], None)
-        for session in (*audience.full, *delivery.taps):
-            delivery.send(session, [Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize()], None)
+
+def publish(relay: "Relay", source: OwnSource | Session, chan: bytes, payload: bytes) -> None:
+    """Say it to everybody whom it concerns, here and, unless the channel is local, on the segment."""
+    delivery, unix_ns = relay.delivery, relay.unix_ns
+    audience = relay.router.audience(chan)
+    if audience.local:
+        body = b"%b:%d:%b|%b" % (source.name, source.local_seq, chan, payload)
+        source.local_seq += 1
+        datagram = b"BCCN1[%d]%b" % (len(body), body)
+    else:
+        datagram = relay.integrity.seal(b"%b:%d:%b|%b" % (source.name, source.seq, chan, payload))
+        source.seq += 1
+        relay.outgoing.append(datagram)
+    if audience.retained:
+        relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - len(payload)))
+    message = Msg(chan, payload)
+    for session in audience.alone:
+        delivery.send(session, [message.serialize()], None)
+    for session in audience.lines:
+        delivery.send(session, [message.serialize_line()], None)
+    for session in (*audience.full, *delivery.taps):
+        delivery.send(session, [Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize()], None)

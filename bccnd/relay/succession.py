@@ -47,6 +47,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "format": FORMAT,
         "last_number": relay.last_number,
         "names": relay.names.state(),
+        "heartbeats": relay.heartbeats.state(),
         "own": {name: getattr(relay.own, name) for name in KEPT},
         "sources": relay.sources.state(),
         "retained": relay.retained.state(),
@@ -90,6 +91,7 @@ def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
             setattr(relay.own, name, value)
     holders: list[OwnSource | Session] = [relay.own, *relay.sessions.values()]
     relay.names.restore(state["names"], ((holder.name, holder) for holder in holders))
+    relay.heartbeats.restore(state.get("heartbeats", ()), relay.rhythm.seconds)
     for session_state in state["sessions"]:
         publisher = relay.sessions[session_state["number"]]
         for number in session_state["waits_for"]:

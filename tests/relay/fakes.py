@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from bccnd.relay.core import Relay
 from bccnd.relay.delivery import GONE
+from bccnd.relay.heartbeat import Rhythm
 from bccnd.relay.identity import Peer
 from bccnd.relay.limits import Limits
 from bccnd.relay.session import Session
@@ -132,6 +133,7 @@ class Bus:
         limits: Limits | None = None,
         local: Sequence[bytes] = (b"local/>",),
         retain: Sequence[bytes] = (),
+        rhythm: Rhythm | None = None,
     ) -> None:
         limits = limits or Limits()
         stride = Relay.packet_limit_for(limits) + 256
@@ -149,6 +151,8 @@ class Bus:
             local=local,
             retain=retain,
             limits=limits,
+            rhythm=rhythm,
+            version=b"1.2.3",
         )
         self.now = 1000.0
         self.unix_us = CLOCK
@@ -208,7 +212,7 @@ class Bus:
     def tick(self, seconds: float) -> None:
         self.now += seconds
         self.unix_us += int(seconds * 1e6)
-        self.relay.tick(self.now)
+        self.relay.tick(self.now, self.unix_us * 1000)
         self.settle()
 
     # -- the segment

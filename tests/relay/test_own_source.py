@@ -1,5 +1,6 @@
 """The daemon as a source: its name is taken, its numbers go forward, what it says reaches whom it concerns."""
 
+from bccnd.relay.own_source import publish
 from bccnd.relay.succession import restore, state_of
 from tests.relay.fakes import CLOCK, Bus, datagram
 
@@ -13,18 +14,18 @@ def test_the_name_is_the_daemon_s() -> None:
 
 def test_numbers_begin_at_the_clock_or_where_a_run_before_ended() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK)
+    bus.relay.begin(CLOCK, now=0.0)
     assert bus.relay.own.seq == CLOCK
     later = Bus()
     later.relay.names.begin_at(CLOCK + 5)
-    later.relay.begin(CLOCK)
+    later.relay.begin(CLOCK, now=0.0)
     assert later.relay.own.seq == CLOCK + 5
 
 
 def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK)
-    bus.relay.own.publish(b"a", b"x", bus.now, 0)
+    bus.relay.begin(CLOCK, now=0.0)
+    publish(bus.relay, bus.relay.own, b"a", b"x")
     echo = bus.relay.outgoing.pop()
     assert echo.endswith(b"here/bccnd/0:%d:a|x" % CLOCK)
     assert bus.relay.next_seq == CLOCK + 1
@@ -35,12 +36,13 @@ def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
 
 def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_here() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK)
+    bus.relay.begin(CLOCK, now=0.0)
     plain = bus.connect(b"SUB >")
     lines = bus.connect(b"CMSG format\0lines", b"SUB >")
     full = bus.connect(b"CMSG format\0full", b"SUB >")
     tap = bus.connect(b"CMSG tap\0on", privileged=True)
-    bus.relay.own.publish(b"local/a", b"x", bus.now, 7)
+    bus.relay.unix_ns = 7
+    publish(bus.relay, bus.relay.own, b"local/a", b"x")
     assert bus.relay.outgoing == []
     assert bus.relay.own.seq == CLOCK
     assert plain.heard() == [b"MSG local/a\0x"]
@@ -51,8 +53,8 @@ def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_her
 
 def test_name_and_numbers_stay_over_a_replacement() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK)
-    bus.relay.own.publish(b"a", b"x", bus.now, 0)
+    bus.relay.begin(CLOCK, now=0.0)
+    publish(bus.relay, bus.relay.own, b"a", b"x")
     state = state_of(bus.relay)
     state["own"]["name"] = b"here/bccnd/77"
     successor = Bus()
@@ -67,7 +69,7 @@ def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None
     state = state_of(Bus().relay)
     del state["own"]
     successor = Bus()
-    successor.relay.begin(CLOCK)
+    successor.relay.begin(CLOCK, now=0.0)
     restore(successor.relay, state, [])
     assert successor.relay.names.get(b"here/bccnd/0") is successor.relay.own
     assert successor.relay.own.seq == CLOCK

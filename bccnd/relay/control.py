@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.dedup import Source
+from bccnd.relay.heartbeat import PREFIX, SECONDS_LIMIT, TEXT_LIMIT
 from bccnd.relay.outbox import Policy
 from bccnd.relay.pattern import SEPARATORS
 from bccnd.relay.session import Format, Session
@@ -107,6 +108,24 @@ def _listen(relay: "Relay", session: Session, _value: bytes, _now: float) -> byt
         raise DeniedError("subscribe", "no right to subscribe to anything")
     relay.router.listen(session)
     return b""
+
+
+def _heartbeat(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
+    """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
+    if value == b"off":
+        relay.heartbeats.leave(session)
+        relay.heartbeats.stop(session)
+        return value
+    seconds, _, text = value.partition(b" ")
+    if not (seconds.isdigit() and len(seconds) < 5 and 1 <= int(seconds) <= SECONDS_LIMIT):
+        raise PacketError("bad-value", f"off, or seconds from 1 to {SECONDS_LIMIT} and a text")
+    if len(text) > TEXT_LIMIT:
+        raise PacketError("bad-value", f"the text has at most {TEXT_LIMIT} bytes")
+    chan = PREFIX + session.name
+    if not session.rights.may_publish(chan):
+        raise DeniedError("publish", f"no right to publish on {chan.decode()}")
+    relay.heartbeats.begin(session, int(seconds), text, now)
+    return value
 
 
 def _tap(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
@@ -234,6 +253,7 @@ KEYS: dict[bytes, Callable[["Relay", Session, bytes, float], bytes]] = {
     b"queue": _queue,
     b"listen": _listen,
     b"tap": _tap,
+    b"heartbeat": _heartbeat,
     b"status": _status,
     b"clients": _clients,
     b"sources": _sources,

@@ -91,7 +91,7 @@ class Names(Generic[T]):
             limit = f"a name is 1 to {SRC_LIMIT} ASCII characters without white space, ':', '|', '*' or a final '/'"
             raise PacketError("bad-name", limit)
         if self._holders.get(new, holder) is not holder:
-            raise PacketError("name-taken", f"{new.decode()} is another source of this host")
+            raise PacketError("name-taken", f"{new.decode()} is another client of this host")
         if not granted and new != old and not self._own(new, peer):
             raise DeniedError("name", f"no right to {new.decode()}, which is not below the client's own name")
         self.release(old, next_seq)

@@ -44,6 +44,7 @@ def test_every_key_is_answered_once(bus: Bus):
         b"pack": b"off",
         b"separator": b"/",
         b"tap": b"off",
+        b"heartbeat": b"off",
     }
     client = bus.connect(pid=7)
     for key in KEYS:

@@ -17,7 +17,7 @@ from bccnd.errors import DeniedError, FramingError, PacketError
 from bccnd.relay import control
 from bccnd.relay.delivery import Run
 from bccnd.relay.retained import Kept
-from bccnd.relay.router import Audience
+from bccnd.relay.router import NOTICES, Audience
 from bccnd.relay.segment_input import LOCAL_PEER, REFUSED, SegmentInput
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
@@ -128,6 +128,8 @@ class ClientInput:
             )
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
+        if chan.startswith(NOTICES):
+            raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
         audience = self._relay.router.audience(chan)
         header = len(b"MSG ") + len(chan) + 1
         if audience.local:
@@ -229,8 +231,8 @@ class ClientInput:
         self._relay.outgoing.append(datagram)
         run = Run()
         run.audience = self._relay.router.audience(judged[2])
-        if run.audience.retained:
-            self._relay.retained.keep(judged[2], Kept(LOCAL_PEER, unix_ns, datagram, judged[4]))
+        if run.audience.noted:
+            self._segment.note(run.audience, judged, Kept(LOCAL_PEER, unix_ns, datagram, judged[4]), now)
         self._segment.place(run, judged, start, end)
         if run.audience.full or self._relay.delivery.taps:
             run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())

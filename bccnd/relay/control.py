@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.dedup import Source
-from bccnd.relay.heartbeat import PREFIX, SECONDS_LIMIT, TEXT_LIMIT
+from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
 from bccnd.relay.outbox import Policy
 from bccnd.relay.pattern import SEPARATORS
+from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Format, Session
 from bccnd.wire.sbus import Cmsg
 
@@ -121,7 +122,7 @@ def _heartbeat(relay: "Relay", session: Session, value: bytes, now: float) -> by
         raise PacketError("bad-value", f"off, or seconds from 1 to {SECONDS_LIMIT} and a text")
     if len(text) > TEXT_LIMIT:
         raise PacketError("bad-value", f"the text has at most {TEXT_LIMIT} bytes")
-    chan = PREFIX + session.name
+    chan = HEARTBEATS + session.name
     if not session.rights.may_publish(chan):
         raise DeniedError("publish", f"no right to publish on {chan.decode()}")
     relay.heartbeats.begin(session, int(seconds), text, now)
@@ -167,7 +168,7 @@ def _clients(relay: "Relay", _session: Session, cursor: bytes, now: float) -> by
 
 def _sources(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
     known = nsmallest(PAGE_ROWS + 1, (item for item in relay.sources if item[0] > cursor), key=itemgetter(0))
-    return _page("sources", ((src.decode(), _source_row(src, source, now)) for src, source in known))
+    return _page("sources", ((src.decode(), _source_row(relay, src, source, now)) for src, source in known))
 
 
 def _client_row(relay: "Relay", session: Session, now: float) -> dict[str, Any]:
@@ -195,7 +196,8 @@ def _client_row(relay: "Relay", session: Session, now: float) -> dict[str, Any]:
     }
 
 
-def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
+def _source_row(relay: "Relay", src: bytes, source: Source, now: float) -> dict[str, Any]:
+    life = relay.presence.get(src)
     return {
         "src": src.decode(),
         "peer": source.peer,
@@ -207,6 +209,9 @@ def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
         "restarts": source.restarts,
         "replayed": source.replayed,
         "silent": round(now - source.heard, 3),
+        "state": life and str(life.state),
+        "version": (life and life.version) or None,
+        "heartbeat": (life and round(life.interval, 3)) or None,
     }
 
 

@@ -21,8 +21,10 @@ from bccnd.relay.delivery import Delivery, Transport
 from bccnd.relay.heartbeat import Heartbeats, Rhythm
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.limits import Limits
+from bccnd.relay.notices import Notices
 from bccnd.relay.outbox import Ledger, Outbox, Policy
 from bccnd.relay.own_source import PROGRAM, OwnSource
+from bccnd.relay.presence import Event, Presence
 from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList, Refusals, unrestricted
 from bccnd.relay.router import Router
@@ -92,6 +94,9 @@ class Relay:
         self.own = OwnSource(host, pid)
         self.heartbeats = Heartbeats(self)
         self.rhythm = rhythm or Rhythm()
+        self.notices = Notices(self)
+        self.presence = Presence(self._heard, self.notices.of_source)
+        self.presence.configure(limits.sources // 4, self.rhythm.misses)
         self._version = version
         self._offset = 0.0
         self.names.hold(self.own.name, self.own)
@@ -127,6 +132,7 @@ class Relay:
         for session in self.sessions.values():
             self.size_queue(session)
         self.rhythm = rhythm
+        self.presence.configure(limits.sources // 4, rhythm.misses)
         self._beat(self.delivery.now)
         self.set_access(access)
 
@@ -148,6 +154,8 @@ class Relay:
         session = self.admit(self.last_number, port, peer, now=now)
         session.name = self.names.assign(peer, session)
         self._begin_numbers(session, unix_us)
+        self.delivery.now, self.unix_ns = now, unix_us * 1000
+        self.notices.of_client(Event.APPEARED, session.name, session)
         return session
 
     def begin(self, unix_us: int, *, now: float, offset: float = 0.0) -> None:
@@ -199,6 +207,7 @@ class Relay:
         self.router.leave(session)
         self.delivery.forget(session)
         del self.sessions[session.number]
+        self.notices.of_client(Event.LEFT, session.name, session)
 
     def rename(self, session: Session, name: bytes, now: float) -> None:
         """Give the client another src; its numbers go forward (``bccn.txt``, "Fork handling", pattern B)."""
@@ -211,6 +220,8 @@ class Relay:
             session.name = name
             self._begin_numbers(session, session.seq)
             self.router.names_changed()
+            self.notices.of_client(Event.LEFT, old, session)
+            self.notices.of_client(Event.APPEARED, name, session)
 
     def _begin_numbers(self, session: Session | OwnSource, wanted: int) -> None:
         """Go on behind what was heard under the name, or a jump behind another host that had it before.
@@ -260,6 +271,11 @@ class Relay:
             for packet in revoked:
                 self.delivery.answer(session, Cmsg(b"revoked", packet))
 
+    def _heard(self, src: bytes) -> float | None:
+        """When anything was last heard of a source."""
+        source = self.sources.get(src)
+        return source.heard if source else None
+
     def set_tap(self, session: Session, on: bool) -> None:
         if session.tap is not on:
             session.tap = on
@@ -272,6 +288,7 @@ class Relay:
         self.delivery.cut_off_stalled(self.limits.block_seconds)
         self.sources.expire(now)
         self.heartbeats.tick(now)
+        self.presence.tick(now)
 
     # -- what is read
 

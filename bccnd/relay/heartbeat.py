@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from bccnd.relay.own_source import OwnSource, publish
+from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Session
 
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
 
-PREFIX = b"heartbeat/"
 LEAVING = b"leaving"
 SECONDS_LIMIT = 3600
 TEXT_LIMIT = 256  # bytes: a status line, not a message
@@ -94,7 +94,7 @@ class Heartbeats:
                 self.begin(self._relay.own, seconds, own.text, due)
 
     def _say(self, source: Session | OwnSource, text: bytes) -> None:
-        chan = PREFIX + source.name
+        chan = HEARTBEATS + source.name
         if isinstance(source, OwnSource) or source.rights.may_publish(chan):
             publish(self._relay, source, chan, text)
 

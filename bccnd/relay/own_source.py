@@ -9,6 +9,7 @@ Rules
 from typing import TYPE_CHECKING
 
 from bccnd.relay.retained import Kept
+from bccnd.relay.router import NOTICES
 from bccnd.relay.segment_input import LOCAL_PEER
 from bccnd.relay.session import Session
 from bccnd.wire.sbus import Msg, Recv
@@ -50,5 +51,5 @@ def publish(relay: "Relay", source: OwnSource | Session, chan: bytes, payload: b
         delivery.send(session, [message.serialize()], None)
     for session in audience.lines:
         delivery.send(session, [message.serialize_line()], None)
-    for session in (*audience.full, *delivery.taps):
+    for session in (*audience.full, *(() if chan.startswith(NOTICES) else delivery.taps)):
         delivery.send(session, [Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize()], None)

@@ -5,13 +5,16 @@ Rules
   the listening sessions whose name matches (``bccn.txt``, "CHAN FORMS AND DELIVERY ALGORITHM"). Each gets one copy.
   A tap sees every datagram anyway and is in no audience.
 - A pattern that a session holds twice has to be removed twice (``sbus.txt``, "Subscribe").
-- What a channel is besides (local, retained) stands with its audience, so that it is looked up with it.
+- What a channel is besides (local, retained, noted) stands with its audience, so that it is looked up with it.
+- Presence notices are local and never retained, and go to those alone who subscribed to a pattern below NOTICES; as
+  no datagram tells of them, a tap gets them as others do.
 - Audiences are cached by channel, the oldest entry out when the cache is full. What makes an entry wrong removes it:
   a pattern without wildcards its own channel, names and listening the directed ones, everything else all. Channels
   with the same audience share one object, so that consecutive messages can be grouped by identity.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bccnd.errors import PacketError
@@ -24,12 +27,16 @@ if TYPE_CHECKING:
     from bccnd.relay.own_source import OwnSource
 
 
+NOTICES = b"local/presence/"
+HEARTBEATS = b"heartbeat/"
+
+
 class Audience:
     """The sessions a message goes to, sorted by how they are served.
 
     ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
     out to each, in the same order. ``local``: the channel never leaves the host; ``retained``: its newest message is
-    to be kept.
+    to be kept; ``noted``: that, or its messages tell that somebody is there.
     """
 
     __slots__ = (
@@ -38,6 +45,7 @@ class Audience:
         "full",
         "lines",
         "local",
+        "noted",
         "packed",
         "plain",
         "plain_ports",
@@ -45,10 +53,11 @@ class Audience:
         "size",
     )
 
-    def __init__(self, members: Iterable[Session], local: bool, retained: bool) -> None:
+    def __init__(self, members: Iterable[Session], local: bool, retained: bool, beats: bool = False) -> None:
         ordered = sorted(members, key=lambda session: session.number)
         self.local = local
         self.retained = retained
+        self.noted = retained or beats
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
@@ -79,7 +88,7 @@ class Router:
         self._retained = retained
         self._cache_limit = cache_limit
         self._cache: dict[bytes, Audience] = {}
-        self._shared: dict[tuple[frozenset[Session], bool, bool], Audience] = {}
+        self._shared: dict[tuple[frozenset[Session], bool, bool, bool], Audience] = {}
         self._directed: set[bytes] = set()
         self._listening: set[Session] = set()
         self.subscriptions = 0
@@ -182,7 +191,9 @@ class Router:
         return audience
 
     def is_local(self, channel: bytes) -> bool:
-        return any(patterns.matches(pattern, b"/", channel) for pattern in self._local)
+        return channel.startswith(NOTICES) or any(
+            patterns.matches(pattern, b"/", channel) for pattern in self._local
+        )
 
     def _find(self, channel: bytes) -> Audience:
         mode = mode_of(channel)
@@ -193,8 +204,12 @@ class Router:
             members = self._listening.copy()
             if mode is Mode.DIRECTED:
                 members &= set(self._names.directed(channel[1:]))
-        members = {session for session in members if not session.tap}
-        key = frozenset(members), mode is Mode.PLAIN and self.is_local(channel), self._retained(channel)
+        if channel.startswith(NOTICES):
+            key = frozenset(filter(partial(_asked_for, channel), members)), True, False, False
+        else:
+            members = {session for session in members if not session.tap}
+            local = mode is Mode.PLAIN and self.is_local(channel)
+            key = frozenset(members), local, self._retained(channel), channel.startswith(HEARTBEATS)
         audience = self._shared.get(key)
         if audience is None:
             audience = Audience(*key)
@@ -208,3 +223,11 @@ class Router:
             self.service_changed()
         else:
             self._cache.pop(pattern, None)
+
+
+def _asked_for(notice: bytes, session: Session) -> bool:
+    """Whether a pattern of the session that begins as the notices do matches the channel of this one."""
+    return any(
+        pattern.startswith(NOTICES) and patterns.matches(pattern, separator, notice)
+        for separator, pattern in session.subscriptions
+    )

@@ -14,6 +14,7 @@ from bccnd.relay.dedup import Verdict
 from bccnd.relay.delivery import Run
 from bccnd.relay.retained import Kept
 from bccnd.relay.rights import Rights
+from bccnd.relay.router import HEARTBEATS, Audience
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
 from bccnd.wire.sbus import Recv
 
@@ -35,7 +36,7 @@ class SegmentInput:
         """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
         memory, delivery = self._memory, self._relay.delivery
         run = Run()
-        kept = False
+        noted = False
         self._relay.counters.received += len(starts)
         for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
             datagram = memory[start:end]
@@ -51,9 +52,9 @@ class SegmentInput:
             if audience is not run.audience:
                 delivery.hand_over(run, None)
                 run.audience = audience
-                kept = audience.retained
-            if kept:
-                self._relay.retained.keep(judged[2], Kept(peer(index), unix_ns, datagram, judged[4]))
+                noted = audience.noted
+            if noted:
+                self.note(audience, judged, Kept(peer(index), unix_ns, datagram, judged[4]), now)
             if not audience.size and not delivery.taps:
                 self._relay.counters.unwanted += 1
                 continue
@@ -91,9 +92,19 @@ class SegmentInput:
                 if verdict is not Verdict.NEW and verdict is not Verdict.RESTARTED:
                     return verdict.value
                 self._relay.sources.place(key, peer(index))
+                if verdict is Verdict.RESTARTED:
+                    self._relay.presence.restarted(key, now)
         if self._relay.router.audience(chan).local:
             return "local-channel"
         return opened
+
+    def note(self, audience: Audience, opened: Opened, message: Kept, now: float) -> None:
+        """What there is to do with a message beside delivering it."""
+        src, _, chan = opened[:3]
+        if audience.retained:
+            self._relay.retained.keep(chan, message)
+        if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
+            self._relay.presence.beat(src, message.datagram[message.payload_at :], now)
 
     def place(self, run: Run, opened: Opened, start: int, end: int) -> None:
         """Make the datagram in the memory a MSG packet, where its channel and payload already lie."""

@@ -47,6 +47,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "format": FORMAT,
         "last_number": relay.last_number,
         "names": relay.names.state(),
+        "presence": relay.presence.state(),
         "heartbeats": relay.heartbeats.state(),
         "own": {name: getattr(relay.own, name) for name in KEPT},
         "sources": relay.sources.state(),
@@ -79,6 +80,7 @@ def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
 def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
     relay.last_number = state["last_number"]
     relay.sources.restore(state["sources"])
+    relay.presence.restore(state.get("presence", ()))
     relay.retained.restore(state.get("retained", ()))
     known = {field.name for field in fields(Counters)}
     relay.counters = Counters(**{name: value for name, value in state["counters"].items() if name in known})

@@ -189,6 +189,7 @@ class Bus:
         if session is None:
             return None
         client = self.clients[session.number] = FakeClient(self, session)
+        self.settle()
         return client
 
     def read(self) -> None:

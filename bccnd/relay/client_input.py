@@ -155,6 +155,8 @@ class ClientInput:
             session.seq += 1
             datagram = self._relay.integrity.seal(body)
             self._relay.outgoing.append(datagram)
+            if audience.noted and chan.startswith(b"!"):
+                self._relay.answers.request(session.name, payload, self._relay.delivery.now)
         if audience.retained:
             self._relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - len(payload)))
         return datagram

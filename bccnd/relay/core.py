@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bccnd.relay.answers import Answers
 from bccnd.relay.client_input import ClientInput
 from bccnd.relay.dedup import JUMP, Sources
 from bccnd.relay.delivery import Delivery, Transport
@@ -98,6 +99,7 @@ class Relay:
         self.presence = Presence(self._heard, self.notices.of_source)
         self.presence.configure(limits.sources // 4, self.rhythm.misses)
         self._version = version
+        self.answers = Answers(self, version)
         self._offset = 0.0
         self.names.hold(self.own.name, self.own)
         self._segment_input = SegmentInput(self)

@@ -21,7 +21,7 @@ from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import Names
 from bccnd.relay.session import Format, Session
-from bccnd.wire.bccn1 import Mode, mode_of
+from bccnd.wire.bccn1 import Mode, mode_of, split_target
 
 if TYPE_CHECKING:
     from bccnd.relay.own_source import OwnSource
@@ -36,7 +36,7 @@ class Audience:
 
     ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
     out to each, in the same order. ``local``: the channel never leaves the host; ``retained``: its newest message is
-    to be kept; ``noted``: that, or its messages tell that somebody is there.
+    to be kept; ``noted``: that, or its messages are heartbeats, or for the daemon itself.
     """
 
     __slots__ = (
@@ -53,11 +53,11 @@ class Audience:
         "size",
     )
 
-    def __init__(self, members: Iterable[Session], local: bool, retained: bool, beats: bool = False) -> None:
+    def __init__(self, members: Iterable[Session], local: bool, retained: bool, for_us: bool = False) -> None:
         ordered = sorted(members, key=lambda session: session.number)
         self.local = local
         self.retained = retained
-        self.noted = retained or beats
+        self.noted = retained or for_us
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
@@ -209,7 +209,12 @@ class Router:
         else:
             members = {session for session in members if not session.tap}
             local = mode is Mode.PLAIN and self.is_local(channel)
-            key = frozenset(members), local, self._retained(channel), channel.startswith(HEARTBEATS)
+            key = (
+                frozenset(members),
+                local,
+                self._retained(channel),
+                channel.startswith(HEARTBEATS) or self._calls_the_daemon(channel),
+            )
         audience = self._shared.get(key)
         if audience is None:
             audience = Audience(*key)
@@ -217,6 +222,14 @@ class Router:
                 self._shared.clear()
             self._shared[key] = audience
         return audience
+
+    def _calls_the_daemon(self, channel: bytes) -> bool:
+        """Whether it is directed to the daemon, and not just to all of its host."""
+        return (
+            mode_of(channel) is Mode.DIRECTED
+            and b"/" in split_target(channel[1:])[1]
+            and any(not isinstance(holder, Session) for holder in self._names.directed(channel[1:]))
+        )
 
     def _forget_channels(self, pattern: bytes, separator: bytes) -> None:
         if patterns.has_wildcard(pattern, separator):

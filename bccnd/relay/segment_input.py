@@ -105,6 +105,8 @@ class SegmentInput:
             self._relay.retained.keep(chan, message)
         if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
             self._relay.presence.beat(src, message.datagram[message.payload_at :], now)
+        elif chan.startswith(b"!"):
+            self._relay.answers.request(src, message.datagram[message.payload_at :], now)
 
     def place(self, run: Run, opened: Opened, start: int, end: int) -> None:
         """Make the datagram in the memory a MSG packet, where its channel and payload already lie."""

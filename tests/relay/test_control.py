@@ -347,6 +347,9 @@ def test_a_source_row(bus: Bus):
                 "restarts": 1,
                 "replayed": 0,
                 "silent": 1.5,
+                "state": None,
+                "version": None,
+                "heartbeat": None,
             }
         ],
         "next": None,

@@ -16,6 +16,8 @@ from bccnd.commands.outcome import FAULT, USAGE, complain, exit_code
 COMMANDS = {
     "pub": "publish messages",
     "sub": "print messages as they come",
+    "who": "show who is there: the sources on the bus, by host",
+    "ping": "ask the daemon of a host to answer",
     "status": "show the daemon, its clients and the sources it hears",
 }
 

@@ -142,6 +142,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
     return _json(
         relay.about()
         | {
+            "src": relay.own.name.decode(),
             "integrity": relay.integrity.required,
             "clients": len(relay.sessions),
             "slow": len(delivery.slow),

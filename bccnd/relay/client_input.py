@@ -83,6 +83,7 @@ class ClientInput:
                 datagram = self._encode(session, audience, head[4:-1], payload, unix_ns)
                 if shown:
                     run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
+                self._answer_request(session, run, head[4:-1], payload, now)
         delivery.hand_over(run, session)
         if broken:
             self._answer_error(session, broken)
@@ -142,6 +143,12 @@ class ClientInput:
             raise PacketError("too-large", f"MSG {chan.decode()}: {payload + around} {unit}, at most {limit}")
         return audience, header + limit - around
 
+    def _answer_request(self, session: Session, run: Run, chan: bytes, payload: bytes, now: float) -> None:
+        """If the message that ends the run is for the daemon, deliver it and answer."""
+        if run.audience is not None and run.audience.noted and chan.startswith(b"!"):
+            self._relay.delivery.hand_over(run, session)
+            self._relay.answers.request(session.name, payload, now)
+
     def _encode(
         self, session: Session, audience: Audience, chan: bytes, payload: bytes, unix_ns: int
     ) -> bytes:
@@ -155,8 +162,6 @@ class ClientInput:
             session.seq += 1
             datagram = self._relay.integrity.seal(body)
             self._relay.outgoing.append(datagram)
-            if audience.noted and chan.startswith(b"!"):
-                self._relay.answers.request(session.name, payload, self._relay.delivery.now)
         if audience.retained:
             self._relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - len(payload)))
         return datagram
@@ -233,12 +238,15 @@ class ClientInput:
         self._relay.outgoing.append(datagram)
         run = Run()
         run.audience = self._relay.router.audience(judged[2])
-        if run.audience.noted:
-            self._segment.note(run.audience, judged, Kept(LOCAL_PEER, unix_ns, datagram, judged[4]), now)
+        if run.audience.retained:
+            self._relay.retained.keep(judged[2], Kept(LOCAL_PEER, unix_ns, datagram, judged[4]))
         self._segment.place(run, judged, start, end)
         if run.audience.full or self._relay.delivery.taps:
             run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
+        noted = run.audience.noted
         self._relay.delivery.hand_over(run, session)
+        if noted:
+            self._segment.note(judged, datagram, now)
 
     def _answer_error(self, session: Session, error: PacketError) -> None:
         self._relay.counters.errors += 1

@@ -36,7 +36,7 @@ class Audience:
 
     ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
     out to each, in the same order. ``local``: the channel never leaves the host; ``retained``: its newest message is
-    to be kept; ``noted``: that, or its messages are heartbeats, or for the daemon itself.
+    to be kept; ``noted``: its messages are heartbeats, or for the daemon itself.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Audience:
         ordered = sorted(members, key=lambda session: session.number)
         self.local = local
         self.retained = retained
-        self.noted = retained or for_us
+        self.noted = for_us
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]

@@ -14,7 +14,7 @@ from bccnd.relay.dedup import Verdict
 from bccnd.relay.delivery import Run
 from bccnd.relay.retained import Kept
 from bccnd.relay.rights import Rights
-from bccnd.relay.router import HEARTBEATS, Audience
+from bccnd.relay.router import HEARTBEATS
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
 from bccnd.wire.sbus import Recv
 
@@ -36,7 +36,7 @@ class SegmentInput:
         """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
         memory, delivery = self._memory, self._relay.delivery
         run = Run()
-        noted = False
+        kept = noted = False
         self._relay.counters.received += len(starts)
         for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
             datagram = memory[start:end]
@@ -52,15 +52,18 @@ class SegmentInput:
             if audience is not run.audience:
                 delivery.hand_over(run, None)
                 run.audience = audience
-                noted = audience.noted
-            if noted:
-                self.note(audience, judged, Kept(peer(index), unix_ns, datagram, judged[4]), now)
-            if not audience.size and not delivery.taps:
+                kept, noted = audience.retained, audience.noted
+            if kept:
+                self._relay.retained.keep(judged[2], Kept(peer(index), unix_ns, datagram, judged[4]))
+            if audience.size or delivery.taps:
+                self.place(run, judged, start, end)
+                if audience.full or delivery.taps:
+                    run.full.append(Recv(peer(index), unix_ns, b"ok", datagram).serialize())
+            else:
                 self._relay.counters.unwanted += 1
-                continue
-            self.place(run, judged, start, end)
-            if audience.full or delivery.taps:
-                run.full.append(Recv(peer(index), unix_ns, b"ok", datagram).serialize())
+            if noted:
+                delivery.hand_over(run, None)
+                self.note(judged, datagram, now)
         delivery.hand_over(run, None)
 
     def judge(
@@ -98,15 +101,13 @@ class SegmentInput:
             return "local-channel"
         return opened
 
-    def note(self, audience: Audience, opened: Opened, message: Kept, now: float) -> None:
-        """What there is to do with a message beside delivering it."""
-        src, _, chan = opened[:3]
-        if audience.retained:
-            self._relay.retained.keep(chan, message)
+    def note(self, opened: Opened, datagram: bytes, now: float) -> None:
+        """A message that was delivered and that the daemon itself makes something of."""
+        src, _, chan, _, payload_at = opened
         if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
-            self._relay.presence.beat(src, message.datagram[message.payload_at :], now)
+            self._relay.presence.beat(src, datagram[payload_at:], now)
         elif chan.startswith(b"!"):
-            self._relay.answers.request(src, message.datagram[message.payload_at :], now)
+            self._relay.answers.request(src, datagram[payload_at:], now)
 
     def place(self, run: Run, opened: Opened, start: int, end: int) -> None:
         """Make the datagram in the memory a MSG packet, where its channel and payload already lie."""

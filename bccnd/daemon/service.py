@@ -25,6 +25,7 @@ import uvloop
 
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
+from bccnd.daemon.kernel import Kernel
 from bccnd.daemon.segments import Segments
 from bccnd.errors import BccndError
 from bccnd.net.endpoints import Endpoints
@@ -89,6 +90,8 @@ class Daemon:
             settle=self._settle,
             on_relief=lambda: self._bus.relieve(),
         )
+        self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
+        self.relay.on_taps = self._kernel.tapped
         self._bus = Bus(
             loop,
             self.relay,
@@ -119,6 +122,7 @@ class Daemon:
             self.relay.set_access(self.relay.access)
             self._settle()
         self._segments.resume()
+        self._kernel.tapped(bool(self.relay.delivery.taps))
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -162,6 +166,7 @@ class Daemon:
             self.relay.tick(now)
             self._sequence.tick(self.relay.next_seq)
             self._settle()
+            self._kernel.tick(now)
             self._report()
 
     def _report(self) -> None:
@@ -182,6 +187,7 @@ class Daemon:
             "uptime": round(self._loop.time() - self._started, 3),
             "socket": self.name,
             "segments": self._segments.rows(),
+            "kernel": self._kernel.status(),
         }
 
     # -- reload
@@ -269,6 +275,7 @@ class Daemon:
             "socket": self._socket_settings(),
             "relay": state_of(self.relay),
             "egresses": self._segments.state(),
+            "kernel": self._kernel.state(),
         }
         clients = [session.port for session in self.relay.sessions.values()]
         return state, [*self._endpoints.descriptors, *clients]
@@ -283,6 +290,8 @@ class Daemon:
         restore(self.relay, state["relay"], descriptors)
         self._bus.inherit()
         self._segments.inherit(state["egresses"])
+        if kernel := state.get("kernel"):
+            self._kernel.restore(kernel)
         self._started = state["started"]
         self._segments.count()
         counts = self.relay.rejected.copy()

@@ -26,6 +26,7 @@ import uvloop
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
 from bccnd.daemon.kernel import Kernel
+from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
 from bccnd.errors import BccndError
 from bccnd.net.endpoints import Endpoints
@@ -92,6 +93,8 @@ class Daemon:
         )
         self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
         self.relay.on_taps = self._kernel.tapped
+        self._metrics = Metrics(loop, self.relay, self._kernel, self._about, self._unready)
+        self._metrics.reloaded(time.time())
         self._bus = Bus(
             loop,
             self.relay,
@@ -110,7 +113,13 @@ class Daemon:
         return self._bus.name
 
     async def serve(self) -> None:
+        """Raises ``BccndError`` when it cannot begin."""
         loop = self._loop
+        try:
+            self._metrics.open(self._settings)
+        except BccndError:
+            self._bus.close()
+            raise
         for signum in STOP_SIGNALS:
             loop.add_signal_handler(signum, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -142,6 +151,7 @@ class Daemon:
     def _watch(self) -> None:
         self._bus.watch()
         self._segments.watch()
+        self._metrics.resume()
 
     def _settle(self) -> None:
         """Do what the relay asks for, until it asks for nothing more."""
@@ -160,9 +170,10 @@ class Daemon:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            now = self._loop.time()
+            self._metrics.tick(now, 1.0)
             if self._paused:
                 continue
-            now = self._loop.time()
             self.relay.tick(now)
             self._sequence.tick(self.relay.next_seq)
             self._settle()
@@ -177,6 +188,10 @@ class Daemon:
         self._drops.tell(counts, self._segments.errors, now)
         report.refusals(*self.relay.refusals.take())
         report.slow_clients(*self.relay.delivery.slow.reports(now), now)
+
+    def _unready(self) -> str:
+        """Why it does not serve, in a word; empty when it does."""
+        return "stopping" if self._stop.is_set() else "paused" if self._paused else ""
 
     def _about(self) -> dict[str, Any]:
         self._segments.count()
@@ -198,7 +213,10 @@ class Daemon:
             wanted, keys = self._read_again()
             settings, changed, held = reload.applicable(self._settings, wanted)
             options = reload.relay_options(settings, keys)
+            if not self._paused:
+                self._metrics.open(settings)
         except BccndError as error:
+            self._metrics.reloaded(None)
             for fault in str(error).splitlines():
                 log.error("not reloaded, the old settings stay", fault=fault)
             return
@@ -210,7 +228,9 @@ class Daemon:
         self._segments.set_copies(settings.copies, settings.copies_spread_ms / 1000)
         self.relay.delivery.now = self._loop.time()
         self.relay.reconfigure(**options)
+        self._metrics.reloaded(time.time())
         if not self._paused:
+            self._metrics.resume()
             self._settle()
         if held:
             log.warning("needs a restart", settings=held)
@@ -268,6 +288,7 @@ class Daemon:
         self._bus.unwatch()
         self._segments.unwatch()
         self._segments.pause()
+        self._metrics.pause()
         self._report()
         state = {
             "endpoints": self._endpoints.state(),
@@ -276,17 +297,19 @@ class Daemon:
             "relay": state_of(self.relay),
             "egresses": self._segments.state(),
             "kernel": self._kernel.state(),
+            "metrics": self._metrics.state(),
         }
         clients = [session.port for session in self.relay.sessions.values()]
-        return state, [*self._endpoints.descriptors, *clients]
+        return state, [*self._endpoints.descriptors, *clients, *self._metrics.descriptors]
 
     def _resume(self) -> None:
         self._paused = False
         self._segments.resume()
         self._watch()
 
-    def inherit(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
-        """Go on where a predecessor stopped; ``descriptors`` are those of its clients."""
+    def inherit(self, state: dict[str, Any], descriptors: list[int]) -> None:
+        """Go on where a predecessor stopped; ``descriptors`` are those of its clients and metrics."""
+        self._metrics.inherit(state.get("metrics", {}), descriptors, self._settings)
         restore(self.relay, state["relay"], descriptors)
         self._bus.inherit()
         self._segments.inherit(state["egresses"])
@@ -318,6 +341,7 @@ class Daemon:
         while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self._segments.close()
+        self._metrics.close()
         self._bus.close()
         self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
 

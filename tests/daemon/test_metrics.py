@@ -147,6 +147,7 @@ def test_who_stops_is_not_ready(watched: Watched, address: str) -> None:
             while True:
                 answers.add(get(address, "/readyz"))
         assert (503, "stopping\n") in answers
+        assert watched.wait() == 0
 
 
 def test_a_reload_moves_it_switches_it_off_and_on_or_is_refused_whole(

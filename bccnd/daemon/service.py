@@ -362,7 +362,8 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
     gc.collect()
     gc.freeze()
     if predecessor is None:
-        where = passed or settings.socket
+        explicit = settings.socket.startswith("fd:")
+        where = passed if passed and not explicit else settings.socket
         endpoints = Endpoints.open(
             ways,
             receive_bytes,
@@ -371,7 +372,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
             ),
         )
         daemon = Daemon(settings, keys, endpoints, loop, read, watchdog)
-        if passed and daemon.name != settings.socket:
+        if settings.socket not in (where, daemon.name):
             log.warning(
                 "the socket passed takes the place of the setting",
                 socket=daemon.name,

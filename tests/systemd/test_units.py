@@ -76,7 +76,7 @@ def test_socket_and_service_mean_the_same_path() -> None:
 
 def test_the_kernel_lets_the_daemon_have_the_buffer_that_it_asks_for() -> None:
     (allowed,) = re.findall(
-        r"^net\.core\.rmem_max = (\d+)$", (FOLDER / "sysctl.d/bccnd.conf").read_text(), re.M
+        r"^net\.core\.rmem_max = (\d+)$", (FOLDER / "sysctl.d/bccnd.conf").read_text(), re.MULTILINE
     )
     assert int(allowed) == load(["--config", "/dev/null"], {}).settings.buffers.receive_bytes
 
@@ -84,7 +84,7 @@ def test_the_kernel_lets_the_daemon_have_the_buffer_that_it_asks_for() -> None:
 def test_installed_by_the_book(tmp_path: Path) -> None:
     """The commands of README.md, into a folder in place of the host's root."""
     readme = (ROOT / "README.md").read_text()
-    (block,) = re.findall(r"```sh\n(install -D.*?)```", readme, re.DOTALL)
+    (block,) = re.findall(r"```sh\n(install -Dm644.*?)```", readme, re.DOTALL)
     commands = block.splitlines()
     placing = [line for line in commands if line.startswith("install ")]
     subprocess.run(
@@ -105,8 +105,10 @@ def test_installed_by_the_book(tmp_path: Path) -> None:
     for account in "passwd", "group":
         shutil.copy(f"/etc/{account}", tmp_path / "etc")
     subprocess.run(["systemd-sysusers", f"--root={tmp_path}"], check=True, capture_output=True)
-    assert re.search(r"^bccnd:x:\d+:\d+:.*:/usr/sbin/nologin$", (tmp_path / "etc/passwd").read_text(), re.M)
-    assert re.search(r"^bccnd:x:\d+:$", (tmp_path / "etc/group").read_text(), re.M)
+    assert re.search(
+        r"^bccnd:x:\d+:\d+:.*:/usr/sbin/nologin$", (tmp_path / "etc/passwd").read_text(), re.MULTILINE
+    )
+    assert re.search(r"^bccnd:x:\d+:$", (tmp_path / "etc/group").read_text(), re.MULTILINE)
     subprocess.run(
         ["systemd-tmpfiles", f"--root={tmp_path}", "--create", "bccnd.conf"], check=True, capture_output=True
     )

@@ -1,8 +1,8 @@
 """What the service manager learns about the daemon: when it serves, what it does, and that it gets on.
 
 Rules
-- READY=1 comes once the socket listens and the loop runs. A successor does not say it: the service is ready already,
-  and nobody listens to it until its predecessor has said MAINPID=.
+- READY=1 comes once the socket listens and the loop runs. A successor does not say it: the service is ready already.
+  It says nothing for its first second, for nobody listens until its predecessor has said MAINPID=.
 - WATCHDOG=1 proves progress, not that a timer runs: it is sent only by a callback that the loop makes because a
   descriptor became readable, as for a client, and only if a tick of the daemon (time for the relay, everything
   settled, sequence numbers kept, counters reported) was completed not long ago. A callback that hangs, a loop that
@@ -17,6 +17,7 @@ from bccnd.process.systemd import notify
 
 PINGS = 3  # in the time that the watchdog allows
 TICK_SECONDS = 3.0  # since the last tick, which is due each second
+SILENCE_SECONDS = 1.0  # of a successor; it is at its first tick, too, that it tells its status
 
 
 class Supervision:
@@ -31,16 +32,14 @@ class Supervision:
 
     def serving(self, status: str, *, succeeded: bool) -> None:
         """From here on the daemon answers."""
-        self._status = status
-        if succeeded:
-            notify(f"STATUS={status}")
-        else:
+        if not succeeded:
+            self._status = status
             notify("READY=1", f"STATUS={status}")
         self._ticked = self._loop.time()
         if self._interval and self._pulse < 0:
             self._pulse = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._loop.add_reader(self._pulse, self._beat)
-            os.eventfd_write(self._pulse, 1)
+            self._loop.call_later(min(self._interval, SILENCE_SECONDS) if succeeded else 0, self._ask)
 
     def ticked(self, status: str) -> None:
         """The tick was completed; told is what has changed."""

@@ -141,6 +141,17 @@ def test_wrong_settings_are_told_once_and_not_tried_again(host: BootedHost) -> N
     assert "bccnd: BCCND_PORT: must be a whole number" in host.journal()
 
 
+def test_wrong_settings_with_a_client_that_waits_come_to_an_end_too(host: BootedHost) -> None:
+    """A connection that nobody accepts starts the service again: as often as the unit allows, then no more."""
+    host.run("systemctl", "stop", "bccnd.service")
+    drop_in(host, "Environment=BCCND_PORT=none\n[Unit]\nStartLimitBurst=3")
+    host.run("systemctl", "start", "bccnd.socket")
+    with connect(host):
+        wait_until(lambda: host.show("Result", "bccnd.socket") == "service-start-limit-hit", "the end of it")
+    assert host.show("ActiveState") == "failed"
+    host.run("systemctl", "reset-failed")
+
+
 def test_a_key_that_only_root_can_read(host: BootedHost) -> None:
     host.write("/etc/bccnd/keys", KEY + "\n")
     host.run("chmod", "600", "/etc/bccnd/keys")

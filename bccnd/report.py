@@ -4,6 +4,7 @@ Rules
 - Each line about a client names it (name, pid, uid, program) and gives the reason.
 - Who left by itself is worth a debug line, who was closed a warning, with what waited for it and whom it held up.
 - A refusal is said once per client and right (``relay.rights``).
+- Who is turned away at the door comes back at once, in a loop as like as not: one line, then one a while.
 - Slow clients are named at the beginning of an episode and at its end (``relay.slow``), at most LINES_A_REPORT of
   them in one report; how many more there are is one line.
 """
@@ -18,7 +19,7 @@ import structlog
 from bccnd.relay.session import Session
 from bccnd.relay.slow import Episode
 
-REPORT_SECONDS = 10.0  # between two lines about dropped datagrams
+REPORT_SECONDS = 10.0  # between two lines about dropped datagrams, or about clients turned away
 HARMLESS = frozenset({"own", "duplicate", "late"})  # counted, but nothing to warn about
 LINES_A_REPORT = 20  # of a kind: enough to find who it is, few enough for a log when it is everybody
 HELD_NAMES = 5  # of those whom a client holds up
@@ -47,6 +48,21 @@ class Drops:
             self._told_at, self._told = now, worth_it
             reasons = sorted(map(os.strerror, errors))
             log.warning("datagrams dropped", **new, **({"errors": reasons} if reasons else {}))
+
+
+class Door:
+    """The clients that could not be let in; ``turned_away`` in all."""
+
+    def __init__(self) -> None:
+        self.turned_away = 0
+        self._told = 0
+        self._told_at = -REPORT_SECONDS
+
+    def turn_away(self, now: float, **why: Any) -> None:
+        self.turned_away += 1
+        if now - self._told_at >= REPORT_SECONDS:
+            log.warning("client refused", **why, refused=self.turned_away - self._told)
+            self._told, self._told_at = self.turned_away, now
 
 
 def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:

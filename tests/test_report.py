@@ -64,6 +64,15 @@ def test_refusals():
     ]
 
 
+def test_who_is_turned_away_again_and_again_is_one_line_a_while():
+    door = report.Door()
+    with capture_logs() as lines:
+        for now in (0.0, 0.1, 9.9, 10.0):
+            door.turn_away(now, reason="limits.clients", pid=7)
+    line = {"event": "client refused", "log_level": "warning", "reason": "limits.clients", "pid": 7}
+    assert lines == [line | {"refused": 1}, line | {"refused": 3}]
+
+
 def test_a_slow_client():
     session = Bus().connect(pid=7).session
     session.outbox.dropped = 5

@@ -61,6 +61,7 @@ class Bus:
         self._on_idle = on_idle
         self._sockets: dict[int, socket.socket] = {}
         self._held_back: set[Session] = set()  # until the way out has room
+        self._door = report.Door()
         self._serving = False
         self._spare = -1
         self._take_spare()
@@ -150,7 +151,13 @@ class Bus:
         )
         if session is None:
             _refuse(client, f"limit: at most {self._relay.limits.clients} clients")
-            log.warning("client refused", pid=pid, uid=uid, clients=len(self._relay.sessions))
+            self._door.turn_away(
+                self._loop.time(),
+                reason="limits.clients",
+                pid=pid,
+                uid=uid,
+                clients=len(self._relay.sessions),
+            )
             return
         self._sockets[session.number] = client
         self._loop.add_reader(session.port, self._readable, session)
@@ -168,7 +175,7 @@ class Bus:
             self._loop.remove_reader(self._listener.socket)
             self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
         self._take_spare()
-        log.warning("client refused", reason=error.strerror, clients=len(self._relay.sessions))
+        self._door.turn_away(self._loop.time(), reason=error.strerror, clients=len(self._relay.sessions))
 
     def _accept_again(self) -> None:
         self._take_spare()

@@ -123,7 +123,7 @@ def remedy(wanted: int, given: int, configured: int, allowed: int | None) -> str
         steps.append(f"set buffers.receive_bytes = {wanted}")
     if not steps:
         return "the buffer is as large as it may be: give the daemon more CPU, or the segment less to carry"
-    return ", then ".join([*steps, "systemctl reload bccnd (SIGUSR2)"])
+    return ", then ".join([*steps, "systemctl kill --kill-whom=main -s USR2 bccnd"])
 
 
 def _rmem_max() -> int | None:

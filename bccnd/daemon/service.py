@@ -10,6 +10,7 @@ Rules
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import os
 import resource
@@ -28,6 +29,7 @@ from bccnd.daemon.bus import Bus
 from bccnd.daemon.kernel import Kernel
 from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
+from bccnd.daemon.supervision import Supervision
 from bccnd.errors import BccndError
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.mmsg import BATCH, Arena
@@ -37,6 +39,7 @@ from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
 from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
+from bccnd.process.systemd import take_listening_socket, take_watchdog
 from bccnd.relay.core import Relay
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.succession import restore, state_of
@@ -61,6 +64,7 @@ class Daemon:
         endpoints: Endpoints,
         loop: asyncio.AbstractEventLoop,
         read_again: Callable[[], tuple[Settings, Sequence[bytes]]],
+        watchdog: float = 0.0,
     ) -> None:
         self._loop = loop
         self._settings, self._keys = settings, keys
@@ -69,6 +73,8 @@ class Daemon:
         self._reloads = 0
         self._debugging = False
         self._started = loop.time()
+        self._supervision = Supervision(loop, watchdog)
+        self._inherited = False
         self._stop = asyncio.Event()
         self._successor: asyncio.Task[bool] | None = None
         self._paused = False
@@ -141,12 +147,15 @@ class Daemon:
             integrity=self._settings.integrity,
             version=__version__,
         )
+        self._supervision.serving(self._summary(), succeeded=self._inherited)
         await self._stop.wait()
         tick.cancel()
         if not await self._succeeded():
+            self._supervision.stopping()
             await self._drain()
             self._report()
             log.info("stopped", seconds=round(loop.time() - self._started, 3))
+        self._supervision.close()
 
     def _watch(self) -> None:
         self._bus.watch()
@@ -179,6 +188,13 @@ class Daemon:
             self._settle()
             self._kernel.tick(now)
             self._report()
+            self._supervision.ticked(self._summary())
+
+    def _summary(self) -> str:
+        """For ``systemctl status``."""
+        ways = ", ".join(f"{row['address']}:{row['port']}" for row in self._segments.rows())
+        clients = len(self.relay.sessions)
+        return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {ways}"
 
     def _report(self) -> None:
         self._segments.count()
@@ -209,6 +225,7 @@ class Daemon:
 
     def _reload(self) -> None:
         self._reloads += 1
+        self._supervision.reloading()
         try:
             wanted, keys = self._read_again()
             settings, changed, held = reload.applicable(self._settings, wanted)
@@ -219,6 +236,7 @@ class Daemon:
             self._metrics.reloaded(None)
             for fault in str(error).splitlines():
                 log.error("not reloaded, the old settings stay", fault=fault)
+            self._supervision.reloaded(str(error).splitlines()[0])
             return
         if keys != self._keys:
             changed.append("keys")
@@ -235,6 +253,7 @@ class Daemon:
         if held:
             log.warning("needs a restart", settings=held)
         log.info("reloaded", changed=changed, keys=len(keys))
+        self._supervision.reloaded()
 
     def _toggle_debug(self) -> None:
         """Until the next time, or until a reload sets back what the settings say."""
@@ -316,6 +335,7 @@ class Daemon:
         if kernel := state.get("kernel"):
             self._kernel.restore(kernel)
         self._started = state["started"]
+        self._inherited = True
         self._segments.count()
         counts = self.relay.rejected.copy()
         counts["unsent"] = self.relay.counters.unsent
@@ -362,33 +382,43 @@ def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
     return settings, read_keys(settings.key_file) if settings.key_file else ()
 
 
-async def _run(argv: Sequence[str], predecessor: Predecessor | None) -> None:
+async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str) -> None:
+    """``passed``: a listening socket that the service manager made, as ``fd:N``; or nothing."""
     read = partial(_read, argv)
     settings, keys = read()
     loop = asyncio.get_running_loop()
     ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
     receive_bytes = settings.buffers.receive_bytes
+    watchdog = take_watchdog(os.environ)
     # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
     # all that follows.
     gc.collect()
     gc.freeze()
     if predecessor is None:
+        explicit = settings.socket.startswith("fd:")
+        where = passed if passed and not explicit else settings.socket
         endpoints = Endpoints.open(
             ways,
             receive_bytes,
             lambda: Listener.open(
-                settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
+                where, settings.socket_permissions, settings.socket_owner, settings.socket_group
             ),
         )
-        daemon = Daemon(settings, keys, endpoints, loop, read)
-        if settings.socket == "@":
+        daemon = Daemon(settings, keys, endpoints, loop, read, watchdog)
+        if settings.socket not in (where, daemon.name):
+            log.warning(
+                "the socket passed takes the place of the setting",
+                socket=daemon.name,
+                setting=settings.socket,
+            )
+        if where == "@":
             sys.stdout.write(daemon.name + "\n")
             sys.stdout.flush()
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
         endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
-        daemon = Daemon(settings, keys, endpoints, loop, read)
+        daemon = Daemon(settings, keys, endpoints, loop, read, watchdog)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()
     gc.freeze()
@@ -400,15 +430,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     predecessor = None
     try:
         predecessor = Predecessor.from_environment(os.environ)
+        descriptor = take_listening_socket(os.environ)
         invocation = load(argv, os.environ)
         if invocation.check_only:
-            sys.stdout.write(check(invocation) + "\n")
+            checked = check(invocation)
+            if not invocation.quiet:
+                sys.stdout.write(checked + "\n")
             return 0
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
         logs.configure(invocation.settings.log.level, invocation.settings.log.format)
+        faulthandler.enable(2)  # tells where it was stuck when the watchdog's SIGABRT comes
         _allow_descriptors(invocation.settings.limits.clients)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(argv, predecessor))
+            passed = "" if descriptor is None else f"fd:{descriptor}"
+            runner.run(_run(argv, predecessor, passed))
     except BccndError as error:
         if predecessor is not None:
             predecessor.say_failed(error)

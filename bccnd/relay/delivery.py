@@ -7,9 +7,9 @@ Rules
 - A single message goes as it is; several go as one PACK to a client that agreed to it. Those that were read side by
   side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
   a queue that is too small for such a piece gets its messages one by one.
-- Under ``block`` a full outbox holds the local publishers that filled it (``Session.waits_for``) until it is half
-  empty, or until its client has taken nothing for ``block_seconds`` and is cut off. A client with too many unread
-  answers holds itself.
+- Under ``block`` who publishes here to a client that takes no more is held (``Session.waits_for``) until little
+  waits for it, or until it has taken nothing for ``block_seconds`` and is cut off. To hold at once, not when the
+  outbox is full, spares copying what passes through it. A client with too many unread answers holds itself.
 - After each call the caller acts on ``stuck`` (now has a backlog: wait for room), ``drained`` (has none any more),
   ``resumed`` (may be read from again) and ``closing`` (to be disconnected), and empties the lists.
 """
@@ -280,7 +280,7 @@ class Delivery:
         self._backlog(session)
         if outbox.dropped > dropped_before:
             self.slow.stumbles(session, Trouble.LOSES, self.now, outbox.dropped - dropped_before)
-        if sender is not None and outbox.policy is Policy.BLOCK and outbox.full:
+        if sender is not None and outbox.policy is Policy.BLOCK:
             self.hold(sender, session)
 
     def _backlog(self, session: Session) -> None:

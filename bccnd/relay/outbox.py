@@ -4,8 +4,8 @@ Rules
 - Messages and answers leave in the order they came. Answers (to the client's own requests) are never dropped; a
   client that has too many unread ones is not read from until it has caught up (the relay sees to that).
 - Messages are bounded in number and bytes per client, and in bytes over all clients (``Ledger``). When one more
-  does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: the
-  publisher waits if it is local, and it is ``drop-newest`` for what comes from the network.
+  does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: it is
+  taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from the network.
 - Several messages in one PACK are a ``Bundle``: one entry, which counts as its messages and is dropped as a whole. So
   the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
@@ -21,6 +21,10 @@ from itertools import islice
 from typing import Any
 
 ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
+AHEAD_PACKETS = (
+    64  # with ``block``, half of this may wait when publishers go on: about what one read of theirs gives
+)
+AHEAD_BYTES = 128 << 10
 
 
 class Policy(StrEnum):
@@ -119,16 +123,13 @@ class Outbox:
         return bool(self._entries or self._front or self._gap)
 
     @property
-    def full(self) -> bool:
-        return self._lacks_room(1, 1)
-
-    @property
     def relaxed(self) -> bool:
-        """Half empty: who waited may go on. Room is waited for under ``block`` only."""
+        """Little waits: whoever was held may go on. Room is waited for under ``block`` only."""
         if self.answers * 2 > ANSWERS_LIMIT:
             return False
         return self.policy is not Policy.BLOCK or (
-            self.packets * 2 <= self.max_packets and self.size * 2 <= self.max_size
+            self.packets * 2 <= min(self.max_packets, AHEAD_PACKETS)
+            and self.size * 2 <= min(self.max_size, AHEAD_BYTES)
         )
 
     def can_hold(self, entry: bytes | Bundle) -> bool:

@@ -174,7 +174,7 @@ def test_the_remedy_has_what_applies(
     wanted: int, given: int, configured: int, allowed: int | None, steps: list[str]
 ) -> None:
     text = remedy(wanted, given, configured, allowed)
-    assert text == ", then ".join([*steps, "systemctl reload bccnd (SIGUSR2)"])
+    assert text == ", then ".join([*steps, "systemctl kill --kill-whom=main -s USR2 bccnd"])
 
 
 def test_without_a_remedy_it_says_so() -> None:

@@ -163,8 +163,10 @@ def test_random_datagrams_are_counted_under_a_known_reason(
 
 def test_an_empty_datagram(bystander: Bystander, network: Callable[[bytes], object]) -> None:
     network(b"")
-    filtered = lambda: bystander.publisher.status()["kernel"]["filtered"]  # noqa: E731
-    wait_until(lambda: filtered() == 1, "the empty datagram to be counted")
+    # As filtered; as dropped, if another program of the machine overflowed in that second.
+    wait_until(
+        lambda: sum(bystander.publisher.status()["kernel"].values()) == 1, "the empty datagram to be counted"
+    )
 
 
 def test_datagrams_of_the_largest_size(bystander: Bystander, network: Callable[[bytes], object]) -> None:

@@ -311,22 +311,30 @@ def test_disconnect():
     bus.assert_idle()
 
 
-def test_block_holds_the_publisher_until_half_is_read():
+def test_block_holds_the_publisher_until_little_waits():
     bus = Bus()
     reader = slow(bus, "block")
     publisher = bus.connect()
-    publisher.say(*messages(1, 2, 3))
-    assert not publisher.held
-    publisher.say(*messages(4))
+    publisher.say(*messages(1, 2, 3, 4))
     assert publisher.held
     publisher.say(*messages(5))
     assert publisher.unread == messages(5)
     assert reader.take(1) == messages(1)
     assert publisher.held
     assert reader.take(1) == messages(2)
-    assert not publisher.held
     assert not publisher.unread
     assert reader.take() == messages(3, 4, 5)
+    assert not publisher.held
+
+
+def test_block_holds_the_publisher_as_soon_as_anything_waits():
+    bus = Bus()
+    reader = slow(bus, "block")
+    publisher = bus.connect()
+    publisher.say(*messages(1))
+    assert publisher.held
+    assert reader.take() == messages(1)
+    assert not publisher.held
 
 
 def test_block_loses_nothing_that_was_read_with_the_message_that_filled_the_queue():

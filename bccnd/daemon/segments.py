@@ -5,6 +5,7 @@ Rules
 - Every datagram goes out on every way; the slowest way decides whether the ways out are congested.
 """
 
+import socket
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
@@ -118,6 +119,10 @@ class Segments:
             self._on_relief()
 
     # -- who and what
+
+    def sockets(self) -> list[socket.socket]:
+        """Those that are open."""
+        return [segment.socket for segment in self._segments]
 
     def rows(self) -> list[dict[str, Any]]:
         """For ``status``."""

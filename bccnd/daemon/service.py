@@ -26,6 +26,8 @@ import uvloop
 
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
+from bccnd.daemon.kernel import Kernel
+from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
 from bccnd.daemon.supervision import Supervision
 from bccnd.errors import BccndError
@@ -95,6 +97,10 @@ class Daemon:
             settle=self._settle,
             on_relief=lambda: self._bus.relieve(),
         )
+        self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
+        self.relay.on_taps = self._kernel.tapped
+        self._metrics = Metrics(loop, self.relay, self._kernel, self._about, self._unready)
+        self._metrics.reloaded(time.time())
         self._bus = Bus(
             loop,
             self.relay,
@@ -113,7 +119,13 @@ class Daemon:
         return self._bus.name
 
     async def serve(self) -> None:
+        """Raises ``BccndError`` when it cannot begin."""
         loop = self._loop
+        try:
+            self._metrics.open(self._settings)
+        except BccndError:
+            self._bus.close()
+            raise
         for signum in STOP_SIGNALS:
             loop.add_signal_handler(signum, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -125,6 +137,7 @@ class Daemon:
             self.relay.set_access(self.relay.access)
             self._settle()
         self._segments.resume()
+        self._kernel.tapped(bool(self.relay.delivery.taps))
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -147,6 +160,7 @@ class Daemon:
     def _watch(self) -> None:
         self._bus.watch()
         self._segments.watch()
+        self._metrics.resume()
 
     def _settle(self) -> None:
         """Do what the relay asks for, until it asks for nothing more."""
@@ -165,12 +179,14 @@ class Daemon:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            now = self._loop.time()
+            self._metrics.tick(now, 1.0)
             if self._paused:
                 continue
-            now = self._loop.time()
             self.relay.tick(now)
             self._sequence.tick(self.relay.next_seq)
             self._settle()
+            self._kernel.tick(now)
             self._report()
             self._supervision.ticked(self._summary())
 
@@ -189,6 +205,10 @@ class Daemon:
         report.refusals(*self.relay.refusals.take())
         report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
+    def _unready(self) -> str:
+        """Why it does not serve, in a word; empty when it does."""
+        return "stopping" if self._stop.is_set() else "paused" if self._paused else ""
+
     def _about(self) -> dict[str, Any]:
         self._segments.count()
         return {
@@ -198,6 +218,7 @@ class Daemon:
             "uptime": round(self._loop.time() - self._started, 3),
             "socket": self.name,
             "segments": self._segments.rows(),
+            "kernel": self._kernel.status(),
         }
 
     # -- reload
@@ -209,7 +230,10 @@ class Daemon:
             wanted, keys = self._read_again()
             settings, changed, held = reload.applicable(self._settings, wanted)
             options = reload.relay_options(settings, keys)
+            if not self._paused:
+                self._metrics.open(settings)
         except BccndError as error:
+            self._metrics.reloaded(None)
             for fault in str(error).splitlines():
                 log.error("not reloaded, the old settings stay", fault=fault)
             self._supervision.reloaded(str(error).splitlines()[0])
@@ -222,7 +246,9 @@ class Daemon:
         self._segments.set_copies(settings.copies, settings.copies_spread_ms / 1000)
         self.relay.delivery.now = self._loop.time()
         self.relay.reconfigure(**options)
+        self._metrics.reloaded(time.time())
         if not self._paused:
+            self._metrics.resume()
             self._settle()
         if held:
             log.warning("needs a restart", settings=held)
@@ -281,6 +307,7 @@ class Daemon:
         self._bus.unwatch()
         self._segments.unwatch()
         self._segments.pause()
+        self._metrics.pause()
         self._report()
         state = {
             "endpoints": self._endpoints.state(),
@@ -288,20 +315,25 @@ class Daemon:
             "socket": self._socket_settings(),
             "relay": state_of(self.relay),
             "egresses": self._segments.state(),
+            "kernel": self._kernel.state(),
+            "metrics": self._metrics.state(),
         }
         clients = [session.port for session in self.relay.sessions.values()]
-        return state, [*self._endpoints.descriptors, *clients]
+        return state, [*self._endpoints.descriptors, *clients, *self._metrics.descriptors]
 
     def _resume(self) -> None:
         self._paused = False
         self._segments.resume()
         self._watch()
 
-    def inherit(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
-        """Go on where a predecessor stopped; ``descriptors`` are those of its clients."""
+    def inherit(self, state: dict[str, Any], descriptors: list[int]) -> None:
+        """Go on where a predecessor stopped; ``descriptors`` are those of its clients and metrics."""
+        self._metrics.inherit(state.get("metrics", {}), descriptors, self._settings)
         restore(self.relay, state["relay"], descriptors)
         self._bus.inherit()
         self._segments.inherit(state["egresses"])
+        if kernel := state.get("kernel"):
+            self._kernel.restore(kernel)
         self._started = state["started"]
         self._inherited = True
         self._segments.count()
@@ -329,6 +361,7 @@ class Daemon:
         while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self._segments.close()
+        self._metrics.close()
         self._bus.close()
         self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
 

@@ -32,7 +32,8 @@ from bccnd import __version__
 from bccnd.errors import ConfigError, RefusedError
 from bccnd.process.accounts import gid_of, uid_of
 from bccnd.process.keys import read_keys
-from bccnd.process.settings import Grant, Settings, Table
+from bccnd.process.limits import Table
+from bccnd.process.settings import Grant, Settings
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
 DEFAULT_SOCKET = "/run/bccnd/bus.sock"

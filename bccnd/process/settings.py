@@ -13,16 +13,15 @@ from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bccnd.process.accounts import gid_of, uid_of
+from bccnd.process.limits import KIB, MIB, Dedup, Limits, Queue, Table
 
 SOCKET_PATH_LIMIT = 107  # sun_path has 108 bytes, one for the NUL or the leading NUL of an abstract name
 PATTERNS_LIMIT = 256  # of one kind in one grant; each is tried once for each new channel of a publisher
-KIB, MIB = 1 << 10, 1 << 20
 
-Policy = Literal["drop-oldest", "drop-newest", "block", "disconnect"]
 Integrity = Literal["hmac", "crc32", "none"]
 
 
@@ -91,87 +90,15 @@ Octal = Annotated[
 ]
 
 
-class Table(BaseModel):
-    """One table of the TOML file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Queue(Table):
-    """What waits for a client that reads slowly. A client may ask for its own limits, up to the maxima."""
-
-    max_packets: int = Field(
-        default=100_000,
-        ge=1,
-        le=10_000_000,
-        description="Most packets a client may ask to have queued, so that none fills the memory.",
-    )
-    max_bytes: int = Field(
-        default=64 * MIB,
-        ge=128 * KIB,
-        le=1 << 34,
-        description="Most bytes a client may ask to have queued, so that none fills the memory.",
-    )
-    packets: int = Field(
-        default=10_000,
-        validate_default=True,
-        ge=1,
-        description="Packets queued for one client before the policy applies.",
-    )
-    bytes: int = Field(
-        default=8 * MIB,
-        validate_default=True,
-        ge=128 * KIB,
-        description="Bytes queued for one client before the policy applies; room for one largest packet.",
-    )
-    total_bytes: int = Field(
-        default=256 * MIB,
-        ge=MIB,
-        le=1 << 36,
-        description="Bytes queued for all clients together, so that many slow ones do not fill the memory.",
-    )
-    policy: Policy = Field(default="drop-oldest", description="What happens when a client's queue is full.")
-    block_seconds: float = Field(
-        default=5.0,
-        allow_inf_nan=False,
-        ge=0.1,
-        le=3600,
-        description="With policy block, seconds a client may take nothing before it is closed.",
-    )
-
-    @field_validator("packets", "bytes")
-    @classmethod
-    def _within_maximum(cls, value: int, info: ValidationInfo) -> int:
-        maximum = info.data.get(f"max_{info.field_name}")
-        if maximum is not None and value > maximum:
-            raise ValueError(f"must be at most queue.max_{info.field_name}, which is {maximum}")
-        return value
-
-
-class Limits(Table):
-    """What the daemon holds at most, so that no client can exhaust its memory or descriptors."""
-
-    clients: int = Field(
-        default=4096, ge=1, le=65536, description="Connected clients; each takes a file descriptor."
-    )
-    subscriptions: int = Field(
-        default=1024,
-        ge=1,
-        le=65536,
-        description="Subscriptions of one client; each takes memory and matching time.",
-    )
-    local_payload: int = Field(
-        default=64 * KIB,
-        ge=1,
-        le=64 * KIB,
-        description="Payload bytes on local channels; other channels must fit a datagram of 1400 bytes.",
-    )
-    channels_cached: int = Field(
-        default=65536,
-        ge=1,
-        le=1 << 20,
-        description="Channels whose audience is remembered, to spare matching.",
-    )
+def _is_loopback(value: str) -> bool:
+    """Whether it is an address of this host alone, with a port."""
+    host, _, port = value.rpartition(":")
+    if not re.fullmatch(r"[1-9]\d{0,4}", port, re.ASCII) or int(port) > 65535:
+        return False
+    try:
+        return host == "[::1]" or IPv4Address(host).is_loopback
+    except AddressValueError:
+        return False
 
 
 class Retain(Table):
@@ -198,53 +125,6 @@ class Retain(Table):
         le=1 << 32,
         description="Bytes kept, bookkeeping included; room for one largest message.",
     )
-
-
-class Dedup(Table):
-    """How repeated, late and restarted datagrams of a source are told apart."""
-
-    sanity: int = Field(
-        default=1000,
-        ge=1,
-        le=1 << 32,
-        description="A datagram less than this behind the last is a duplicate or late; more, a restart.",
-    )
-    sources: int = Field(
-        default=65536,
-        ge=64,
-        le=1 << 20,
-        description="Sources remembered, for memory; new ones, then the longest silent are forgotten first.",
-    )
-    seconds: float = Field(
-        default=86400.0,
-        allow_inf_nan=False,
-        ge=1,
-        le=31_536_000,
-        description="Seconds of silence after which a source is forgotten.",
-    )
-    reorder: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        description="Sequence numbers a late datagram may be behind and is still delivered; 0 for none.",
-    )
-    replays: Literal["auto", "drop", "accept"] = Field(
-        default="auto",
-        description="Clock-based numbers far behind the last: replayed and dropped, or taken for a restart; auto: "
-        "drop where hmac is required, as without it anybody can make new datagrams.",
-    )
-    unknown: Literal["deliver", "by-address", "drop"] = Field(
-        default="deliver",
-        description='Datagrams of source "?": all delivered, deduplicated by sender address, or dropped.',
-    )
-
-    @field_validator("reorder")
-    @classmethod
-    def _short_of_a_restart(cls, value: int, info: ValidationInfo) -> int:
-        sanity = info.data.get("sanity")
-        if sanity is not None and value >= sanity:
-            raise ValueError(f"must be less than dedup.sanity, which is {sanity}")
-        return value
 
 
 class Buffers(Table):
@@ -274,6 +154,25 @@ class Log(Table):
         default="auto",
         description="Lines for people or JSON; auto is console on a terminal and json elsewhere.",
     )
+
+
+class Metrics(Table):
+    """Counters for Prometheus, and whether the daemon is alive and serves, over HTTP."""
+
+    listen: str = Field(
+        default="",
+        description="127.0.0.1:PORT, [::1]:PORT or the path of a Unix socket, of socket_mode; empty: none.",
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _of_this_host(cls, value: str) -> str:
+        path = value.startswith("/") and value.isprintable() and len(value.encode()) <= SOCKET_PATH_LIMIT
+        if value and not path and not _is_loopback(value):
+            raise ValueError(
+                f"must be 127.0.0.1:PORT, [::1]:PORT, a path from / of at most {SOCKET_PATH_LIMIT} bytes, or empty"
+            )
+        return value
 
 
 class Grant(Table):
@@ -380,6 +279,7 @@ class Settings(BaseSettings):
     dedup: Dedup = Dedup()
     buffers: Buffers = Buffers()
     log: Log = Log()
+    metrics: Metrics = Metrics()
     rights: tuple[Grant, ...] = Field(
         default=(),
         max_length=256,

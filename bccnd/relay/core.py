@@ -81,6 +81,9 @@ class Relay:
         self.refusals = Refusals()
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
+        self.on_taps: Callable[[bool], None] = lambda _tapped: (
+            None
+        )  # at once: the client's answer waits for it
         self.last_number = 0
         self._segment_input = SegmentInput(self)
         self._client_input = ClientInput(self, self._segment_input)
@@ -217,6 +220,7 @@ class Relay:
         if session.tap is not on:
             session.tap = on
             self.delivery.taps = [tap for tap in self.sessions.values() if tap.tap]
+            self.on_taps(bool(self.delivery.taps))
             self.router.service_changed()
 
     def tick(self, now: float) -> None:

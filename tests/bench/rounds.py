@@ -1,0 +1,110 @@
+"""How runs are arranged: A B C, A B C, ..., each long enough, and who fails once is out with the reason.
+
+A run is a function from a number of messages to a ``Flow``; ``Rounds`` finds out for each contender how many messages
+make a run of the length that was asked for, and throws these first runs, which also warm everything up, away.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tests.bench.peers import BROKERS, Contender, bccnd, limit
+from tests.bench.programs import MeasurementError, Programs
+
+T = TypeVar("T")
+
+STEP = 512  # messages; a multiple of every batch
+MOST_DELIVERIES = 12_000_000  # in one run: what a relay without a limit would hold in memory, times 150 bytes
+
+
+@dataclass(frozen=True)
+class Flow:
+    """``rate`` in deliveries a second; ``busy``: the share of a core that the relay itself used."""
+
+    rate: float
+    seconds: float
+    busy: float = 0.0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all scenarios share. ``seconds``: how long a run at full speed should be."""
+
+    programs: Programs
+    work: Path
+    runs: int
+    seconds: float
+    quick: bool
+    soak_seconds: float
+    brokers: tuple[Contender, ...]
+
+    @property
+    def ours(self) -> Contender:
+        return Contender("bccnd", bccnd())
+
+    @property
+    def ours_packed(self) -> Contender:
+        return Contender("bccnd packed", bccnd(), packed=True)
+
+    @property
+    def limit(self) -> Contender:
+        return Contender("limit", limit(self.programs))
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A new folder for one run."""
+        path = Path(tempfile.mkdtemp(dir=self.work))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
+
+    def flows(
+        self, runs: Mapping[str, Callable[[int], Flow]], deliveries: int, faults: list[str]
+    ) -> dict[str, list[Flow]]:
+        """Every contender's flows; ``deliveries``: of one message."""
+        most = max(STEP, MOST_DELIVERIES // deliveries // STEP * STEP)
+        sized: dict[str, Callable[[], Flow]] = {}
+        for name, run in runs.items():
+            try:
+                count = self._count(run, most)
+            except MeasurementError as error:
+                faults.append(f"{name}: {error}")
+            else:
+                sized[name] = lambda run=run, count=count: run(count)  # type: ignore[misc]
+        return self.alternate(sized, faults)
+
+    def alternate(self, runs: Mapping[str, Callable[[], T]], faults: list[str]) -> dict[str, list[T]]:
+        """``runs`` one after the other, and again, as often as was asked for."""
+        results: dict[str, list[T]] = {name: [] for name in runs}
+        for _ in range(self.runs):
+            for name in list(results):
+                try:
+                    results[name].append(runs[name]())
+                except MeasurementError as error:
+                    faults.append(f"{name}: {error}")
+                    del results[name]
+        return results
+
+    def _count(self, run: Callable[[int], Flow], most: int) -> int:
+        """How many messages last long enough."""
+        count = STEP
+        while True:
+            seconds = run(count).seconds
+            wanted = count * self.seconds / max(seconds, 1e-6)
+            if seconds > self.seconds / 4 or count >= most:
+                return min(most, max(STEP, int(wanted) // STEP * STEP))
+            count = min(most, max(count * 2, int(min(wanted / 2, count * 16)) // STEP * STEP))
+
+
+def rates(flows: Mapping[str, list[Flow]]) -> dict[str, list[float]]:
+    return {name: [flow.rate for flow in each] for name, each in flows.items()}
+
+
+def available(brokers: tuple[Contender, ...] = BROKERS) -> tuple[list[Contender], list[str]]:
+    """The brokers that are installed, and the programs that are not."""
+    return [each for each in brokers if each.path()], [each.program for each in brokers if not each.path()]

@@ -16,8 +16,7 @@ from tests.bench.charts import Chart
 from tests.bench.machine import NOISY
 
 TARGETS_FILE = Path(__file__).parent / "targets.toml"
-WIDTHS = (46, 22, 27, 22, 9, 8)
-HEADINGS = ("", "bccnd", "against", "ratio or value", "target", "reached")
+HEADINGS = ("", "measured", "against", "ratio", "lowest-highest", "target", "reached")
 
 
 @dataclass(frozen=True)
@@ -65,16 +64,14 @@ class Figure:
 
     def row(self, target: Target | None) -> tuple[str, ...]:
         values = self.values
-        spread = f" ({min(values):.3g}-{max(values):.3g})" if len(values) > 1 else ""
-        peer = f"{self.peer.contender} {quantity(self.peer.median, self.unit)}" if self.peer else ""
-        reached = ("yes" if target.reached(median(values)) else "no") if target else ""
         return (
             self.title,
             quantity(self.ours.median, self.unit),
-            peer,
-            f"{median(values):.3g}{spread}",
+            f"{self.peer.contender} {quantity(self.peer.median, self.unit)}" if self.peer else "",
+            f"{median(values):.3g}" if self.peer else "",
+            f"{min(values):.3g}-{max(values):.3g}" if len(values) > 1 else "",
             str(target or ""),
-            reached,
+            ("yes" if target.reached(median(values)) else "no") if target else "",
         )
 
     def as_json(self, target: Target | None) -> dict[str, Any]:
@@ -137,18 +134,19 @@ def quantity(value: float, unit: str) -> str:
 def table(report: Report, aims: Mapping[str, Target]) -> list[str]:
     """The lines of one scenario."""
     doubt = ", too much to trust the figures" if report.others > NOISY else ""
+    rows = [figure.row(aims.get(figure.key)) for figure in report.figures]
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
     lines = [f"{report.title}  (others used {report.others:.0%} of the machine{doubt})"]
-    lines.append(_line(HEADINGS))
-    for figure in report.figures:
-        lines.append(_line(figure.row(aims.get(figure.key))))
-        if figure.note:
-            lines.append(f"    {figure.note}")
+    lines += [_line(HEADINGS, widths)] if rows else []
+    for figure, row in zip(report.figures, rows, strict=True):
+        lines.append(_line(row, widths))
+        lines += [f"      {figure.note}"] if figure.note else []
     lines += [f"  not measured: {fault}" for fault in report.faults]
     return lines
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "  " + " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return ("  " + "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))).rstrip()
 
 
 def write_json(

@@ -50,4 +50,4 @@ static size_t bus_next(const char *data, size_t length, struct frame *frame)
     return length;
 }
 
-const struct protocol bus = { "bus", bus_open, bus_subscribe, bus_publish, bus_next };
+const struct protocol bus = { "bus", false, bus_open, bus_subscribe, bus_publish, bus_next };

@@ -146,4 +146,4 @@ static size_t dbus_next(const char *data, size_t length, struct frame *frame)
     return whole;
 }
 
-const struct protocol dbus = { "dbus", dbus_open, dbus_subscribe, dbus_publish, dbus_next };
+const struct protocol dbus = { "dbus", false, dbus_open, dbus_subscribe, dbus_publish, dbus_next };

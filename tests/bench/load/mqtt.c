@@ -87,4 +87,4 @@ static size_t mqtt_next(const char *data, size_t length, struct frame *frame)
     return at + remaining;
 }
 
-const struct protocol mqtt = { "mqtt", mqtt_open, mqtt_subscribe, mqtt_publish, mqtt_next };
+const struct protocol mqtt = { "mqtt", false, mqtt_open, mqtt_subscribe, mqtt_publish, mqtt_next };

@@ -51,4 +51,4 @@ static size_t nats_next(const char *data, size_t length, struct frame *frame)
     return whole <= length ? whole : 0;
 }
 
-const struct protocol nats = { "nats", nats_open, nats_subscribe, nats_publish, nats_next };
+const struct protocol nats = { "nats", false, nats_open, nats_subscribe, nats_publish, nats_next };

@@ -13,6 +13,7 @@ struct frame {
 
 struct protocol {
     const char *name;
+    bool apart; /* a connection that has subscribed cannot publish */
     /* A connection to "address" that has been greeted. */
     int (*open)(const char *address);
     /* Returns once the subscription is in force. */

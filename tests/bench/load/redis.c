@@ -61,4 +61,4 @@ static size_t redis_next(const char *data, size_t length, struct frame *frame)
     return at - data;
 }
 
-const struct protocol redis = { "redis", redis_open, redis_subscribe, redis_publish, redis_next };
+const struct protocol redis = { "redis", true, redis_open, redis_subscribe, redis_publish, redis_next };

@@ -10,10 +10,10 @@
 
 #define ROOM (64 << 10)
 
-/* A connection, and what was read from it and not yet looked at. */
+/* A subscribed connection with what was read from it and not yet looked at, and one to publish by, mostly the same. */
 struct conversation {
     const struct protocol *protocol;
-    int fd;
+    int fd, way_out;
     size_t held;
     char data[ROOM];
 };
@@ -23,6 +23,7 @@ static struct conversation *begin(const char *channel)
     struct conversation *with = allocated(sizeof *with);
     with->protocol = protocol_of_words();
     with->fd = with->protocol->open(word("address", NULL));
+    with->way_out = with->protocol->apart ? with->protocol->open(word("address", NULL)) : with->fd;
     with->protocol->subscribe(with->fd, channel);
     return with;
 }
@@ -30,7 +31,7 @@ static struct conversation *begin(const char *channel)
 static void publish(struct conversation *with, const char *channel, const char *payload, size_t size)
 {
     char out[ROOM];
-    send_all(with->fd, out, with->protocol->publish(out, channel, payload, size));
+    send_all(with->way_out, out, with->protocol->publish(out, channel, payload, size));
 }
 
 /* The payload of the next message, copied out; its size. */

@@ -1,6 +1,7 @@
 """Local fan-out: one publisher, nothing lost; unpacked against the limit, packed against brokers."""
 
 from functools import partial
+from statistics import median
 
 from tests.bench.charts import Bars
 from tests.bench.loads import fan_out
@@ -22,7 +23,7 @@ def run(bench: Bench) -> Report:
         measured = rates(flows)
         key = f"fan_out/{{}}/{count}/{{}}"
         busy = [flow.busy for flow in flows.get("bccnd", [])]
-        note = f"the daemon used {min(busy):.0%}-{max(busy):.0%} of a core" if busy else ""
+        note = f"the daemon used {median(busy):.0%} of a core" if busy else ""
         report.compare(
             key.format("unpacked", "limit"), f"unpacked, {group}", "/s", measured, "bccnd", "limit", note
         )

@@ -89,7 +89,8 @@ def run(bench: Bench) -> Report:
                 title = f"{name}: dropped by the kernel of {count}"
                 key = f"segment_in/drops/{name.replace(' ', '-')}"
                 report.figures.append(Figure(key, title, "datagrams", Series(name, drops)))
-        _without_loss(bench, report, runs, intakes)
+        if not bench.quick:  # so few datagrams fit into the buffer
+            _without_loss(bench, report, runs, intakes)
     report.charts = [
         Bars("segment-in", "Taken from the segment while it is flooded", "datagrams a second", {"": measured})
     ]

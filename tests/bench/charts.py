@@ -16,24 +16,23 @@ Runs = Sequence[float]  # the values of one contender, a value a run
 COLOURS = {
     "bccnd": "#0072b2",
     "bccnd packed": "#56b4e9",
-    "limit": "#000000",
+    "limit": "#444444",
     "nats": "#e69f00",
     "redis": "#d55e00",
     "mosquitto": "#009e73",
     "dbus": "#cc79a7",
 }
-SPARE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
+SPARE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#444444")
 
 
 @dataclass(frozen=True)
 class Bars:
-    """``groups``: group -> contender -> runs. Bars are medians, whiskers reach from the lowest to the highest run."""
+    """``groups``: group -> contender -> runs. Bars are medians; thin lines go from the lowest to the highest run."""
 
     name: str
     title: str
     unit: str
     groups: Mapping[str, Mapping[str, Runs]]
-    logarithmic: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -48,7 +47,7 @@ class Lines:
     x: str
     unit: str
     series: Mapping[str, Mapping[float, Runs]]
-    logarithmic: bool = True  # the x axis; and y, where it is a rate
+    logarithmic: bool = True  # the x axis, by powers of two
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -83,21 +82,23 @@ def draw(chart: Chart, folder: Path) -> list[Path]:
 
 def _draw_bars(axes: Any, chart: Bars) -> None:
     contenders = list(dict.fromkeys(name for group in chart.groups.values() for name in group))
-    width = 0.8 / len(contenders)
+    alone = len(chart.groups) == 1  # then each bar has its name below it, and there is no legend
+    width = 0.9 if alone else 0.86 / len(contenders)
     for index, contender in enumerate(contenders):
-        places, heights, spread = [], [], ([], [])  # type: ignore[var-annotated]
         for place, group in enumerate(chart.groups.values()):
-            if runs := group.get(contender):
-                places.append(place - 0.4 + width * (index + 0.5))
-                heights.append(median(runs))
-                spread[0].append(median(runs) - min(runs))
-                spread[1].append(max(runs) - median(runs))
-        bars = axes.bar(places, heights, width * 0.92, label=contender, color=_colour(contender, index))
-        axes.errorbar(places, heights, yerr=spread, fmt="none", ecolor="#555555", capsize=2, linewidth=1)
-        axes.bar_label(bars, [_short(height) for height in heights], padding=4, fontsize=8)
-    axes.set_xticks(range(len(chart.groups)), list(chart.groups))
+            if not (runs := group.get(contender)):
+                continue
+            middle = index if alone else place + width * (index + 0.5 - len(contenders) / 2)
+            height, lowest, highest = median(runs), min(runs), max(runs)
+            label = contender if place == 0 else None
+            axes.bar(middle, height, width * 0.9, label=label, color=_colour(contender, index))
+            axes.vlines(middle, lowest, highest, color="#777777", linewidth=1.2)
+            above = {"textcoords": "offset points", "xytext": (0, 3), "ha": "center", "fontsize": 8}
+            axes.annotate(_short(height), (middle, highest), **above)
+    names = contenders if alone else list(chart.groups)
+    axes.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names])
     axes.tick_params(axis="x", length=0)
-    _finish(axes, chart, contenders)
+    _finish(axes, chart, [] if alone else contenders)
 
 
 def _draw_lines(axes: Any, chart: Lines) -> None:
@@ -112,7 +113,7 @@ def _draw_lines(axes: Any, chart: Lines) -> None:
     if chart.logarithmic:
         axes.set_xscale("log", base=2)
         xs = sorted({x for points in chart.series.values() for x in points})
-        axes.set_xticks(xs, [_short(x) for x in xs])
+        axes.set_xticks(xs, [f"{x:g}" for x in xs])
         axes.minorticks_off()
     axes.set_xlabel(chart.x)
     _finish(axes, chart, list(chart.series))
@@ -120,16 +121,11 @@ def _draw_lines(axes: Any, chart: Lines) -> None:
 
 def _finish(axes: Any, chart: Chart, contenders: Sequence[str]) -> None:
     axes.set_ylabel(chart.unit)
-    if isinstance(chart, Bars) and chart.logarithmic:
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: _short(value))
     axes.margins(y=0.12)
+    axes.set_ylim(bottom=0)
     if len(contenders) > 1:
-        axes.legend(
-            frameon=False, ncols=min(4, len(contenders)), loc="upper center", bbox_to_anchor=(0.5, -0.12)
-        )
+        axes.legend(frameon=False, ncols=len(contenders), loc="upper center", bbox_to_anchor=(0.5, -0.12))
 
 
 def _colour(contender: str, index: int) -> str:

@@ -128,7 +128,7 @@ def quantity(value: float, unit: str) -> str:
         for size, prefix in ((1e6, "M"), (1e3, "k")):
             if value >= size:
                 return f"{value / size:.3g} {prefix}/s"
-    return f"{value:.3g} {unit}"
+    return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
 def table(report: Report, aims: Mapping[str, Target]) -> list[str]:

@@ -93,12 +93,13 @@ class Bench:
     def _count(self, run: Callable[[int], Flow], most: int) -> int:
         """How many messages last long enough."""
         count = STEP
-        while True:
+        while not self.quick:
             seconds = run(count).seconds
             wanted = count * self.seconds / max(seconds, 1e-6)
             if seconds > self.seconds / 4 or count >= most:
                 return min(most, max(STEP, int(wanted) // STEP * STEP))
             count = min(most, max(count * 2, int(min(wanted / 2, count * 16)) // STEP * STEP))
+        return count
 
 
 def rates(flows: Mapping[str, list[Flow]]) -> dict[str, list[float]]:

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define PACK 64           /* messages */
-#define PACKED_BATCH 8    /* packets of PACK messages a call */
+#define PACK 64           /* messages, or a lower power of two if those do not fit */
+#define PACKED_BATCH 8    /* packets of several messages a call */
 #define MARKERS 20        /* messages on the channel "end", as some may be lost on the way */
 #define MARKERS_APART 20000000LL
 
@@ -54,8 +54,9 @@ static struct load load_of_words(size_t pack_limit)
     long channels = number("channels", 1), size = number("size", -1);
     char *payload = memset(allocated(size + 1), 'x', size);
     size_t longest = strlen(word("channel", NULL)) + 32 + size;
-    int fit = pack_limit ? (pack_limit - 5) / (4 + longest) : 1;
-    struct load load = { .messages = fit < 1 ? 1 : fit > PACK ? PACK : fit };
+    struct load load = { .messages = 1 };
+    while (load.messages < PACK && 5 + 2 * load.messages * (4 + longest) <= pack_limit)
+        load.messages *= 2;
     load.packets = (channels + load.messages - 1) / load.messages;
     load.places = allocated(load.packets * sizeof *load.places);
     size_t room = 5 + load.messages * (4 + longest);

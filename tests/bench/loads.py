@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.bench.machine import cpu_seconds
 from tests.bench.peers import Contender, Relay
 from tests.bench.programs import LoadProcess, MeasurementError, Tally, words
-from tests.bench.rounds import Bench, Flow
+from tests.bench.rounds import STEP, Bench, Flow
 from tests.packet_client import PacketClient
 
 CHANNEL = "local/bench"  # stays on the host, as with the brokers that it is compared with
@@ -35,6 +35,8 @@ def fan_out(
     end in.
     """
     load = bench.programs.load
+    if channels > 1:  # each at least twice, or there would be first sights alone
+        messages = max(messages, -(-2 * channels // STEP) * STEP)
     with bench.folder() as folder, contender.start(folder) as relay, ExitStack() as running:
         running.enter_context(clients_of(relay, idle_clients, patterns))
         way = {"protocol": relay.protocol, "address": relay.address}

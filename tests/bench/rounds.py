@@ -1,7 +1,7 @@
 """How runs are arranged: A B C, A B C, ..., each long enough, and who fails once is out with the reason.
 
-A run is a function from a number of messages to a ``Flow``; ``Rounds`` finds out for each contender how many messages
-make a run of the length that was asked for, and throws these first runs, which also warm everything up, away.
+A run is a function from a number of messages to a ``Flow``. ``Bench.flows`` finds out for each contender how many
+messages make a run of the length that was asked for, and throws these first runs away.
 """
 
 import shutil
@@ -18,7 +18,7 @@ from tests.bench.programs import MeasurementError, Programs
 T = TypeVar("T")
 
 STEP = 512  # messages; a multiple of every batch
-MOST_DELIVERIES = 12_000_000  # in one run: what a relay without a limit would hold in memory, times 150 bytes
+MOST_DELIVERIES = 12_000_000  # in one run: a relay that holds them all takes some 2 GB of memory
 
 
 @dataclass(frozen=True)

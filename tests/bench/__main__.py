@@ -6,6 +6,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.bench import charts, machine, results
@@ -76,12 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measured(name: str, bench: Bench) -> Report:
     """One scenario, shown as soon as it is there."""
     aims = results.targets()
-    with machine.Others() as others:
-        try:
-            report = SCENARIOS[name](bench)
-        except MeasurementError as error:
-            report = Report(name, faults=[str(error)])
-    report.others = others.share
+    bench = replace(bench, disturbance=machine.Disturbance())
+    try:
+        report = SCENARIOS[name](bench)
+    except MeasurementError as error:
+        report = Report(name, faults=[str(error)])
+    report.disturbance = bench.disturbance
     _say("")
     for line in results.table(report, aims):
         _say(line)

@@ -80,12 +80,16 @@ def _require_rate(churned: Tally, rate: int) -> None:
 
 
 @contextmanager
-def clients_of(relay: Relay, count: int, patterns: int) -> Iterator[None]:
-    """Clients that never get anything, held by this process, which sleeps during a run."""
+def clients_of(relay: Relay, count: int, patterns: int = 0, *, subscribed: bool = True) -> Iterator[None]:
+    """Clients that never get anything, held by this process, which sleeps during a run.
+
+    `count` with one subscription each, or none, and as many as it takes to hold `patterns`.
+    """
     path = Path(relay.address.partition(":")[2])
     with ExitStack() as connected:
         for number in range(count):
-            connected.enter_context(PacketClient(path)).subscribe(f"local/idle/{number}")
+            client = connected.enter_context(PacketClient(path))
+            client.subscribe(*[f"local/idle/{number}"] if subscribed else [])
         for first in range(0, patterns, PATTERNS_A_CLIENT):
             client = connected.enter_context(PacketClient(path))
             client.subscribe(

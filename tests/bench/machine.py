@@ -4,11 +4,12 @@ import os
 import platform
 import resource
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 TICKS = os.sysconf("SC_CLK_TCK")
-NOISY = 0.1  # of the machine in other hands: figures of such a time are not to be trusted
+NOISY = 0.05  # of the machine in other hands: figures of such a time are not to be trusted
 
 
 def described() -> dict[str, Any]:
@@ -22,6 +23,20 @@ def described() -> dict[str, Any]:
         "load": os.getloadavg()[0],
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+@dataclass
+class Disturbance:
+    """What others did to the rounds of a scenario: their share of the machine in each, and how many were repeated."""
+
+    shares: list[float] = field(default_factory=list)
+    repeated: int = 0
+
+    def __str__(self) -> str:
+        share = sum(self.shares) / len(self.shares) if self.shares else 0.0
+        doubt = ", too much to trust the figures" if share > NOISY else ""
+        repeated = f", {self.repeated} rounds repeated for that" if self.repeated else ""
+        return f"others used {share:.0%} of the machine{doubt}{repeated}"
 
 
 class Others:

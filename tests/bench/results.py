@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from tests.bench.charts import Chart
-from tests.bench.machine import NOISY
+from tests.bench.machine import Disturbance
 
 TARGETS_FILE = Path(__file__).parent / "targets.toml"
 HEADINGS = ("", "measured", "against", "ratio", "lowest-highest", "target", "reached")
@@ -99,7 +99,7 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    others: float = 0.0  # share of the machine that others used meanwhile
+    disturbance: Disturbance = field(default_factory=Disturbance)
 
     def compare(
         self,
@@ -133,10 +133,9 @@ def quantity(value: float, unit: str) -> str:
 
 def table(report: Report, aims: Mapping[str, Target]) -> list[str]:
     """The lines of one scenario."""
-    doubt = ", too much to trust the figures" if report.others > NOISY else ""
     rows = [figure.row(aims.get(figure.key)) for figure in report.figures]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    lines = [f"{report.title}  (others used {report.others:.0%} of the machine{doubt})"]
+    lines = [f"{report.title}  ({report.disturbance})"]
     lines += [_line(HEADINGS, widths)] if rows else []
     for figure, row in zip(report.figures, rows, strict=True):
         lines.append(_line(row, widths))
@@ -156,7 +155,8 @@ def write_json(
     scenarios = {
         name: {
             "title": report.title,
-            "others": round(report.others, 4),
+            "others": [round(share, 4) for share in report.disturbance.shares],
+            "repeated": report.disturbance.repeated,
             "figures": [figure.as_json(aims.get(figure.key)) for figure in report.figures],
             "faults": report.faults,
             "charts": [chart.as_json() for chart in report.charts],

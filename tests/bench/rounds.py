@@ -1,4 +1,6 @@
-"""How runs are arranged: A B C, A B C, ..., each long enough, and who fails once is out with the reason.
+"""How runs are arranged: A B C, A B C, ..., each long enough; a round that others disturbed is repeated.
+
+Who fails is left out from then on, with the reason, and so has no figures: what works mostly does not work.
 
 A run is a function from a number of messages to a ``Flow``. ``Bench.flows`` finds out for each contender how many
 messages make a run of the length that was asked for, and throws these first runs away.
@@ -8,10 +10,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from tests.bench.machine import NOISY, Disturbance, Others
 from tests.bench.peers import BROKERS, Contender, bccnd, limit
 from tests.bench.programs import MeasurementError, Programs
 
@@ -41,6 +44,7 @@ class Bench:
     quick: bool
     soak_seconds: float
     brokers: tuple[Contender, ...]
+    disturbance: Disturbance = field(default_factory=Disturbance)
 
     @property
     def ours(self) -> Contender:
@@ -79,16 +83,34 @@ class Bench:
         return self.alternate(sized, faults)
 
     def alternate(self, runs: Mapping[str, Callable[[], T]], faults: list[str]) -> dict[str, list[T]]:
-        """``runs`` one after the other, and again, as often as was asked for."""
+        """``runs`` one after the other, and again, as often as was asked for.
+
+        A round during which others used the machine is repeated, whatever it gave, but not more rounds than were
+        asked for; after that they are taken as they come.
+        """
         results: dict[str, list[T]] = {name: [] for name in runs}
-        for _ in range(self.runs):
-            for name in list(results):
-                try:
-                    results[name].append(runs[name]())
-                except MeasurementError as error:
-                    faults.append(f"{name}: {error}")
-                    del results[name]
+        spare = 0 if self.quick else self.runs
+        done = 0
+        while results and done < self.runs:
+            with Others() as others:
+                given = self._round({name: runs[name] for name in results}, faults)
+            if others.share > NOISY and spare and len(given) == len(results):
+                spare -= 1
+                self.disturbance.repeated += 1
+                continue
+            done += 1
+            self.disturbance.shares.append(others.share)
+            results = {name: [*results[name], value] for name, value in given.items()}
         return results
+
+    def _round(self, runs: Mapping[str, Callable[[], T]], faults: list[str]) -> dict[str, T]:
+        given: dict[str, T] = {}
+        for name, run in runs.items():
+            try:
+                given[name] = run()
+            except MeasurementError as error:
+                faults.append(f"{name}: {error}")
+        return given
 
     def _count(self, run: Callable[[int], Flow], most: int) -> int:
         """How many messages last long enough."""

@@ -173,7 +173,7 @@ static void read_batch(int fd, struct reader *reader, struct mmsghdr *headers, i
     if (came < 0 && errno == EINTR)
         return;
     if (came < 0)
-        fail("nothing more after %ld messages", tally->count);
+        fail("nothing more after %ld messages and %ld dropped", tally->count, tally->dropped);
     for (int i = 0; i < came; i++) {
         size_t length = headers[i].msg_len;
         if (!length || headers[i].msg_hdr.msg_flags & MSG_TRUNC)

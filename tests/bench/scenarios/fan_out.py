@@ -22,8 +22,12 @@ def run(bench: Bench) -> Report:
         flows = bench.flows(runs, count, report.faults)
         measured = rates(flows)
         key = f"fan_out/{{}}/{count}/{{}}"
-        busy = [flow.busy for flow in flows.get("bccnd", [])]
-        note = f"the daemon used {median(busy):.0%} of a core" if busy else ""
+        used = [
+            f"{name} {median(flow.busy for flow in flows[name]):.0%}"
+            for name in ("bccnd", "limit")
+            if name in flows
+        ]
+        note = f"of a core used: {', '.join(used)}"
         report.compare(
             key.format("unpacked", "limit"), f"unpacked, {group}", "/s", measured, "bccnd", "limit", note
         )

@@ -29,7 +29,12 @@ def memory(bench: Bench) -> Report:
         report.compare(f"memory/idle/{broker.name}", "idle", "MB", idle, "bccnd", broker.name)
     cases = {
         "idle": ("idle", "MB", lambda: _idle_mb(bench, bench.ours)),
-        "client": ("an idle client with one subscription", "KB", lambda: _kb_a_client(bench)),
+        "client": ("an idle client", "KB", lambda: _kb_a_client(bench, subscribed=False)),
+        "subscriber": (
+            "an idle client with one subscription",
+            "KB",
+            lambda: _kb_a_client(bench, subscribed=True),
+        ),
         "channels": (
             f"growth from {3 * FULL_CACHE} to {6 * FULL_CACHE} channels seen",
             "MB",
@@ -68,12 +73,14 @@ def _idle_mb(bench: Bench, contender: Contender) -> float:
         return resident_kib(relay.pid) / 1024
 
 
-def _kb_a_client(bench: Bench) -> float:
+def _kb_a_client(bench: Bench, *, subscribed: bool) -> float:
     count = CLIENTS // 10 if bench.quick else CLIENTS
     with bench.folder() as folder, bench.ours.start(folder) as relay, ExitStack() as connected:
-        connected.enter_context(clients_of(relay, 10, 0))  # what only the first ones need is there already
+        connected.enter_context(
+            clients_of(relay, 10, subscribed=subscribed)
+        )  # what only the first ones need is there already
         before = resident_kib(relay.pid)
-        connected.enter_context(clients_of(relay, count, 0))
+        connected.enter_context(clients_of(relay, count, subscribed=subscribed))
         return (resident_kib(relay.pid) - before) / count
 
 
@@ -114,7 +121,7 @@ def _start_ms(bench: Bench, contender: Contender) -> float:
 
 def _idle_percent(bench: Bench) -> float:
     seconds = 1.0 if bench.quick else 10.0
-    with bench.folder() as folder, bench.ours.start(folder) as relay, clients_of(relay, CLIENTS // 10, 0):
+    with bench.folder() as folder, bench.ours.start(folder) as relay, clients_of(relay, CLIENTS // 10):
         time.sleep(min(1.0, seconds))  # what the clients' coming has left to do
         before, begun = cpu_seconds(relay.pid), time.monotonic()
         time.sleep(seconds)

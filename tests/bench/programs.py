@@ -63,7 +63,7 @@ class LoadProcess:
     def __init__(self, command: Sequence[str | Path]) -> None:
         self.process = subprocess.Popen(
             command,
-            bufsize=0,  # or select would not see what a buffer already holds
+            bufsize=0,  # or poll would not see what a buffer already holds
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -84,8 +84,9 @@ class LoadProcess:
 
     def _line(self) -> str:
         assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
-        if not readable:
+        poll = select.poll()  # select(2) knows descriptors up to 1023
+        poll.register(self.process.stdout)
+        if not poll.poll(PATIENCE * 1000):
             raise MeasurementError(f"nothing from a load program within {PATIENCE:g} s")
         line: bytes = self.process.stdout.readline()
         if not line:

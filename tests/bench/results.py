@@ -16,7 +16,7 @@ from tests.bench.charts import Chart
 from tests.bench.machine import Disturbance
 
 TARGETS_FILE = Path(__file__).parent / "targets.toml"
-HEADINGS = ("", "measured", "against", "ratio", "lowest-highest", "target", "reached")
+HEADINGS = ("", "measured", "against", "ratio", "lowest .. highest", "target", "reached")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Figure:
             quantity(self.ours.median, self.unit),
             f"{self.peer.contender} {quantity(self.peer.median, self.unit)}" if self.peer else "",
             f"{median(values):.3g}" if self.peer else "",
-            f"{min(values):.3g}-{max(values):.3g}" if len(values) > 1 else "",
+            f"{min(values):.3g} .. {max(values):.3g}" if len(values) > 1 else "",
             str(target or ""),
             ("yes" if target.reached(median(values)) else "no") if target else "",
         )

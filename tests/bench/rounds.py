@@ -76,7 +76,7 @@ class Bench:
         for name, run in runs.items():
             try:
                 count = self._count(run, most)
-            except MeasurementError as error:
+            except (MeasurementError, AssertionError) as error:
                 faults.append(f"{name}: {error}")
             else:
                 sized[name] = lambda run=run, count=count: run(count)  # type: ignore[misc]
@@ -108,7 +108,10 @@ class Bench:
         for name, run in runs.items():
             try:
                 given[name] = run()
-            except MeasurementError as error:
+            except (
+                MeasurementError,
+                AssertionError,
+            ) as error:  # DaemonProcess asserts that it starts and ends
                 faults.append(f"{name}: {error}")
         return given
 

@@ -122,8 +122,7 @@ def _draw_lines(axes: Any, chart: Lines) -> None:
 def _finish(axes: Any, chart: Chart, contenders: Sequence[str]) -> None:
     axes.set_ylabel(chart.unit)
     axes.yaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.margins(y=0.12)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, axes.dataLim.y1 * 1.12)
     if len(contenders) > 1:
         axes.legend(frameon=False, ncols=len(contenders), loc="upper center", bbox_to_anchor=(0.5, -0.12))
 

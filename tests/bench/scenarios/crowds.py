@@ -37,7 +37,7 @@ def patterns(bench: Bench) -> Report:
     cases: dict[str, dict[str, Any]] = {
         "plain": {},
         f"{PATTERNS} patterns": {"patterns": PATTERNS},
-        f"{CHANNELS} channels": {"channels": channels, "pattern": below},
+        f"{channels} channels": {"channels": channels, "pattern": below},
         "both": {"patterns": PATTERNS, "channels": channels, "pattern": below},
     }
     for form, contender in (("unpacked", bench.ours), ("packed", bench.ours_packed)):

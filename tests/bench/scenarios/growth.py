@@ -57,16 +57,15 @@ def run(bench: Bench) -> Report:
         ),
     )
     for name, title, x, option, points, contenders in curves:
-        if bench.quick:
-            points = points[1:2]
-        chart = Lines(
-            f"growth-{name}",
-            title,
-            x,
-            "deliveries a second",
-            _curve(bench, report, option, points, contenders),
-        )
-        report.charts.append(chart)
+        measured = points[1:2] if bench.quick else points
+        series = _curve(bench, report, option, measured, contenders)
+        for form in ("unpacked", "packed"):  # apart, or the scale of one would flatten the other
+            chosen = {
+                each.name: series[each.name] for each in contenders if each.packed == (form == "packed")
+            }
+            report.charts.append(
+                Lines(f"growth-{name}-{form}", f"{title}, {form}", x, "deliveries a second", chosen)
+            )
     return report
 
 

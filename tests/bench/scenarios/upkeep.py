@@ -156,7 +156,7 @@ def _soak(bench: Bench, report: Report) -> None:
     values = [value for (value,) in samples.values()]
     tenth = max(1, len(values) // 10)
     growth = median(values[-tenth:]) - median(values[tenth : 2 * tenth])
-    title = f"growth in a soak of {bench.soak_seconds / 60:g} minutes, after its first tenth"
+    title = f"growth in a soak of {bench.soak_seconds / 60:.3g} minutes, after its first tenth"
     report.figures.append(Figure("memory/soak", title, "MB", Series("bccnd", [growth])))
     report.charts.append(
         Lines("soak", "Memory during a soak", "minutes", "MB", {"bccnd": samples}, logarithmic=False)

@@ -45,6 +45,7 @@ ONLY_IN = {
     "pyarrow": {"pipeline", "services.recorder"},
     "uvloop": {"daemon"},
     "structlog": {"process", "daemon", "report", "restart", "services"},
+    "prometheus_client": {"process.metrics"},
     "pydantic": {"process"},
     "pydantic_core": {"process"},  # pydantic's own
     "pydantic_settings": {"process"},

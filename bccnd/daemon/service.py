@@ -10,6 +10,7 @@ Rules
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import os
 import random
@@ -26,9 +27,14 @@ import uvloop
 
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
+from bccnd.daemon.kernel import Kernel
+from bccnd.daemon.links import Links, choice_of, ways_of
+from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
+from bccnd.daemon.supervision import Supervision
 from bccnd.errors import BccndError
 from bccnd.net.endpoints import Endpoints
+from bccnd.net.links import LinkWatch
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.seqpacket import Clients, Listener
 from bccnd.process import logs
@@ -36,6 +42,7 @@ from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
 from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
+from bccnd.process.systemd import take_listening_socket, take_watchdog
 from bccnd.relay.core import Relay
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.succession import restore, state_of
@@ -58,8 +65,10 @@ class Daemon:
         settings: Settings,
         keys: Sequence[bytes],
         endpoints: Endpoints,
+        link_watch: LinkWatch | None,
         loop: asyncio.AbstractEventLoop,
         read_again: Callable[[], tuple[Settings, Sequence[bytes]]],
+        watchdog: float = 0.0,
     ) -> None:
         self._loop = loop
         self._settings, self._keys = settings, keys
@@ -68,6 +77,8 @@ class Daemon:
         self._reloads = 0
         self._debugging = False
         self._started = loop.time()
+        self._supervision = Supervision(loop, watchdog)
+        self._inherited = False
         self._stop = asyncio.Event()
         self._successor: asyncio.Task[bool] | None = None
         self._paused = False
@@ -87,11 +98,17 @@ class Daemon:
             self.relay,
             endpoints.segments,
             arena,
+            receive_bytes=settings.buffers.receive_bytes,
             copies=settings.copies,
             spread=settings.copies_spread_ms / 1000,
             settle=self._settle,
             on_relief=lambda: self._bus.relieve(),
         )
+        self._links = Links(loop, link_watch, self._segments, choice_of(settings))
+        self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
+        self.relay.on_taps = self._kernel.tapped
+        self._metrics = Metrics(loop, self.relay, self._kernel, self._about, self._unready)
+        self._metrics.reloaded(time.time())
         self._bus = Bus(
             loop,
             self.relay,
@@ -110,7 +127,13 @@ class Daemon:
         return self._bus.name
 
     async def serve(self) -> None:
+        """Raises ``BccndError`` when it cannot begin."""
         loop = self._loop
+        try:
+            self._metrics.open(self._settings)
+        except BccndError:
+            self._bus.close()
+            raise
         for signum in STOP_SIGNALS:
             loop.add_signal_handler(signum, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -123,6 +146,7 @@ class Daemon:
             self._settle()
         self._sequence.tick(self.relay.next_seq)
         self._segments.resume()
+        self._kernel.tapped(bool(self.relay.delivery.taps))
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -132,16 +156,21 @@ class Daemon:
             integrity=self._settings.integrity,
             version=__version__,
         )
+        self._supervision.serving(self._summary(), succeeded=self._inherited)
         await self._stop.wait()
         tick.cancel()
         if not await self._succeeded():
+            self._supervision.stopping()
             await self._drain()
             self._report()
             log.info("stopped", seconds=round(loop.time() - self._started, 3))
+        self._supervision.close()
 
     def _watch(self) -> None:
         self._bus.watch()
         self._segments.watch()
+        self._links.watch()
+        self._metrics.resume()
 
     def _settle(self) -> None:
         """Do what the relay asks for, until it asks for nothing more."""
@@ -160,13 +189,23 @@ class Daemon:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            now = self._loop.time()
+            self._metrics.tick(now, 1.0)
             if self._paused:
                 continue
-            now = self._loop.time()
             self.relay.tick(now, time.time_ns())
             self._sequence.tick(self.relay.next_seq)
+            self._links.tick()
             self._settle()
+            self._kernel.tick(now)
             self._report()
+            self._supervision.ticked(self._summary())
+
+    def _summary(self) -> str:
+        """For ``systemctl status``."""
+        ways = ", ".join(f"{row['address']}:{row['port']}" for row in self._segments.rows())
+        clients = len(self.relay.sessions)
+        return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {ways}"
 
     def _report(self) -> None:
         self._segments.count()
@@ -177,6 +216,10 @@ class Daemon:
         report.refusals(*self.relay.refusals.take())
         report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
+    def _unready(self) -> str:
+        """Why it does not serve, in a word; empty when it does."""
+        return "stopping" if self._stop.is_set() else "paused" if self._paused else ""
+
     def _about(self) -> dict[str, Any]:
         self._segments.count()
         return {
@@ -186,19 +229,25 @@ class Daemon:
             "uptime": round(self._loop.time() - self._started, 3),
             "socket": self.name,
             "segments": self._segments.rows(),
+            "kernel": self._kernel.status(),
         }
 
     # -- reload
 
     def _reload(self) -> None:
         self._reloads += 1
+        self._supervision.reloading()
         try:
             wanted, keys = self._read_again()
             settings, changed, held = reload.applicable(self._settings, wanted)
             options = reload.relay_options(settings, keys)
+            if not self._paused:
+                self._metrics.open(settings)
         except BccndError as error:
+            self._metrics.reloaded(None)
             for fault in str(error).splitlines():
                 log.error("not reloaded, the old settings stay", fault=fault)
+            self._supervision.reloaded(str(error).splitlines()[0])
             return
         if keys != self._keys:
             changed.append("keys")
@@ -208,11 +257,15 @@ class Daemon:
         self._segments.set_copies(settings.copies, settings.copies_spread_ms / 1000)
         self.relay.delivery.now = self._loop.time()
         self.relay.reconfigure(**options)
+        self._metrics.reloaded(time.time())
+        self._links.choose(choice_of(settings))
         if not self._paused:
+            self._metrics.resume()
             self._settle()
         if held:
             log.warning("needs a restart", settings=held)
         log.info("reloaded", changed=changed, keys=len(keys))
+        self._supervision.reloaded()
 
     def _toggle_debug(self) -> None:
         """Until the next time, or until a reload sets back what the settings say."""
@@ -264,8 +317,10 @@ class Daemon:
         """Stop everything; what a successor needs to go on."""
         self._paused = True
         self._bus.unwatch()
+        self._links.unwatch()
         self._segments.unwatch()
         self._segments.pause()
+        self._metrics.pause()
         self._report()
         state = {
             "endpoints": self._endpoints.state(),
@@ -273,21 +328,27 @@ class Daemon:
             "socket": self._socket_settings(),
             "relay": state_of(self.relay),
             "egresses": self._segments.state(),
+            "kernel": self._kernel.state(),
+            "metrics": self._metrics.state(),
         }
         clients = [session.port for session in self.relay.sessions.values()]
-        return state, [*self._endpoints.descriptors, *clients]
+        return state, [*self._endpoints.descriptors, *clients, *self._metrics.descriptors]
 
     def _resume(self) -> None:
         self._paused = False
         self._segments.resume()
         self._watch()
 
-    def inherit(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
-        """Go on where a predecessor stopped; ``descriptors`` are those of its clients."""
+    def inherit(self, state: dict[str, Any], descriptors: list[int]) -> None:
+        """Go on where a predecessor stopped; ``descriptors`` are those of its clients and metrics."""
+        self._metrics.inherit(state.get("metrics", {}), descriptors, self._settings)
         restore(self.relay, state["relay"], descriptors)
         self._bus.inherit()
         self._segments.inherit(state["egresses"])
+        if kernel := state.get("kernel"):
+            self._kernel.restore(kernel)
         self._started = state["started"]
+        self._inherited = True
         self._segments.count()
         counts = self.relay.rejected.copy()
         counts["unsent"] = self.relay.counters.unsent
@@ -314,7 +375,9 @@ class Daemon:
         self._settle()
         while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        self._links.close()
         self._segments.close()
+        self._metrics.close()
         self._bus.close()
         self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
 
@@ -335,33 +398,44 @@ def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
     return settings, read_keys(settings.key_file) if settings.key_file else ()
 
 
-async def _run(argv: Sequence[str], predecessor: Predecessor | None) -> None:
+async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str) -> None:
+    """``passed``: a listening socket that the service manager made, as ``fd:N``; or nothing."""
     read = partial(_read, argv)
     settings, keys = read()
     loop = asyncio.get_running_loop()
-    ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
+    link_watch = LinkWatch.open()
+    ways = ways_of(choice_of(settings), link_watch)
     receive_bytes = settings.buffers.receive_bytes
+    watchdog = take_watchdog(os.environ)
     # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
     # all that follows.
     gc.collect()
     gc.freeze()
     if predecessor is None:
+        explicit = settings.socket.startswith("fd:")
+        where = passed if passed and not explicit else settings.socket
         endpoints = Endpoints.open(
             ways,
             receive_bytes,
             lambda: Listener.open(
-                settings.socket, settings.socket_permissions, settings.socket_owner, settings.socket_group
+                where, settings.socket_permissions, settings.socket_owner, settings.socket_group
             ),
         )
-        daemon = Daemon(settings, keys, endpoints, loop, read)
-        if settings.socket == "@":
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
+        if settings.socket not in (where, daemon.name):
+            log.warning(
+                "the socket passed takes the place of the setting",
+                socket=daemon.name,
+                setting=settings.socket,
+            )
+        if where == "@":
             sys.stdout.write(daemon.name + "\n")
             sys.stdout.flush()
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
         endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
-        daemon = Daemon(settings, keys, endpoints, loop, read)
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()
     gc.freeze()
@@ -373,15 +447,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     predecessor = None
     try:
         predecessor = Predecessor.from_environment(os.environ)
+        descriptor = take_listening_socket(os.environ)
         invocation = load(argv, os.environ)
         if invocation.check_only:
-            sys.stdout.write(check(invocation) + "\n")
+            checked = check(invocation)
+            if not invocation.quiet:
+                sys.stdout.write(checked + "\n")
             return 0
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
         logs.configure(invocation.settings.log.level, invocation.settings.log.format)
+        faulthandler.enable(2)  # tells where it was stuck when the watchdog's SIGABRT comes
         _allow_descriptors(invocation.settings.limits.clients)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(argv, predecessor))
+            passed = "" if descriptor is None else f"fd:{descriptor}"
+            runner.run(_run(argv, predecessor, passed))
     except BccndError as error:
         if predecessor is not None:
             predecessor.say_failed(error)

@@ -32,7 +32,8 @@ from bccnd import __version__
 from bccnd.errors import ConfigError, RefusedError
 from bccnd.process.accounts import gid_of, uid_of
 from bccnd.process.keys import read_keys
-from bccnd.process.settings import Grant, Settings, Table
+from bccnd.process.limits import Table
+from bccnd.process.settings import Grant, Settings
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
 DEFAULT_SOCKET = "/run/bccnd/bus.sock"
@@ -61,6 +62,7 @@ class Invocation:
 
     settings: Settings
     check_only: bool
+    quiet: bool
     origins: Mapping[str, str]
 
 
@@ -70,13 +72,13 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     Raises ConfigError or RefusedError, their text a line per fault; SystemExit for --help and --version.
     """
     given = vars(command_line().parse_args(argv))
-    check_only, file = given.pop("check"), given.pop("config")
+    check_only, quiet, file = given.pop("check"), given.pop("quiet"), given.pop("config")
     if file is None:
         file = environ.get(PREFIX + "CONFIG") or None
     layers = [_flag_layer(given), _environment_layer(environ), _file_layer(file), _host_layer(environ)]
     origins = {name: origin for layer in reversed(layers) for name, origin in layer.origins.items()}
     try:
-        return Invocation(Settings(*(layer.values for layer in layers)), check_only, origins)
+        return Invocation(Settings(*(layer.values for layer in layers)), check_only, quiet, origins)
     except ValidationError as error:
         raise ConfigError(_explain(error, origins)) from None
 
@@ -198,6 +200,7 @@ def command_line() -> argparse.ArgumentParser:
         default=False,
         help="check the settings and the key file, print all settings as TOML, and leave",
     )
+    add("--quiet", action="store_true", default=False, help="with --check: print faults only")
     add("--version", action="version", version=f"bccnd {__version__}")
     return parser
 

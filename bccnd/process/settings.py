@@ -9,20 +9,26 @@ Rules:
 """
 
 import re
-from ipaddress import AddressValueError, IPv4Address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bccnd.process.accounts import gid_of, uid_of
+from bccnd.process.limits import KIB, MIB, Dedup, Limits, Queue, Table
 
 SOCKET_PATH_LIMIT = 107  # sun_path has 108 bytes, one for the NUL or the leading NUL of an abstract name
 PATTERNS_LIMIT = 256  # of one kind in one grant; each is tried once for each new channel of a publisher
-KIB, MIB = 1 << 10, 1 << 20
+# What Docker, Podman, libvirt, LXC, Kubernetes and their networks make on a host.
+FOREIGN_INTERFACES = (
+    "docker*", "br-????????????", "podman*", "cni*", "cali*", "cilium*", "flannel*", "kube*", "lxc*", "lxd*",
+    "incusbr*", "veth*", "virbr*", "vnet*",
+)  # fmt: skip
 
-Policy = Literal["drop-oldest", "drop-newest", "block", "disconnect"]
+_LINK_LOCAL_GROUPS = IPv6Network("ff02::/16")
+
 Integrity = Literal["hmac", "crc32", "none"]
 
 
@@ -91,87 +97,15 @@ Octal = Annotated[
 ]
 
 
-class Table(BaseModel):
-    """One table of the TOML file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Queue(Table):
-    """What waits for a client that reads slowly. A client may ask for its own limits, up to the maxima."""
-
-    max_packets: int = Field(
-        default=100_000,
-        ge=1,
-        le=10_000_000,
-        description="Most packets a client may ask to have queued, so that none fills the memory.",
-    )
-    max_bytes: int = Field(
-        default=64 * MIB,
-        ge=128 * KIB,
-        le=1 << 34,
-        description="Most bytes a client may ask to have queued, so that none fills the memory.",
-    )
-    packets: int = Field(
-        default=10_000,
-        validate_default=True,
-        ge=1,
-        description="Packets queued for one client before the policy applies.",
-    )
-    bytes: int = Field(
-        default=8 * MIB,
-        validate_default=True,
-        ge=128 * KIB,
-        description="Bytes queued for one client before the policy applies; room for one largest packet.",
-    )
-    total_bytes: int = Field(
-        default=256 * MIB,
-        ge=MIB,
-        le=1 << 36,
-        description="Bytes queued for all clients together, so that many slow ones do not fill the memory.",
-    )
-    policy: Policy = Field(default="drop-oldest", description="What happens when a client's queue is full.")
-    block_seconds: float = Field(
-        default=5.0,
-        allow_inf_nan=False,
-        ge=0.1,
-        le=3600,
-        description="With policy block, seconds a client may take nothing before it is closed.",
-    )
-
-    @field_validator("packets", "bytes")
-    @classmethod
-    def _within_maximum(cls, value: int, info: ValidationInfo) -> int:
-        maximum = info.data.get(f"max_{info.field_name}")
-        if maximum is not None and value > maximum:
-            raise ValueError(f"must be at most queue.max_{info.field_name}, which is {maximum}")
-        return value
-
-
-class Limits(Table):
-    """What the daemon holds at most, so that no client can exhaust its memory or descriptors."""
-
-    clients: int = Field(
-        default=4096, ge=1, le=65536, description="Connected clients; each takes a file descriptor."
-    )
-    subscriptions: int = Field(
-        default=1024,
-        ge=1,
-        le=65536,
-        description="Subscriptions of one client; each takes memory and matching time.",
-    )
-    local_payload: int = Field(
-        default=64 * KIB,
-        ge=1,
-        le=64 * KIB,
-        description="Payload bytes on local channels; other channels must fit a datagram of 1400 bytes.",
-    )
-    channels_cached: int = Field(
-        default=65536,
-        ge=1,
-        le=1 << 20,
-        description="Channels whose audience is remembered, to spare matching.",
-    )
+def _is_loopback(value: str) -> bool:
+    """Whether it is an address of this host alone, with a port."""
+    host, _, port = value.rpartition(":")
+    if not re.fullmatch(r"[1-9]\d{0,4}", port, re.ASCII) or int(port) > 65535:
+        return False
+    try:
+        return host == "[::1]" or IPv4Address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Retain(Table):
@@ -198,53 +132,6 @@ class Retain(Table):
         le=1 << 32,
         description="Bytes kept, bookkeeping included; room for one largest message.",
     )
-
-
-class Dedup(Table):
-    """How repeated, late and restarted datagrams of a source are told apart."""
-
-    sanity: int = Field(
-        default=1000,
-        ge=1,
-        le=1 << 32,
-        description="A datagram less than this behind the last is a duplicate or late; more, a restart.",
-    )
-    sources: int = Field(
-        default=65536,
-        ge=64,
-        le=1 << 20,
-        description="Sources remembered, for memory; new ones, then the longest silent are forgotten first.",
-    )
-    seconds: float = Field(
-        default=86400.0,
-        allow_inf_nan=False,
-        ge=1,
-        le=31_536_000,
-        description="Seconds of silence after which a source is forgotten.",
-    )
-    reorder: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        description="Sequence numbers a late datagram may be behind and is still delivered; 0 for none.",
-    )
-    replays: Literal["auto", "drop", "accept"] = Field(
-        default="auto",
-        description="Clock-based numbers far behind the last: replayed and dropped, or taken for a restart; auto: "
-        "drop where hmac is required, as without it anybody can make new datagrams.",
-    )
-    unknown: Literal["deliver", "by-address", "drop"] = Field(
-        default="deliver",
-        description='Datagrams of source "?": all delivered, deduplicated by sender address, or dropped.',
-    )
-
-    @field_validator("reorder")
-    @classmethod
-    def _short_of_a_restart(cls, value: int, info: ValidationInfo) -> int:
-        sanity = info.data.get("sanity")
-        if sanity is not None and value >= sanity:
-            raise ValueError(f"must be less than dedup.sanity, which is {sanity}")
-        return value
 
 
 class Heartbeat(Table):
@@ -281,6 +168,25 @@ class Log(Table):
         default="auto",
         description="Lines for people or JSON; auto is console on a terminal and json elsewhere.",
     )
+
+
+class Metrics(Table):
+    """Counters for Prometheus, and whether the daemon is alive and serves, over HTTP."""
+
+    listen: str = Field(
+        default="",
+        description="127.0.0.1:PORT, [::1]:PORT or the path of a Unix socket, of socket_mode; empty: none.",
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _of_this_host(cls, value: str) -> str:
+        path = value.startswith("/") and value.isprintable() and len(value.encode()) <= SOCKET_PATH_LIMIT
+        if value and not path and not _is_loopback(value):
+            raise ValueError(
+                f"must be 127.0.0.1:PORT, [::1]:PORT, a path from / of at most {SOCKET_PATH_LIMIT} bytes, or empty"
+            )
+        return value
 
 
 class Grant(Table):
@@ -346,13 +252,24 @@ class Settings(BaseSettings):
         strict=False,
         description="Where sequence numbers are kept over restarts; default <socket>.seq for a socket with a path.",
     )
-    broadcast: str = Field(default="255.255.255.255", description="IPv4 address datagrams are sent to.")
+    broadcast: str = Field(
+        default="255.255.255.255",
+        description="Where datagrams go: a broadcast address, subnet (that of each interface), an IPv4 multicast "
+        "address or one of IPv6, ff02::...",
+    )
     port: int = Field(default=5400, ge=1, le=65535, description="UDP port of the segment.")
     interfaces: tuple[InterfaceName, ...] = Field(
         default=(),
         max_length=64,
         strict=False,
-        description="Interfaces to send and receive on; none: as the routing table says.",
+        description="Interfaces to send and receive on, by name or pattern (eth*); none: all that are fit.",
+    )
+    interfaces_excluded: tuple[InterfaceName, ...] = Field(
+        default=FOREIGN_INTERFACES,
+        max_length=64,
+        strict=False,
+        description="Patterns of interfaces to leave alone: those of containers and virtual machines; one that "
+        "interfaces names in full is used nevertheless.",
     )
     key_file: Path | None = Field(
         default=None,
@@ -388,6 +305,7 @@ class Settings(BaseSettings):
     heartbeat: Heartbeat = Heartbeat()
     buffers: Buffers = Buffers()
     log: Log = Log()
+    metrics: Metrics = Metrics()
     rights: tuple[Grant, ...] = Field(
         default=(),
         max_length=256,
@@ -454,14 +372,21 @@ class Settings(BaseSettings):
     @field_validator("broadcast")
     @classmethod
     def _usable_address(cls, value: str) -> str:
+        if value == "subnet":
+            return value
         try:
-            if int(IPv4Address(value)):
-                return value
-        except AddressValueError:
-            pass
-        raise ValueError("must be an IPv4 address, such as 255.255.255.255 or 10.0.0.255")
+            address = ip_address(value)
+        except ValueError:
+            address = None
+        if isinstance(address, IPv4Address) and int(address):
+            return value
+        if isinstance(address, IPv6Address) and address in _LINK_LOCAL_GROUPS and address.scope_id is None:
+            return str(address)
+        raise ValueError(
+            "must be an IPv4 broadcast or multicast address, such as 255.255.255.255, one of ff02::/16, or subnet"
+        )
 
-    @field_validator("interfaces")
+    @field_validator("interfaces", "interfaces_excluded")
     @classmethod
     def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) < len(value):

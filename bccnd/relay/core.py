@@ -90,6 +90,9 @@ class Relay:
         self.refusals = Refusals()
         self.sessions: dict[int, Session] = {}
         self.outgoing: list[bytes] = []
+        self.on_taps: Callable[[bool], None] = lambda _tapped: (
+            None
+        )  # at once: the client's answer waits for it
         self.last_number = 0
         self.unix_ns = 0  # the clock when the caller last told it
         self.own = OwnSource(host, pid)
@@ -282,6 +285,7 @@ class Relay:
         if session.tap is not on:
             session.tap = on
             self.delivery.taps = [tap for tap in self.sessions.values() if tap.tap]
+            self.on_taps(bool(self.delivery.taps))
             self.router.service_changed()
 
     def tick(self, now: float, unix_ns: int) -> None:

@@ -126,6 +126,9 @@ class Sources:
         drop_replays: bool = False,
     ) -> None:
         self._proven, self._newcomers = _Part(), _Part()
+        # Of all sources, the forgotten ones too, so that these only grow: numbers that were missing when a later one
+        # came; of those, come after all; restarts.
+        self.missed = self.found = self.restarted = 0
         self.configure(
             sanity=sanity, limit=limit, seconds=seconds, reorder=reorder, drop_replays=drop_replays
         )
@@ -168,6 +171,7 @@ class Sources:
                 source.first = seq
             else:
                 source.lost += step - 1
+                self.missed += step - 1
         source.seen = (source.seen << step | 1) & self._mask if step <= WINDOW + self._reorder else 1
         source.last = seq
         source.received += 1
@@ -194,11 +198,16 @@ class Sources:
 
     def state(self) -> dict[str, Any]:
         """The table in plain values, for a successor of this daemon."""
-        return {"proven": self._proven.state(), "newcomers": self._newcomers.state()}
+        return {
+            "proven": self._proven.state(),
+            "newcomers": self._newcomers.state(),
+            "totals": (self.missed, self.found, self.restarted),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._proven.restore(state["proven"])
         self._newcomers.restore(state["newcomers"])
+        self.missed, self.found, self.restarted = state.get("totals", (0, 0, 0))
         self._fit()
 
     def _fit(self) -> None:
@@ -250,6 +259,7 @@ class Sources:
             return Verdict.DUPLICATE
         if behind >= self._sanity:
             source.restarts += 1
+            self.restarted += 1
             source.received += 1
             source.first = source.last = seq
             source.seen = 1
@@ -260,8 +270,10 @@ class Sources:
         source.seen |= 1 << behind
         if seq > source.first:
             source.lost -= 1
+            self.found += 1
         else:  # the span begins earlier than it seemed
             source.lost += source.first - seq - 1
+            self.missed += source.first - seq - 1
             source.first = seq
         if behind <= self._reorder:
             source.received += 1

@@ -117,6 +117,8 @@ def test_every_malformed_datagram_of_the_vectors_is_counted_by_its_reason(
         everything = PacketClient(daemon.socket)
         everything.subscribe("")
         everything.request("listen")
+        tap = PacketClient(daemon.socket)  # while there is one, the kernel filters nothing
+        tap.request("tap", "on")
         expected: Counter[str] = Counter()
         for vector in vectors:
             reason = vector["reason"]
@@ -131,6 +133,7 @@ def test_every_malformed_datagram_of_the_vectors_is_counted_by_its_reason(
         assert {chan for chan, _ in everything.messages()} == {"bystander/x"}
         bystander.close()
         everything.close()
+        tap.close()
 
 
 def noise(rng: random.Random) -> bytes:
@@ -160,7 +163,10 @@ def test_random_datagrams_are_counted_under_a_known_reason(
 
 def test_an_empty_datagram(bystander: Bystander, network: Callable[[bytes], object]) -> None:
     network(b"")
-    wait_until(lambda: bystander.publisher.rejected("magic") == 1, "the empty datagram to be counted")
+    # As filtered; as dropped, if another program of the machine overflowed in that second.
+    wait_until(
+        lambda: sum(bystander.publisher.status()["kernel"].values()) == 1, "the empty datagram to be counted"
+    )
 
 
 def test_datagrams_of_the_largest_size(bystander: Bystander, network: Callable[[bytes], object]) -> None:

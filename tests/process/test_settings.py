@@ -177,3 +177,20 @@ def test_every_setting_is_described() -> None:
         else:
             assert field.description, name
             assert field.description.endswith("."), name
+
+
+@pytest.mark.parametrize(
+    "where", ["", "127.0.0.1:9540", "127.9.9.9:1", "[::1]:65535", "/run/bccnd/metrics.sock"]
+)
+def test_metrics_are_for_this_host(where: str) -> None:
+    assert Settings(host="h", socket="/s", metrics={"listen": where}).metrics.listen == where
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["0.0.0.0:9540", "10.0.0.1:9540", ":9540", "9540", "localhost:9540", "::1:9540", "[::]:9540", "127.0.0.1:0",
+     "127.0.0.1:65536", "127.0.0.1", "127.0.0.1:\u0661", "metrics.sock", "/" + "a" * 107, "/a\0"],
+)  # fmt: skip
+def test_metrics_are_for_nobody_else(where: str) -> None:
+    with pytest.raises(ValidationError, match=r"must be 127\.0\.0\.1:PORT"):
+        Settings(host="h", socket="/s", metrics={"listen": where})

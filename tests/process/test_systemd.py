@@ -1,11 +1,15 @@
-"""sd_notify: what is told, to whom, and that nobody who listens badly can harm us."""
+"""sd_notify: what is told, to whom, and that nobody who listens badly can harm us. What is passed: whom it is for."""
 
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from bccnd.process.systemd import notify
+from bccnd.errors import ConfigError
+from bccnd.process.systemd import notify, take_listening_socket, take_watchdog
+
+OURS, ANOTHERS = str(os.getpid()), "1"
 
 
 @pytest.fixture
@@ -58,3 +62,51 @@ def test_a_listener_that_does_not_read_holds_nobody_up(
             assert told < 10_000
         listening.recv(100)
         assert notify("WATCHDOG=1")
+
+
+# --- the watchdog ---
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds", "left"),
+    [
+        ({}, 0.0, {}),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0, {"WATCHDOG_USEC": "30000000"}),
+        ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": OURS}, 1.5, {"WATCHDOG_USEC": "1500000"}),
+        ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": ANOTHERS}, 0.0, {}),
+        ({"WATCHDOG_USEC": "soon"}, 0.0, {"WATCHDOG_USEC": "soon"}),
+    ],
+)
+def test_a_watchdog_holds_for_us_and_our_successors(
+    environ: dict[str, str], seconds: float, left: dict[str, str]
+) -> None:
+    assert take_watchdog(environ) == seconds
+    assert environ == left
+
+
+# --- socket activation; with real descriptors in tests/systemd/test_activation.py ---
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"LISTEN_PID": ANOTHERS, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "bccnd.socket"},
+        {"LISTEN_PID": OURS, "LISTEN_FDS": "0"},
+        {"LISTEN_PID": OURS, "LISTEN_FDS": "-1"},
+        {"LISTEN_PID": OURS},
+        {"LISTEN_FDS": "1"},
+    ],
+)
+def test_what_is_not_for_us_is_not_taken_and_not_passed_on(environ: dict[str, str]) -> None:
+    assert take_listening_socket(environ) is None
+    assert environ == {}
+
+
+def test_more_than_one_socket_is_refused_by_name() -> None:
+    environ = {"LISTEN_PID": OURS, "LISTEN_FDS": "2", "LISTEN_FDNAMES": "bus:extra"}
+    with pytest.raises(
+        ConfigError, match=r"^socket activation: 2 sockets were passed \(bus:extra\), one is served$"
+    ):
+        take_listening_socket(environ)
+    assert environ == {}

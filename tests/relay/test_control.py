@@ -263,6 +263,7 @@ def test_status():
     assert value_of(client.ask(b"CMSG status"), b"status") == {
         "version": "1",
         "host": "here",
+        "src": "here/bccnd/0",
         "integrity": "hmac",
         "clients": 2,
         "subscriptions": 3,

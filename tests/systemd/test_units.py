@@ -1,4 +1,4 @@
-"""The units, judged by systemd itself."""
+"""The units and what is installed with them, judged by systemd itself."""
 
 import os
 import re
@@ -10,33 +10,106 @@ import pytest
 
 from bccnd.process.configuration import load
 
-UNITS = sorted((Path(__file__).parents[2] / "systemd").glob("*.service"))
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "systemd"
+UNITS = sorted([*FOLDER.glob("*.service"), *FOLDER.glob("*.socket")])
+SERVICES = [unit for unit in UNITS if unit.suffix == ".service"]
+MOST_EXPOSURE = 1.5
 
-
-@pytest.mark.skipif(
-    not shutil.which("systemd-analyze") and os.environ.get("CI") != "true", reason="needs systemd-analyze"
+pytestmark = pytest.mark.skipif(
+    not shutil.which("systemd-analyze") and os.environ.get("CI") != "true", reason="needs systemd"
 )
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_finds_nothing_to_complain_about(unit: Path, tmp_path: Path) -> None:
-    """Only the program's path is exchanged, for it need not be installed where the tests run."""
-    copy = tmp_path / unit.name
-    copy.write_text(re.sub(r"/usr/bin/bccnd\b", shutil.which("true") or "", unit.read_text()))
-    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def name_of(unit: Path) -> str:
+    return unit.name
+
+
+def settings_of(unit: Path) -> dict[str, list[str]]:
+    settings: dict[str, list[str]] = {}
+    for key, value in re.findall(r"^(\w+)=(.*)$", unit.read_text(), re.MULTILINE):
+        settings.setdefault(key, []).append(value)
+    return settings
 
 
 def test_there_are_units() -> None:
-    assert [unit.name for unit in UNITS] == ["bccnd.service"]
+    assert [unit.name for unit in UNITS] == ["bccnd.service", "bccnd.socket"]
 
 
-def test_the_unit_starts_the_program_with_flags_that_it_knows() -> None:
-    (command,) = re.findall(r"^ExecStart=(.*)$", UNITS[0].read_text(), re.MULTILINE)
-    program, *argv = command.split()
+def test_systemd_finds_nothing_to_complain_about(tmp_path: Path) -> None:
+    """Only the program's path is exchanged, for it need not be installed where the tests run."""
+    for unit in UNITS:
+        text = re.sub(r"/usr/bin/bccnd\b", shutil.which("true") or "", unit.read_text())
+        (tmp_path / unit.name).write_text(re.sub("^Documentation=.*\n", "", text, flags=re.MULTILINE))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *(tmp_path / unit.name for unit in UNITS)],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=name_of)
+def test_a_service_exposes_little(unit: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={int(MOST_EXPOSURE * 10)}", unit],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    (exposure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert float(exposure) <= MOST_EXPOSURE, done.stdout
+
+
+@pytest.mark.parametrize("key", ["ExecStart", "ExecReload"])
+def test_the_unit_starts_the_program_with_flags_that_it_knows(key: str) -> None:
+    program, *argv = settings_of(SERVICES[0])[key][0].split()
     assert program == "/usr/bin/bccnd"
-    assert load([*argv, "--config", "/dev/null"], {}).settings.socket == "/run/bccnd/bus.sock"
+    invocation = load([*argv, "--config", "/dev/null"], {})
+    assert invocation.settings.socket == "/run/bccnd/bus.sock"
+    assert invocation.check_only == (key == "ExecReload")
 
 
-def test_a_reload_replaces_the_program_and_systemd_follows() -> None:
-    settings = dict(re.findall(r"^(\w+)=(.*)$", UNITS[0].read_text(), re.MULTILINE))
-    assert settings["ExecReload"].endswith("kill -USR2 $MAINPID")
-    assert settings["NotifyAccess"] in ("main", "exec", "all")  # or MAINPID= is not heard
+def test_socket_and_service_mean_the_same_path() -> None:
+    socket = settings_of(FOLDER / "bccnd.socket")
+    assert socket["ListenSequentialPacket"] == ["/run/bccnd/bus.sock"]
+    assert socket["SocketMode"] == [load(["--config", "/dev/null"], {}).settings.socket_mode]
+
+
+def test_the_kernel_lets_the_daemon_have_the_buffer_that_it_asks_for() -> None:
+    (allowed,) = re.findall(
+        r"^net\.core\.rmem_max = (\d+)$", (FOLDER / "sysctl.d/bccnd.conf").read_text(), re.MULTILINE
+    )
+    assert int(allowed) == load(["--config", "/dev/null"], {}).settings.buffers.receive_bytes
+
+
+def test_installed_by_the_book(tmp_path: Path) -> None:
+    """The commands of README.md, into a folder in place of the host's root."""
+    readme = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"```sh\n(install -Dm644.*?)```", readme, re.DOTALL)
+    commands = block.splitlines()
+    placing = [line for line in commands if line.startswith("install ")]
+    subprocess.run(
+        ["sh", "-euc", "\n".join(placing)], cwd=ROOT, env={**os.environ, "DESTDIR": str(tmp_path)}, check=True
+    )
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {
+        "usr/lib/systemd/system/bccnd.service", "usr/lib/systemd/system/bccnd.socket",
+        "usr/lib/sysusers.d/bccnd.conf", "usr/lib/tmpfiles.d/bccnd.conf", "usr/lib/sysctl.d/bccnd.conf",
+        "etc/bccnd/bccnd.toml",
+    }  # fmt: skip
+    assert "systemd-sysusers" in block
+    assert "systemd-tmpfiles --create" in block
+    (tmp_path / "etc/bccnd/keys").write_text("not yet private")
+    (tmp_path / "etc/bccnd/keys").chmod(0o644)
+    if os.geteuid() != 0:
+        return
+    for account in "passwd", "group":
+        shutil.copy(f"/etc/{account}", tmp_path / "etc")
+    subprocess.run(["systemd-sysusers", f"--root={tmp_path}"], check=True, capture_output=True)
+    assert re.search(
+        r"^bccnd:x:\d+:\d+:.*:/usr/sbin/nologin$", (tmp_path / "etc/passwd").read_text(), re.MULTILINE
+    )
+    assert re.search(r"^bccnd:x:\d+:$", (tmp_path / "etc/group").read_text(), re.MULTILINE)
+    subprocess.run(
+        ["systemd-tmpfiles", f"--root={tmp_path}", "--create", "bccnd.conf"], check=True, capture_output=True
+    )
+    assert (tmp_path / "etc/bccnd/keys").stat().st_mode & 0o7777 == 0o600

@@ -1,0 +1,183 @@
+"""HTTP for a few readers of this host: GET and HEAD, a request a connection, on the daemon's own loop.
+
+Rules
+- No body of a request is looked at, and each answer ends the connection (RFC 9112 section 9.6): that leaves so
+  little of the protocol that using a library would take more lines.
+- Nobody can cost more than a few buffers: at most CONNECTIONS, of which the oldest gives way to a new one; at most
+  HEAD_LIMIT bytes of each; at most SECONDS for each, whatever it does or does not do.
+- What is asked for is made at once and in one piece; it goes out as the peer takes it.
+"""
+
+import contextlib
+import socket
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+CONNECTIONS = 16
+HEAD_LIMIT = 8192  # bytes of request line and headers
+SECONDS = 5.0
+ACCEPTS = CONNECTIONS  # a turn
+
+
+class Response(NamedTuple):
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Handler = Callable[[str, dict[str, str]], Response | None]
+
+
+def plain(status: HTTPStatus, text: str = "") -> Response:
+    return Response(status, (text or status.phrase).encode() + b"\n")
+
+
+def answer(head: bytes, handler: Handler) -> bytes:
+    """The whole answer to a request, given up to its empty line. ``handler`` gets path and headers (names in lower
+    case) and gives None for a path that there is not.
+    """
+    method, target, headers = _parse(head)
+    if not method:
+        response = plain(HTTPStatus.BAD_REQUEST)
+    elif method not in ("GET", "HEAD"):
+        response = plain(HTTPStatus.METHOD_NOT_ALLOWED)
+    else:
+        response = handler(target.partition("?")[0], headers) or plain(HTTPStatus.NOT_FOUND)
+    return _serialize(response, with_body=method != "HEAD")
+
+
+def _parse(head: bytes) -> tuple[str, str, dict[str, str]]:
+    """Method, target and headers; all empty for what is no HTTP/1 request (RFC 9112 sections 3 and 5)."""
+    request, *lines = head.decode("latin-1").replace("\r\n", "\n").rstrip("\n").split("\n")
+    parts = request.split(" ")
+    if len(parts) != 3 or parts[2] not in ("HTTP/1.0", "HTTP/1.1") or not parts[0] or parts[1][:1] != "/":
+        return "", "", {}
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            return "", "", {}
+        headers[name.lower()] = value.strip()
+    return parts[0], parts[1], headers
+
+
+def _serialize(response: Response, *, with_body: bool = True) -> bytes:
+    status = response.status
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"Content-Type: {response.content_type}",
+        f"Content-Length: {len(response.body)}",
+        "Cache-Control: no-store",
+        "Connection: close",
+    ]
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        lines.append("Allow: GET, HEAD")
+    head = "".join([f"{line}\r\n" for line in lines]).encode() + b"\r\n"
+    return head + response.body if with_body else head
+
+
+class HttpServer:
+    """Serves what connects to ``listening`` (bound, listening, non-blocking) between ``resume`` and ``pause``."""
+
+    def __init__(self, loop: AbstractEventLoop, listening: socket.socket, handler: Handler) -> None:
+        self._loop = loop
+        self._listening = listening
+        self._handler = handler
+        self._connections: dict[_Connection, None] = {}  # the oldest first
+
+    def resume(self) -> None:
+        self._loop.add_reader(self._listening, self._accept)
+
+    def pause(self) -> None:
+        """Who connects from now on waits; who is connected and has asked is answered."""
+        self._loop.remove_reader(self._listening)
+        for connection in list(self._connections):
+            connection.readable()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._listening)
+        for connection in list(self._connections):
+            connection.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                accepted, _ = self._listening.accept()
+            except (
+                OSError
+            ):  # nobody more; or no descriptors, which the bus tells of: the next turn tries again
+                return
+            if len(self._connections) >= CONNECTIONS:
+                next(iter(self._connections)).close()
+            accepted.setblocking(False)
+            connection = _Connection(self._loop, accepted, self._handler, self._connections)
+            self._connections[connection] = None
+
+
+class _Connection:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        accepted: socket.socket,
+        handler: Handler,
+        others: dict["_Connection", None],
+    ) -> None:
+        self._loop = loop
+        self._socket = accepted
+        self._handler = handler
+        self._others = others
+        self._head = bytearray()
+        self._rest: memoryview | None = None  # of the answer
+        self._end = loop.call_later(SECONDS, self.close)
+        loop.add_reader(accepted, self.readable)
+
+    def readable(self) -> None:
+        try:
+            data = self._socket.recv(HEAD_LIMIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+        elif self._rest is None:  # what comes after the request is read and forgotten
+            self._head += data
+            self._ask()
+
+    def _ask(self) -> None:
+        head, found, _ = bytes(self._head).replace(b"\r\n", b"\n").partition(b"\n\n")
+        if len(head) > HEAD_LIMIT or (not found and len(self._head) > HEAD_LIMIT):
+            self._rest = memoryview(_serialize(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
+        elif found:
+            self._rest = memoryview(answer(head, self._handler))
+        else:
+            return
+        self._head.clear()
+        self._writable()
+
+    def _writable(self) -> None:
+        assert self._rest is not None  # noqa: S101 - only called once there is an answer
+        try:
+            self._rest = self._rest[self._socket.send(self._rest) :]
+            if not self._rest:
+                # Closed by the peer, when it has read everything: closing with anything unread would cut it off.
+                self._loop.remove_writer(self._socket)
+                self._socket.shutdown(socket.SHUT_WR)
+                return
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        self._loop.add_writer(self._socket, self._writable)
+
+    def close(self) -> None:
+        if self._others.pop(self, self) is self:
+            return
+        self._end.cancel()
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        with contextlib.suppress(OSError):
+            self._socket.close()

@@ -1,0 +1,189 @@
+"""The daemon's counters as Prometheus metrics. The one module that imports prometheus_client.
+
+Rules
+- A snapshot of plain values becomes metrics when somebody asks; nothing is kept here, and nothing happens in between.
+- Names follow the conventions of Prometheus: base units, ``_total`` for what only grows.
+- Label values are reasons, rights, states and interface names: nothing that a stranger could choose, and few.
+- A counter never falls: what can is a gauge, or is not exported.
+"""
+
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+Snapshot = Mapping[str, Any]
+
+STARTED = time.time()  # of this process, as near as it can see
+
+# Metrics without a label: name without _total, key of the snapshot, what it is.
+_COUNTERS = (
+    ("bccnd_messages_published", "published", "Messages taken from local clients."),
+    (
+        "bccnd_messages_routed",
+        "routed",
+        "Copies of messages for local clients: taken by them, waiting for them, or dropped.",
+    ),
+    (
+        "bccnd_messages_dropped",
+        "dropped",
+        "Copies of messages that local clients lost since they read too slowly.",
+    ),
+    ("bccnd_client_errors", "errors", "Packets of local clients that were answered with an error."),
+    ("bccnd_datagrams_received", "received", "Datagrams read from the segment, own ones included."),
+    ("bccnd_datagrams_accepted", "accepted", "Datagrams received that were sound and new."),
+    ("bccnd_datagrams_unwanted", "unwanted", "Datagrams accepted that no local client wanted."),
+    ("bccnd_datagrams_sent", "sent", "Datagrams sent to the segment, on all ways and with all copies."),
+    ("bccnd_datagrams_unsent", "unsent", "Datagrams that the network did not take."),
+    (
+        "bccnd_datagrams_missed",
+        "missed",
+        "Datagrams of any source that were missing when a later one came; subtract those found for what is lost.",
+    ),
+    ("bccnd_datagrams_found", "found", "Datagrams counted as missed that came after all."),
+    ("bccnd_source_restarts", "restarted", "Restarts of sources, seen by their sequence numbers."),
+    (
+        "bccnd_kernel_dropped_datagrams",
+        "kernel_dropped",
+        "Datagrams that found the receive buffer full. See buffers.receive_bytes and net.core.rmem_max.",
+    ),
+    (
+        "bccnd_kernel_filtered_datagrams",
+        "kernel_filtered",
+        "Datagrams on the port that are no BCCN or have a wrong UDP checksum, refused in the kernel.",
+    ),
+)
+_GAUGES = (
+    ("bccnd_clients", "clients", "Local clients connected."),
+    ("bccnd_clients_limit", "clients_limit", "Local clients that may be connected at once."),
+    ("bccnd_subscriptions", "subscriptions", "Subscriptions of all local clients."),
+    ("bccnd_slow_clients", "slow", "Local clients that lose messages or hold publishers at the moment."),
+    ("bccnd_queued_packets", "queued_packets", "Packets that wait for local clients."),
+    ("bccnd_queued_bytes", "queued_bytes", "Bytes that wait for local clients."),
+    ("bccnd_queued_bytes_limit", "queued_bytes_limit", "Bytes that may wait for all local clients together."),
+    ("bccnd_retained_channels", "retained_channels", "Channels whose last value is kept."),
+    ("bccnd_retained_bytes", "retained_bytes", "Bytes of last values kept."),
+    ("bccnd_sources", "sources", "Sources remembered, of this host and the segment."),
+    ("bccnd_taps", "taps", "Local clients that tap; while there is any, the kernel filters nothing."),
+    ("bccnd_segment_sockets", "segment_sockets", "Sockets open to the segment."),
+    (
+        "bccnd_receive_buffer_bytes",
+        "buffer_size",
+        "Size of the smallest receive buffer, as the kernel accounts.",
+    ),
+    ("bccnd_receive_buffer_used_bytes", "buffer_used", "Bytes in the fullest receive buffer at the moment."),
+    ("bccnd_uptime_seconds", "uptime", "Seconds since the start, replacements (SIGUSR2) included."),
+    (
+        "bccnd_loop_lag_seconds",
+        "loop_lag",
+        "Longest delay of a timer of the event loop within the last minute.",
+    ),
+    (
+        "bccnd_config_last_reload_successful",
+        "reload_successful",
+        "1 if the last reload of the settings was taken, 0 if it was refused (see the log).",
+    ),
+    (
+        "bccnd_config_last_reload_success_timestamp_seconds",
+        "reload_time",
+        "Unix time at which the settings in use were read.",
+    ),
+)
+
+
+def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
+    """The text, in the format that the Accept header asks for, and its content type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Snapshot(snapshot))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Snapshot(Collector):
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot
+        build = GaugeMetricFamily("bccnd_build_info", "Versions; always 1.", labels=["version", "python"])
+        build.add_metric([snapshot["version"], "{}.{}.{}".format(*sys.version_info)], 1)
+        yield build
+        for name, key, text in _COUNTERS:
+            yield CounterMetricFamily(name, text, value=snapshot[key])
+        for name, key, text in _GAUGES:
+            yield GaugeMetricFamily(name, text, value=snapshot[key])
+        yield _labelled(
+            "bccnd_datagrams_rejected",
+            "Datagrams received that were not accepted, by reason.",
+            "reason",
+            snapshot["rejected"],
+        )
+        yield _labelled(
+            "bccnd_requests_refused",
+            "Requests of local clients for which they have no right, by right.",
+            "right",
+            snapshot["refused"],
+        )
+        yield from _segments(snapshot["segments"])
+        if states := snapshot.get("source_states"):
+            gauge = GaugeMetricFamily(
+                "bccnd_source_states", "Sources by what is heard of them.", labels=["state"]
+            )
+            for state, count in sorted(states.items()):
+                gauge.add_metric([state], count)
+            yield gauge
+        yield from _process()
+
+
+def _labelled(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family
+
+
+def _segments(rows: list[dict[str, Any]]) -> Iterator[Metric]:
+    """By interface, summed over the ways by it; "" is the routing table's choice."""
+    for key, text in (
+        ("sent", "Datagrams sent by an interface, while it is there."),
+        ("unsent", "Datagrams that an interface did not take, while it is there."),
+    ):
+        counts: Counter[str] = Counter()
+        for row in rows:
+            if row.get(key) is not None:
+                counts[row.get("interface") or ""] += row[key]
+        if counts:
+            yield _labelled(f"bccnd_interface_datagrams_{key}", text, "interface", counts)
+
+
+def _process() -> Iterator[Metric]:
+    """The usual ones of a process; not the library's, which need all of /proc (see ProcSubset= of systemd)."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    for name, value, text in (
+        ("resident_memory_bytes", pages * resource.getpagesize(), "Resident memory size in bytes."),
+        ("open_fds", len(list(Path("/proc/self/fd").iterdir())) - 1, "Number of open file descriptors."),
+        (
+            "max_fds",
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "Maximum number of open file descriptors.",
+        ),
+        ("start_time_seconds", STARTED, "Start time of the process since unix epoch in seconds."),
+    ):
+        yield GaugeMetricFamily(f"process_{name}", text, value=value)
+    yield CounterMetricFamily(
+        "process_cpu_seconds",
+        "Total user and system CPU time spent in seconds.",
+        value=used.ru_utime + used.ru_stime,
+    )

@@ -1,0 +1,102 @@
+"""Every scenario that needs no installed peer gives its figures; what they are is not looked at."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.peers import BROKERS
+from tests.bench.results import Figure, Series, Target, targets
+
+ROOT = Path(__file__).parents[2]
+LOCAL = ("fan-out", "many-clients", "patterns", "churn", "round-trip", "memory", "start", "growth")
+NETWORK = ("segment-in", "segment-out")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a quick run has shown, told and drawn."""
+
+    code: int
+    shown: str
+    told: dict[str, Any]
+    drawn: set[str]
+
+
+def bench(folder: Path, scenarios: Sequence[str]) -> Outcome:
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--peers", "none", "--output", str(folder)]
+    result = subprocess.run(
+        [*command, "--only", ",".join(scenarios)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    told = json.loads((folder / "results.json").read_text())
+    drawn = {path.stem for path in folder.glob("*.svg")} & {path.stem for path in folder.glob("*.png")}
+    return Outcome(result.returncode, result.stdout, told, drawn)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    if not shutil.which("gcc"):
+        pytest.skip("the load programs need gcc")
+    return bench(tmp_path_factory.mktemp("bench"), LOCAL)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("gcc"):
+        pytest.skip("the network needs root and ip (iproute2), the load programs gcc")
+    return bench(tmp_path_factory.mktemp("bench"), NETWORK)
+
+
+@pytest.mark.parametrize("scenario", LOCAL)
+def test_local_scenarios_measure(local: Outcome, scenario: str) -> None:
+    assert_measured(local, scenario)
+
+
+@pytest.mark.parametrize("scenario", NETWORK)
+def test_network_scenarios_measure(network: Outcome, scenario: str) -> None:
+    assert_measured(network, scenario)
+
+
+def assert_measured(outcome: Outcome, scenario: str) -> None:
+    report = outcome.told["scenarios"][scenario]
+    assert report["faults"] == []
+    assert outcome.code == 0, outcome.shown
+    assert report["figures"] or scenario == "growth"  # which is all charts
+    assert all(figure["title"] in outcome.shown for figure in report["figures"])
+    assert {chart["name"] for chart in report["charts"]} <= outcome.drawn
+
+
+def test_every_target_is_of_something_that_is_measured(local: Outcome, network: Outcome) -> None:
+    """But for those that name a broker, and what is too long for a quick run."""
+    told = {**local.told["scenarios"], **network.told["scenarios"]}
+    measured = {figure["key"] for report in told.values() for figure in report["figures"]}
+    elsewhere = {"soak", "lossless", *(broker.name for broker in BROKERS)}
+    assert {key for key in targets() if key.split("/")[-1] not in elsewhere} <= measured
+
+
+def test_a_ratio_is_formed_within_each_round() -> None:
+    figure = Figure("key", "title", "/s", Series("bccnd", [10, 40, 90]), Series("limit", [10, 20, 30]))
+    assert figure.values == [1, 2, 3]
+    assert figure.as_json(Target(at_least=2.5))["reached"] is False
+    assert figure.as_json(Target(at_most=2.5))["reached"] is True
+
+
+def test_a_wrong_scenario_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.bench", "--only", "nonsense", "--output", str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "nonsense" in result.stderr
+    assert list(tmp_path.iterdir()) == []

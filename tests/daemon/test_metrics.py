@@ -1,0 +1,232 @@
+"""Metrics and health of a running daemon, over TCP and a Unix socket, across reloads and replacements."""
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bccnd.daemon.metrics import REASONS
+from tests.daemon_process import LOOPBACK_BROADCAST
+from tests.packet_client import PacketClient, wait_until
+from tests.plain_bccn import datagram, plain_socket
+from tests.replaceable_daemon import ReplaceableDaemon
+
+
+def free_tcp_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def get(where: str, path: str, method: str = "GET") -> tuple[int, str]:
+    """Status and body of an answer."""
+    if where.startswith("/"):
+        connection = http.client.HTTPConnection("localhost", timeout=10)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(where)
+    else:
+        connection = http.client.HTTPConnection(where, timeout=10)
+    with contextlib.closing(connection):
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+
+def scrape(where: str) -> dict[str, float]:
+    """Samples by name and labels; what is not as Prometheus wants it does not parse."""
+    status, text = get(where, "/metrics")
+    assert status == 200
+    return {
+        sample.name + "".join(f",{value}" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+class Watched(ReplaceableDaemon):
+    def __init__(self, folder: Path, port: int, listen: str) -> None:
+        self.settings = folder / "bccnd.toml"
+        self.listen(listen)
+        flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(port))
+        super().__init__(folder, "--config", str(self.settings), *flags)
+
+    def listen(self, where: str) -> None:
+        new = self.settings.with_suffix(".new")
+        new.write_text(f'log = {{format = "json"}}\nmetrics = {{listen = "{where}"}}\n')
+        new.replace(self.settings)
+
+    def reload(self, where: str, event: str = "reloaded") -> None:
+        before = len(self.logged(event))
+        self.listen(where)
+        self.signal(signal.SIGHUP)
+        wait_until(lambda: len(self.logged(event)) > before, event)
+
+
+@pytest.fixture
+def address() -> str:
+    return f"127.0.0.1:{free_tcp_port()}"
+
+
+@pytest.fixture
+def watched(tmp_path: Path, loopback_port: int, address: str) -> Iterator[Watched]:
+    with Watched(tmp_path, loopback_port, address) as daemon:
+        yield daemon
+
+
+def test_what_happens_is_counted(watched: Watched, address: str, loopback_port: int) -> None:
+    with PacketClient(watched.socket) as client, plain_socket(0) as network:
+        client.subscribe("demo/>")
+        for sent in (
+            datagram("a", 1, "demo/x"),
+            datagram("a", 5, "demo/x"),
+            datagram("a", 5, "demo/x"),
+            b"HELLO",
+        ):
+            network.sendto(sent, (LOOPBACK_BROADCAST, loopback_port))
+        client.receive()
+        client.receive()
+        wait_until(lambda: client.rejected("duplicate") == 1, "the duplicate")
+        wait_until(lambda: scrape(address)["bccnd_datagrams_received_total"] == 3, "a scrape of now")
+        seen = scrape(address)
+        assert seen["bccnd_messages_routed_total"] == 2
+        assert seen["bccnd_datagrams_missed_total"] == 3
+        assert seen["bccnd_datagrams_rejected_total,duplicate"] == 1
+        assert seen["bccnd_datagrams_rejected_total,hmac"] == 0
+        assert (
+            seen["bccnd_kernel_dropped_datagrams_total"] + seen["bccnd_kernel_filtered_datagrams_total"] == 1
+        )
+        assert (seen["bccnd_clients"], seen["bccnd_subscriptions"], seen["bccnd_segment_sockets"]) == (
+            1,
+            1,
+            1,
+        )
+        watched.replace()
+        after = scrape(address)
+        assert after["bccnd_datagrams_missed_total"] == 3
+        counters = [name for name in seen if "_total" in name and name.startswith("bccnd")]
+        assert [name for name in counters if after[name] < seen[name]] == []
+
+
+def test_every_reason_there_is_begins_at_zero() -> None:
+    source = "".join(
+        path.read_text() for path in (Path(__file__).parents[2] / "bccnd" / "relay").glob("*.py")
+    )
+    assert {"own", "conflict", "unknown-source", "local-channel", "refused", "replayed"} <= set(REASONS)
+    for returned in re.findall(r'return "([a-z-]+)" if seq < holder.seq else "([a-z-]+)"', source):
+        assert set(returned) <= set(REASONS)
+
+
+def test_health(watched: Watched, address: str) -> None:
+    assert get(address, "/healthz") == (200, "alive\n")
+    assert get(address, "/readyz") == (200, "ready\n")
+    assert get(address, "/readyz", "HEAD") == (200, "")
+    assert get(address, "/")[0] == 404
+    assert get(address, "/metrics", "POST")[0] == 405
+
+
+def test_who_stops_is_not_ready(watched: Watched, address: str) -> None:
+    with PacketClient(watched.socket) as slow, PacketClient(watched.socket) as publisher:
+        slow.subscribe("local/x")
+        for _ in range(40):  # more than the socket holds: draining takes its time
+            publisher.publish("local/x", bytes(60_000))
+        publisher.drain()
+        watched.signal(signal.SIGTERM)
+        answers = set()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            while True:
+                answers.add(get(address, "/readyz"))
+        assert (503, "stopping\n") in answers
+        assert watched.wait() == 0
+
+
+def test_a_reload_moves_it_switches_it_off_and_on_or_is_refused_whole(
+    watched: Watched, address: str, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "metrics.sock")
+    watched.reload(path)
+    assert oct(os.stat(path).st_mode)[-3:] == "660"
+    with pytest.raises(ConnectionRefusedError):
+        get(address, "/healthz")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        watched.reload(f"127.0.0.1:{taken.getsockname()[1]}", "not reloaded, the old settings stay")
+        assert "taken" in watched.logged("not reloaded, the old settings stay")[-1]["fault"]
+    wait_until(lambda: scrape(path)["bccnd_config_last_reload_successful"] == 0, "the failed reload to show")
+    watched.reload("")
+    assert not Path(path).exists()
+    watched.reload(address)
+    assert scrape(address)["bccnd_config_last_reload_successful"] == 1
+
+
+def test_a_replacement_fails_no_scrape(watched: Watched, address: str) -> None:
+    stop, failures, scrapes = threading.Event(), [], []
+
+    def keep_scraping() -> None:
+        while not stop.is_set():
+            try:
+                scrapes.append(get(address, "/metrics")[0])
+            except OSError as error:
+                failures.append(error)
+
+    scraper = threading.Thread(target=keep_scraping)
+    scraper.start()
+    try:
+        for _ in range(2):
+            watched.replace()
+    finally:
+        stop.set()
+        scraper.join()
+    assert failures == []
+    assert set(scrapes) == {200}
+
+
+def test_a_successor_with_another_place_leaves_nothing_at_the_old_one(
+    tmp_path: Path, loopback_port: int, address: str
+) -> None:
+    path = str(tmp_path / "metrics.sock")
+    with Watched(tmp_path, loopback_port, path) as daemon:
+        daemon.listen(address)
+        daemon.replace()
+        assert get(address, "/healthz")[0] == 200
+        assert not Path(path).exists()
+
+
+def test_many_idle_connections_keep_neither_scrapes_nor_messages_out(watched: Watched, address: str) -> None:
+    host, _, port = address.partition(":")
+    with ExitStack() as opened, PacketClient(watched.socket) as client:
+        for _ in range(100):
+            idle = opened.enter_context(socket.create_connection((host, int(port))))
+            with contextlib.suppress(OSError):
+                idle.send(b"GET /metr")
+        assert get(address, "/healthz")[0] == 200
+        client.drain()
+        assert watched.descriptors() < 60
+
+
+def test_a_place_that_is_taken_is_one_line_and_leaves_no_socket(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = subprocess.run(
+            [sys.executable, "-m", "bccnd.daemon", "--socket", str(tmp_path / "bus.sock"), "--port", "10123"],
+            env={**os.environ, "BCCND_METRICS__LISTEN": where, "BCCND_BROADCAST": LOOPBACK_BROADCAST},
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    assert result.returncode == 5
+    assert result.stderr == f"bccnd: metrics.listen {where}: is taken by another program\n"
+    assert not (tmp_path / "bus.sock").exists()
+
+
+def test_off_the_library_is_not_loaded() -> None:
+    code = "import sys, bccnd.daemon.service; print([m for m in sys.modules if m.startswith('prometheus')])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

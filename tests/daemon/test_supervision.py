@@ -1,0 +1,129 @@
+"""What the service manager hears, from a loop that gets on and from one that does not."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bccnd.daemon import supervision
+from bccnd.daemon.supervision import Supervision
+
+INTERVAL = 0.02
+WATCHDOG = INTERVAL * supervision.PINGS
+PATIENCE = 5.0
+
+
+class Manager:
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.setblocking(False)
+
+    def heard(self) -> list[str]:
+        told = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                told.append(self.socket.recv(4096).decode())
+        return told
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    manager = Manager(tmp_path / "notify")
+    yield manager
+    manager.socket.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(INTERVAL / 2)
+
+
+async def test_ready_comes_when_it_serves_and_not_from_a_successor(manager: Manager) -> None:
+    supervised = Supervision(asyncio.get_running_loop(), 0)
+    assert manager.heard() == []
+    supervised.serving("3 clients", succeeded=False)
+    assert manager.heard() == ["READY=1\nSTATUS=3 clients"]
+    successor = Supervision(asyncio.get_running_loop(), WATCHDOG)
+    successor.serving("3 clients", succeeded=True)
+    await asyncio.sleep(0)
+    assert manager.heard() == []
+    successor.ticked("3 clients")
+    assert manager.heard() == ["STATUS=3 clients"]
+    heard: list[str] = []
+    await until(lambda: heard.extend(manager.heard()) or "WATCHDOG=1" in heard)
+    successor.close()
+
+
+async def test_the_status_is_told_when_it_changes(manager: Manager) -> None:
+    supervised = Supervision(asyncio.get_running_loop(), 0)
+    supervised.serving("a", succeeded=False)
+    for status in "a", "b", "b", "a":
+        supervised.ticked(status)
+    assert manager.heard() == ["READY=1\nSTATUS=a", "STATUS=b", "STATUS=a"]
+
+
+async def test_a_reload_begins_with_the_time_and_ends_ready_whatever_came_of_it(manager: Manager) -> None:
+    supervised = Supervision(asyncio.get_running_loop(), 0)
+    supervised.serving("a", succeeded=False)
+    before = time.monotonic_ns() // 1000
+    supervised.reloading()
+    supervised.reloaded("port: must be a whole number")
+    supervised.ticked("a")
+    _, reloading, reloaded, after = manager.heard()
+    assert reloading.startswith("RELOADING=1\nMONOTONIC_USEC=")
+    # The loop's clock may be a millisecond behind (uvloop) but is the kernel's.
+    assert abs(int(reloading.rpartition("=")[2]) - before) < 10**6
+    assert reloaded == "READY=1\nSTATUS=not reloaded: port: must be a whole number"
+    assert after == "STATUS=a"
+
+
+async def test_pings_go_on_while_the_daemon_ticks(manager: Manager) -> None:
+    supervised = Supervision(asyncio.get_running_loop(), WATCHDOG)
+    supervised.serving("", succeeded=False)
+    heard: list[str] = []
+    await until(lambda: heard.extend(manager.heard()) or heard.count("WATCHDOG=1") >= 5)
+    supervised.close()
+    manager.heard()
+    await asyncio.sleep(3 * INTERVAL)
+    assert manager.heard() == []
+
+
+async def test_a_daemon_that_does_not_tick_any_more_is_not_vouched_for(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop goes round, timers run, descriptors are polled: all the same, nothing is settled."""
+    monkeypatch.setattr(supervision, "TICK_SECONDS", 5 * INTERVAL)
+    supervised = Supervision(asyncio.get_running_loop(), WATCHDOG)
+    supervised.serving("", succeeded=False)
+    await asyncio.sleep(8 * INTERVAL)
+    assert "WATCHDOG=1" in manager.heard()
+    await asyncio.sleep(5 * INTERVAL)
+    assert manager.heard() == []
+    supervised.ticked("")
+    heard: list[str] = []
+    await until(lambda: heard.extend(manager.heard()) or "WATCHDOG=1" in heard)
+    supervised.close()
+
+
+async def test_a_loop_that_is_held_up_pings_nobody(manager: Manager) -> None:
+    supervised = Supervision(asyncio.get_running_loop(), WATCHDOG)
+    supervised.serving("", succeeded=False)
+    await asyncio.sleep(0)
+    manager.heard()
+    time.sleep(3 * WATCHDOG)
+    assert manager.heard() == []
+    supervised.close()
+
+
+async def test_without_a_watchdog_no_descriptor_is_spent() -> None:
+    supervised = Supervision(asyncio.get_running_loop(), 0)
+    supervised.serving("", succeeded=False)
+    assert supervised._pulse == -1
+    supervised.close()

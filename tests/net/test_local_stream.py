@@ -1,0 +1,48 @@
+"""Listening for this host alone."""
+
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from bccnd.errors import ConfigError, UnavailableError
+from bccnd.net import local_stream
+
+
+@pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("[::1]", socket.AF_INET6)])
+def test_addresses(host: str, family: int) -> None:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host.strip("[]"), 0))
+        port = probe.getsockname()[1]
+    made = local_stream.listen(f"{host}:{port}", 0o660)
+    with socket.create_connection((host.strip("[]"), port)):
+        assert made.accept()[0].close() is None
+    with pytest.raises(UnavailableError, match="taken by another program"):
+        local_stream.listen(f"{host}:{port}", 0o660)
+    local_stream.close(made)
+
+
+def test_a_path_has_its_mode_and_goes_with_the_socket(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    made = local_stream.listen(str(path), 0o620)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o620
+    with pytest.raises(UnavailableError):
+        local_stream.listen(str(path), 0o660)
+    local_stream.close(made)
+    assert not path.exists()
+
+
+def test_only_a_socket_that_nobody_serves_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    local_stream.listen(str(path), 0o660).close()
+    local_stream.close(local_stream.listen(str(path), 0o660))
+    path.write_text("precious")
+    with pytest.raises(UnavailableError):
+        local_stream.listen(str(path), 0o660)
+    assert path.read_text() == "precious"
+
+
+def test_what_cannot_be_is_one_line_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.listen .*/nowhere/s: No such file"):
+        local_stream.listen(str(tmp_path / "nowhere" / "s"), 0o660)

@@ -1,0 +1,194 @@
+"""The units as installed, run by systemd itself, with every restriction that they ask for."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.packet_client import PacketClient, wait_until
+from tests.systemd.booted_host import BootedHost, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()) and os.environ.get("CI") != "true", reason=why_not())
+
+BUS = "/run/bccnd/bus.sock"
+KEY = "a-key-that-only-root-may-read-0123456789"
+
+
+@pytest.fixture(scope="module")
+def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BootedHost]:
+    with BootedHost(tmp_path_factory.mktemp("host")) as host:
+        yield host
+
+
+@pytest.fixture
+def host(booted: BootedHost) -> Iterator[BootedHost]:
+    """With the service running as the unit says, started by itself."""
+    booted.run("systemctl", "reset-failed")
+    booted.run("systemctl", "start", "bccnd.service")
+    yield booted
+    booted.run("systemctl", "stop", "bccnd.socket", "bccnd.service")
+    booted.run("sh", "-c", "rm -f /run/units/bccnd.service.d/test.conf /etc/bccnd/keys")
+    booted.run("systemctl", "daemon-reload")
+
+
+def connect(host: BootedHost) -> PacketClient:
+    return PacketClient(host.path(BUS))
+
+
+def main_pid(host: BootedHost) -> int:
+    return int(host.show("MainPID"))
+
+
+def drop_in(host: BootedHost, text: str) -> None:
+    host.write("/run/units/bccnd.service.d/test.conf", f"[Service]\n{text}\n")
+    host.run("systemctl", "daemon-reload")
+
+
+def test_active_means_that_it_serves(host: BootedHost) -> None:
+    """Started and at once connected to, without waiting."""
+    for _ in range(3):
+        host.run("systemctl", "restart", "bccnd.service")
+        with connect(host) as client, connect(host) as other:
+            other.subscribe("a/>")
+            client.publish("a/b", b"x")
+            client.drain()
+            assert other.messages() == [("a/b", b"x")]
+    assert host.show("ActiveState") == "active"
+
+
+def test_the_status_line_tells_of_clients(host: BootedHost) -> None:
+    with connect(host):
+        wait_until(
+            lambda: host.show("StatusText") == f"1 client on {BUS}; segment 127.255.255.255:5400",
+            "the client",
+        )
+    assert host.show("StatusText") in host.run("systemctl", "status", "bccnd.service")
+
+
+def test_the_daemon_has_no_privilege_at_all(host: BootedHost) -> None:
+    with connect(host) as client:
+        pid = main_pid(host)
+        lines = host.run("cat", f"/proc/{pid}/status").splitlines()
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert status["Uid"].split() == [host.run("id", "-u", "bccnd").strip()] * 4
+        # Yet it sees who its clients are.
+        assert client.request("!/cred/whoami").startswith("!/cred/0/0/")
+    assert host.run("stat", "-c", "%U:%G %a", BUS).strip() == "bccnd:bccnd 660"
+    assert host.run("stat", "-c", "%U %a", "/var/lib/bccnd").strip() == "bccnd 700"
+
+
+def test_a_reload_is_followed_and_a_fault_fails_it(host: BootedHost) -> None:
+    pid = main_pid(host)
+    host.write("/etc/bccnd/bccnd.toml", 'host = "here"\nbroadcast = "127.255.255.255"\ncopies = 2\n')
+    host.run("systemctl", "reload", "bccnd.service")
+    wait_until(lambda: '"event": "reloaded", "changed": ["copies"]' in host.journal(), "the reload")
+    host.write("/etc/bccnd/bccnd.toml", 'host = "here"\nbroadcast = "127.255.255.255"\ncopies = "many"\n')
+    assert host.code("systemctl", "reload", "bccnd.service") != 0
+    assert "/etc/bccnd/bccnd.toml: copies: must be a whole number" in host.journal()
+    # Told by SIGHUP alone, the daemon refuses it as well, and says so.
+    host.run("systemctl", "kill", "--kill-whom=main", "-s", "HUP", "bccnd.service")
+    wait_until(lambda: "not reloaded, the old settings stay" in host.journal(), "the refusal")
+    host.write("/etc/bccnd/bccnd.toml", 'host = "here"\nbroadcast = "127.255.255.255"\n')
+    wait_until(lambda: host.show("ActiveState") == "active", "the end of the reload")
+    assert main_pid(host) == pid
+
+
+def test_a_replacement_is_followed_and_its_end_noticed(host: BootedHost) -> None:
+    with connect(host) as client:
+        client.subscribe("a")
+        for _ in range(2):
+            old = main_pid(host)
+            host.run("systemctl", "kill", "--kill-whom=main", "-s", "USR2", "bccnd.service")
+            wait_until(lambda old=old: main_pid(host) not in (0, old), "another main process")  # type: ignore[misc]
+            client.publish("a", b"still here")
+            assert client.message() == ("a", b"still here")
+    assert host.show("ActiveState") == "active"
+    assert host.show("NRestarts") == "0"
+    assert "reception only permitted for main PID" not in host.journal()
+    last = main_pid(host)
+    host.run("kill", "-KILL", str(last))
+    wait_until(lambda: main_pid(host) not in (0, last) and host.show("ActiveState") == "active", "a restart")
+    assert host.show("NRestarts") == "1"
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["started", "replaced"])
+def test_a_daemon_that_gets_nowhere_is_killed_and_started_again(host: BootedHost, replaced: bool) -> None:
+    drop_in(host, "WatchdogSec=2")
+    host.run("systemctl", "restart", "bccnd.service")
+    if replaced:
+        first = main_pid(host)
+        host.run("systemctl", "kill", "--kill-whom=main", "-s", "USR2", "bccnd.service")
+        wait_until(lambda: main_pid(host) not in (0, first), "another main process")
+    pid = main_pid(host)
+    seen = host.show("WatchdogTimestampMonotonic")
+    wait_until(lambda: host.show("WatchdogTimestampMonotonic") != seen, "a ping")
+    host.run("kill", "-STOP", str(pid))
+    wait_until(lambda: main_pid(host) not in (0, pid) and host.show("ActiveState") == "active", "a restart")
+    wait_until(lambda: "Watchdog timeout (limit 2s)!" in host.journal(), "the reason in the journal")
+    if not replaced:  # systemd gives a process that it did not start itself no time to tell
+        assert "Fatal Python error: Aborted" in host.journal()  # and where
+
+
+def test_wrong_settings_are_told_once_and_not_tried_again(host: BootedHost) -> None:
+    host.run("systemctl", "stop", "bccnd.service")
+    drop_in(host, "Environment=BCCND_PORT=none")
+    assert host.code("systemctl", "start", "bccnd.service") != 0
+    assert host.show("ActiveState") == "failed"
+    assert (host.show("ExecMainStatus"), host.show("NRestarts")) == ("2", "0")
+    assert "bccnd: BCCND_PORT: must be a whole number" in host.journal()
+
+
+def test_wrong_settings_with_a_client_that_waits_come_to_an_end_too(host: BootedHost) -> None:
+    """A connection that nobody accepts starts the service again: as often as the unit allows, then no more."""
+    host.run("systemctl", "stop", "bccnd.service")
+    drop_in(host, "Environment=BCCND_PORT=none\n[Unit]\nStartLimitBurst=3")
+    host.run("systemctl", "start", "bccnd.socket")
+    with connect(host):
+        wait_until(lambda: host.show("Result", "bccnd.socket") == "service-start-limit-hit", "the end of it")
+    assert host.show("ActiveState") == "failed"
+    host.run("systemctl", "reset-failed")
+
+
+def test_a_key_that_only_root_can_read(host: BootedHost) -> None:
+    host.write("/etc/bccnd/keys", KEY + "\n")
+    host.run("chmod", "600", "/etc/bccnd/keys")
+    drop_in(
+        host,
+        "LoadCredential=keys:/etc/bccnd/keys\nEnvironment=BCCND_KEY_FILE=credential:keys\n"
+        "ExecReload=\nExecReload=/bin/kill -HUP $MAINPID",
+    )
+    host.run("systemctl", "restart", "bccnd.service")
+    with connect(host) as client:
+        assert '"integrity":"hmac"' in client.request("status").replace(" ", "")
+    host.run("systemctl", "reload", "bccnd.service")
+    wait_until(lambda: '"event": "reloaded", "changed": [], "keys": 1' in host.journal(), "the reload")
+    pid = main_pid(host)
+    host.run("systemctl", "kill", "--kill-whom=main", "-s", "USR2", "bccnd.service")
+    wait_until(lambda: main_pid(host) not in (0, pid), "another main process")
+    with connect(host) as client:
+        assert '"integrity":"hmac"' in client.request("status").replace(" ", "")
+
+
+def test_the_socket_is_there_before_the_daemon_and_after_it(host: BootedHost) -> None:
+    host.run("systemctl", "stop", "bccnd.service")
+    host.run("systemctl", "start", "bccnd.socket")
+    assert host.show("ActiveState") == "inactive"
+    inode = os.stat(host.path(BUS)).st_ino
+    assert host.run("stat", "-c", "%U:%G %a", BUS).strip() == "bccnd:bccnd 660"
+    with connect(host) as client:  # starts it
+        client.subscribe("a")
+        pid = main_pid(host)
+        host.run("systemctl", "kill", "--kill-whom=main", "-s", "USR2", "bccnd.service")
+        wait_until(lambda: main_pid(host) not in (0, pid), "another main process")
+        client.publish("a", b"still here")
+        assert client.message() == ("a", b"still here")
+    host.run("systemctl", "restart", "bccnd.service")
+    with connect(host) as client:
+        assert client.drain() == []
+    host.run("systemctl", "stop", "bccnd.service")
+    assert os.stat(host.path(BUS)).st_ino == inode
+    host.run("systemctl", "stop", "bccnd.socket")
+    assert not Path(host.path(BUS)).exists()

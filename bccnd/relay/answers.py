@@ -9,7 +9,6 @@ Rules
 
 from typing import TYPE_CHECKING
 
-from bccnd.relay.own_source import publish
 from bccnd.wire.bccn1 import UNKNOWN_SRC
 
 if TYPE_CHECKING:
@@ -38,4 +37,4 @@ class Answers:
             self.suppressed += 1
             return
         self._allowed -= 1.0
-        publish(self._relay, self._relay.own, b"!" + src, b"%b\npong %b" % (token, self._version))
+        self._relay.publish(self._relay.own, b"!" + src, b"%b\npong %b" % (token, self._version))

@@ -24,7 +24,7 @@ from bccnd.relay.identity import Names, Peer
 from bccnd.relay.limits import Limits
 from bccnd.relay.notices import Notices
 from bccnd.relay.outbox import Ledger, Outbox, Policy
-from bccnd.relay.own_source import PROGRAM, OwnSource
+from bccnd.relay.own_source import PROGRAM, OwnSource, publish
 from bccnd.relay.presence import Event, Presence
 from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList, Refusals, unrestricted
@@ -181,6 +181,10 @@ class Relay:
         elif beat is None or beat.seconds != seconds:
             text = PROGRAM + b"/" + self._version
             self.heartbeats.begin(self.own, seconds, text, now + self._offset * seconds)
+
+    def publish(self, source: Session | OwnSource, chan: bytes, payload: bytes) -> None:
+        """What the daemon says by itself, in its own name or that of a client."""
+        publish(self, source, chan, payload)
 
     def end(self, now: float) -> None:
         """The daemon stops in order."""

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from bccnd.relay.own_source import OwnSource, publish
+from bccnd.relay.own_source import OwnSource
 from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Session
 
@@ -96,7 +96,7 @@ class Heartbeats:
     def _say(self, source: Session | OwnSource, text: bytes) -> None:
         chan = HEARTBEATS + source.name
         if isinstance(source, OwnSource) or source.rights.may_publish(chan):
-            publish(self._relay, source, chan, text)
+            self._relay.publish(source, chan, text)
 
     def _push(self, source: Session | OwnSource, beat: Beat) -> None:
         self._pushed += 1

@@ -10,7 +10,6 @@ Rules
 import json
 from typing import TYPE_CHECKING, Any
 
-from bccnd.relay.own_source import publish
 from bccnd.relay.presence import Event, Life
 from bccnd.relay.router import NOTICES as PREFIX
 from bccnd.relay.session import Session
@@ -51,4 +50,4 @@ class Notices:
 
     def _publish(self, chan: bytes, event: Event, src: bytes, about: dict[str, Any]) -> None:
         notice = {"event": str(event), "src": src.decode(), **about, "unix_ns": self._relay.unix_ns}
-        publish(self._relay, self._relay.own, chan, json.dumps(notice, separators=(",", ":")).encode())
+        self._relay.publish(self._relay.own, chan, json.dumps(notice, separators=(",", ":")).encode())

@@ -243,6 +243,8 @@ class Bus:
             for session in closing:
                 self.closed[session.name] = session.closing
                 self.end(session)
+            self.sent += self.relay.outgoing  # last words of a client
+            self.relay.outgoing.clear()
         self.assert_consistent()
         if resumed:
             self.read()

@@ -11,6 +11,8 @@ from bccnd import __version__
 COMMANDS = {
     "pub": "publish messages",
     "sub": "print messages as they come",
+    "who": "show who is there: the sources on the bus, by host",
+    "ping": "ask the daemon of a host to answer",
     "status": "show the daemon, its clients and the sources it hears",
     "completion": "print what makes a shell complete these commands",
     "manual": "write the manual pages",

@@ -20,7 +20,7 @@ from bccnd.relay.outbox import Policy
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.wire.bccn1 import Integrity, Level
 
-# Settings, or tables of them, that need a restart; SIGUSR2 is one.
+# Settings, or tables of them, that need a restart; a replacement (SIGUSR2) is one but for those of the socket.
 FIXED = (
     "host",
     "socket",

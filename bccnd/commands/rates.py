@@ -7,7 +7,7 @@ Rules
 - A counter that went back belongs to another daemon, client or source of the same name: it began at 0, too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,8 @@ def compare(before: Sample | None, now: Sample) -> Figures:
             }
         )
     for row in now.sources:
+        if not row["peer"]:
+            continue  # a client of this host that has left: the daemon's list remembers its numbers
         old = old_sources.get(row["src"])
         if old is None and before and "sources" not in before.cut:
             old = {}
@@ -95,8 +97,3 @@ def _rate(
         return None
     grown = now[name] - before.get(name, 0)
     return (grown if grown >= 0 else now[name]) / seconds
-
-
-def heard(sources: Iterable[Row]) -> list[Row]:
-    """Without clients of this host that have left, which the daemon's list of sources remembers, too."""
-    return [row for row in sources if row["peer"]]

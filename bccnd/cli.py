@@ -17,6 +17,7 @@ COMMANDS = {
     "pub": "publish messages",
     "sub": "print messages as they come",
     "status": "show the daemon, its clients and the sources it hears",
+    "top": "show what happens per second, live",
 }
 
 EPILOG = f"""\

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bccnd.commands.columns import TABLES, amount, fit, rate
-from bccnd.commands.rates import Figures, Row
-from bccnd.commands.terminal import duration, printable
+from bccnd.commands.rates import Figures, Row, rejected
+from bccnd.commands.terminal import counted, duration, printable
 from bccnd.commands.view import View
 
 TITLE, ALERT, PLAIN = "title", "alert", "plain"
@@ -71,15 +71,14 @@ def _header(figures: Figures | None, trouble: str, clock: str, width: int) -> li
     title = printable(f"bccnd {status['version']} on {status['host']}, pid {status['pid']}")
     title += f", up {duration(status['uptime'])}"
     kernel = status.get("kernel", {}).get("dropped", 0)
-    dropped, rejected = counters["dropped"], sum(status["rejected"].values())
     texts = {
         "messages": f"{rates['published']} published, {rates['delivered']} delivered, {rates['dropped']} dropped",
         "datagrams": f"{rates['received']} in, {rates['sent']} out, {rates['rejected']} rejected, "
         f"{rates['kernel']} kernel drops",
-        "in all": f"{amount(dropped)} dropped, {amount(rejected)} rejected, {amount(kernel)} kernel drops, "
-        f"{amount(counters['unsent'])} unsent",
-        "now": f"{amount(status['clients'])} clients, {amount(status['slow'])} too slow, "
-        f"{amount(status['sources'])} sources, {amount(queued['packets'])} packets queued",
+        "in all": f"{amount(counters['dropped'])} dropped, {amount(rejected(status))} rejected, "
+        f"{amount(kernel)} kernel drops, {amount(counters['unsent'])} unsent",
+        "now": f"{counted(status['clients'], 'client')}, {status['slow']} too slow, "
+        f"{counted(status['sources'], 'source')}, {counted(queued['packets'], 'packet')} queued",
     }
     gap = max(width - len(title) - len(clock), 2)
     lines = [title + " " * gap + clock, *(f"{name:<9}  {text}" for name, text in texts.items())]

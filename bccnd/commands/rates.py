@@ -13,6 +13,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
+HARMLESS = frozenset({"own", "duplicate", "late"})  # rejected, but nothing to look into: copies, and order
 _STATUS_RATES = ("published", "received", "accepted", "sent", "unsent", "delivered", "dropped")
 
 
@@ -85,9 +86,14 @@ def _totals(before: Sample | None, now: Sample, seconds: float) -> dict[str, flo
 def _counters(status: Mapping[str, Any]) -> dict[str, int]:
     return {
         **{name: status["counters"][name] for name in _STATUS_RATES},
-        "rejected": sum(status["rejected"].values()),
+        "rejected": rejected(status),
         "kernel": status.get("kernel", {}).get("dropped", 0),
     }
+
+
+def rejected(status: Mapping[str, Any]) -> int:
+    """Datagrams that somebody should not have sent, or that we should have understood."""
+    return sum(count for reason, count in status["rejected"].items() if reason not in HARMLESS)
 
 
 def _rate(

@@ -67,16 +67,16 @@ class Screen:
         return width or 80, height or 24
 
     def draw(self, lines: Iterable[Line]) -> None:
-        """From the top, in one write: nothing flickers. The last line does not scroll the rest away."""
-        text = "\r\n".join(f"{STYLES.get(style, '')}{text}\x1b[0m\x1b[K" for text, style in lines)
-        self._write(f"\x1b[H{text}\x1b[J".encode())
+        """As many lines as the screen has, in one write: nothing flickers or scrolls.
+
+        A line is cleared before it is written: after one of full width the cursor still stands on its last letter.
+        """
+        text = "\r\n".join(f"\x1b[K{STYLES.get(style, '')}{text}\x1b[0m" for text, style in lines)
+        self._write(f"\x1b[H{text}".encode())
 
     def wait(self, seconds: float) -> list[str]:
         """The keys pressed; empty after ``seconds`` or when something else calls for a look: size, end."""
-        try:
-            ready, _, _ = select.select([self._keys, self._woken], [], [], max(seconds, 0))
-        except InterruptedError:  # pragma: no cover - only handlers that raise leave this
-            return []
+        ready, _, _ = select.select([self._keys, self._woken], [], [], max(seconds, 0))
         if self._woken in ready:
             self._heed(os.read(self._woken, 4096))
         if self._keys not in ready or self.ended_by:

@@ -13,8 +13,8 @@ from bccnd.commands.view import Sort, View
 
 STATUS = {
     "version": "0.1.0", "host": "relay01", "pid": 10111, "uptime": 7384.2, "clients": 2, "slow": 1, "sources": 1,
-    "counters": {"dropped": 77, "unsent": 0}, "rejected": {"own": 3}, "queued": {"packets": 900, "bytes": 12345},
-    "kernel": {"dropped": 12, "filtered": 0},
+    "counters": {"dropped": 77, "unsent": 0}, "rejected": {"own": 9, "fields": 3},
+    "queued": {"packets": 900, "bytes": 12345}, "kernel": {"dropped": 12, "filtered": 0},
 }  # fmt: skip
 RATES = {
     "published": 12.0, "received": 2100.0, "accepted": 2000.0, "sent": 12.0, "unsent": 0.0, "delivered": 4012.5,
@@ -56,7 +56,7 @@ def test_on_paper() -> None:
         "messages   12/s published, 4012/s delivered, 1.5/s dropped",
         "datagrams  2100/s in, 12/s out, 0/s rejected, 0/s kernel drops",
         "in all     77 dropped, 3 rejected, 12 kernel drops, 0 unsent",
-        "now        2 clients, 1 too slow, 1 sources, 900 packets queued",
+        "now        2 clients, 1 too slow, 1 source, 900 packets queued",
         "",
         "2 clients by OUT/S, highest first",
         "CLIENT       PID USER SUBS PENDING IN/S OUT/S DROPS HOLDS POLICY   UP           ",

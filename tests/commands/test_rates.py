@@ -15,7 +15,7 @@ def status(pid: int = 1, rejected: int = 0, kernel: int = 0, **counters: int) ->
     return {
         "pid": pid,
         "counters": COUNTERS | counters,
-        "rejected": {"own": rejected},
+        "rejected": {"own": 10 * rejected, "hmac": rejected},
         "kernel": {"dropped": kernel},
     }
 

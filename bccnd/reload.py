@@ -27,9 +27,6 @@ FIXED = (
     "socket_owner",
     "socket_group",
     "sequence_file",
-    "broadcast",
-    "port",
-    "interfaces",
     "limits.local_payload",
     "buffers",
 )

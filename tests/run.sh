@@ -21,8 +21,8 @@ die() { say "$*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # --- system tools: "<command>:<package>" ---
-tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc perl:perl \
-       systemctl:systemd'
+tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc perl:perl
+       systemctl:systemd tshark:tshark'
 
 # The commands of $tools that are not there, with "field 1", or their packages, with "field 2".
 missing() {

@@ -2,38 +2,51 @@
 
 Rules
 - The segment is read further at a turn than a client, since its kernel buffer is the one that loses when it is full.
-- Every datagram goes out on every way; the slowest way decides whether the ways out are congested.
+- Every datagram goes out on every way; the slowest way decides whether the ways out are congested. Without a way
+  it is unsent.
+- Ways come and go (``follow``); those that stay keep their socket and what waits. What a way that goes had heard is
+  still read, what waited to go out by it is given up. A way that cannot be opened is tried again, and told of once.
+- The counters go on when a way goes.
 """
 
+import os
 import socket
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
+from errno import ENETDOWN
 from typing import Any
 
 import structlog
 
+from bccnd.errors import BccndError
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
+from bccnd.net.ways import Way
 from bccnd.relay.core import Relay
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 
 SEGMENT_BATCHES = 4  # read in one turn: 256 datagrams, about a millisecond of work
+LAST_BATCHES = 64  # read of a way that goes: 4,096 datagrams, about 20 ms of work
 
 log = structlog.get_logger()
 
 
 class Segments:
-    """``settle``: called after each batch; ``on_relief``: when the ways out are no longer congested."""
+    """``segments``: the list of what is open, kept up to date here; ``settle``: called after each batch;
+    ``on_relief``: when the ways out are no longer congested.
+    """
 
     def __init__(
         self,
         loop: AbstractEventLoop,
         relay: Relay,
-        segments: Sequence[Segment],
+        segments: list[Segment],
         arena: Arena,
         *,
+        receive_bytes: int,
         copies: int,
         spread: float,
         settle: Callable[[], None],
@@ -41,39 +54,101 @@ class Segments:
     ) -> None:
         self._loop = loop
         self._relay = relay
-        self._segments = segments
+        self.open = segments
+        self._arena = arena
+        self._receive_bytes = receive_bytes
         self._reader = SegmentReader(arena, RECEIVE_LIMIT)
         self._settle = settle
         self._on_relief = on_relief
-        self._before = 0, 0  # sent and unsent by predecessors
-        slots = send_slots(arena, SEND_LIMIT)
-        self._egresses = [
-            Egress(loop, SegmentWriter(arena, segment, slots), self._relieved, copies=copies, spread=spread)
-            for segment in segments
-        ]
+        self._copies, self._spread = copies, spread
+        self._slots = send_slots(arena, SEND_LIMIT)
+        self._watched = False
+        self._before = 0, 0  # sent and unsent by predecessors, and on ways that have gone
+        self._failing: dict[Way, str] = {}
+        self._egresses = [self._egress(segment) for segment in segments]
+
+    def _egress(self, segment: Segment) -> Egress:
+        writer = SegmentWriter(self._arena, segment, self._slots)
+        return Egress(self._loop, writer, self._relieved, copies=self._copies, spread=self._spread)
+
+    # -- ways come and go
+
+    def follow(self, ways: Iterable[Way]) -> None:
+        """Have these ways, and no others. Not during a pause."""
+        wanted = {way.hears: way for way in ways}
+        for segment, egress in list(zip(self.open, self._egresses, strict=True)):
+            way = wanted.pop(segment.way.hears, None)
+            if way is None:
+                self._leave(segment, egress)
+            elif way != segment.way:
+                segment.way = way
+                egress.write_by(SegmentWriter(self._arena, segment, self._slots))
+        for way in wanted.values():
+            self._enter(way)
+        self._failing = {way: error for way, error in self._failing.items() if way.hears in wanted}
+
+    @property
+    def failing(self) -> bool:
+        """Whether a way could not be opened the last time."""
+        return bool(self._failing)
+
+    def _enter(self, way: Way) -> None:
+        try:
+            segment = Segment(way, receive_bytes=self._receive_bytes)
+        except (BccndError, OSError) as error:
+            reason = str(error)
+            if self._failing.get(way) != reason:
+                self._failing[way] = reason
+                log.warning("segment not opened, tried again", **_named(way), reason=reason)
+            return
+        self.open.append(segment)
+        self._egresses.append(self._egress(segment))
+        if self._watched:
+            self._loop.add_reader(segment.fileno(), self._read, segment)
+        log.info("segment opened", **_named(way))
+
+    def _leave(self, segment: Segment, egress: Egress) -> None:
+        self._loop.remove_reader(segment.fileno())
+        for _ in range(LAST_BATCHES):
+            if not self._read_batch(segment):
+                break
+        at = self.open.index(segment)
+        del self.open[at], self._egresses[at]
+        egress.close()
+        segment.close()
+        sent, unsent = self._before
+        self._before = sent + egress.sent, unsent + egress.unsent
+        log.info("segment closed", **_named(segment.way))
+        self._relieved()
 
     # -- the loop
 
     def watch(self) -> None:
-        for segment in self._segments:
+        self._watched = True
+        for segment in self.open:
             self._loop.add_reader(segment.fileno(), self._read, segment)
 
     def unwatch(self) -> None:
-        for segment in self._segments:
+        self._watched = False
+        for segment in self.open:
             self._loop.remove_reader(segment.fileno())
 
     def _read(self, segment: Segment) -> None:
         for _ in range(SEGMENT_BATCHES):
-            try:
-                starts, ends = self._reader.read(segment)
-            except OSError as error:
-                log.warning("segment not readable", interface=segment.interface, error=error.strerror)
+            if not self._read_batch(segment):
                 return
-            if starts:
-                self._relay.from_segment(starts, ends, self._reader.peer, self._loop.time(), time.time_ns())
-                self._settle()
-            if len(starts) < BATCH:
-                return
+
+    def _read_batch(self, segment: Segment) -> bool:
+        """True when there may be more."""
+        try:
+            starts, ends = self._reader.read(segment)
+        except OSError as error:  # told once by taking it, such as that the link is down
+            log.debug("segment not readable", **_named(segment.way), error=error.strerror)
+            return False
+        if starts:
+            self._relay.from_segment(starts, ends, self._reader.peer, self._loop.time(), time.time_ns())
+            self._settle()
+        return len(starts) == BATCH
 
     # -- the way out
 
@@ -81,6 +156,9 @@ class Segments:
         """Send and empty the list."""
         for egress in self._egresses:
             egress.send(datagrams)
+        if not self._egresses:
+            sent, unsent = self._before
+            self._before = sent, unsent + len(datagrams)
         datagrams.clear()
 
     @property
@@ -94,9 +172,10 @@ class Segments:
     @property
     def errors(self) -> set[int]:
         """What the network says against what is sent now (errno)."""
-        return {egress.error for egress in self._egresses if egress.error}
+        return {egress.error for egress in self._egresses if egress.error} if self._egresses else {ENETDOWN}
 
     def set_copies(self, copies: int, spread: float) -> None:
+        self._copies, self._spread = copies, spread
         for egress in self._egresses:
             egress.set_copies(copies, spread)
 
@@ -109,7 +188,7 @@ class Segments:
             egress.resume()
 
     def close(self) -> None:
-        for segment, egress in zip(self._segments, self._egresses, strict=True):
+        for segment, egress in zip(self.open, self._egresses, strict=True):
             self._loop.remove_reader(segment.fileno())
             egress.close()
             segment.close()
@@ -122,28 +201,36 @@ class Segments:
 
     def sockets(self) -> list[socket.socket]:
         """Those that are open."""
-        return [segment.socket for segment in self._segments]
+        return [segment.socket for segment in self.open]
 
     def rows(self) -> list[dict[str, Any]]:
         """For ``status``."""
         return [
-            {"address": segment.address, "port": segment.port, "interface": segment.interface}
-            for segment in self._segments
+            {
+                "address": segment.way.address,
+                "port": segment.way.port,
+                "interface": segment.way.interface,
+                "family": segment.way.family,
+                "sent": egress.sent,
+                "unsent": egress.unsent,
+                "error": os.strerror(egress.error) if egress.error else None,
+            }
+            for segment, egress in zip(self.open, self._egresses, strict=True)
         ]
 
-    def state(self) -> list[tuple[int, str | None, dict[str, Any]]]:
+    def state(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
         """What waits on each way, in plain values, for a successor."""
         return [
-            (segment.port, segment.interface, egress.state())
-            for segment, egress in zip(self._segments, self._egresses, strict=True)
+            (astuple(segment.way), egress.state())
+            for segment, egress in zip(self.open, self._egresses, strict=True)
         ]
 
-    def inherit(self, state: list[tuple[int, str | None, dict[str, Any]]]) -> None:
+    def inherit(self, state: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
         """To be followed by ``resume``. What waited on a way that there is no more is given up."""
         counters = self._relay.counters
-        left = {(port, interface): kept for port, interface, kept in state}
-        for segment, egress in zip(self._segments, self._egresses, strict=True):
-            if kept := left.pop((segment.port, segment.interface), None):
+        left = {Way(*way).hears: kept for way, kept in state}
+        for segment, egress in zip(self.open, self._egresses, strict=True):
+            if kept := left.pop(segment.way.hears, None):
                 egress.restore(kept)
         counters.unsent += sum([len(kept["pending"]) for kept in left.values()])
         self._before = counters.sent, counters.unsent
@@ -153,3 +240,7 @@ class Segments:
         sent, unsent = self._before
         self._relay.counters.sent = sent + sum([egress.sent for egress in self._egresses])
         self._relay.counters.unsent = unsent + sum([egress.unsent for egress in self._egresses])
+
+
+def _named(way: Way) -> dict[str, Any]:
+    return {"interface": way.interface, "address": way.address, "port": way.port}

@@ -27,11 +27,13 @@ import uvloop
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
 from bccnd.daemon.kernel import Kernel
+from bccnd.daemon.links import Links, choice_of, ways_of
 from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
 from bccnd.daemon.supervision import Supervision
 from bccnd.errors import BccndError
 from bccnd.net.endpoints import Endpoints
+from bccnd.net.links import LinkWatch
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.seqpacket import Clients, Listener
 from bccnd.process import logs
@@ -62,6 +64,7 @@ class Daemon:
         settings: Settings,
         keys: Sequence[bytes],
         endpoints: Endpoints,
+        link_watch: LinkWatch | None,
         loop: asyncio.AbstractEventLoop,
         read_again: Callable[[], tuple[Settings, Sequence[bytes]]],
         watchdog: float = 0.0,
@@ -92,11 +95,13 @@ class Daemon:
             self.relay,
             endpoints.segments,
             arena,
+            receive_bytes=settings.buffers.receive_bytes,
             copies=settings.copies,
             spread=settings.copies_spread_ms / 1000,
             settle=self._settle,
             on_relief=lambda: self._bus.relieve(),
         )
+        self._links = Links(loop, link_watch, self._segments, choice_of(settings))
         self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
         self.relay.on_taps = self._kernel.tapped
         self._metrics = Metrics(loop, self.relay, self._kernel, self._about, self._unready)
@@ -160,6 +165,7 @@ class Daemon:
     def _watch(self) -> None:
         self._bus.watch()
         self._segments.watch()
+        self._links.watch()
         self._metrics.resume()
 
     def _settle(self) -> None:
@@ -185,6 +191,7 @@ class Daemon:
                 continue
             self.relay.tick(now)
             self._sequence.tick(self.relay.next_seq)
+            self._links.tick()
             self._settle()
             self._kernel.tick(now)
             self._report()
@@ -247,6 +254,7 @@ class Daemon:
         self.relay.delivery.now = self._loop.time()
         self.relay.reconfigure(**options)
         self._metrics.reloaded(time.time())
+        self._links.choose(choice_of(settings))
         if not self._paused:
             self._metrics.resume()
             self._settle()
@@ -305,6 +313,7 @@ class Daemon:
         """Stop everything; what a successor needs to go on."""
         self._paused = True
         self._bus.unwatch()
+        self._links.unwatch()
         self._segments.unwatch()
         self._segments.pause()
         self._metrics.pause()
@@ -360,6 +369,7 @@ class Daemon:
         self._bus.read_the_rest(deadline)
         while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        self._links.close()
         self._segments.close()
         self._metrics.close()
         self._bus.close()
@@ -387,7 +397,8 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
     read = partial(_read, argv)
     settings, keys = read()
     loop = asyncio.get_running_loop()
-    ways = [(settings.broadcast, settings.port, interface) for interface in settings.interfaces or [None]]
+    link_watch = LinkWatch.open()
+    ways = ways_of(choice_of(settings), link_watch)
     receive_bytes = settings.buffers.receive_bytes
     watchdog = take_watchdog(os.environ)
     # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
@@ -404,7 +415,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
                 where, settings.socket_permissions, settings.socket_owner, settings.socket_group
             ),
         )
-        daemon = Daemon(settings, keys, endpoints, loop, read, watchdog)
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
         if settings.socket not in (where, daemon.name):
             log.warning(
                 "the socket passed takes the place of the setting",
@@ -418,7 +429,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
         endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
-        daemon = Daemon(settings, keys, endpoints, loop, read, watchdog)
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()
     gc.freeze()

@@ -1,10 +1,10 @@
-"""The UDP side: sockets that hear every broadcast on the port and send to the segment.
+"""The UDP side: sockets that hear the segment on the port, by one way each, and send to it.
 
 Rules
-- Each socket is bound to 0.0.0.0 with SO_REUSEADDR, so that other BCCN programs of the host live on the same port and
-  all hear every broadcast; what is sent comes from that port.
-- Without an interface the routing table chooses the way out. With interfaces there is one socket for each, bound
-  to it.
+- Each socket is bound to any address and to its interface, with SO_REUSEADDR, so that other BCCN programs of the host
+  live on the same port and all hear every broadcast; what is sent comes from that port.
+- A group (IPv4 multicast, IPv6 ``ff02::/16``) is joined on the interface; nothing sent to it passes a router (TTL 1),
+  and the other programs of this host hear it, too.
 - Nothing here loses a datagram silently: what the network did not take is given back or counted by the caller. Out of
   sight is only the queue of a device (tc) that is set shorter than the socket's send buffer: what that drops, Linux
   reports to sockets with IP_RECVERR alone, which would bring in errors of other hosts' making as well.
@@ -12,39 +12,33 @@ Rules
 
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from errno import EACCES, EADDRINUSE, EAGAIN, ENOBUFS, ENODEV, ENOMEM, EPERM
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from struct import pack
 
-from bccnd.errors import ConfigError, RefusedError, UnavailableError
+from bccnd.errors import RefusedError, UnavailableError
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable, SendTable
+from bccnd.net.ways import Way
 
 _SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for who may
+_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # off: groups that others joined are not ours to hear
 _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same datagram again, later
 
 
 class Segment:
-    """One way to the segment: a socket, and the address to send to."""
+    """A way to the segment that is open."""
 
-    def __init__(
-        self,
-        address: str,
-        port: int,
-        interface: str | None,
-        *,
-        receive_bytes: int,
-        inherited: socket.socket | None = None,
-    ) -> None:
+    def __init__(self, way: Way, *, receive_bytes: int, inherited: socket.socket | None = None) -> None:
         """``inherited``: the same socket of a predecessor."""
-        self.address = address
-        self.port = port
-        self.interface = interface
+        self.way = way
         if inherited is not None:
             self.socket = inherited
             self._size(receive_bytes)
             return
         self.socket = socket.socket(
-            socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+            socket.AF_INET if way.family == 4 else socket.AF_INET6,
+            socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
         )
         try:
             self._open(receive_bytes)
@@ -53,28 +47,48 @@ class Segment:
             raise
 
     def _open(self, receive_bytes: int) -> None:
-        made = self.socket
+        made, way = self.socket, self.way
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         self._size(receive_bytes)
         try:
-            what, needed = f"interface {self.interface}", "CAP_NET_RAW"
-            if self.interface:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.interface.encode() + b"\0")
-            what, needed = f"port {self.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
-            made.bind(("0.0.0.0", self.port))  # noqa: S104 - broadcasts reach only sockets bound to any address
+            what, needed = f"interface {way.interface}", "CAP_NET_RAW (before Linux 5.7)"
+            if way.interface:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, way.interface.encode() + b"\0")
+            what, needed = f"port {way.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
+            if way.family == 6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.bind(
+                ("" if way.family == 4 else "::", way.port)
+            )  # any address: only such sockets hear broadcasts
+            if way.group:
+                self._join(ip_address(way.group).packed)
         except OSError as error:
             if error.errno == EADDRINUSE:
-                text = f"port {self.port}/udp is taken by a program that does not share it (see: ss -ulnp)"
+                text = f"port {way.port}/udp is taken by a program that does not share it (see: ss -ulnp)"
                 raise UnavailableError(text) from None
             if error.errno == ENODEV:
-                raise ConfigError(
-                    f"interface {self.interface}: there is none of that name (see: ip link)"
-                ) from None
+                raise UnavailableError(f"interface {way.interface}: has gone (see: ip link)") from None
             if error.errno in (EACCES, EPERM):
                 raise RefusedError(f"{what}: not permitted to bind to it; needs root or {needed}") from None
             raise
-        self.port = made.getsockname()[1]
+        self.way = replace(way, port=made.getsockname()[1])
+
+    def _join(self, group: bytes) -> None:
+        made, way = self.socket, self.way
+        if way.family == 4:
+            membership = group + bytes(4) + pack("=i", way.index)  # struct ip_mreqn
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, membership)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
+            made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+            made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
+        else:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + pack("=i", way.index))
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, way.index)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 1)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 1)
+            made.setsockopt(socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
 
     def _size(self, receive_bytes: int) -> None:
         try:
@@ -86,9 +100,11 @@ class Segment:
         return self.socket.fileno()
 
     def destination(self) -> bytes:
-        """The address as a sockaddr_in."""
-        port = self.port.to_bytes(2, "big")
-        return pack("=H", socket.AF_INET) + port + IPv4Address(self.address).packed + bytes(8)
+        """The address as a sockaddr_in or sockaddr_in6."""
+        address, port = ip_address(self.way.address).packed, self.way.port.to_bytes(2, "big")
+        if self.way.family == 4:
+            return pack("=H", socket.AF_INET) + port + address + bytes(8)
+        return pack("=H", socket.AF_INET6) + port + bytes(4) + address + pack("=I", self.way.index)
 
     def close(self) -> None:
         self.socket.close()
@@ -100,10 +116,19 @@ class SegmentReader:
     def __init__(self, arena: Arena, limit: int) -> None:
         # A byte more than a datagram may have, so that a longer one is seen to be too long.
         self._table = ReceiveTable(arena, limit + 1, addresses=True)
-        self.peer = self._table.peer
+        self._interface: str | None = None
 
     def read(self, segment: Segment) -> tuple[list[int], list[int]]:
+        self._interface = segment.way.interface
         return self._table.read(segment.fileno())
+
+    def peer(self, index: int) -> bytes:
+        """``ip:port`` or ``[ip%interface]:port`` of the sender of the ``index``-th datagram of the last read."""
+        packed, port = self._table.peer(index)
+        if len(packed) == 4:
+            return b"%d.%d.%d.%d:%d" % (*packed, port)
+        scope = f"%{self._interface}" if self._interface else ""
+        return f"[{ip_address(packed)}{scope}]:{port}".encode()
 
 
 class SegmentWriter:

@@ -63,6 +63,10 @@ class Egress:
             else:
                 self.unsent += len(datagrams) * (self._copies - 1)
 
+    def write_by(self, writer: SegmentWriter) -> None:
+        """From now on, what waits included."""
+        self._writer = writer
+
     def set_copies(self, copies: int, spread: float) -> None:
         """For what is sent from now on."""
         self._copies = copies

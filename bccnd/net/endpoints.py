@@ -3,17 +3,18 @@
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Self
 
 from bccnd.net.broadcast import Segment
 from bccnd.net.seqpacket import Listener
-
-Way = tuple[str, int, str | None]  # address, port and interface of one segment
+from bccnd.net.ways import Way
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
+    """``segments`` come and go with their links."""
+
     listener: Listener
     segments: list[Segment]
 
@@ -23,7 +24,7 @@ class Endpoints:
         with contextlib.ExitStack() as undo:
             segments = []
             for way in ways:
-                segments.append(Segment(*way, receive_bytes=receive_bytes))
+                segments.append(Segment(way, receive_bytes=receive_bytes))
                 undo.callback(segments[-1].close)
             opened = cls(listener(), segments)
             undo.pop_all()
@@ -35,18 +36,16 @@ class Endpoints:
     ) -> Self:
         """Takes its ``descriptors`` from the front of the list.
 
-        The listener stays what it was. A segment keeps its socket, whatever address it sends to from now on; one
-        that is wanted no more is closed, a new one is opened.
+        The listener stays what it was. A segment keeps its socket, whatever address it sends to from now on, if that
+        hears what it is to hear; one that is wanted no more is closed, a new one is opened.
         """
         count = state["listener"]["descriptors"]
         listener = Listener.succeed(state["listener"], descriptors[:count])
         del descriptors[:count]
-        inherited = {
-            (port, interface): socket.socket(fileno=descriptors.pop(0))
-            for _, port, interface in state["segments"]
-        }
+        inherited = {Way(*way).hears: socket.socket(fileno=descriptors.pop(0)) for way in state["segments"]}
         segments = [
-            Segment(*way, receive_bytes=receive_bytes, inherited=inherited.pop(way[1:], None)) for way in ways
+            Segment(way, receive_bytes=receive_bytes, inherited=inherited.pop(way.hears, None))
+            for way in ways
         ]
         for unwanted in inherited.values():
             unwanted.close()
@@ -56,7 +55,7 @@ class Endpoints:
         """What goes with ``descriptors``, in plain values."""
         return {
             "listener": self.listener.state() | {"descriptors": len(self.listener.descriptors)},
-            "segments": [(segment.address, segment.port, segment.interface) for segment in self.segments],
+            "segments": [astuple(segment.way) for segment in self.segments],
         }
 
     @property

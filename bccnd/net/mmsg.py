@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Sequence
 from errno import EAGAIN, EINTR
 from operator import add, sub
+from socket import AF_INET
+from struct import Struct
 
 BATCH = 64  # packets a read: enough to make the call cheap, few enough for the others to have their turn soon
 VECTOR = 1024  # packets a send at most (UIO_MAXIOV)
@@ -41,6 +43,9 @@ class _Mmsghdr(ctypes.Structure):
 
 _WORDS = ctypes.sizeof(_Mmsghdr) // 4  # u32 a header
 _LENGTH_WORD = _Mmsghdr.length.offset // 4
+_NAME_LENGTH_WORD = _Msghdr.name_length.offset // 4
+_NAME_BYTES = 28  # a sockaddr_in6, the longer of the two
+_NAME = Struct("=H2s")  # family, port; the address of a sockaddr_in begins at 4, that of a sockaddr_in6 at 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _recvmmsg = _libc.recvmmsg
@@ -74,7 +79,7 @@ class ReceiveTable:
         self._slots = arena.slots(BATCH, size)
         self._vectors = (_Iovec * BATCH)()
         self._headers = (_Mmsghdr * BATCH)()
-        self._names = bytearray(16 * BATCH)  # sockaddr_in
+        self._names = bytearray(_NAME_BYTES * BATCH)
         names = ctypes.addressof(ctypes.c_char.from_buffer(self._names))
         for index, slot in enumerate(self._slots):
             self._vectors[index].base = arena.address + slot
@@ -83,13 +88,17 @@ class ReceiveTable:
             header.vectors = ctypes.addressof(self._vectors[index])
             header.vector_count = 1
             if addresses:
-                header.name = names + 16 * index
-                header.name_length = 16  # what the kernel writes back is the same, so it stays right
-        self._lengths = memoryview(self._headers).cast("B").cast("I")[_LENGTH_WORD::_WORDS]
+                header.name = names + _NAME_BYTES * index
+        words = memoryview(self._headers).cast("B").cast("I")
+        self._lengths = words[_LENGTH_WORD::_WORDS]
+        self._name_lengths = words[_NAME_LENGTH_WORD::_WORDS]
+        self._name_rooms = array("I", [_NAME_BYTES] * BATCH) if addresses else None
         self._table = ctypes.c_void_p(ctypes.addressof(self._headers))
 
     def read(self, fd: int) -> tuple[list[int], list[int]]:
         """Where the packets begin and end; empty when there are none. ``OSError`` for anything else."""
+        if self._name_rooms:
+            self._name_lengths[:] = self._name_rooms  # where the kernel wrote how much it took
         while True:
             count = _recvmmsg(fd, self._table, BATCH, _MSG_DONTWAIT, None)
             if count >= 0:
@@ -102,10 +111,12 @@ class ReceiveTable:
                 return [], []
             raise OSError(error, os.strerror(error))
 
-    def peer(self, index: int) -> bytes:
-        """``ip:port`` of the sender of the ``index``-th packet of the last read."""
-        name = self._names[16 * index : 16 * index + 8]
-        return b"%d.%d.%d.%d:%d" % (*name[4:8], name[2] << 8 | name[3])
+    def peer(self, index: int) -> tuple[bytes, int]:
+        """Address (4 or 16 bytes) and port of the sender of the ``index``-th packet of the last read."""
+        at = _NAME_BYTES * index
+        family, port = _NAME.unpack_from(self._names, at)
+        begin, end = (at + 4, at + 8) if family == AF_INET else (at + 8, at + 24)
+        return bytes(self._names[begin:end]), int.from_bytes(port, "big")
 
 
 class SendTable:

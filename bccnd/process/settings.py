@@ -9,7 +9,7 @@ Rules:
 """
 
 import re
-from ipaddress import AddressValueError, IPv4Address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,13 @@ from bccnd.process.limits import KIB, MIB, Dedup, Limits, Queue, Table
 
 SOCKET_PATH_LIMIT = 107  # sun_path has 108 bytes, one for the NUL or the leading NUL of an abstract name
 PATTERNS_LIMIT = 256  # of one kind in one grant; each is tried once for each new channel of a publisher
+# What Docker, Podman, libvirt, LXC, Kubernetes and their networks make on a host.
+FOREIGN_INTERFACES = (
+    "docker*", "br-????????????", "podman*", "cni*", "cali*", "cilium*", "flannel*", "kube*", "lxc*", "lxd*",
+    "incusbr*", "veth*", "virbr*", "vnet*",
+)  # fmt: skip
+
+_LINK_LOCAL_GROUPS = IPv6Network("ff02::/16")
 
 Integrity = Literal["hmac", "crc32", "none"]
 
@@ -97,7 +104,7 @@ def _is_loopback(value: str) -> bool:
         return False
     try:
         return host == "[::1]" or IPv4Address(host).is_loopback
-    except AddressValueError:
+    except ValueError:
         return False
 
 
@@ -238,13 +245,24 @@ class Settings(BaseSettings):
         strict=False,
         description="Where sequence numbers are kept over restarts; default <socket>.seq for a socket with a path.",
     )
-    broadcast: str = Field(default="255.255.255.255", description="IPv4 address datagrams are sent to.")
+    broadcast: str = Field(
+        default="255.255.255.255",
+        description="Where datagrams go: a broadcast address, subnet (that of each interface), an IPv4 multicast "
+        "address or one of IPv6, ff02::...",
+    )
     port: int = Field(default=5400, ge=1, le=65535, description="UDP port of the segment.")
     interfaces: tuple[InterfaceName, ...] = Field(
         default=(),
         max_length=64,
         strict=False,
-        description="Interfaces to send and receive on; none: as the routing table says.",
+        description="Interfaces to send and receive on, by name or pattern (eth*); none: all that are fit.",
+    )
+    interfaces_excluded: tuple[InterfaceName, ...] = Field(
+        default=FOREIGN_INTERFACES,
+        max_length=64,
+        strict=False,
+        description="Patterns of interfaces to leave alone: those of containers and virtual machines; one that "
+        "interfaces names in full is used nevertheless.",
     )
     key_file: Path | None = Field(
         default=None,
@@ -346,14 +364,21 @@ class Settings(BaseSettings):
     @field_validator("broadcast")
     @classmethod
     def _usable_address(cls, value: str) -> str:
+        if value == "subnet":
+            return value
         try:
-            if int(IPv4Address(value)):
-                return value
-        except AddressValueError:
-            pass
-        raise ValueError("must be an IPv4 address, such as 255.255.255.255 or 10.0.0.255")
+            address = ip_address(value)
+        except ValueError:
+            address = None
+        if isinstance(address, IPv4Address) and int(address):
+            return value
+        if isinstance(address, IPv6Address) and address in _LINK_LOCAL_GROUPS and address.scope_id is None:
+            return str(address)
+        raise ValueError(
+            "must be an IPv4 broadcast or multicast address, such as 255.255.255.255, one of ff02::/16, or subnet"
+        )
 
-    @field_validator("interfaces")
+    @field_validator("interfaces", "interfaces_excluded")
     @classmethod
     def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) < len(value):

@@ -16,6 +16,7 @@ import pytest
 from bccnd.daemon.service import Daemon
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.seqpacket import Listener
+from bccnd.net.ways import Way
 from bccnd.process.configuration import load
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -189,10 +190,12 @@ async def in_process(
 
     monkeypatch.setattr(Daemon, "_tick", never)
     path = tmp_path / "bus.sock"
-    settings = load(["--host", "here", "--socket", str(path)], {}).settings
-    way = (LOOPBACK_BROADCAST, loopback_port, None)
-    endpoints = Endpoints.open([way], 1 << 20, lambda: Listener.open(str(path), 0o600))
-    daemon = Daemon(settings, (), endpoints, asyncio.get_running_loop(), lambda: (settings, ()))
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    settings = load([*flags, "--socket", str(path)], {}).settings
+    endpoints = Endpoints.open(
+        [Way(LOOPBACK_BROADCAST, loopback_port)], 1 << 20, lambda: Listener.open(str(path), 0o600)
+    )
+    daemon = Daemon(settings, (), endpoints, None, asyncio.get_running_loop(), lambda: (settings, ()))
     serving = asyncio.create_task(daemon.serve())
     running = InProcess(daemon, path)
     with running.opened:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bccnd.daemon.segments import Segments
 from bccnd.net.broadcast import Segment
 from bccnd.net.mmsg import Arena
+from bccnd.net.ways import Way
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.plain_bccn import datagram, free_port, plain_socket
 from tests.relay.fakes import Bus
@@ -21,13 +23,16 @@ class Ways:
     def __init__(self, loop: asyncio.AbstractEventLoop, opened: ExitStack) -> None:
         self.bus = Bus()
         self.ports = [free_port(), free_port()]
-        segments = [Segment(LOOPBACK_BROADCAST, port, None, receive_bytes=1 << 20) for port in self.ports]
+        segments = [
+            Segment(Way(LOOPBACK_BROADCAST, port, None), receive_bytes=1 << 20) for port in self.ports
+        ]
         self.relieved = 0
         self.segments: Any = Segments(
             loop,
             self.bus.relay,
             segments,
             Arena(1 << 20),
+            receive_bytes=1 << 20,
             copies=1,
             spread=0.0,
             settle=lambda: None,
@@ -75,7 +80,12 @@ async def test_what_waited_goes_out_by_the_successor_and_is_counted_once(ways: W
     relay.counters.sent = 7
     kept = {"pending": [datagram("a", 1, "demo/x")], "copies": []}
     gone = {"pending": [datagram("a", 1, "demo/x")] * 3, "copies": []}
-    ways.segments.inherit([(ways.ports[0], None, kept), (1, "gone0", gone)])
+    ways.segments.inherit(
+        [
+            (astuple(Way(LOOPBACK_BROADCAST, ways.ports[0])), kept),
+            (astuple(Way(LOOPBACK_BROADCAST, 1, "gone0")), gone),
+        ]
+    )
     ways.segments.resume()
     assert await asyncio.to_thread(ways.listeners[0].recv, 2048) == kept["pending"][0]
     ways.segments.count()

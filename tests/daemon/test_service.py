@@ -104,11 +104,14 @@ def test_a_wrong_setting_is_one_line_and_code_2(
     assert_one_line(bccnd(*loopback, "--socket", "@bccnd-test-unused", *flags), 2, *words)
 
 
-def test_an_unknown_interface_is_one_line(loopback: list[str], tmp_path: Path) -> None:
-    result = bccnd(*loopback, "--socket", tmp_path / "bus.sock", "--interface", "nosuch0")
-    assert_one_line(result, result.returncode, "nosuch0")
-    assert result.returncode in (2, 5)
-    assert not (tmp_path / "bus.sock").exists()
+def test_an_interface_that_is_not_there_is_waited_for(loopback: list[str], tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path, *loopback, "--interface", "nosuch0")
+    with daemon, PacketClient(daemon.socket) as client:
+        client.subscribe("a")
+        client.publish("a", b"here")
+        assert client.message() == ("a", b"here")
+        assert client.status()["segments"] == []
+    assert "interface not there, waiting for it" in daemon.log
 
 
 def test_a_key_file_that_others_can_read_is_refused(loopback: list[str], tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_as_it_is_the_sample_changes_nothing() -> None:
 
 
 def test_uncommented_it_holds_every_setting_in_order_with_its_default(tmp_path: Path) -> None:
-    uncommented = re.sub(r"^#(?=\w+ = |\[\[)", "", SAMPLE.read_text(), flags=re.MULTILINE)
+    uncommented = re.sub(r"^#(?=\w+ = |\[\[|    \")", "", SAMPLE.read_text(), flags=re.MULTILINE)
     values = flat(tomllib.loads(uncommented))
     defaults = flat(Settings(host="relay01", socket="/run/bccnd/bus.sock").model_dump(mode="json"))
     assert list(values) == list(defaults)

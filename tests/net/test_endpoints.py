@@ -5,13 +5,15 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bccnd.errors import ConfigError, UnavailableError
-from bccnd.net.endpoints import Endpoints, Way
+from bccnd.errors import UnavailableError
+from bccnd.net.endpoints import Endpoints
 from bccnd.net.seqpacket import Listener
+from bccnd.net.ways import Way
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.plain_bccn import plain_socket
 
@@ -25,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ways(loopback_port: int) -> list[Way]:
-    return [(LOOPBACK_BROADCAST, loopback_port, None), (LOOPBACK_BROADCAST, loopback_port, "lo")]
+    return [Way(LOOPBACK_BROADCAST, loopback_port), Way(LOOPBACK_BROADCAST, loopback_port, "lo", 1)]
 
 
 @contextmanager
@@ -59,13 +61,16 @@ def passed_on(endpoints: Endpoints) -> list[int]:
 
 def test_one_segment_for_each_way_and_the_listener(path: Path, ways: list[Way]) -> None:
     with opened(path, ways) as endpoints:
-        assert [(s.address, s.port, s.interface) for s in endpoints.segments] == ways
+        assert [segment.way for segment in endpoints.segments] == ways
         assert endpoints.listener.name == str(path)
 
 
 def test_a_segment_that_cannot_be_leaves_nothing_open(path: Path, ways: list[Way]) -> None:
     before = open_descriptors()
-    with pytest.raises(ConfigError, match="nosuch0"), opened(path, [*ways, (*ways[0][:2], "nosuch0")]):
+    with (
+        pytest.raises(UnavailableError, match="nosuch0"),
+        opened(path, [*ways, replace(ways[0], interface="nosuch0")]),
+    ):
         pass
     assert open_descriptors() == before
     assert not path.exists()
@@ -81,7 +86,7 @@ def test_a_listener_that_cannot_be_leaves_nothing_open(path: Path, ways: list[Wa
 
 def test_a_successor_has_the_same_sockets_with_what_waits_in_them(path: Path, ways: list[Way]) -> None:
     with opened(path, ways) as old, plain_socket(0) as sender:
-        sender.sendto(b"for whoever serves", (LOOPBACK_BROADCAST, ways[0][1]))
+        sender.sendto(b"for whoever serves", (LOOPBACK_BROADCAST, ways[0].port))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.connect(str(path))
             descriptors = [*passed_on(old), 1234]  # and those of clients behind them
@@ -97,10 +102,10 @@ def test_a_successor_has_the_same_sockets_with_what_waits_in_them(path: Path, wa
 def test_a_successor_with_other_ways_keeps_what_it_can(path: Path, ways: list[Way]) -> None:
     before = open_descriptors()
     with opened(path, ways) as old, plain_socket(0) as sender:
-        sender.sendto(b"still here", (LOOPBACK_BROADCAST, ways[0][1]))
-        elsewhere = (LOOPBACK_BROADCAST, 0, None)
+        sender.sendto(b"still here", (LOOPBACK_BROADCAST, ways[0].port))
+        elsewhere = Way(LOOPBACK_BROADCAST, 0)
         new = Endpoints.succeed([elsewhere, ways[1]], RECEIVE_BYTES, old.state(), passed_on(old))
-        assert [segment.interface for segment in new.segments] == [None, "lo"]
+        assert [segment.way.interface for segment in new.segments] == [None, "lo"]
         with pytest.raises(BlockingIOError):
             new.segments[0].socket.recv(100)
         assert new.segments[1].socket.recv(100) == b"still here"

@@ -292,7 +292,7 @@ def test_every_datagram_has_its_sender() -> None:
             starts, _ = table.read(receiver.fileno())
             assert len(starts) == len(senders)
             assert [table.peer(index) for index in range(len(starts))] == [
-                b"127.0.0.1:%d" % sender.getsockname()[1] for sender in senders
+                (bytes((127, 0, 0, 1)), sender.getsockname()[1]) for sender in senders
             ]
 
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "sub": "print messages as they come",
     "status": "show the daemon, its clients and the sources it hears",
     "top": "show what happens per second, live",
+    "doctor": "find out what is wrong, and what to do",
 }
 
 EPILOG = f"""\

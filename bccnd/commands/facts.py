@@ -111,31 +111,29 @@ def _connected(facts: Facts) -> Facts:
 
 
 def _state_of(path: str, error: OSError) -> str:
+    """Of a socket that cannot be connected to, as in ``Facts``."""
     if isinstance(error, FileNotFoundError):
         return "missing"
     if isinstance(error, PermissionError):
         return "denied"
-    if path.startswith("@"):
-        return "missing" if isinstance(error, ConnectionRefusedError) else "silent"
-    with contextlib.suppress(OSError):
-        if not stat.S_ISSOCK(Path(path).stat().st_mode):
-            return "no-socket"
     if isinstance(error, ConnectionRefusedError):
-        return "stale"
+        if path.startswith("@"):
+            return "missing"
+        with contextlib.suppress(OSError):
+            return "stale" if Path(path).is_socket() else "no-socket"
     return "silent" if isinstance(error, TimeoutError) else "no-socket"  # EPROTOTYPE: of another type
 
 
 def _asked(facts: Facts, bus: bccn.Client) -> Facts:
     status = bus.status()
-    rights, loopback, ahead = _tried(bus)
-    returns = None
-    if rights["publish"] and status["segments"]:
-        returns = _returns(bus)
-    others = [row for row in bus.clients() if row["name"] != bus.name]
+    rights = {"publish": True, "subscribe": True, "tap": _may_tap(bus)}
+    loopback = _round_trip(bus, rights)
+    returns, ahead = _sent_out(bus, bool(status["segments"])) if rights["publish"] else (None, None)
     return replace(
         facts,
         status=status,
-        clients=others,
+        port=next((row["port"] for row in status["segments"]), facts.port),  # flags may have set another
+        clients=[row for row in bus.clients() if row["name"] != bus.name],
         sources=bus.sources(),
         rights=rights,
         loopback=loopback,
@@ -146,48 +144,71 @@ def _asked(facts: Facts, bus: bccn.Client) -> Facts:
     )
 
 
-def _tried(bus: bccn.Client) -> tuple[dict[str, bool], float | None, float | None]:
-    """My rights, the seconds of a round trip, and how far the numbers are ahead of the clock."""
-    channel = f"local/doctor/{os.getpid()}"
-    rights = dict.fromkeys(("publish", "subscribe", "tap"), True)
+def _may_tap(bus: bccn.Client) -> bool:
+    try:
+        bus.control("tap", "on")
+    except bccn.RefusedError:
+        return False
+    bus.control("tap", "off")
+    return True
+
+
+def _subscribed(bus: bccn.Client, channel: str) -> bool:
     try:
         bus.subscribe(channel)
     except bccn.RefusedError:
-        rights["subscribe"] = False
-    try:
-        bus.control("tap", "on")
-        bus.control("tap", "off")
-    except bccn.RefusedError:
-        rights["tap"] = False
-    began = time.monotonic()
-    bus.publish(channel, str(began))
+        return False
+    return True
+
+
+def _published(bus: bccn.Client, channel: str) -> bool:
+    bus.publish(channel)
     try:
         bus.barrier()
     except bccn.RefusedError:
-        rights["publish"] = False
-    if not (rights["publish"] and rights["subscribe"]):
-        return rights, None, None
-    while message := bus.receive(max(began + PATIENCE - time.monotonic(), 0)):
-        if message.channel == channel and message.text == str(began):
-            ahead = message.seq / 1e6 - time.time() if message.seq else None
-            return rights, time.monotonic() - began, ahead
-    return rights, None, None
+        return False
+    return True
 
 
-def _returns(bus: bccn.Client) -> bool | None:
-    """Whether a datagram that goes out comes in again; None where it may not be sent."""
-    before = bus.status()["rejected"].get("own", 0)
-    bus.publish(f"doctor/{os.getpid()}", "")
-    try:
-        bus.barrier()
-    except bccn.RefusedError:
-        return None
+def _received(bus: bccn.Client, channel: str) -> bccn.Message | None:
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if bus.status()["rejected"].get("own", 0) > before:
-            return True
+    while message := bus.receive(max(deadline - time.monotonic(), 0)):
+        if message.channel == channel:
+            break
+    return message
+
+
+def _round_trip(bus: bccn.Client, rights: dict[str, bool]) -> float | None:
+    """Seconds for a message to ourselves; notes in ``rights`` which are lacking for it."""
+    channel = f"local/doctor/{os.getpid()}"
+    rights["subscribe"] = _subscribed(bus, channel)
+    began = time.monotonic()
+    rights["publish"] = _published(bus, channel)
+    if rights["publish"] and rights["subscribe"] and _received(bus, channel):
+        return time.monotonic() - began
+    return None
+
+
+def _sent_out(bus: bccn.Client, outside: bool) -> tuple[bool | None, float | None]:
+    """Whether a datagram that goes out comes in again, and how far its number is ahead of the clock; None: unknown.
+
+    ``outside``: there is a way out.
+    """
+    channel = f"doctor/{os.getpid()}"
+    before = bus.status()["rejected"].get("own", 0)
+    subscribed = _subscribed(bus, channel)
+    if not _published(bus, channel):
+        return None, None
+    message = _received(bus, channel) if subscribed else None
+    ahead = message.seq / 1e6 - time.time() if message and message.seq else None
+    if not outside:
+        return None, ahead
+    deadline = time.monotonic() + PATIENCE
+    while bus.status()["rejected"].get("own", 0) <= before:
+        if time.monotonic() > deadline:
+            return False, ahead
         time.sleep(POLL)
-    return False
+    return True, ahead
 
 
 # -- the system

@@ -137,13 +137,14 @@ def _view(arguments: argparse.Namespace) -> View:
 def _print(arguments: argparse.Namespace, feed: Feed) -> int:
     """To a pipe or file. Ends with UNAVAILABLE when the daemon is away at the end."""
     view, left = _view(arguments), 1 if arguments.once else arguments.count
-    width = shutil.get_terminal_size((PAPER_WIDTH, 0)).columns
+    width, between = shutil.get_terminal_size((PAPER_WIDTH, 0)).columns, ""
     while True:
         feed.look()
         if feed.trouble:
             complain(feed.trouble)
         elif feed.figures and feed.figures.seconds:
-            text = _json(feed.figures) if arguments.json else _text(view, feed, width)
+            text = _json(feed.figures) if arguments.json else between + _text(view, feed, width)
+            between = "\n"
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
         if left is not None and (feed.trouble or (feed.figures and feed.figures.seconds)):
@@ -155,7 +156,7 @@ def _print(arguments: argparse.Namespace, feed: Feed) -> int:
 
 def _text(view: View, feed: Feed, width: int) -> str:
     lines = draw(view, feed.figures, "", width=width, clock=time.strftime("%H:%M:%S"))
-    return "\n".join([*(line.text.rstrip() for line in lines), ""])
+    return "\n".join(line.text.rstrip() for line in lines)
 
 
 def _json(figures: Figures) -> str:

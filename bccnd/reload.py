@@ -14,6 +14,7 @@ from typing import Any
 
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
+from bccnd.relay.heartbeat import Rhythm
 from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
 from bccnd.relay.rights import AccessList, Grant, unrestricted
@@ -40,6 +41,7 @@ def relay_options(settings: Settings, keys: Sequence[bytes]) -> dict[str, Any]:
         "retain": [pattern.encode() for pattern in settings.retain.patterns],
         "limits": _limits(settings),
         "access": _access(settings),
+        "rhythm": Rhythm(settings.heartbeat.seconds, settings.heartbeat.misses),
     }
 
 

@@ -34,7 +34,7 @@ class DaemonProcess:
         self.socket = folder / "bus.sock"
         self.log_file = folder / "log"
         self._command = [*prefix, sys.executable, "-m", "bccnd.daemon", "--socket", str(self.socket), *flags]
-        self._environ = {**os.environ, **environ}
+        self._environ = {"BCCND_HEARTBEAT__SECONDS": "0", **os.environ, **environ}
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:

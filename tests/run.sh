@@ -22,7 +22,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # --- system tools: "<command>:<package>" ---
 tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc perl:perl
-       systemctl:systemd tshark:tshark'
+       systemctl:systemd tshark:tshark man:man-db'
 
 # The commands of $tools that are not there, with "field 1", or their packages, with "field 2".
 missing() {

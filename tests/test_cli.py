@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bccnd import __version__
-from bccnd.cli import COMMANDS
+from bccnd.commands.parsers import COMMANDS
 from tests.command_line import ROOT, bccn, environment
 from tests.daemon_process import DaemonProcess
 

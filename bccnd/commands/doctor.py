@@ -24,7 +24,8 @@ buffers, clients and sources, and the clock; as root it sees more. It publishes
 one message to itself and one datagram on doctor/<pid>, and asks for each right
 it could have, which a daemon that refuses it logs.
 
-exit codes: 0 no problem (there may be warnings), 1 problems, 2 wrong usage
+exit codes:
+  0 no problem, though there may be warnings   1 problems   2 wrong usage
 
 examples:
   bccn doctor

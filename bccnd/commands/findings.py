@@ -336,7 +336,11 @@ def sources(facts: Facts) -> Iterable[Finding]:
         names = _names(f"{row['src']} ({loss:.1f}%)" for loss, row in lossy)
         remedy = "of one host: its link; of all: our receive buffer or link; copies = 2 helps against loss"
         yield _warning("sources", f"{len(lossy)} of {len(heard)} with loss: {names}", remedy)
-    elif facts.status is not None:
+    silent = [row["src"] for row in heard if row.get("state") == "silent"]
+    if silent:
+        remedy = "see who is there: bccn who; look at those hosts and their links"
+        yield _warning("sources", f"{counted(len(silent), 'source')} fell silent: {_names(silent)}", remedy)
+    if facts.status is not None and not lossy and not silent:
         yield _ok("sources", f"{counted(len(heard), 'source')} heard, none with loss")
 
 

@@ -137,6 +137,7 @@ class Bus:
         self._sequence.cover(self._relay.names.first_seq(unix_us))
         for client in clients:
             self._welcome(client, unix_us)
+        self._settle()
 
     def _welcome(self, client: socket.socket, unix_us: int) -> None:
         pid, uid, gid = peer_credentials(client)

@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import gc
 import os
+import random
 import resource
 import signal
 import sys
@@ -87,9 +88,11 @@ class Daemon:
         arena = Arena((BATCH + 2) * (packet + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
         transport = Clients(arena, packet)
         host = settings.host.encode()
-        self.relay = Relay(arena.memory, transport, host=host, about=self._about, **options)
+        program: dict[str, Any] = {"pid": os.getpid(), "version": __version__.encode()}
+        self.relay = Relay(arena.memory, transport, host=host, about=self._about, **program, **options)
         self._sequence = SequenceFile(settings.sequence_path)
         self.relay.names.begin_at(self._sequence.first)
+        self.relay.begin(time.time_ns() // 1000, now=self._started, offset=random.random())  # noqa: S311 - no secret
         self._segments = Segments(
             loop,
             self.relay,
@@ -141,6 +144,7 @@ class Daemon:
         if self.relay.sessions:  # inherited, with rights that these settings need not give
             self.relay.set_access(self.relay.access)
             self._settle()
+        self._sequence.tick(self.relay.next_seq)
         self._segments.resume()
         self._kernel.tapped(bool(self.relay.delivery.taps))
         tick = loop.create_task(self._tick())
@@ -189,7 +193,7 @@ class Daemon:
             self._metrics.tick(now, 1.0)
             if self._paused:
                 continue
-            self.relay.tick(now)
+            self.relay.tick(now, time.time_ns())
             self._sequence.tick(self.relay.next_seq)
             self._links.tick()
             self._settle()
@@ -367,6 +371,8 @@ class Daemon:
     async def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS  # the loop's own time stands still while we read
         self._bus.read_the_rest(deadline)
+        self.relay.end(self._loop.time())
+        self._settle()
         while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         self._links.close()

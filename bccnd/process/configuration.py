@@ -132,6 +132,35 @@ class Flag:
     help: str
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A setting for people. ``table`` is empty for those before any table, ``default`` for those without one."""
+
+    table: str
+    about: str
+    name: str
+    default: str
+    description: str
+
+
+def described() -> Iterator[Described]:
+    """Every setting, in the order of the file."""
+    for name, field in Settings.model_fields.items():
+        model = Grant if name == "rights" else field.annotation
+        if isinstance(model, type) and issubclass(model, Table):
+            about = " ".join((model.__doc__ or "").split())
+            for key, inner in model.model_fields.items():
+                yield _described(name, about, key, inner)
+        else:
+            yield _described("", "Before any table.", name, field)
+
+
+def _described(table: str, about: str, name: str, field: FieldInfo) -> Described:
+    default = field.get_default()
+    text = "" if default is None or field.is_required() else _toml(default)
+    return Described(table, about, name, text, field.description or "")
+
+
 def _default(setting: str) -> object:
     return Settings.model_fields[setting].default
 
@@ -146,13 +175,18 @@ FLAGS = (
         f"an inherited descriptor (default: {DEFAULT_SOCKET} for root, else $XDG_RUNTIME_DIR/bccnd/bus.sock)",
     ),
     Flag("socket_mode", "--socket-mode", "OCTAL", "mode of the socket (default: 0660)"),
-    Flag("broadcast", "--broadcast", "ADDR", f"where datagrams go (default: {_default('broadcast')})"),
+    Flag(
+        "broadcast",
+        "--broadcast",
+        "ADDR",
+        f"where datagrams go: an address of broadcast or multicast, or subnet (default: {_default('broadcast')})",
+    ),
     Flag("port", "--port", "N", f"UDP port of the segment (default: {_default('port')})"),
     Flag(
         "interfaces",
         "--interface",
         "IF",
-        "use this interface only; may be repeated (default: as the routing table says)",
+        "an interface to use, or a pattern of such; may be repeated (default: all that are fit)",
     ),
     Flag(
         "key_file",

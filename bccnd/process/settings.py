@@ -134,6 +134,13 @@ class Retain(Table):
     )
 
 
+class Heartbeat(Table):
+    """How this daemon says that it is there, and when others that say so are taken for silent."""
+
+    seconds: int = Field(default=10, ge=0, le=3600, description="Seconds between two of ours, 0 for none.")
+    misses: int = Field(default=3, ge=1, le=100, description="A source that misses so many is silent.")
+
+
 class Buffers(Table):
     """Sizes of kernel buffers. The kernel caps what an unprivileged process asks for at net.core.*mem_max."""
 
@@ -295,6 +302,7 @@ class Settings(BaseSettings):
     limits: Limits = Limits()
     retain: Retain = Retain()
     dedup: Dedup = Dedup()
+    heartbeat: Heartbeat = Heartbeat()
     buffers: Buffers = Buffers()
     log: Log = Log()
     metrics: Metrics = Metrics()

@@ -17,7 +17,7 @@ from bccnd.errors import DeniedError, FramingError, PacketError
 from bccnd.relay import control
 from bccnd.relay.delivery import Run
 from bccnd.relay.retained import Kept
-from bccnd.relay.router import Audience
+from bccnd.relay.router import NOTICES, Audience
 from bccnd.relay.segment_input import LOCAL_PEER, REFUSED, SegmentInput
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
@@ -83,6 +83,7 @@ class ClientInput:
                 datagram = self._encode(session, audience, head[4:-1], payload, unix_ns)
                 if shown:
                     run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
+                self._answer_request(session, run, head[4:-1], payload, now)
         delivery.hand_over(run, session)
         if broken:
             self._answer_error(session, broken)
@@ -128,6 +129,8 @@ class ClientInput:
             )
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
+        if chan.startswith(NOTICES):
+            raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
         audience = self._relay.router.audience(chan)
         header = len(b"MSG ") + len(chan) + 1
         if audience.local:
@@ -139,6 +142,12 @@ class ClientInput:
         if payload + around > limit:
             raise PacketError("too-large", f"MSG {chan.decode()}: {payload + around} {unit}, at most {limit}")
         return audience, header + limit - around
+
+    def _answer_request(self, session: Session, run: Run, chan: bytes, payload: bytes, now: float) -> None:
+        """If the message that ends the run is for the daemon, deliver it and answer."""
+        if run.audience is not None and run.audience.noted and chan.startswith(b"!"):
+            self._relay.delivery.hand_over(run, session)
+            self._relay.answers.request(session.name, payload, now)
 
     def _encode(
         self, session: Session, audience: Audience, chan: bytes, payload: bytes, unix_ns: int
@@ -234,7 +243,10 @@ class ClientInput:
         self._segment.place(run, judged, start, end)
         if run.audience.full or self._relay.delivery.taps:
             run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
+        noted = run.audience.noted
         self._relay.delivery.hand_over(run, session)
+        if noted:
+            self._segment.note(judged, datagram, now)
 
     def _answer_error(self, session: Session, error: PacketError) -> None:
         self._relay.counters.errors += 1

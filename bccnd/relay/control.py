@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.dedup import Source
+from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
 from bccnd.relay.outbox import Policy
 from bccnd.relay.pattern import SEPARATORS
+from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Format, Session
 from bccnd.wire.sbus import Cmsg
 
@@ -109,6 +111,24 @@ def _listen(relay: "Relay", session: Session, _value: bytes, _now: float) -> byt
     return b""
 
 
+def _heartbeat(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
+    """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
+    if value == b"off":
+        relay.heartbeats.leave(session)
+        relay.heartbeats.stop(session)
+        return value
+    seconds, _, text = value.partition(b" ")
+    if not (seconds.isdigit() and len(seconds) < 5 and 1 <= int(seconds) <= SECONDS_LIMIT):
+        raise PacketError("bad-value", f"off, or seconds from 1 to {SECONDS_LIMIT} and a text")
+    if len(text) > TEXT_LIMIT:
+        raise PacketError("bad-value", f"the text has at most {TEXT_LIMIT} bytes")
+    chan = HEARTBEATS + session.name
+    if not session.rights.may_publish(chan):
+        raise DeniedError("publish", f"no right to publish on {chan.decode()}")
+    relay.heartbeats.begin(session, int(seconds), text, now)
+    return value
+
+
 def _tap(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
     on = _choice(value, [b"on", b"off"]) == b"on"
     if on and not session.rights.tap:
@@ -122,6 +142,7 @@ def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> by
     return _json(
         relay.about()
         | {
+            "src": relay.own.name.decode(),
             "integrity": relay.integrity.required,
             "clients": len(relay.sessions),
             "slow": len(delivery.slow),
@@ -148,7 +169,7 @@ def _clients(relay: "Relay", _session: Session, cursor: bytes, now: float) -> by
 
 def _sources(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
     known = nsmallest(PAGE_ROWS + 1, (item for item in relay.sources if item[0] > cursor), key=itemgetter(0))
-    return _page("sources", ((src.decode(), _source_row(src, source, now)) for src, source in known))
+    return _page("sources", ((src.decode(), _source_row(relay, src, source, now)) for src, source in known))
 
 
 def _client_row(relay: "Relay", session: Session, now: float) -> dict[str, Any]:
@@ -176,7 +197,8 @@ def _client_row(relay: "Relay", session: Session, now: float) -> dict[str, Any]:
     }
 
 
-def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
+def _source_row(relay: "Relay", src: bytes, source: Source, now: float) -> dict[str, Any]:
+    life = relay.presence.get(src)
     return {
         "src": src.decode(),
         "peer": source.peer,
@@ -188,6 +210,9 @@ def _source_row(src: bytes, source: Source, now: float) -> dict[str, Any]:
         "restarts": source.restarts,
         "replayed": source.replayed,
         "silent": round(now - source.heard, 3),
+        "state": life and str(life.state),
+        "version": (life and life.version) or None,
+        "heartbeat": (life and round(life.interval, 3)) or None,
     }
 
 
@@ -234,6 +259,7 @@ KEYS: dict[bytes, Callable[["Relay", Session, bytes, float], bytes]] = {
     b"queue": _queue,
     b"listen": _listen,
     b"tap": _tap,
+    b"heartbeat": _heartbeat,
     b"status": _status,
     b"clients": _clients,
     b"sources": _sources,

@@ -15,12 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bccnd.relay.answers import Answers
 from bccnd.relay.client_input import ClientInput
 from bccnd.relay.dedup import JUMP, Sources
 from bccnd.relay.delivery import Delivery, Transport
+from bccnd.relay.heartbeat import Heartbeats, Rhythm
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.limits import Limits
+from bccnd.relay.notices import Notices
 from bccnd.relay.outbox import Ledger, Outbox, Policy
+from bccnd.relay.own_source import PROGRAM, OwnSource, publish
+from bccnd.relay.presence import Event, Presence
 from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList, Refusals, unrestricted
 from bccnd.relay.router import Router
@@ -46,7 +51,8 @@ class Counters:
 
 
 class Relay:
-    """``memory``: where everything that is read lies; ``about``: what ``status`` says of the daemon around it."""
+    """``memory``: where everything that is read lies; ``about``: what ``status`` says of the daemon around it;
+    ``pid``: of the daemon, for the name of its own as a source."""
 
     def __init__(
         self,
@@ -55,6 +61,9 @@ class Relay:
         integrity: Integrity,
         *,
         host: bytes,
+        pid: int = 0,
+        version: bytes = b"",
+        rhythm: Rhythm | None = None,
         local: Sequence[bytes] = (b"local/>",),
         retain: Sequence[bytes] = (),
         limits: Limits | None = None,
@@ -67,7 +76,7 @@ class Relay:
         self.access = access or AccessList(unrestricted([0]))
         self.about = about
         self.packet_limit = self.packet_limit_for(limits)
-        self.names: Names[Session] = Names(host)
+        self.names: Names[Session | OwnSource] = Names(host)
         self.retained = Retained(retain, channels=limits.retain_channels, size=limits.retain_bytes)
         self.router = Router(
             self.names, local, cache_limit=limits.channels_cached, retained=self.retained.wants
@@ -85,6 +94,17 @@ class Relay:
             None
         )  # at once: the client's answer waits for it
         self.last_number = 0
+        self.unix_ns = 0  # the clock when the caller last told it
+        self.own = OwnSource(host, pid)
+        self.heartbeats = Heartbeats(self)
+        self.rhythm = rhythm or Rhythm()
+        self.notices = Notices(self)
+        self.presence = Presence(self._heard, self.notices.of_source)
+        self.presence.configure(limits.sources // 4, self.rhythm.misses)
+        self._version = version
+        self.answers = Answers(self, version)
+        self._offset = 0.0
+        self.names.hold(self.own.name, self.own)
         self._segment_input = SegmentInput(self)
         self._client_input = ClientInput(self, self._segment_input)
 
@@ -101,6 +121,7 @@ class Relay:
         retain: Sequence[bytes],
         limits: Limits,
         access: AccessList,
+        rhythm: Rhythm,
     ) -> None:
         """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
 
@@ -115,6 +136,9 @@ class Relay:
         self.sources.configure(**limits.source_rules())
         for session in self.sessions.values():
             self.size_queue(session)
+        self.rhythm = rhythm
+        self.presence.configure(limits.sources // 4, rhythm.misses)
+        self._beat(self.delivery.now)
         self.set_access(access)
 
     def size_queue(self, session: Session) -> None:
@@ -135,7 +159,37 @@ class Relay:
         session = self.admit(self.last_number, port, peer, now=now)
         session.name = self.names.assign(peer, session)
         self._begin_numbers(session, unix_us)
+        self.delivery.now, self.unix_ns = now, unix_us * 1000
+        self.notices.of_client(Event.APPEARED, session.name, session)
         return session
+
+    def begin(self, unix_us: int, *, now: float, offset: float = 0.0) -> None:
+        """To be called once, with the clock, before the daemon says anything itself.
+
+        ``offset``: after which part of their interval its heartbeats begin.
+        """
+        self._begin_numbers(self.own, unix_us)
+        self._offset = offset
+        self._beat(now)
+
+    def _beat(self, now: float) -> None:
+        """Have the daemon's own heartbeats come as the settings say."""
+        seconds = self.rhythm.seconds
+        beat = self.heartbeats.get(self.own)
+        if not seconds:
+            self.heartbeats.stop(self.own)
+        elif beat is None or beat.seconds != seconds:
+            text = PROGRAM + b"/" + self._version
+            self.heartbeats.begin(self.own, seconds, text, now + self._offset * seconds)
+
+    def publish(self, source: Session | OwnSource, chan: bytes, payload: bytes) -> None:
+        """What the daemon says by itself, in its own name or that of a client."""
+        publish(self, source, chan, payload)
+
+    def end(self, now: float) -> None:
+        """The daemon stops in order."""
+        self.delivery.now = now
+        self.heartbeats.leave_all()
 
     def admit(self, number: int, port: int, peer: Peer, *, now: float) -> Session:
         """A session without a name yet."""
@@ -153,24 +207,32 @@ class Relay:
 
     def disconnect(self, session: Session, now: float) -> None:
         """Forget a client; what waited for it is dropped."""
+        self.delivery.now = now
+        self.heartbeats.leave(session)
+        self.heartbeats.stop(session)
         self._remember(session, now)
         self.names.release(session.name, session.seq)
         self.set_tap(session, False)
         self.router.leave(session)
         self.delivery.forget(session)
         del self.sessions[session.number]
+        self.notices.of_client(Event.LEFT, session.name, session)
 
     def rename(self, session: Session, name: bytes, now: float) -> None:
         """Give the client another src; its numbers go forward (``bccn.txt``, "Fork handling", pattern B)."""
         old = session.name
         self.names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
         if name != old:
+            self.heartbeats.leave(session)
+            self.names.begin_at(session.seq)
             self._remember(session, now)
             session.name = name
             self._begin_numbers(session, session.seq)
             self.router.names_changed()
+            self.notices.of_client(Event.LEFT, old, session)
+            self.notices.of_client(Event.APPEARED, name, session)
 
-    def _begin_numbers(self, session: Session, wanted: int) -> None:
+    def _begin_numbers(self, session: Session | OwnSource, wanted: int) -> None:
         """Go on behind what was heard under the name, or a jump behind another host that had it before.
 
         Those who hear it then neither drop it as old nor take what lies between for losses.
@@ -184,7 +246,9 @@ class Relay:
     @property
     def next_seq(self) -> int:
         """No number from here on has been used by anybody here."""
-        return max([self.names.first_seq(0), *(session.seq for session in self.sessions.values())])
+        return max(
+            [self.names.first_seq(0), self.own.seq, *(session.seq for session in self.sessions.values())]
+        )
 
     def _remember(self, session: Session, now: float) -> None:
         """What the client has sent under the name that it gives up may still come back from the segment."""
@@ -216,6 +280,11 @@ class Relay:
             for packet in revoked:
                 self.delivery.answer(session, Cmsg(b"revoked", packet))
 
+    def _heard(self, src: bytes) -> float | None:
+        """When anything was last heard of a source."""
+        source = self.sources.get(src)
+        return source.heard if source else None
+
     def set_tap(self, session: Session, on: bool) -> None:
         if session.tap is not on:
             session.tap = on
@@ -223,11 +292,13 @@ class Relay:
             self.on_taps(bool(self.delivery.taps))
             self.router.service_changed()
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float, unix_ns: int) -> None:
         """To be called about once a second."""
-        self.delivery.now = now
+        self.delivery.now, self.unix_ns = now, unix_ns
         self.delivery.cut_off_stalled(self.limits.block_seconds)
         self.sources.expire(now)
+        self.heartbeats.tick(now)
+        self.presence.tick(now)
 
     # -- what is read
 
@@ -235,7 +306,7 @@ class Relay:
         self, session: Session, starts: list[int], ends: list[int], now: float, unix_ns: int
     ) -> None:
         """Packets of one client, read with one call, as places in the memory."""
-        self.delivery.now = now
+        self.delivery.now, self.unix_ns = now, unix_ns
         published_before = session.published
         self._client_input.read(session, starts, ends, now, unix_ns)
         self.counters.published += session.published - published_before
@@ -244,5 +315,5 @@ class Relay:
         self, starts: list[int], ends: list[int], peer: Callable[[int], bytes], now: float, unix_ns: int
     ) -> None:
         """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
-        self.delivery.now = now
+        self.delivery.now, self.unix_ns = now, unix_ns
         self._segment_input.read(starts, ends, peer, now, unix_ns)

@@ -63,6 +63,10 @@ class Names(Generic[T]):
     def get(self, name: bytes) -> T | None:
         return self._holders.get(name)
 
+    def hold(self, name: bytes, holder: T) -> None:
+        """Give ``holder``, who is no client, this name."""
+        self._holders[name] = holder
+
     def assign(self, peer: Peer, holder: T) -> bytes:
         """Give ``holder`` the first free name that its credentials lead to."""
         base = self._base(peer)

@@ -5,19 +5,30 @@ Rules
   the listening sessions whose name matches (``bccn.txt``, "CHAN FORMS AND DELIVERY ALGORITHM"). Each gets one copy.
   A tap sees every datagram anyway and is in no audience.
 - A pattern that a session holds twice has to be removed twice (``sbus.txt``, "Subscribe").
-- What a channel is besides (local, retained) stands with its audience, so that it is looked up with it.
+- What a channel is besides (local, retained, noted) stands with its audience, so that it is looked up with it.
+- Presence notices are local and never retained, and go to those alone who subscribed to a pattern below NOTICES; as
+  no datagram tells of them, a tap gets them as others do.
 - Audiences are cached by channel, the oldest entry out when the cache is full. What makes an entry wrong removes it:
   a pattern without wildcards its own channel, names and listening the directed ones, everything else all. Channels
   with the same audience share one object, so that consecutive messages can be grouped by identity.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import Names
 from bccnd.relay.session import Format, Session
-from bccnd.wire.bccn1 import Mode, mode_of
+from bccnd.wire.bccn1 import Mode, mode_of, split_target
+
+if TYPE_CHECKING:
+    from bccnd.relay.own_source import OwnSource
+
+
+NOTICES = b"local/presence/"
+HEARTBEATS = b"heartbeat/"
 
 
 class Audience:
@@ -25,7 +36,7 @@ class Audience:
 
     ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
     out to each, in the same order. ``local``: the channel never leaves the host; ``retained``: its newest message is
-    to be kept.
+    to be kept; ``noted``: its messages are heartbeats, or for the daemon itself.
     """
 
     __slots__ = (
@@ -34,6 +45,7 @@ class Audience:
         "full",
         "lines",
         "local",
+        "noted",
         "packed",
         "plain",
         "plain_ports",
@@ -41,10 +53,11 @@ class Audience:
         "size",
     )
 
-    def __init__(self, members: Iterable[Session], local: bool, retained: bool) -> None:
+    def __init__(self, members: Iterable[Session], local: bool, retained: bool, for_us: bool = False) -> None:
         ordered = sorted(members, key=lambda session: session.number)
         self.local = local
         self.retained = retained
+        self.noted = for_us
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
@@ -61,7 +74,7 @@ class Router:
 
     def __init__(
         self,
-        names: Names[Session],
+        names: "Names[Session | OwnSource]",
         local: Iterable[bytes],
         *,
         cache_limit: int,
@@ -75,7 +88,7 @@ class Router:
         self._retained = retained
         self._cache_limit = cache_limit
         self._cache: dict[bytes, Audience] = {}
-        self._shared: dict[tuple[frozenset[Session], bool, bool], Audience] = {}
+        self._shared: dict[tuple[frozenset[Session], bool, bool, bool], Audience] = {}
         self._directed: set[bytes] = set()
         self._listening: set[Session] = set()
         self.subscriptions = 0
@@ -178,7 +191,9 @@ class Router:
         return audience
 
     def is_local(self, channel: bytes) -> bool:
-        return any(patterns.matches(pattern, b"/", channel) for pattern in self._local)
+        return channel.startswith(NOTICES) or any(
+            patterns.matches(pattern, b"/", channel) for pattern in self._local
+        )
 
     def _find(self, channel: bytes) -> Audience:
         mode = mode_of(channel)
@@ -189,8 +204,17 @@ class Router:
             members = self._listening.copy()
             if mode is Mode.DIRECTED:
                 members &= set(self._names.directed(channel[1:]))
-        members = {session for session in members if not session.tap}
-        key = frozenset(members), mode is Mode.PLAIN and self.is_local(channel), self._retained(channel)
+        if channel.startswith(NOTICES):
+            key = frozenset(filter(partial(_asked_for, channel), members)), True, False, False
+        else:
+            members = {session for session in members if not session.tap}
+            local = mode is Mode.PLAIN and self.is_local(channel)
+            key = (
+                frozenset(members),
+                local,
+                self._retained(channel),
+                channel.startswith(HEARTBEATS) or self._calls_the_daemon(channel),
+            )
         audience = self._shared.get(key)
         if audience is None:
             audience = Audience(*key)
@@ -199,8 +223,24 @@ class Router:
             self._shared[key] = audience
         return audience
 
+    def _calls_the_daemon(self, channel: bytes) -> bool:
+        """Whether it is directed to the daemon, and not just to all of its host."""
+        return (
+            mode_of(channel) is Mode.DIRECTED
+            and b"/" in split_target(channel[1:])[1]
+            and any(not isinstance(holder, Session) for holder in self._names.directed(channel[1:]))
+        )
+
     def _forget_channels(self, pattern: bytes, separator: bytes) -> None:
         if patterns.has_wildcard(pattern, separator):
             self.service_changed()
         else:
             self._cache.pop(pattern, None)
+
+
+def _asked_for(notice: bytes, session: Session) -> bool:
+    """Whether a pattern of the session that begins as the notices do matches the channel of this one."""
+    return any(
+        pattern.startswith(NOTICES) and patterns.matches(pattern, separator, notice)
+        for separator, pattern in session.subscriptions
+    )

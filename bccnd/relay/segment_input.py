@@ -14,6 +14,7 @@ from bccnd.relay.dedup import Verdict
 from bccnd.relay.delivery import Run
 from bccnd.relay.retained import Kept
 from bccnd.relay.rights import Rights
+from bccnd.relay.router import HEARTBEATS
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
 from bccnd.wire.sbus import Recv
 
@@ -35,7 +36,7 @@ class SegmentInput:
         """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
         memory, delivery = self._memory, self._relay.delivery
         run = Run()
-        kept = False
+        kept = noted = False
         self._relay.counters.received += len(starts)
         for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
             datagram = memory[start:end]
@@ -51,15 +52,18 @@ class SegmentInput:
             if audience is not run.audience:
                 delivery.hand_over(run, None)
                 run.audience = audience
-                kept = audience.retained
+                kept, noted = audience.retained, audience.noted
             if kept:
                 self._relay.retained.keep(judged[2], Kept(peer(index), unix_ns, datagram, judged[4]))
-            if not audience.size and not delivery.taps:
+            if audience.size or delivery.taps:
+                self.place(run, judged, start, end)
+                if audience.full or delivery.taps:
+                    run.full.append(Recv(peer(index), unix_ns, b"ok", datagram).serialize())
+            else:
                 self._relay.counters.unwanted += 1
-                continue
-            self.place(run, judged, start, end)
-            if audience.full or delivery.taps:
-                run.full.append(Recv(peer(index), unix_ns, b"ok", datagram).serialize())
+            if noted:
+                delivery.hand_over(run, None)
+                self.note(judged, datagram, now)
         delivery.hand_over(run, None)
 
     def judge(
@@ -91,9 +95,19 @@ class SegmentInput:
                 if verdict is not Verdict.NEW and verdict is not Verdict.RESTARTED:
                     return verdict.value
                 self._relay.sources.place(key, peer(index))
+                if verdict is Verdict.RESTARTED:
+                    self._relay.presence.restarted(key, now)
         if self._relay.router.audience(chan).local:
             return "local-channel"
         return opened
+
+    def note(self, opened: Opened, datagram: bytes, now: float) -> None:
+        """A message that was delivered and that the daemon itself makes something of."""
+        src, _, chan, _, payload_at = opened
+        if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
+            self._relay.presence.beat(src, datagram[payload_at:], now)
+        elif chan.startswith(b"!"):
+            self._relay.answers.request(src, datagram[payload_at:], now)
 
     def place(self, run: Run, opened: Opened, start: int, end: int) -> None:
         """Make the datagram in the memory a MSG packet, where its channel and payload already lie."""

@@ -16,6 +16,7 @@ from typing import Any
 from bccnd.errors import ConfigError
 from bccnd.relay.core import Counters, Relay
 from bccnd.relay.identity import Peer
+from bccnd.relay.own_source import KEPT, OwnSource
 from bccnd.relay.session import Format, Session
 
 FORMAT = 1
@@ -46,6 +47,9 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "format": FORMAT,
         "last_number": relay.last_number,
         "names": relay.names.state(),
+        "presence": relay.presence.state(),
+        "heartbeats": relay.heartbeats.state(),
+        "own": {name: getattr(relay.own, name) for name in KEPT},
         "sources": relay.sources.state(),
         "retained": relay.retained.state(),
         "counters": asdict(relay.counters),
@@ -76,6 +80,7 @@ def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
 def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
     relay.last_number = state["last_number"]
     relay.sources.restore(state["sources"])
+    relay.presence.restore(state.get("presence", ()))
     relay.retained.restore(state.get("retained", ()))
     known = {field.name for field in fields(Counters)}
     relay.counters = Counters(**{name: value for name, value in state["counters"].items() if name in known})
@@ -83,7 +88,12 @@ def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
     relay.refusals.counts.update(state.get("refused", {}))
     for session_state, port in zip(state["sessions"], ports, strict=True):
         _adopt(relay, session_state, port)
-    relay.names.restore(state["names"], ((session.name, session) for session in relay.sessions.values()))
+    for name, value in state.get("own", {}).items():
+        if name in KEPT:
+            setattr(relay.own, name, value)
+    holders: list[OwnSource | Session] = [relay.own, *relay.sessions.values()]
+    relay.names.restore(state["names"], ((holder.name, holder) for holder in holders))
+    relay.heartbeats.restore(state.get("heartbeats", ()), relay.rhythm.seconds)
     for session_state in state["sessions"]:
         publisher = relay.sessions[session_state["number"]]
         for number in session_state["waits_for"]:

@@ -62,6 +62,24 @@ def test_publish_subscribe_unsubscribe(daemon: DaemonProcess, run: Run) -> None:
     run(test())
 
 
+def test_heartbeats_are_kept_over_a_reconnection(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        kinds: list[str] = []
+        async with bccn.AsyncClient(
+            daemon.socket, on_notice=lambda notice: kinds.append(notice.kind)
+        ) as client:
+            await client.heartbeat(1, "at work")
+            daemon.kill()
+            daemon.start()
+            await until(lambda: "reconnected" in kinds)
+            await client.subscribe("heartbeat/>")
+            assert await received(client) == (f"heartbeat/{client.name}", b"at work")
+            await client.heartbeat(0)
+            assert await received(client) == (f"heartbeat/{client.name}", b"leaving")
+
+    run(test())
+
+
 def test_iteration_ends_when_the_client_is_closed(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         client = bccn.AsyncClient(daemon.socket)

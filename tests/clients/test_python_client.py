@@ -352,7 +352,36 @@ def test_a_select_loop_comes_through_a_restart(connect: Connect, daemon: DaemonP
     assert notices == ["disconnected", "reconnected"]
 
 
+def test_heartbeats_begin_change_and_end(connect: Connect) -> None:
+    watcher, client = connect(), connect()
+    channel = f"heartbeat/{client.name}"
+    watcher.subscribe(channel)
+    client.heartbeat(60, "at work")
+    assert received(watcher) == (channel, b"at work")
+    client.heartbeat(60)
+    assert received(watcher) == (channel, b"")
+    client.heartbeat(0)
+    assert received(watcher) == (channel, b"leaving")
+    client.heartbeat(60, "again")
+    assert received(watcher) == (channel, b"again")
+    client.close()
+    assert received(watcher) == (channel, b"leaving")
+
+
 # --- the daemon goes away ---
+
+
+def test_a_heartbeat_is_said_again_to_the_next_daemon(connect: Connect, daemon: DaemonProcess) -> None:
+    client = connect(on_notice=lambda _: None)
+    client.heartbeat(1, "at work")
+    with pytest.raises(bccn.RejectedError):
+        client.heartbeat(3601)
+    daemon.kill()
+    daemon.start()
+    watcher = connect()
+    watcher.subscribe("heartbeat/>")
+    client.barrier()
+    assert received(watcher) == (f"heartbeat/{client.name}", b"at work")
 
 
 def test_a_killed_daemon_is_found_again(connect: Connect, daemon: DaemonProcess) -> None:

@@ -109,6 +109,8 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.rejected, with_status(counters={"unsent": 2}), "warning", "2 datagrams not taken", "bccn status"),
         (findings.sources, replace(HEALTHY, sources=[source("a", 98, 2), source("b", 1, 0)]), "warning",
          "1 of 2 with loss: a (2.0%)", "copies = 2"),
+        (findings.sources, replace(HEALTHY, sources=[source("a", 1, 0) | {"state": "silent"}]), "warning",
+         "1 source fell silent: a", "bccn who"),
         (findings.sources, replace(HEALTHY, sources=[source("left", 0, 9, peer="")]), "ok", "0 sources heard", ""),
     ],
 )  # fmt: skip

@@ -18,19 +18,21 @@ from typing import Any
 
 from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
+from bccnd.relay.own_source import OwnSource
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Level
 from tests.fuzz.fuzzer import Script
 from tests.fuzz.relay_model import Judged, Model
-from tests.relay.fakes import ELSEWHERE, UNLIMITED, Bus, FakeClient
+from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient
 
 CHANNELS = [
     b"a", b"a/b", b"a/bc", b"a/", b"local/x", b"local/", b"!", b"!here", b"!here/p/11", b"!here/p/11/*", b"!?",
     b"a b", b"", b"a.b", b"x" * 1024, b"!here/q",
 ]  # fmt: skip
 PATTERNS = [
+    b"heartbeat/>", b"local/presence/>",
     b"a", b"a/b", b"a/b*", b"a/>", b"a/", b">", b"", b"*", b"a*b", b"local/>", b"a.b", b"a.>", b"a\n", b"x*", b"!x",
     b"a/b\0ignored",
 ]  # fmt: skip
@@ -39,7 +41,7 @@ CONTROLS = [
     b"separator\0.", b"separator\0/", b"echo/on", b"echo/off", b"queue\0packets=2 policy=drop-newest",
     b"queue\0policy=block packets=3", b"queue\0policy=disconnect packets=3", b"queue\0policy=drop-oldest packets=3",
     b"listen", b"tap\0on", b"tap\0off", b"status", b"clients", b"sources", b"bogus", b"", b"!/cred/whoami",
-    b"format x",
+    b"format x", b"heartbeat\x001", b"heartbeat\x005 at work", b"heartbeat\0off", b"heartbeat\0x",
 ]  # fmt: skip
 NAMES = [b"here/p/11/tag", b"here/p/x/11", b"here/q", b"here/p/12", b"?", b"a b", b"here/p/11"]
 SOURCES = [b"there/x/1", b"there/y/2", b"?", b"here/p/11", b"here/q", b"a b"]
@@ -87,6 +89,7 @@ class Play:
         self.got: defaultdict[int, list[bytes]] = defaultdict(list)  # by port
         self.last_packet = b"MSG a\0"
         observe(self.bus, self.model)
+        self.bus.relay.begin(CLOCK, now=self.bus.now)
 
     def run(self) -> None:
         while self.script:
@@ -128,6 +131,7 @@ class Play:
             privileged=bool(flags & 4),
         )
         assert (client is None) == (len(self.model.connected) >= self.limits.clients)
+        self.model.say()
         if client is not None:
             self.model.connect(client.session)
             self.clients.append(client)
@@ -240,6 +244,7 @@ def observe(bus: Bus, model: Model) -> None:
         from_client(session, starts, ends, now, unix_ns)
         model.read(session.number, packets, judged, unix_ns)
         assert not judged
+        assert not model.own_words
 
     def hearing(
         starts: list[int], ends: list[int], peer: Callable[[int], bytes], now: float, unix_ns: int
@@ -251,7 +256,19 @@ def observe(bus: Bus, model: Model) -> None:
 
     def disconnecting(session: Session, now: float) -> None:
         disconnect(session, now)
+        model.say()
         model.disconnect(session)
+
+    def ticking(now: float, unix_ns: int) -> None:
+        tick(now, unix_ns)
+        model.say()
+
+    def publishing(source: Session | OwnSource, chan: bytes, payload: bytes) -> None:
+        model.own_words.append((source.name, chan, payload))
+        publish(source, chan, payload)
+
+    tick, publish = relay.tick, relay.publish
+    relay.tick, relay.publish = ticking, publishing
 
     segment.judge, relay.from_client, relay.from_segment, relay.disconnect = (
         judging,

@@ -12,7 +12,9 @@ from bccnd.relay import pattern as patterns
 from bccnd.relay.control import KEYS
 from bccnd.relay.identity import Peer
 from bccnd.relay.limits import Limits
+from bccnd.relay.presence import Event
 from bccnd.relay.rights import Rights
+from bccnd.relay.router import NOTICES
 from bccnd.relay.segment_input import REFUSED
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
@@ -61,6 +63,12 @@ class ModelClient:
             return self.reached_by(chan)
         return self.listening and (chan == b"!" or matches_target(chan[1:], self.name))
 
+    def asked_for(self, notice: bytes) -> bool:
+        return any(
+            pattern.startswith(NOTICES) and patterns.matches(pattern, separator, notice)
+            for separator, pattern in self.patterns
+        )
+
     def get(self, chan: bytes, payload: bytes) -> None:
         match self.settings[b"format"]:
             case b"plain":
@@ -83,6 +91,9 @@ class Model:
         self.connected: dict[int, ModelClient] = {}
         self.sent: list[bytes | tuple[bytes, bytes, bytes]] = []  # a whole datagram, or src, chan and payload
         self.retained: OrderedDict[bytes, bytes] = OrderedDict()
+        self.own_words: deque[tuple[bytes, bytes, bytes]] = (
+            deque()
+        )  # src, chan, payload; not yet delivered here
 
     def connect(self, session: Session) -> None:
         self.clients[session.number] = self.connected[session.number] = ModelClient(session)
@@ -97,6 +108,7 @@ class Model:
             else:
                 self.show(Recv(peer, unix_ns, b"ok", datagram).serialize())
                 self.deliver(verdict[2], datagram[verdict[4] :], None)
+                self.say(b"!" + verdict[0], *notices_of(verdict[0]))
 
     def read(self, number: int, packets: Sequence[bytes], judged: deque[Judged], unix_ns: int) -> None:
         """Packets that were read together. A client that turns packing off may still have sent a PACK before."""
@@ -146,6 +158,8 @@ class Model:
             raise PacketError("bad-channel", "")
         if not client.rights.may_publish(chan):
             raise PacketError("refused", "")
+        if chan.startswith(NOTICES):
+            raise PacketError("refused", "")
         if self.is_local(chan):
             if len(payload) > self.limits.local_payload:
                 raise PacketError("too-large", "")
@@ -157,6 +171,7 @@ class Model:
             self.sent.append((client.name, chan, payload))
         self.show(Message(client.name, 0, chan, payload))
         self.deliver(chan, payload, client)
+        self.say(b"!" + client.name)
 
     def bridge(self, client: ModelClient, datagram: bytes, judged: deque[Judged], unix_ns: int) -> None:
         if not client.rights.bridge:
@@ -170,6 +185,7 @@ class Model:
         self.sent.append(datagram)
         self.show(Recv(b"local", unix_ns, b"ok", datagram).serialize())
         self.deliver(verdict[2], datagram[verdict[4] :], client)
+        self.say(b"!" + verdict[0], *notices_of(verdict[0]))
 
     def deliver(self, chan: bytes, payload: bytes, sender: ModelClient | None) -> None:
         for client in self.connected.values():
@@ -181,6 +197,19 @@ class Model:
                 self.retained[chan] = payload
             while len(self.retained) > self.limits.retain_channels:
                 self.retained.popitem(last=False)
+
+    def say(self, *chans: bytes) -> None:
+        """Deliver what the relay has said by itself; if ``chans`` are given, what is first and on these."""
+        while self.own_words and (not chans or self.own_words[0][1] in chans):
+            src, chan, payload = self.own_words.popleft()
+            if chan.startswith(NOTICES):
+                for client in self.connected.values():
+                    if client.asked_for(chan):
+                        client.get(chan, payload)
+            else:
+                self.sent.append((src, chan, payload))
+                self.show(Message(src, 0, chan, payload))
+                self.deliver(chan, payload, None)
 
     def show(self, seen: bytes | Message) -> None:
         for client in self.connected.values():
@@ -225,7 +254,9 @@ class Model:
             client.settings[key] = value
             client.format_chosen = client.format_chosen or key == b"format"
         elif key == b"name":
-            client.name = self.renamed(client, value)
+            self.rename(client, value)
+        elif key == b"heartbeat":
+            self.set_heartbeat(client, value)
         elif key == b"queue":
             return {b"queue", b"error bad-value"}  # of no consequence but for who has no room
         elif key in (b"echo/on", b"echo/off"):
@@ -239,10 +270,27 @@ class Model:
             raise PacketError("unknown-key", "")
         return {b"pong" if key == b"ping" else key}
 
+    def set_heartbeat(self, client: ModelClient, value: bytes) -> None:
+        seconds, _, text = value.partition(b" ")
+        if value == b"off":
+            self.say(b"heartbeat/" + client.name)
+        elif not (seconds.isdigit() and len(seconds) < 5 and 1 <= int(seconds) <= 3600 and len(text) <= 256):
+            raise PacketError("bad-value", "")
+        elif not client.rights.may_publish(b"heartbeat/" + client.name):
+            raise PacketError("refused", "")
+
+    def rename(self, client: ModelClient, name: bytes) -> None:
+        before, client.name = client.name, self.renamed(client, name)
+        if before != client.name:
+            self.say(b"heartbeat/" + before)
+            self.say(*notices_of(before), *notices_of(client.name))
+
     def renamed(self, client: ModelClient, name: bytes) -> bytes:
         if not valid_src(name) or b"*" in name or name.endswith(b"/") or name == b"?":
             raise PacketError("bad-name", "")
-        if any(other.name == name and other is not client for other in self.connected.values()):
+        if name == b"here/bccnd/0" or any(
+            other.name == name and other is not client for other in self.connected.values()
+        ):
             raise PacketError("name-taken", "")
         program, pid = b"here/%b/" % client.peer.program, b"%d" % client.peer.pid
         below = name == program + pid or name.startswith(program + pid + b"/")
@@ -301,6 +349,11 @@ class Model:
             assert seq > last.get(src, 0)
             assert len(datagram) <= SEND_LIMIT
             last[src] = seq
+
+
+def notices_of(src: bytes) -> list[bytes]:
+    """The channels that tell of a source."""
+    return [b"%b%b/%b" % (NOTICES, event.encode(), src) for event in Event]
 
 
 def unpacked(packet: bytes) -> list[bytes]:

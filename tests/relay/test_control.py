@@ -44,6 +44,7 @@ def test_every_key_is_answered_once(bus: Bus):
         b"pack": b"off",
         b"separator": b"/",
         b"tap": b"off",
+        b"heartbeat": b"off",
     }
     client = bus.connect(pid=7)
     for key in KEYS:
@@ -262,6 +263,7 @@ def test_status():
     assert value_of(client.ask(b"CMSG status"), b"status") == {
         "version": "1",
         "host": "here",
+        "src": "here/bccnd/0",
         "integrity": "hmac",
         "clients": 2,
         "subscriptions": 3,
@@ -346,6 +348,9 @@ def test_a_source_row(bus: Bus):
                 "restarts": 1,
                 "replayed": 0,
                 "silent": 1.5,
+                "state": None,
+                "version": None,
+                "heartbeat": None,
             }
         ],
         "next": None,

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bccnd.relay.dedup import JUMP
+from bccnd.relay.heartbeat import Rhythm
 from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import Policy
 from bccnd.wire.bccn1 import Integrity, Level
@@ -112,6 +113,7 @@ def reconfigure(bus: Bus, integrity: Integrity | None = None, **limits: Any) -> 
         retain=[],
         limits=Limits(**limits),
         access=bus.relay.access,
+        rhythm=Rhythm(),
     )
     bus.settle()
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bccnd.relay.heartbeat import Rhythm
 from bccnd.relay.limits import Limits
 from bccnd.relay.pattern import matches
 from bccnd.relay.retained import ENTRY_COST, Kept, Retained
@@ -331,7 +332,12 @@ def test_other_patterns_hold_from_a_reload_on():
     bus = Bus(retain=[b"state/>"])
     publisher = bus.connect(b"MSG state/a\0one", b"MSG other/a\0one")
     bus.relay.reconfigure(
-        integrity=bus.integrity, local=[], retain=[b"other/>"], limits=Limits(), access=bus.relay.access
+        integrity=bus.integrity,
+        local=[],
+        retain=[b"other/>"],
+        limits=Limits(),
+        access=bus.relay.access,
+        rhythm=Rhythm(),
     )
     publisher.say(b"MSG state/b\0two", b"MSG other/b\0two")
     assert bus.connect().ask(b"SUB >") == [b"MSG other/b\0two"]

@@ -177,6 +177,12 @@ class AsyncClient:
         self._session.name = await self._ask("name", name)
         self._session.wanted_name = name
 
+    async def heartbeat(self, seconds: int, text: str = "") -> None:
+        """Have the daemon say regularly that we are there; see ``Client.heartbeat``."""
+        value = self._session.heartbeat_request(seconds, text)
+        await self._ask("heartbeat", value)
+        self._session.heartbeat = value if seconds else ""
+
     async def control(self, key: str, value: str | None = None) -> str:
         """Any control request; see ``Client.control``."""
         return await self._ask(key, value)

@@ -224,6 +224,14 @@ class Client:
         self._session.name = self._ask("name", name)
         self._session.wanted_name = name
 
+    def heartbeat(self, seconds: int, text: str = "") -> None:
+        """Have the daemon say every so many seconds on ``heartbeat/<name>`` that we are there, and ``leaving``
+        when we leave. ``text`` says how we are; another call changes it, 0 seconds end it. Kept over reconnections.
+        """
+        value = self._session.heartbeat_request(seconds, text)
+        self._ask("heartbeat", value)
+        self._session.heartbeat = value if seconds else ""
+
     def control(self, key: str, value: str | None = None) -> str:
         """Any control request (README, "The local protocol"); returns the value of its answer.
 

@@ -117,6 +117,7 @@ class Session:
         self.separator = separator
         self.queue = dict(queue or {})
         self.tap = tap
+        self.heartbeat = ""  # as it was asked for: seconds and text
         self.listening = False
         self.subscriptions: list[tuple[str, Callback | None]] = []
         self.listener: Callback | None = None
@@ -173,6 +174,8 @@ class Session:
             wishes.append(("queue", " ".join(f"{key}={value}" for key, value in self.queue.items())))
         if self.tap:
             wishes.append(("tap", "on"))
+        if self.heartbeat:
+            wishes.append(("heartbeat", self.heartbeat))
         if self.listening:
             wishes.append(("listen", None))
         asked = [self.ask(key, value) for key, value in wishes]
@@ -197,6 +200,11 @@ class Session:
                 self.pack_limit = int(limit) if state == "on" and _is_number(limit) else 0
         found = (error for request in self._greeted for error in (request.error, request.complaint))
         return [error for error in found if error is not None]
+
+    @staticmethod
+    def heartbeat_request(seconds: int, text: str) -> str:
+        """The value of ``CMSG heartbeat``."""
+        return (f"{seconds} {text}" if text else str(seconds)) if seconds else "off"
 
     # --- what came ---
 

@@ -1,0 +1,153 @@
+"""``bccn manual``: manual pages of the same words as ``--help`` and the descriptions of the settings."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bccnd import __version__
+from bccnd.commands.outline import Option, Outline, commands, programs
+from bccnd.process.configuration import described
+
+DESCRIPTION = """\
+Write the manual pages: bccn(1) and one for each of its commands, bccnd(8) and
+bccnd.toml(5), into the folders man1, man5 and man8 of DIR.
+"""
+EPILOG = """\
+examples:
+  bccn manual --output /usr/local/share/man
+  bccn manual --output ~/.local/share/man && man bccn-sub
+"""
+
+_HEADING = re.compile(r"([a-z][a-zA-Z ]*):")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="where manual pages are, such as /usr/local/share/man",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    for name, text in pages().items():
+        path = arguments.output / f"man{name[-1]}" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        sys.stdout.write(f"{path}\n")
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """Name of the file -> its text for man(1)."""
+    client, daemon = programs()
+    parts = commands()
+    names = [f"bccn-{command}" for command in parts]
+    made = {
+        "bccn.1": _page(client, "bccn", 1, [*names, "bccnd"]),
+        "bccnd.8": _page(daemon, "bccnd", 8, ["bccnd.toml", "bccn"]),
+        "bccnd.toml.5": _settings(),
+    }
+    for command, part in parts.items():
+        made[f"bccn-{command}.1"] = _page(part, f"bccn-{command}", 1, ["bccn"])
+    return made
+
+
+SECTIONS = {"bccnd": 8, "bccnd.toml": 5}  # the others are in 1
+
+
+def _page(part: Outline, name: str, section: int, also: Iterable[str]) -> str:
+    first, *sections = _sections(part.description)
+    lines = [
+        *_head(name, section, part.summary),
+        ".SH SYNOPSIS",
+        *_verbatim(part.usage),
+        ".SH DESCRIPTION",
+        *_paragraphs(first[1]),
+    ]
+    if part.options:
+        lines.append(".SH OPTIONS")
+        for option in part.options:
+            lines += _option(option)
+    for title, text in [*sections, *_sections(part.epilog)]:
+        if text.strip():
+            lines += [f".SH {title.upper() or 'NOTES'}", *_verbatim(text)]
+    return "\n".join([*lines, *_see_also(also)]) + "\n"
+
+
+def _settings() -> str:
+    lines = [
+        *_head("bccnd.toml", 5, "settings of bccnd"),
+        ".SH DESCRIPTION",
+        "A TOML file, by default",
+        ".IR /etc/bccnd/bccnd.toml .",
+        "Every setting can also be given in the environment: BCCND_PORT,",
+        "and with two underscores for one in a table, BCCND_QUEUE__PACKETS.",
+        "The defaults are shown.",
+    ]
+    table = None
+    for setting in described():
+        if setting.table != table:
+            table = setting.table
+            lines += [
+                f".SH {_escaped(f'[{table}]' if table else 'settings').upper()}",
+                _escaped(setting.about),
+            ]
+        value = f" = {setting.default}" if setting.default else ""
+        lines += [".TP", f"\\fB{_escaped(setting.name)}\\fR{_escaped(value)}", _escaped(setting.description)]
+    return "\n".join([*lines, *_see_also(["bccnd"])]) + "\n"
+
+
+def _head(name: str, section: int, summary: str) -> list[str]:
+    return [
+        f'.TH {name.upper()} {section} "" "bccnd {__version__}"',
+        ".SH NAME",
+        f"{_escaped(name)} \\- {_escaped(summary)}",
+    ]
+
+
+def _see_also(names: Iterable[str]) -> list[str]:
+    shown = [f"\\fB{_escaped(name)}\\fR({SECTIONS.get(name, 1)})" for name in names]
+    return [".SH SEE ALSO", ",\n".join(shown)]
+
+
+def _option(option: Option) -> list[str]:
+    flags = ", ".join(f"\\fB{_escaped(flag)}\\fR" for flag in option.flags)
+    value = f" \\fI{_escaped(option.value)}\\fR" if option.value else ""
+    return [".TP", flags + value, _escaped(option.help)]
+
+
+def _sections(text: str) -> list[tuple[str, str]]:
+    """Split at lines such as ``examples:``; the first has no title."""
+    found: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.splitlines():
+        if heading := _HEADING.fullmatch(line):
+            found.append((heading[1], []))
+        else:
+            found[-1][1].append(line)
+    return [(title, "\n".join(lines)) for title, lines in found]
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        yield ".PP"
+        yield _escaped(" ".join(paragraph.split()))
+
+
+def _verbatim(text: str) -> list[str]:
+    """As it is typed; what all lines are indented by is the page's business."""
+    lines = text.strip("\n").splitlines()
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return [".PP", ".nf", *(_escaped(line[indent:].rstrip()) or "\\&" for line in lines), ".fi"]
+
+
+def _escaped(text: str) -> str:
+    """Nothing in it is a request or an escape; hyphens stay those that are typed."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("^", "\\(ha").replace("~", "\\(ti")
+    text = text.replace("'", "\\(aq").replace("`", "\\(ga")
+    return "\\&" + text if text.startswith((".", "'")) else text

@@ -1,0 +1,71 @@
+"""What the programs accept, read off their parsers: completion and the manual have no lists of their own."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bccnd.commands.parsers import COMMANDS, command_parser, main_parser
+from bccnd.process.configuration import command_line
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``flags``: how it may be written; ``value``: the name of its value, empty for a switch."""
+
+    flags: tuple[str, ...]
+    value: str
+    choices: tuple[str, ...]
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A program, or a command of one. ``words``: the commands, or the choices of an argument, and what each is."""
+
+    name: str
+    summary: str
+    usage: str
+    description: str
+    epilog: str
+    options: tuple[Option, ...]
+    words: Mapping[str, str]
+
+
+def programs() -> list[Outline]:
+    """``bccn`` and ``bccnd``."""
+    return [
+        _outline(main_parser(), "talk to the bccnd bus of this host", COMMANDS),
+        _outline(command_line(), "relay messages between the programs of a network segment"),
+    ]
+
+
+def commands() -> dict[str, Outline]:
+    """The commands of ``bccn`` by name."""
+    return {name: _outline(command_parser(name), summary) for name, summary in COMMANDS.items()}
+
+
+def _outline(
+    parser: argparse.ArgumentParser, summary: str, words: Mapping[str, str] | None = None
+) -> Outline:
+    actions = parser._actions  # noqa: SLF001 - argparse has no other way to be asked
+    if words is None:
+        words = {choice: "" for each in actions if not each.option_strings for choice in each.choices or ()}
+    return Outline(
+        parser.prog,
+        summary,
+        parser.format_usage().removeprefix("usage: ").replace("\n" + " " * len("usage: "), "\n"),
+        parser.description or "",
+        parser.epilog or "",
+        tuple(_options(actions)),
+        words,
+    )
+
+
+def _options(actions: list[argparse.Action]) -> Iterator[Option]:
+    for action in actions:
+        if action.option_strings:
+            takes = action.nargs != 0
+            choices = tuple(map(str, action.choices or ()))
+            value = action.metavar or ("|".join(choices) if choices else action.dest.upper())
+            text = (action.help or "") % {"default": action.default, "prog": ""}
+            yield Option(tuple(action.option_strings), str(value) if takes else "", choices, text)

@@ -1,0 +1,70 @@
+"""The parsers of ``bccn``: what is common to its sub-commands, which are modules of this package.
+
+To add one: write the module, and name it in COMMANDS.
+"""
+
+import argparse
+from importlib import import_module
+
+from bccnd import __version__
+
+COMMANDS = {
+    "pub": "publish messages",
+    "sub": "print messages as they come",
+    "who": "show who is there: the sources on the bus, by host",
+    "ping": "ask the daemon of a host to answer",
+    "status": "show the daemon, its clients and the sources it hears",
+    "top": "show what happens per second, live",
+    "doctor": "find out what is wrong, and what to do",
+    "completion": "print what makes a shell complete these commands",
+    "manual": "write the manual pages",
+}
+
+DESCRIPTION = "Talk to the bccnd bus of this host: publish, subscribe, look at it."
+
+EPILOG = f"""\
+commands:
+{"".join(f"  {name:<10}  {summary}{chr(10)}" for name, summary in COMMANDS.items())}
+exit codes:
+  0 done   1 internal fault   2 wrong usage   3 timed out
+  4 refused by the daemon     5 no daemon
+
+"bccn COMMAND --help" tells more, with examples.
+"""
+SOCKET_HELP = "the daemon's socket, @NAME if abstract (default: $BCCN_SOCKET, else /run/bccnd/bus.sock, else \
+$XDG_RUNTIME_DIR/bccnd/bus.sock)"
+
+
+def main_parser() -> argparse.ArgumentParser:
+    """Leaves the words after the command alone."""
+    parser = argparse.ArgumentParser(
+        prog="bccn",
+        usage="bccn [-h] [--version] [--socket PATH] COMMAND ...",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"bccn {__version__}")
+    parser.add_argument("--socket", metavar="PATH", help=SOCKET_HELP)
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
+    words = parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    words.required = False  # or the line about a missing COMMAND would name them, too
+    return parser
+
+
+def command_parser(command: str, socket: str | None = None) -> argparse.ArgumentParser:
+    """Of one command, whose module is loaded for it; the others need not be. ``socket``: as given before it."""
+    module = import_module(f"bccnd.commands.{command}")
+    parser = argparse.ArgumentParser(
+        prog=f"bccn {command}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--socket", metavar="PATH", default=socket, help=SOCKET_HELP)
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run)
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Options may stand before, between and after the words of a command."""
+    arguments = main_parser().parse_args(argv)
+    return command_parser(arguments.command, arguments.socket).parse_intermixed_args(arguments.words)

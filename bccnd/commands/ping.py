@@ -1,0 +1,120 @@
+"""``bccn ping``: whether the daemon of a host answers, and how fast."""
+
+import argparse
+import os
+import sys
+import time
+
+import bccn
+from bccnd.commands.arguments import count, seconds
+from bccnd.commands.outcome import DONE, TIMED_OUT
+from bccnd.commands.terminal import printable
+
+SHORTEST_INTERVAL = 0.05  # seconds; a daemon answers 20 times a second, whoever asks
+
+DESCRIPTION = """\
+Ask the daemon of HOST to answer, over the bus: what comes back has passed both
+daemons and the segment in both directions. HOST may be this host.
+
+Returns 0 when there was an answer, 3 when there was none.
+"""
+
+EPILOG = """\
+examples:
+  bccn ping relay01
+  bccn ping -c 100 -i 0.1 relay01
+  bccn ping -c 1 -W 0.5 relay01 > /dev/null || echo relay01 does not answer
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("host", metavar="HOST", help="the host, as it stands first in its sources")
+    parser.add_argument("-c", "--count", metavar="N", type=count, default=4, help="ask N times (default 4)")
+    parser.add_argument(
+        "-i", "--interval", metavar="S", type=seconds, default=1.0, help="every S seconds (default 1)"
+    )
+    parser.add_argument(
+        "-W",
+        "--wait",
+        metavar="S",
+        type=seconds,
+        default=2.0,
+        help="wait S s for the last answer (default 2)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if "/" in arguments.host:
+        raise bccn.InvalidError("ping: HOST is the first part of a source alone, without a /")
+    if arguments.interval < SHORTEST_INTERVAL:
+        raise bccn.InvalidError(f"ping: -i is at least {SHORTEST_INTERVAL}")
+    with bccn.Client(arguments.socket, format="full") as bus:
+        bus.listen()
+        return _Pings(bus, arguments.host).ask(arguments.count, arguments.interval, arguments.wait)
+
+
+class _Pings:
+    """``took``: milliseconds of each answer."""
+
+    def __init__(self, bus: bccn.Client, host: str) -> None:
+        self._bus = bus
+        self._host = host
+        self._token = os.urandom(6).hex()
+        self._sent: dict[int, float] = {}
+        self._answered: set[int] = set()
+        self.took: list[float] = []
+
+    def ask(self, times: int, interval: float, wait: float) -> int:
+        target = f"{self._host}/bccnd"
+        _say(f"PING !{target}")
+        began = time.monotonic()
+        for number in range(1, times + 1):
+            self._sent[number] = time.monotonic()
+            self._bus.send_to(target, f"{self._token}.{number}\nping")
+            is_last = number == times
+            self._listen(began + number * interval if not is_last else time.monotonic() + wait, is_last)
+        return self._summary(times, time.monotonic() - began)
+
+    def _listen(self, until: float, is_last: bool) -> None:
+        """For answers; after the last question no longer than all have come."""
+        while not (is_last and len(self._answered) == len(self._sent)):
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            message = self._bus.receive(left)
+            if message is not None:
+                self._take(message, time.monotonic())
+
+    def _take(self, message: bccn.Message, now: float) -> None:
+        token, _, answer = message.text.partition("\n")
+        own, _, digits = token.partition(".")
+        word, _, version = answer.partition(" ")
+        if own != self._token or word != "pong" or not (digits.isascii() and digits.isdigit()):
+            return
+        number = int(digits)
+        if number not in self._sent:
+            return
+        took = (now - self._sent[number]) * 1000
+        again = " (again)" if number in self._answered else ""
+        if not again:
+            self._answered.add(number)
+            self.took.append(took)
+        place = "" if message.peer == "local" else f" ({message.peer})"
+        _say(f"{message.src}{place}: seq={number} time={took:.3f} ms version={version}{again}")
+
+    def _summary(self, times: int, seconds_: float) -> int:
+        answered = len(self._answered)
+        lost = 100 * (times - answered) / times
+        _say("")
+        _say(f"{times} asked, {answered} answered, {lost:.3g}% lost, {seconds_:.3f} s")
+        if not self.took:
+            return TIMED_OUT
+        mean = sum(self.took) / len(self.took)
+        _say(f"round trip min/avg/max {min(self.took):.3f}/{mean:.3f}/{max(self.took):.3f} ms")
+        return DONE
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(printable(line) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,123 @@
+"""``bccn who``: which programs are there, on which host, and how well they are heard."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import bccn
+from bccn.pattern import matches
+from bccnd.commands.terminal import duration, printable, table
+
+DESCRIPTION = """\
+Show the sources on the bus, by host: those heard from the segment, and the
+programs of this host. Who sends heartbeats is alive, silent (missed several of
+them) or left; of the others only what was heard last is known.
+"""
+
+EPILOG = """\
+examples:
+  bccn who
+  bccn who 'relay01/>' '*/bccnd/*'
+  bccn who --silent
+  bccn who --json | jq '.hosts[].sources[] | select(.lost > 0) | .src'
+"""
+TITLES = ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "DUPL.", "VERSION"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument(
+        "patterns", metavar="PATTERN", nargs="*", help="only sources matching one, as channels do"
+    )
+    parser.add_argument("--silent", action="store_true", help="only sources that have fallen silent")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with bccn.Client(arguments.socket) as bus:
+        status, clients, sources, own = bus.status(), bus.clients(), bus.sources(), bus.name
+    rows = [_daemon_row(status)]
+    rows += [_client_row(client) for client in clients if client["name"] != own]
+    rows += [_source_row(source) for source in sources if source["peer"]]  # without: clients that have left
+    if arguments.silent:
+        rows = [row for row in rows if row["state"] == "silent"]
+    if arguments.patterns:
+        rows = [row for row in rows if any(matches(each, row["src"], "/") for each in arguments.patterns)]
+    hosts = _by_host(rows, status["host"])
+    text = json.dumps({"hosts": hosts}, indent=2) if arguments.json else "\n".join(_lines(hosts))
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _row(src: str, **known: Any) -> dict[str, Any]:
+    row = {
+        "src": src, "peer": "local", "state": "alive", "silent": 0.0, "received": 0, "lost": 0, "lost_percent": 0.0,
+        "duplicates": 0, "version": None, "heartbeat": None,
+    }  # fmt: skip
+    return row | known
+
+
+def _daemon_row(status: dict[str, Any]) -> dict[str, Any]:
+    src = status.get("src", f"{status['host']}/bccnd/{status['pid']}")
+    return _row(src, received=status["counters"]["sent"], version=status["version"])
+
+
+def _client_row(client: dict[str, Any]) -> dict[str, Any]:
+    return _row(client["name"], received=client["published"])
+
+
+def _source_row(source: dict[str, Any]) -> dict[str, Any]:
+    expected = source["received"] + source["lost"]
+    names = ("peer", "silent", "received", "lost", "duplicates")
+    return _row(
+        source["src"],
+        **{name: source[name] for name in names},
+        lost_percent=round(100 * source["lost"] / expected, 1) if expected else 0.0,
+        state=source.get("state"),
+        version=source.get("version"),
+        heartbeat=source.get("heartbeat"),
+    )
+
+
+def _by_host(rows: list[dict[str, Any]], here: str) -> list[dict[str, Any]]:
+    """This host first, then by name."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["src"].partition("/")[0], []).append(row)
+    return [
+        {
+            "host": host,
+            "here": host == here,
+            "sources": sorted(groups[host], key=lambda row: str(row["src"])),
+        }
+        for host in sorted(groups, key=lambda host: (host != here, host))
+    ]
+
+
+def _lines(hosts: list[dict[str, Any]]) -> list[str]:
+    if not hosts:
+        return ["nobody"]
+    rows = [_cells(row) for host in hosts for row in host["sources"]]
+    title, *lines = table(TITLES, rows)
+    text = [title]
+    for host in hosts:
+        text.append(_host_line(host))
+        text += [lines.pop(0) for _ in host["sources"]]
+    return text
+
+
+def _host_line(host: dict[str, Any]) -> str:
+    places = sorted({row["peer"] for row in host["sources"]} - {"local"})
+    more = " and others" if len(places) > 2 else ""
+    where = ", ".join((["this host"] if host["here"] else []) + places[:2]) + more
+    return printable(f"{host['host']} ({where})")
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
+    heard = "here" if row["peer"] == "local" else f"{duration(row['silent'])} ago"
+    name = row["src"].partition("/")[2] or row["src"]
+    return [
+        f"  {name}", row["state"] or "-", heard, row["received"], row["lost"], row["lost_percent"], row["duplicates"],
+        row["version"] or "",
+    ]  # fmt: skip

@@ -1,0 +1,30 @@
+"""What the parsers accept, as completion and manual see it."""
+
+from bccnd.commands.outline import commands, programs
+from bccnd.commands.parsers import COMMANDS
+from bccnd.process.configuration import FLAGS
+
+
+def test_both_programs() -> None:
+    client, daemon = programs()
+    assert (client.name, daemon.name) == ("bccn", "bccnd")
+    assert client.words == COMMANDS
+    assert {flag.flag for flag in FLAGS} <= {flag for option in daemon.options for flag in option.flags}
+
+
+def test_an_option_with_a_value_a_switch_and_choices() -> None:
+    options = {option.flags: option for option in commands()["sub"].options}
+    assert options["-C", "--count"].value == "N"
+    assert options["-q", "--quiet"].value == ""
+    assert options["--separator",].choices == ("/", ".")
+    assert "%j" in options["--json",].help  # as a person reads it
+
+
+def test_an_argument_with_choices() -> None:
+    assert list(commands()["completion"].words) == ["bash", "zsh", "fish"]
+
+
+def test_usage_lines_stand_below_each_other() -> None:
+    first, second, *_ = commands()["sub"].usage.splitlines()
+    assert second[: len("bccn sub ")].isspace()
+    assert second.index("[") == first.index("[")

@@ -1,0 +1,39 @@
+"""The parsers of the sub-commands."""
+
+from pathlib import Path
+
+import pytest
+
+from bccnd.commands.parsers import COMMANDS, command_parser, main_parser, parse
+
+MODULES = Path(__file__).parents[2] / "bccnd" / "commands"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_module_and_tells_of_itself(command: str) -> None:
+    parser = command_parser(command)
+    assert (MODULES / f"{command}.py").exists()
+    assert parser.description
+    assert f"bccn {command}" in parser.format_help()
+
+
+def test_the_help_names_every_command_and_what_it_does() -> None:
+    shown = main_parser().format_help()
+    for command, summary in COMMANDS.items():
+        assert f"  {command}" in shown
+        assert summary in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--socket /s sub -C 3 a b",
+        "sub --socket /s a -C 3 b",
+        "sub a b -C 3 --socket=/s",
+        "--socket=/elsewhere sub a b -C3 --socket /s",
+    ],
+)
+def test_options_stand_before_between_and_after_the_words(line: str) -> None:
+    arguments = parse(line.split())
+    assert (arguments.socket, arguments.count, arguments.patterns) == ("/s", 3, ["a", "b"])

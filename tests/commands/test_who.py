@@ -1,0 +1,72 @@
+"""``bccn who`` with a real daemon and a source on its segment."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import bccn
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PacketClient, wait_until
+from tests.plain_bccn import free_port
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
+    """Two daemons on one segment that beat each second."""
+    port = str(free_port())
+    folders = [tmp_path / "here", tmp_path / "there"]
+    made = []
+    for folder in folders:
+        folder.mkdir()
+        flags = ["--host", folder.name, "--broadcast", LOOPBACK_BROADCAST, "--port", port]
+        made.append(DaemonProcess(folder, *flags, environ={"BCCND_HEARTBEAT__SECONDS": "1"}))
+    with made[0], made[1]:
+        yield made[0], made[1]
+
+
+def states(daemon: DaemonProcess) -> dict[str, str]:
+    shown = json.loads(bccn(daemon, "who", "--json").stdout)
+    return {
+        row["src"].partition("/bccnd/")[0]: row["state"] for host in shown["hosts"] for row in host["sources"]
+    }
+
+
+def test_hosts_come_fall_silent_and_leave(pair: tuple[DaemonProcess, DaemonProcess]) -> None:
+    here, there = pair
+    wait_until(lambda: states(here) == {"here": "alive", "there": "alive"}, "to hear of each other")
+    with PacketClient(here.socket) as client:
+        name = client.request("whoami")
+        client.publish("a", b"x")
+        lines = bccn(here, "who").stdout.decode().splitlines()
+    assert lines[0].split() == ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "DUPL.", "VERSION"]
+    assert lines[1] == "here (this host)"
+    assert lines[2].split()[:3] == [f"bccnd/{here.process.pid}", "alive", "here"]
+    assert lines[3].split()[:4] == [name.removeprefix("here/"), "alive", "here", "1"]
+    assert lines[4].startswith("there (")
+    assert lines[5].split()[:2] == [f"bccnd/{there.process.pid}", "alive"]
+    assert max(map(len, lines)) <= 80
+    only = bccn(here, "who", "there/>").stdout.decode().splitlines()
+    assert len(only) == 3
+    assert bccn(here, "who", "--silent").stdout == b"nobody\n"
+    there.terminate()
+    wait_until(lambda: states(here)["there"] == "left", "the word that it leaves")
+
+
+def test_who_is_killed_is_silent(pair: tuple[DaemonProcess, DaemonProcess]) -> None:
+    here, there = pair
+    wait_until(lambda: "there" in states(here), "to hear of the other")
+    with PacketClient(here.socket) as client:
+        client.request("whoami")
+        wait_until(lambda: interval(here) == 1.0, "its pace")
+    there.kill()
+    wait_until(lambda: states(here)["there"] == "silent", "its silence")
+    [_, _, line] = bccn(here, "who", "--silent").stdout.decode().splitlines()
+    assert line.split()[:2] == [f"bccnd/{there.process.pid}", "silent"]
+
+
+def interval(daemon: DaemonProcess) -> float:
+    shown = json.loads(bccn(daemon, "who", "--json", "there/>").stdout)
+    [host] = shown["hosts"]
+    return round(host["sources"][0]["heartbeat"] or 0.0, 1)

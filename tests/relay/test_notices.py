@@ -1,0 +1,150 @@
+"""Presence notices: who gets them, what they say, and that nobody else makes or takes any."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bccnd.relay import notices
+from bccnd.relay.rights import AccessList, unrestricted
+from bccnd.relay.succession import restore, state_of
+from tests.relay.fakes import Bus, FakeClient, datagram
+
+PREFIX = b"MSG local/presence/"
+
+
+def told(client: FakeClient) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for packet in client.heard():
+        assert packet.startswith(PREFIX), packet
+        chan, _, payload = packet.removeprefix(PREFIX).partition(b"\0")
+        found.append((chan.decode(), json.loads(payload)))
+    return found
+
+
+def beat(bus: Bus, seq: int, text: bytes = b"bccnd/9.9", src: bytes = b"far/bccnd/1") -> None:
+    bus.hear(datagram(src, seq, b"heartbeat/" + src, text))
+
+
+def events(client: FakeClient) -> list[str]:
+    return [event for event, _ in told(client)]
+
+
+def test_a_source_comes_goes_and_comes_back() -> None:
+    bus = Bus()
+    watcher = bus.connect(b"SUB local/presence/>")
+    for seq in range(5000, 5003):
+        beat(bus, seq)
+        bus.tick(10.0)
+    ((event, about),) = told(watcher)
+    assert event == "appeared/far/bccnd/1"
+    assert about.pop("unix_ns") > 0
+    assert about == {
+        "event": "appeared", "src": "far/bccnd/1", "peer": "10.0.0.2:5400", "version": "9.9", "heartbeat": None,
+    }  # fmt: skip
+    for _ in range(30):
+        bus.tick(1.0)
+    ((event, about),) = told(watcher)
+    assert (event, about["heartbeat"]) == ("silent/far/bccnd/1", 10.0)
+    beat(bus, 5003)
+    beat(bus, 7)
+    beat(bus, 8, b"leaving")
+    assert events(watcher) == [f"{event}/far/bccnd/1" for event in ("back", "restarted", "left")]
+
+
+def test_clients_of_this_host_appear_and_leave() -> None:
+    bus = Bus()
+    watcher = bus.connect(b"SUB local/presence/*/here/>")
+    client = bus.connect(pid=7, uid=12)
+    ((event, about),) = told(watcher)
+    assert event == "appeared/here/prog/7"
+    assert about.pop("unix_ns") > 0
+    assert about == {
+        "event": "appeared", "src": "here/prog/7", "peer": "local", "program": "prog", "pid": 7, "uid": 12,
+    }  # fmt: skip
+    client.say(b"CMSG name\0here/prog/7/x")
+    assert events(watcher) == ["left/here/prog/7", "appeared/here/prog/7/x"]
+    client.leave()
+    bus.settle()
+    assert events(watcher) == ["left/here/prog/7/x"]
+
+
+def test_only_who_names_them_gets_them() -> None:
+    bus = Bus(retain=[b">"])
+    others = [bus.connect(b"SUB " + pattern) for pattern in (b">", b"local/>", b"*/presence/>")]
+    others.append(bus.connect(b"CMSG tap\0on", privileged=True))
+    exact = bus.connect(b"SUB local/presence/appeared/here/prog/7")
+    tap = bus.connect(b"SUB local/presence/>", b"CMSG tap\0on", privileged=True)
+    tap.heard()
+    bus.connect(pid=7)
+    assert [client.heard() for client in others] == [[], [], [], []]
+    assert events(exact) == ["appeared/here/prog/7"]
+    assert len(tap.heard()) == 1
+    assert bus.connect().ask(b"SUB local/presence/>") == []
+    assert bus.sent == []
+
+
+def test_nothing_is_encoded_when_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus()
+    bus.connect(b"SUB >")
+    monkeypatch.delattr(notices, "json")
+    bus.connect()
+    beat(bus, 1)
+
+
+def test_nobody_else_publishes_them_and_they_never_leave() -> None:
+    bus = Bus(local=[])
+    bus.relay.set_access(AccessList(unrestricted([1000])))
+    watcher = bus.connect(b"SUB local/presence/>")
+    client = bus.connect(pid=7)
+    told(watcher)
+    (answer,) = client.ask(b"MSG local/presence/appeared/x\0{}")
+    assert answer == b"CMSG error\0refused MSG local/presence/appeared/x: only the daemon publishes there"
+    bus.hear(datagram(b"far/x/1", 1, b"local/presence/appeared/x", b"{}"))
+    assert bus.relay.rejected == {"local-channel": 1}
+    client.say(datagram(b"far/x/2", 1, b"local/presence/appeared/x", b"{}"))
+    assert (told(watcher), bus.sent) == ([], [])
+
+
+def test_a_heartbeat_in_another_s_name_tells_nothing() -> None:
+    bus = Bus()
+    watcher = bus.connect(b"SUB local/presence/>")
+    bus.hear(datagram(b"far/x/1", 1, b"heartbeat/far/x/2"), datagram(b"?", 1, b"heartbeat/?"))
+    assert told(watcher) == []
+
+
+def test_what_a_bridge_brings_counts_and_what_is_kept_is_kept() -> None:
+    bus = Bus(retain=[b"heartbeat/>"])
+    watcher = bus.connect(b"SUB local/presence/>")
+    bridge = bus.connect(privileged=True)
+    told(watcher)
+    bridge.say(datagram(b"far/x/1", 1, b"heartbeat/far/x/1", b"fine"))
+    beat(bus, 1)
+    assert events(watcher) == ["appeared/far/x/1", "appeared/far/bccnd/1"]
+    late = bus.connect().ask(b"SUB heartbeat/>")
+    assert sorted(late) == [b"MSG heartbeat/far/bccnd/1\0bccnd/9.9", b"MSG heartbeat/far/x/1\0fine"]
+
+
+def test_sources_say_how_they_are_and_a_successor_knows() -> None:
+    bus = Bus()
+    beat(bus, 1)
+    bus.tick(10.0)
+    beat(bus, 2)
+    bus.hear(datagram(b"far/y/1", 1, b"a"))
+
+    def rows(of: Bus) -> list[tuple[Any, ...]]:
+        (answer,) = of.connect().ask(b"CMSG sources")
+        page = json.loads(answer.partition(b"\0")[2])["sources"]
+        return [(row["src"], row["state"], row["version"], row["heartbeat"]) for row in page]
+
+    known = [("far/bccnd/1", "alive", "9.9", 10.0), ("far/y/1", None, None, None)]
+    assert rows(bus) == known
+    for client in list(bus.clients.values()):
+        client.leave()
+    successor = Bus()
+    successor.now = bus.now
+    restore(successor.relay, state_of(bus.relay), [])
+    assert rows(successor) == known
+    for _ in range(30):
+        successor.tick(1.0)
+    assert rows(successor)[0] == ("far/bccnd/1", "silent", "9.9", 10.0)

@@ -70,6 +70,7 @@ def _header(figures: Figures | None, trouble: str, clock: str, width: int) -> li
     counters, queued = status["counters"], status["queued"]
     title = printable(f"bccnd {status['version']} on {status['host']}, pid {status['pid']}")
     title += f", up {duration(status['uptime'])}"
+    heard = status["sources"] if "sources" in figures.cut else len(figures.sources)
     kernel = status.get("kernel", {}).get("dropped", 0)
     texts = {
         "messages": f"{rates['published']} published, {rates['delivered']} delivered, {rates['dropped']} dropped",
@@ -78,7 +79,7 @@ def _header(figures: Figures | None, trouble: str, clock: str, width: int) -> li
         "in all": f"{amount(counters['dropped'])} dropped, {amount(rejected(status))} rejected, "
         f"{amount(kernel)} kernel drops, {amount(counters['unsent'])} unsent",
         "now": f"{counted(status['clients'], 'client')}, {status['slow']} too slow, "
-        f"{counted(status['sources'], 'source')}, {counted(queued['packets'], 'packet')} queued",
+        f"{counted(heard, 'source')}, {counted(queued['packets'], 'packet')} queued",
     }
     gap = max(width - len(title) - len(clock), 2)
     lines = [title + " " * gap + clock, *(f"{name:<9}  {text}" for name, text in texts.items())]

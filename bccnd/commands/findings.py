@@ -262,7 +262,7 @@ def buffers(facts: Facts) -> Iterable[Finding]:
 
 
 def port(facts: Facts) -> Iterable[Finding]:
-    if not facts.holders:
+    if not facts.holders or facts.socket in ("denied", "silent"):  # then it is the daemon, as like as not
         return
     others = ", ".join(facts.holders[:NAMES_SHOWN])
     if facts.status is not None:

@@ -12,7 +12,7 @@ from bccnd.commands.rates import Figures
 from bccnd.commands.view import Sort, View
 
 STATUS = {
-    "version": "0.1.0", "host": "relay01", "pid": 10111, "uptime": 7384.2, "clients": 2, "slow": 1, "sources": 1,
+    "version": "0.1.0", "host": "relay01", "pid": 10111, "uptime": 7384.2, "clients": 2, "slow": 1, "sources": 9,
     "counters": {"dropped": 77, "unsent": 0}, "rejected": {"own": 9, "fields": 3},
     "queued": {"packets": 900, "bytes": 12345}, "kernel": {"dropped": 12, "filtered": 0},
 }  # fmt: skip
@@ -100,6 +100,9 @@ def test_filter() -> None:
 
 
 def test_what_was_not_asked_for_is_told() -> None:
+    assert [
+        line for line in texts(figures=replace(FIGURES, cut=frozenset({"sources"}))) if " 9 sources, " in line
+    ]
     assert "2 clients by OUT/S, highest first; and more (--rows N)" in texts(
         figures=replace(FIGURES, cut=frozenset({"clients"}))
     )

@@ -128,6 +128,10 @@ def test_interfaces_named_in_full_are_missed_and_patterns_are_not() -> None:
     ]
 
 
+def test_the_port_of_a_daemon_that_does_not_let_us_in_is_no_wonder() -> None:
+    assert not list(findings.port(replace(AWAY, socket="denied", holders=("a program of uid 0",))))
+
+
 def test_several_names_are_cut_short() -> None:
     [found] = findings.sources(replace(HEALTHY, sources=[source(f"s{at}", 50, 50 + at) for at in range(5)]))
     assert found.finding == "5 of 5 with loss: s4 (51.9%), s3 (51.5%), s2 (51.0%) and 2 more"

@@ -173,6 +173,21 @@ def test_it_waits_for_a_daemon_that_is_away(daemon: DaemonProcess) -> None:
         assert top.end() == 0
 
 
+def test_a_daemon_that_does_not_answer_is_waited_for_too(daemon: DaemonProcess) -> None:
+    with terminal(daemon, "top", "-d", "0.1") as top:
+        top.wait_for("0 clients")
+        daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            top.wait_for("waiting for it")
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+        wait_until(
+            lambda: top.frame and not [line for line in top.frame if "waiting" in line], "figures again"
+        )
+        top.press("q")
+        assert top.end() == 0
+
+
 def test_sources_and_their_loss(daemon: DaemonProcess, loopback_port: int) -> None:
     with plain_socket(loopback_port) as out:
         for seq in (1, 2, 3, 5):

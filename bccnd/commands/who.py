@@ -22,6 +22,7 @@ examples:
   bccn who --silent
   bccn who --json | jq '.hosts[].sources[] | select(.lost > 0) | .src'
 """
+CURRENT_SECONDS = 600
 TITLES = ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "DUPL.", "VERSION"]
 
 
@@ -31,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "patterns", metavar="PATTERN", nargs="*", help="only sources matching one, as channels do"
     )
     parser.add_argument("--silent", action="store_true", help="only sources that have fallen silent")
+    parser.add_argument(
+        "--all", action="store_true", help="also those that ended, or were not heard for ten minutes"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -44,10 +48,22 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [row for row in rows if row["state"] == "silent"]
     if arguments.patterns:
         rows = [row for row in rows if any(matches(each, row["src"], "/") for each in arguments.patterns)]
-    hosts = _by_host(rows, status["host"])
-    text = json.dumps({"hosts": hosts}, indent=2) if arguments.json else "\n".join(_lines(hosts))
-    sys.stdout.write(text + "\n")
+    if arguments.json:
+        sys.stdout.write(json.dumps({"hosts": _by_host(rows, status["host"])}, indent=2) + "\n")
+        return 0
+    shown = rows if arguments.all else [row for row in rows if is_current(row)]
+    lines = _lines(_by_host(shown, status["host"]))
+    if len(shown) < len(rows):
+        lines.append(
+            f"... and {len(rows) - len(shown)} that ended, or were not heard for ten minutes (--all)"
+        )
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """A program that came and went is no news; one that fell silent without a word is."""
+    return bool(row["peer"] == "local" or row["state"] == "silent" or row["silent"] <= CURRENT_SECONDS)
 
 
 def _row(src: str, **known: Any) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class ClientInput:
 
     def _publishable(self, session: Session, chan: bytes, size: int) -> tuple[Audience, int]:
         """The audience of ``chan`` and the longest MSG packet that the client may send there."""
-        if not valid_chan(chan):
+        audience = self._relay.router.known(chan)
+        if audience is None and not valid_chan(chan):
             shown = chan[:64].decode("ascii", "backslashreplace")
             raise PacketError(
                 "bad-channel", f"MSG {shown}: 1 to {CHAN_LIMIT} ASCII characters, no white space, ':', '|'"
@@ -131,7 +132,7 @@ class ClientInput:
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
-        audience = self._relay.router.audience(chan)
+        audience = audience or self._relay.router.audience(chan)
         header = len(b"MSG ") + len(chan) + 1
         if audience.local:
             around, limit, unit = 0, self._relay.limits.local_payload, "bytes of payload"

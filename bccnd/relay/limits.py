@@ -13,7 +13,7 @@ class Limits:
     clients: int = 4096
     subscriptions: int = 1024  # per client
     local_payload: int = 65536  # bytes, on channels that do not leave the host
-    channels_cached: int = 65536
+    channels_cached: int = 1 << 18
     queue_packets: int = 10_000  # per client
     queue_bytes: int = 8 << 20  # per client
     queue_max_packets: int = 100_000  # what a client may ask for

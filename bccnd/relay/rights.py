@@ -73,13 +73,24 @@ def unrestricted(owners: Iterable[int]) -> list[Grant]:
 class Rights:
     """What the grants for a client give together. Clients with the same grants share one."""
 
-    __slots__ = ("__weakref__", "_decided", "_name", "_publish", "_subscribe", "bridge", "may_listen", "tap")
+    __slots__ = (
+        "__weakref__",
+        "_decided",
+        "_name",
+        "_publish",
+        "_publish_all",
+        "_subscribe",
+        "bridge",
+        "may_listen",
+        "tap",
+    )
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         grants = list(grants)
         self._publish = {pattern for grant in grants for pattern in grant.publish}
         self._subscribe = {pattern for grant in grants for pattern in grant.subscribe}
         self._name = {pattern for grant in grants for pattern in grant.name}
+        self._publish_all = b">" in self._publish
         self._decided: dict[bytes, bool] = {}
         self.may_listen = bool(self._subscribe)
         self.tap = any(grant.tap for grant in grants)
@@ -87,11 +98,13 @@ class Rights:
 
     def may_publish(self, channel: bytes) -> bool:
         """``channel``: a valid one, of any form."""
+        if self._publish_all and channel[:1] != b"!":
+            return True
         allowed = self._decided.get(channel)
         if allowed is None:
             allowed = any(_may_publish(pattern, channel) for pattern in self._publish)
             if len(self._decided) >= CHANNELS_DECIDED:
-                del self._decided[next(iter(self._decided))]
+                self._decided.clear()  # to find the oldest would cost more than to decide anew
             self._decided[channel] = allowed
         return allowed
 

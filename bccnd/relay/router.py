@@ -8,9 +8,10 @@ Rules
 - What a channel is besides (local, retained, noted) stands with its audience, so that it is looked up with it.
 - Presence notices are local and never retained, and go to those alone who subscribed to a pattern below NOTICES; as
   no datagram tells of them, a tap gets them as others do.
-- Audiences are cached by channel, the oldest entry out when the cache is full. What makes an entry wrong removes it:
-  a pattern without wildcards its own channel, names and listening the directed ones, everything else all. Channels
-  with the same audience share one object, so that consecutive messages can be grouped by identity.
+- Audiences are cached by channel, in two generations: when the young one holds half of the limit, the old one is
+  forgotten and the young one grows old. What makes an entry wrong removes it: a pattern without wildcards its own
+  channel, names and listening the directed ones, everything else all. Channels with the same audience share one
+  object, so that consecutive messages can be grouped by identity.
 """
 
 from collections.abc import Callable, Iterable
@@ -87,7 +88,8 @@ class Router:
         self._local = tuple(local)
         self._retained = retained
         self._cache_limit = cache_limit
-        self._cache: dict[bytes, Audience] = {}
+        self._young: dict[bytes, Audience] = {}
+        self._old: dict[bytes, Audience] = {}
         self._shared: dict[tuple[frozenset[Session], bool, bool, bool], Audience] = {}
         self._directed: set[bytes] = set()
         self._listening: set[Session] = set()
@@ -169,25 +171,37 @@ class Router:
 
     def names_changed(self) -> None:
         for channel in self._directed:
-            del self._cache[channel]
+            self._young.pop(channel, None)
+            self._old.pop(channel, None)
         self._directed.clear()
 
     def service_changed(self) -> None:
         """A session is served in another way from now on: format, packing, tap."""
-        self._cache.clear()
+        self._young.clear()
+        self._old.clear()
         self._shared.clear()
         self._directed.clear()
 
     def audience(self, channel: bytes) -> Audience:
         """Who gets messages on this (valid) channel."""
-        audience = self._cache.get(channel)
+        return self._young.get(channel) or self._remember(
+            channel, self._old.get(channel) or self._find(channel)
+        )
+
+    def known(self, channel: bytes) -> Audience | None:
+        """The same for a channel that may be none, and only if it was looked up lately."""
+        audience = self._young.get(channel)
         if audience is None:
-            audience = self._find(channel)
-            if len(self._cache) >= self._cache_limit:
-                oldest = next(iter(self._cache))
-                del self._cache[oldest]
-                self._directed.discard(oldest)
-            self._cache[channel] = audience
+            audience = self._old.get(channel)
+            if audience is not None:
+                self._remember(channel, audience)
+        return audience
+
+    def _remember(self, channel: bytes, audience: Audience) -> Audience:
+        if len(self._young) * 2 >= self._cache_limit:
+            self._directed.difference_update(self._old.keys() - self._young.keys())
+            self._old, self._young = self._young, {}
+        self._young[channel] = audience
         return audience
 
     def is_local(self, channel: bytes) -> bool:
@@ -235,7 +249,8 @@ class Router:
         if patterns.has_wildcard(pattern, separator):
             self.service_changed()
         else:
-            self._cache.pop(pattern, None)
+            self._young.pop(pattern, None)
+            self._old.pop(pattern, None)
 
 
 def _asked_for(notice: bytes, session: Session) -> bool:

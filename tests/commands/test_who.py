@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.commands.who import is_current
 from tests.command_line import bccn
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
@@ -70,3 +71,20 @@ def interval(daemon: DaemonProcess) -> float:
     shown = json.loads(bccn(daemon, "who", "--json", "there/>").stdout)
     [host] = shown["hosts"]
     return round(host["sources"][0]["heartbeat"] or 0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("peer", "state", "silent", "current"),
+    [
+        ("local", "alive", 0.0, True),
+        ("10.0.0.2:5400", "alive", 3.0, True),
+        ("10.0.0.2:5400", None, 599.0, True),
+        ("10.0.0.2:5400", None, 601.0, False),
+        ("10.0.0.2:5400", "left", 601.0, False),
+        ("10.0.0.2:5400", "silent", 80_000.0, True),
+    ],
+)
+def test_what_came_and_went_is_left_out_after_a_while(
+    peer: str, state: str | None, silent: float, current: bool
+) -> None:
+    assert is_current({"peer": peer, "state": state, "silent": silent}) is current

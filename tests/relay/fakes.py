@@ -276,7 +276,8 @@ class Bus:
         assert relay.router.subscriptions == 0
         assert all(index.empty() for index in relay.router._indexes.values())
         assert not relay.router._listening
-        assert not any(audience.size for audience in relay.router._cache.values())
+        assert not any(audience.size for audience in relay.router._young.values())
+        assert not any(audience.size for audience in relay.router._old.values())
         assert not any(audience.size for audience in relay.router._shared.values())
         assert len(relay.names) == 1  # its own
 

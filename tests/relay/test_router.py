@@ -145,8 +145,9 @@ class Audiences(RuleBasedStateMachine):
 
     @invariant()
     def is_bounded_and_counted(self):
-        assert len(self.router._cache) <= self.cache_limit
-        assert self.router._directed <= self.router._cache.keys()
+        cached = self.router._young.keys() | self.router._old.keys()
+        assert len(cached) <= self.cache_limit + 1
+        assert self.router._directed <= cached
         held = [sum(session.subscriptions.values()) for session in self.sessions]
         assert self.router.subscriptions == sum(held)
 
@@ -161,7 +162,10 @@ class Audiences(RuleBasedStateMachine):
         router = self.router
         assert router.subscriptions == len(self.host.names) == 0
         assert not router._listening
-        assert not any(audience.size for audience in [*router._cache.values(), *router._shared.values()])
+        assert not any(
+            audience.size
+            for audience in [*router._young.values(), *router._old.values(), *router._shared.values()]
+        )
         assert all(index.empty() for index in router._indexes.values())
 
 
@@ -266,7 +270,7 @@ def test_a_subscription_to_one_channel_leaves_the_others_in_the_cache():
     kept = host.router.audience(b"b")
     host.router.audience(b"a")
     host.router.unsubscribe(session, b"a")
-    assert set(host.router._cache) == {b"b"}
+    assert set(host.router._young) == {b"b"}
     assert host.router.audience(b"b") is kept
 
 
@@ -282,12 +286,22 @@ def test_who_only_publishes_leaves_the_cache_as_it_is_and_who_listened_does_not(
     assert host.members(b"!") == [staying]
 
 
-def test_the_oldest_channel_leaves_a_full_cache():
-    host = Host(cache_limit=3)
+def test_the_oldest_channels_leave_a_full_cache():
+    host = Host(cache_limit=4)
     session = host.session(b">")
     for number in range(10):
         assert host.members(b"a/%d" % number) == [session]
-    assert list(host.router._cache) == [b"a/7", b"a/8", b"a/9"]
+    assert [*host.router._old, *host.router._young] == [b"a/6", b"a/7", b"a/8", b"a/9"]
+
+
+def test_a_channel_in_use_stays_in_the_cache():
+    host = Host(cache_limit=4)
+    host.session(b">")
+    kept = host.router.audience(b"in/use")
+    for number in range(10):
+        host.router.audience(b"a/%d" % number)
+        assert host.router.known(b"in/use") is kept
+    assert host.router.known(b"a/0") is None
 
 
 def test_what_can_match_nothing_is_refused_and_changes_nothing():

@@ -14,7 +14,7 @@ from tests.bench.results import Figure, Report, Series
 from tests.bench.rounds import STEP, Bench
 
 CLIENTS = 1000
-FULL_CACHE = 65536  # channels, by default (limits.channels_cached)
+FULL_CACHE = 1 << 18  # channels, by default (limits.channels_cached)
 SOAK_RATE = 5000  # messages a second
 SOAK_SAMPLES = 120
 

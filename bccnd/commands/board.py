@@ -126,17 +126,17 @@ def _table(view: View, name: str, rows: list[Row], of: int, more: str, width: in
     noun = name if of != 1 else name.removesuffix("s")
     count = f"{len(rows)} of {of} {noun} with {view.filter!r}" if view.filter else f"{of} {noun}"
     order = ("Z to A", "A to Z") if by.left else ("highest first", "lowest first")
-    head = f"{count} by {by.title}, {order[not sort.descending]}{more}"
+    head = f"{count} by {by.title}, {order[not sort.descending]}"
     if not rows:
         return [Line(""), Line(f"{count}{more}"[:width])][:room]
     rows = sorted(rows, key=lambda row: _order(by.value(row)), reverse=sort.descending)
     if len(rows) + 3 > room:
         rows = rows[: max(room - 3, 0)]
-        head += f" ({len(rows)} shown)"
+        head += f", {len(rows)} shown"
     titles, *lines = fit(columns, rows, width)
     return [
         Line(""),
-        Line(head[:width]),
+        Line(f"{head}{more}"[:width]),
         Line(titles.ljust(width), TITLE),
         *(
             Line(text, ALERT if row.get("slow") is not None else PLAIN)

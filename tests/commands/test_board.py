@@ -124,7 +124,7 @@ def test_many_rows_share_the_screen() -> None:
     assert len([line for line in lines if line.startswith("mon/x/")]) == 4  # few: all of them
     shown = len([line for line in lines if line.startswith("relay01/a/")])
     assert shown == 24 - 5 - 1 - (3 + 4) - 3
-    assert f"50 clients by OUT/S, highest first ({shown} shown)" in lines
+    assert f"50 clients by OUT/S, highest first, {shown} shown" in lines
 
 
 def test_trouble_is_told_beside_the_last_figures() -> None:

@@ -17,3 +17,10 @@ def seconds(text: str) -> float:
     if not 0 <= value < 1e9:  # also false for nan
         raise ArgumentTypeError(f"{text!r} is no number of seconds")
     return value
+
+
+def interval(text: str) -> float:
+    value = seconds(text)
+    if value < 0.1:
+        raise ArgumentTypeError(f"{text} s is too short an interval: 0.1 s at least")
+    return value

@@ -14,6 +14,8 @@ COMMANDS = {
     "who": "show who is there: the sources on the bus, by host",
     "ping": "ask the daemon of a host to answer",
     "status": "show the daemon, its clients and the sources it hears",
+    "top": "show what happens per second, live",
+    "doctor": "find out what is wrong, and what to do",
     "completion": "print what makes a shell complete these commands",
     "manual": "write the manual pages",
 }

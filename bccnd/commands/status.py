@@ -8,7 +8,7 @@ from typing import Any
 
 import bccn
 from bccnd.commands.arguments import count
-from bccnd.commands.terminal import duration, printable, table
+from bccnd.commands.terminal import counted, duration, printable, table
 
 EPILOG = """\
 examples:
@@ -49,26 +49,36 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _daemon(status: dict[str, Any]) -> list[str]:
     counters = status["counters"]
-    segments = [
-        f"{each['address']}:{each['port']} {each['interface'] or ''}".strip() for each in status["segments"]
-    ]
+    retained, kernel = status["retained"], status.get("kernel", {})
     lines = {
-        "socket": status["socket"],
-        "segment": ", ".join(segments) or "none",
         "integrity": status["integrity"],
-        "bus": f"{_n(status['clients'], 'client')}, {_n(status['subscriptions'], 'subscription')}"
+        "bus": f"{counted(status['clients'], 'client')}, {counted(status['subscriptions'], 'subscription')}"
         + (f", {status['slow']} too slow" if status["slow"] else ""),
         "messages": _listed(counters, "published", "delivered", "dropped", "errors"),
         "datagrams": _listed(counters, "received", "accepted", "unwanted", "sent", "unsent"),
-        "retained": f"{_n(status['retained']['channels'], 'channel')}, {_n(status['retained']['bytes'], 'byte')}",
+        "kernel": f"{kernel.get('dropped', 0)} dropped, {kernel.get('filtered', 0)} filtered",
+        "retained": f"{counted(retained['channels'], 'channel')}, {counted(retained['bytes'], 'byte')}",
         "rejected": ", ".join(f"{count} {reason}" for reason, count in sorted(status["rejected"].items()))
         or "none",
         "refused": _listed(status["refused"], *sorted(status["refused"])) or "none",
-        "queued": f"{_n(status['queued']['packets'], 'packet')}, {_n(status['queued']['bytes'], 'byte')}",
+        "queued": f"{counted(status['queued']['packets'], 'packet')}, {counted(status['queued']['bytes'], 'byte')}",
     }
     up = duration(status["uptime"])
     title = f"bccnd {status['version']} on {status['host']}, pid {status['pid']}, up {up}"
-    return [title, *(f"  {name:<10} {printable(text)}" for name, text in lines.items())]
+    texts = [("socket", status["socket"]), *ways(status["segments"]), *lines.items()]
+    return [title, *(f"  {name:<10} {printable(text)}" for name, text in texts)]
+
+
+def ways(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """A line for each way to the segment; its name and text. An older daemon does not tell all of it."""
+    texts = []
+    for row in rows:
+        address = f"[{row['address']}]" if ":" in row["address"] else row["address"]
+        text = f"{address}:{row['port']}" + (f" on {row['interface']}" if row["interface"] else "")
+        if "sent" in row:
+            text += f", {row['sent']} sent, {row['unsent']} unsent"
+        texts.append(f"{text}; {row['error']}" if row.get("error") else text)
+    return [("segment" if not at else "", text) for at, text in enumerate(texts or ["none"])]
 
 
 def _section(
@@ -97,7 +107,3 @@ def _sources_table(rows: list[dict[str, Any]]) -> list[str]:
 
 def _listed(counters: dict[str, int], *names: str) -> str:
     return ", ".join(f"{counters[name]} {name}" for name in names)
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bccnd.commands.arguments import count, seconds
+from bccnd.commands.arguments import count, interval, seconds
 
 
 def test_numbers() -> None:
@@ -20,3 +20,9 @@ def test_numbers() -> None:
 def test_what_is_no_number(kind: Callable[[str], float], text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="is no number"):
         kind(text)
+
+
+def test_intervals_are_long_enough_to_measure() -> None:
+    assert interval("0.1") == 0.1
+    with pytest.raises(ArgumentTypeError, match="too short"):
+        interval("0.09")

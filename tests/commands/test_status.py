@@ -2,12 +2,13 @@
 
 import json
 
+from bccnd.commands.status import ways
 from tests.command_line import bccn
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient
 
 
-def test_people_see_tables(daemon: DaemonProcess) -> None:
+def test_people_see_tables(daemon: DaemonProcess, loopback_port: int) -> None:
     with PacketClient(daemon.socket) as client:
         client.subscribe("a/>")
         client.publish("a/b", b"x")
@@ -20,6 +21,8 @@ def test_people_see_tables(daemon: DaemonProcess) -> None:
     assert " on here, pid " in lines[0]
     assert f"  socket     {daemon.socket}" in lines
     assert "  bus        2 clients, 1 subscription" in lines
+    assert f"  segment    127.255.255.255:{loopback_port} on lo, 1 sent, 0 unsent" in lines
+    assert "  kernel     0 dropped, 0 filtered" in lines
     assert "  retained   0 channels, 0 bytes" in lines
     assert "  messages   1 published, 1 delivered, 0 dropped, 0 errors" in lines
     [row] = [line.split() for line in lines if line.startswith(name)]
@@ -50,3 +53,20 @@ def test_long_lists_are_cut_short(daemon: DaemonProcess) -> None:
     assert "... and 3 more (--rows N)" in lines
     for client in clients:
         client.close()
+
+
+def test_a_line_for_each_way_with_its_trouble() -> None:
+    way = {
+        "address": "10.0.0.255",
+        "port": 5400,
+        "interface": "eth0",
+        "sent": 7,
+        "unsent": 2,
+        "error": "Network is down",
+    }
+    other = {"address": "ff02::1", "port": 5400, "interface": None}  # of a daemon that tells no more
+    assert ways([way, other]) == [
+        ("segment", "10.0.0.255:5400 on eth0, 7 sent, 2 unsent; Network is down"),
+        ("", "[ff02::1]:5400"),
+    ]
+    assert ways([]) == [("segment", "none")]

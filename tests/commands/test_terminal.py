@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bccnd.commands.terminal import duration, iso_time, printable, table, unix_time
+from bccnd.commands.terminal import counted, duration, iso_time, printable, table, unix_time
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,7 @@ def test_tables_align_numbers_right_and_words_left() -> None:
         "a          1  1 s",
         "long\\n  1234  9 s",
     ]
+
+
+def test_nouns() -> None:
+    assert [counted(count, "source") for count in (0, 1, 2)] == ["0 sources", "1 source", "2 sources"]

@@ -1,0 +1,82 @@
+"""``bccn doctor``: what is wrong with the bus of this host, and what to do."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from bccnd.commands.facts import gather
+from bccnd.commands.findings import Finding, Level, examine
+from bccnd.commands.outcome import DONE
+from bccnd.commands.terminal import counted, printable
+
+PROBLEMS = 1  # the exit code
+WIDTH_LIMIT = 110  # characters: longer lines are hard to read
+
+EPILOG = """\
+Looks at the settings, the key file, the socket and the daemon, its interfaces,
+buffers, clients and sources, and the clock; as root it sees more. It publishes
+one message to itself and one datagram on doctor/<pid>, and asks for each right
+it could have, which a daemon that refuses it logs.
+
+exit codes:
+  0 no problem, though there may be warnings   1 problems   2 wrong usage
+
+examples:
+  bccn doctor
+  bccn doctor --config new.toml
+  bccn doctor --json | jq -r '.findings[] | select(.level != "ok") | .finding'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Find out what is wrong with the bus of this host, and say what to do."
+    parser.epilog = EPILOG
+    parser.add_argument("--config", metavar="FILE", help="the settings (default: as for bccnd)")
+    parser.add_argument("--json", action="store_true", help="the findings, as one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    findings = examine(gather(arguments.socket, arguments.config, os.environ))
+    counts = Counter(finding.level for finding in findings)
+    if arguments.json:
+        totals = {"problems": counts[Level.PROBLEM], "warnings": counts[Level.WARNING]}
+        text = json.dumps(totals | {"findings": [asdict(finding) for finding in findings]}, indent=2)
+    else:
+        width = min(shutil.get_terminal_size((WIDTH_LIMIT, 0)).columns, WIDTH_LIMIT)
+        text = "\n".join([*lines(findings, width), "", _sum(counts)])
+    sys.stdout.write(text + "\n")
+    return PROBLEMS if counts[Level.PROBLEM] else DONE
+
+
+def lines(findings: Sequence[Finding], width: int) -> list[str]:
+    """Level, what, finding in columns, the remedy below it; wrapped where they are too long."""
+    margin = max(len(finding.what) for finding in findings) + 1
+    found = []
+    for finding in findings:
+        head = f"{finding.level:<9}{finding.what + ':':<{margin}} "
+        found += _wrapped(printable(finding.finding), head, width)
+        if finding.remedy:
+            found += _wrapped(printable(finding.remedy), " " * (len(head) - 3) + "-> ", width)
+    return found
+
+
+def _wrapped(text: str, head: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        max(width, len(head) + 20),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _sum(counts: Counter[Level]) -> str:
+    levels = (Level.PROBLEM, Level.WARNING)
+    return ", ".join(counted(counts[level], level) for level in levels if counts[level]) or "nothing wrong"

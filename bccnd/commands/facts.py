@@ -1,0 +1,294 @@
+"""Gathers what ``bccn doctor`` judges: from the settings, from /proc and /sys, and by trying the bus.
+
+Rules
+- Nothing here concludes anything (``findings`` does), and whatever cannot be seen is left unknown: a program of
+  another user, another pid namespace, a kernel without the file.
+- The bus is tried under one name, with one message on ``local/doctor/<pid>`` and one on ``doctor/<pid>``, which goes
+  out to the segment; every wait is at most PATIENCE.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import socket
+import stat
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import bccn
+from bccn.path import socket_address
+from bccnd import __version__
+from bccnd.commands.findings import Facts, KeyFile
+from bccnd.errors import BccndError, RefusedError
+from bccnd.process.configuration import DEFAULT_FILE, load
+from bccnd.process.keys import CREDENTIAL, read_keys
+
+PATIENCE = 2.0  # seconds
+POLL = 0.02  # seconds between looks at a counter
+HOLDERS = 10  # of the port, to be named
+_CAP_NET_ADMIN = 12
+_CLOCK_UNSYNCHRONISED = 5  # adjtimex(2): TIME_ERROR
+_UCRED = struct.Struct("=iII")
+
+
+def gather(path: str | None, config: str | None, environ: Mapping[str, str]) -> Facts:
+    """``path``: of the daemon's socket, None for the usual one; ``config``: of the settings file, likewise."""
+    facts = _configured(Facts(__version__, socket_path=bccn.socket_path(path)), config, environ)
+    facts = replace(
+        facts,
+        rmem_max=_number(Path("/proc/sys/net/core/rmem_max")),
+        mtus=_mtus(),
+        clock_synchronised=_clock_synchronised(),
+    )
+    facts = _connected(facts)
+    own = facts.status["pid"] if facts.status else None
+    return replace(facts, holders=tuple(_holders(facts.port, own))[:HOLDERS])
+
+
+# -- the settings
+
+
+def _configured(facts: Facts, config: str | None, environ: Mapping[str, str]) -> Facts:
+    file = config or environ.get("BCCND_CONFIG") or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else "")
+    argv = ["--socket", facts.socket_path, *(["--config", file] if file else [])]
+    try:
+        settings = load(argv, environ).settings
+    except BccndError as error:
+        return replace(facts, config_file=file, config_fault=str(error))
+    return replace(
+        facts,
+        config_file=file,
+        interfaces=settings.interfaces,
+        port=settings.port,
+        receive_bytes=settings.buffers.receive_bytes,
+        key_file=_key_file(settings.key_file),
+    )
+
+
+def _key_file(path: Path | None) -> KeyFile | None:
+    if path is None or str(path).startswith(CREDENTIAL):  # a credential is for the unit alone
+        return None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return KeyFile(str(path), missing=True)
+    except OSError:
+        return KeyFile(str(path))
+    fault = ""
+    if os.access(path, os.R_OK):
+        try:
+            read_keys(path)
+        except RefusedError:
+            pass  # about its owner and mode, as seen by us; the daemon is another user
+        except BccndError as error:
+            fault = str(error)
+    return KeyFile(str(path), stat.S_IMODE(status.st_mode), status.st_uid, fault=fault)
+
+
+# -- the bus
+
+
+def _connected(facts: Facts) -> Facts:
+    """With the state of the socket, and what the daemon behind it says."""
+    path = facts.socket_path
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with probe:
+        probe.settimeout(PATIENCE)
+        try:
+            probe.connect(socket_address(path))
+            _, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        except OSError as error:
+            return replace(facts, socket=_state_of(path, error), detail=error.strerror or str(error))
+    try:
+        with bccn.Client(path, format="full", reconnect=False, timeout=PATIENCE) as bus:
+            return _asked(replace(facts, daemon_uid=uid), bus)
+    except bccn.BccnError as error:
+        return replace(facts, socket="silent", detail=str(error))
+
+
+def _state_of(path: str, error: OSError) -> str:
+    """Of a socket that cannot be connected to, as in ``Facts``."""
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    if isinstance(error, PermissionError):
+        return "denied"
+    if isinstance(error, ConnectionRefusedError):
+        if path.startswith("@"):
+            return "missing"
+        with contextlib.suppress(OSError):
+            return "stale" if Path(path).is_socket() else "no-socket"
+    return "silent" if isinstance(error, TimeoutError) else "no-socket"  # EPROTOTYPE: of another type
+
+
+def _asked(facts: Facts, bus: bccn.Client) -> Facts:
+    status = bus.status()
+    rights = {"publish": True, "subscribe": True, "tap": _may_tap(bus)}
+    loopback = _round_trip(bus, rights)
+    returns, ahead = _sent_out(bus, bool(status["segments"])) if rights["publish"] else (None, None)
+    return replace(
+        facts,
+        status=status,
+        port=next((row["port"] for row in status["segments"]), facts.port),  # flags may have set another
+        clients=[row for row in bus.clients() if row["name"] != bus.name],
+        sources=bus.sources(),
+        rights=rights,
+        loopback=loopback,
+        ahead=ahead,
+        returns=returns,
+        exceeds_rmem=_may_exceed(status["pid"]),
+        descriptors=_descriptors(status["pid"]),
+    )
+
+
+def _may_tap(bus: bccn.Client) -> bool:
+    try:
+        bus.control("tap", "on")
+    except bccn.RefusedError:
+        return False
+    bus.control("tap", "off")
+    return True
+
+
+def _subscribed(bus: bccn.Client, channel: str) -> bool:
+    try:
+        bus.subscribe(channel)
+    except bccn.RefusedError:
+        return False
+    return True
+
+
+def _published(bus: bccn.Client, channel: str) -> bool:
+    bus.publish(channel)
+    try:
+        bus.barrier()
+    except bccn.RefusedError:
+        return False
+    return True
+
+
+def _received(bus: bccn.Client, channel: str) -> bccn.Message | None:
+    deadline = time.monotonic() + PATIENCE
+    while message := bus.receive(max(deadline - time.monotonic(), 0)):
+        if message.channel == channel:
+            break
+    return message
+
+
+def _round_trip(bus: bccn.Client, rights: dict[str, bool]) -> float | None:
+    """Seconds for a message to ourselves; notes in ``rights`` which are lacking for it."""
+    channel = f"local/doctor/{os.getpid()}"
+    rights["subscribe"] = _subscribed(bus, channel)
+    began = time.monotonic()
+    rights["publish"] = _published(bus, channel)
+    if rights["publish"] and rights["subscribe"] and _received(bus, channel):
+        return time.monotonic() - began
+    return None
+
+
+def _sent_out(bus: bccn.Client, outside: bool) -> tuple[bool | None, float | None]:
+    """Whether a datagram that goes out comes in again, and how far its number is ahead of the clock; None: unknown.
+
+    ``outside``: there is a way out.
+    """
+    channel = f"doctor/{os.getpid()}"
+    before = bus.status()["rejected"].get("own", 0)
+    subscribed = _subscribed(bus, channel)
+    if not _published(bus, channel):
+        return None, None
+    message = _received(bus, channel) if subscribed else None
+    ahead = message.seq / 1e6 - time.time() if message and message.seq else None
+    if not outside:
+        return None, ahead
+    deadline = time.monotonic() + PATIENCE
+    while bus.status()["rejected"].get("own", 0) <= before:
+        if time.monotonic() > deadline:
+            return False, ahead
+        time.sleep(POLL)
+    return True, ahead
+
+
+# -- the system
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _mtus() -> dict[str, int]:
+    found = {name: _number(Path("/sys/class/net", name, "mtu")) for _, name in socket.if_nameindex()}
+    return {name: mtu for name, mtu in found.items() if mtu is not None}
+
+
+def _clock_synchronised() -> bool | None:
+    """As adjtimex(2) has it."""
+    buffer = ctypes.create_string_buffer(512)  # struct timex, modes 0: only to read; larger than any of them
+    state: int = ctypes.CDLL(None).adjtimex(buffer)
+    return None if state < 0 else state != _CLOCK_UNSYNCHRONISED
+
+
+def _may_exceed(pid: int) -> bool:
+    """Whether a process may have a larger buffer than net.core.rmem_max allows."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(effective, 16) >> _CAP_NET_ADMIN & 1)
+
+
+def _descriptors(pid: int) -> tuple[int, int] | None:
+    """(in use, limit) of a process; None where it is not for us to see."""
+    try:
+        used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    except OSError:
+        return None
+    return used, limit
+
+
+def _holders(port: int, own: int | None) -> Iterator[str]:
+    """Who holds the UDP port besides the process ``own``: ``nc (pid 12)``, or ``a program of uid 5``."""
+    inodes = dict(_udp_sockets(port))
+    if not inodes:
+        return
+    for pid, inode in _open_sockets():
+        if inode in inodes:
+            del inodes[inode]
+            if pid != own:
+                yield f"{_program(pid)} (pid {pid})"
+    if own is None or os.geteuid() == 0:
+        for uid in sorted(set(inodes.values())):
+            yield f"a program of uid {uid}"
+
+
+def _udp_sockets(port: int) -> Iterator[tuple[int, int]]:
+    """(inode, uid) of the sockets bound to a port (proc(5), /proc/net/udp)."""
+    for table in "udp", "udp6":
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if int(fields[1].rpartition(":")[2], 16) == port:
+                    yield int(fields[9]), int(fields[7])
+
+
+def _open_sockets() -> Iterator[tuple[int, int]]:
+    """(pid, inode) of all sockets of the processes that we may look into."""
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            target = str(entry.readlink())
+            if target.startswith("socket:["):
+                yield int(entry.parts[2]), int(target[8:-1])
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "a program"

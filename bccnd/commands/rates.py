@@ -1,0 +1,105 @@
+"""What happens per second, from two looks at the counters of a daemon.
+
+Rules
+- A rate is a difference of two counters over the time between the looks, never an average since the start. Where
+  there is nothing to compare with it is None: at the first look, and for a row that only now came into sight.
+- A client or source that did not exist at the look before began at 0.
+- A counter that went back belongs to another daemon, client or source of the same name: it began at 0, too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+
+HARMLESS = frozenset({"own", "duplicate", "late"})  # rejected, but nothing to look into: copies, and order
+_STATUS_RATES = ("published", "received", "accepted", "sent", "unsent", "delivered", "dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look: the answers to ``status``, ``clients`` and ``sources``; ``at``: monotonic seconds.
+
+    ``cut``: which of ``clients`` and ``sources`` have more rows than were asked for.
+    """
+
+    at: float
+    status: Row
+    clients: list[Row] = field(default_factory=list)
+    sources: list[Row] = field(default_factory=list)
+    cut: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A sample with what became of its counters since the one before, ``seconds`` ago; 0.0 if there is none.
+
+    ``rates``: per second, of the whole daemon. Rows of clients have ``in`` and ``out``, those of sources ``rate`` and
+    ``loss`` (percent of what it sent) besides what the daemon says.
+    """
+
+    seconds: float
+    status: Row
+    rates: dict[str, float | None]
+    clients: list[Row]
+    sources: list[Row]
+    cut: frozenset[str]
+
+
+def compare(before: Sample | None, now: Sample) -> Figures:
+    """``before``: None at the first look, and when the daemon has been away."""
+    if before is not None and before.status["pid"] != now.status["pid"]:
+        before = None
+    seconds = now.at - before.at if before else 0.0
+    old_clients = {(row["name"], row["pid"]): row for row in before.clients} if before else {}
+    old_sources = {row["src"]: row for row in before.sources} if before else {}
+    clients, sources = [], []
+    for row in now.clients:
+        old = old_clients.get((row["name"], row["pid"]))
+        if old is None and row["seconds"] < seconds:
+            old = {}
+        clients.append(
+            row
+            | {
+                "in": _rate(old, row, "published", seconds),
+                "out": _rate(old, row, "delivered", seconds),
+            }
+        )
+    for row in now.sources:
+        if not row["peer"]:
+            continue  # a client of this host that has left: the daemon's list remembers its numbers
+        old = old_sources.get(row["src"])
+        if old is None and before and "sources" not in before.cut:
+            old = {}
+        sent = row["received"] + row["lost"]
+        loss = 100 * row["lost"] / sent if sent else 0.0
+        sources.append(row | {"rate": _rate(old, row, "received", seconds), "loss": loss})
+    return Figures(seconds, now.status, _totals(before, now, seconds), clients, sources, now.cut)
+
+
+def _totals(before: Sample | None, now: Sample, seconds: float) -> dict[str, float | None]:
+    old, new = _counters(before.status) if before else None, _counters(now.status)
+    return {name: _rate(old, new, name, seconds) for name in new}
+
+
+def _counters(status: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        **{name: status["counters"][name] for name in _STATUS_RATES},
+        "rejected": rejected(status),
+        "kernel": status.get("kernel", {}).get("dropped", 0),
+    }
+
+
+def rejected(status: Mapping[str, Any]) -> int:
+    """Datagrams that somebody should not have sent, or that we should have understood."""
+    return sum(count for reason, count in status["rejected"].items() if reason not in HARMLESS)
+
+
+def _rate(
+    before: Mapping[str, int] | None, now: Mapping[str, int], name: str, seconds: float
+) -> float | None:
+    if before is None or seconds <= 0:
+        return None
+    grown = now[name] - before.get(name, 0)
+    return (grown if grown >= 0 else now[name]) / seconds

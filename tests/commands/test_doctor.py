@@ -1,0 +1,98 @@
+"""``bccn doctor`` end to end."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bccnd.commands.doctor import lines
+from bccnd.commands.findings import Finding, Level
+from tests.command_line import bccn
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+
+
+def settings_of(folder: Path, port: int, *more: str) -> Path:
+    file = folder / "bccnd.toml"
+    file.write_text("\n".join([f'broadcast = "{LOOPBACK_BROADCAST}"', f"port = {port}", *more, ""]))
+    return file
+
+
+def key_file(folder: Path, mode: int) -> str:
+    keys = folder / "keys"
+    keys.write_text("0123456789abcdef0123456789abcdef\n")
+    keys.chmod(mode)
+    return f'key_file = "{keys}"'
+
+
+def problems(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    assert done.stderr == b""
+    return [line for line in done.stdout.decode().splitlines() if line.startswith("problem")]
+
+
+def test_a_healthy_daemon(tmp_path: Path, loopback_port: int) -> None:
+    settings = settings_of(tmp_path, loopback_port, key_file(tmp_path, 0o600))
+    with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
+        done = bccn(daemon, "doctor", "--config", str(settings))
+    text = done.stdout.decode()
+    assert (done.returncode, problems(done)) == (0, [])
+    assert f"{settings}: sound" in " ".join(text.split())
+    assert "a message to myself took" in text
+    assert "a datagram of mine came back" in text
+    assert max(map(len, text.splitlines())) <= 80 or len(str(tmp_path)) > 50
+
+
+def test_no_daemon(tmp_path: Path) -> None:
+    done = bccn(tmp_path / "bus.sock", "doctor")
+    assert done.returncode == 1
+    assert "not there" in done.stdout.decode()
+    assert "systemctl start bccnd" in done.stdout.decode()
+    assert done.stdout.decode().splitlines()[-1].startswith("1 problem")
+
+
+def test_a_stale_socket(tmp_path: Path) -> None:
+    place = tmp_path / "bus.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(str(place))
+    done = bccn(place, "doctor")
+    assert done.returncode == 1
+    assert [line.split()[1] for line in problems(done)] == ["socket:"]
+    assert "nobody listens" in " ".join(done.stdout.decode().split())
+
+
+def test_a_key_file_that_lets_others_at_it(tmp_path: Path, loopback_port: int) -> None:
+    settings = settings_of(tmp_path, loopback_port, key_file(tmp_path, 0o600))
+    with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
+        (tmp_path / "keys").chmod(0o644)
+        done = bccn(daemon, "doctor", "--config", str(settings), "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["problems"]) == (1, 1)
+    [problem] = [each for each in found["findings"] if each["level"] == "problem"]
+    assert problem["what"] == "key file"
+    assert problem["remedy"] == f"chmod 600 {tmp_path}/keys"
+
+
+def test_a_wrong_setting(daemon: DaemonProcess, tmp_path: Path) -> None:
+    done = bccn(daemon, "doctor", "--config", str(settings_of(tmp_path, 5400, "copies = 9")))
+    assert done.returncode == 1
+    assert "copies: must be at most 4" in " ".join(done.stdout.decode().split())
+
+
+def test_long_findings_are_wrapped_in_their_column() -> None:
+    found = [
+        Finding(Level.OK, "a", "b"),
+        Finding(Level.WARNING, "long name", "one two three four " * 4, "do \x1b it"),
+    ]
+    assert lines(found, 50) == [
+        "ok       a:         b",
+        "warning  long name: one two three four one two",
+        "                    three four one two three four",
+        "                    one two three four",
+        "                 -> do \\e it",
+    ]
+
+
+@pytest.mark.parametrize("words", [["--config"], ["more"]])
+def test_wrong_usage(daemon: DaemonProcess, words: list[str]) -> None:
+    assert bccn(daemon, "doctor", *words).returncode == 2

@@ -1,0 +1,93 @@
+"""What is gathered, from a real system and a real daemon."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from bccnd import __version__
+from bccnd.commands.facts import gather
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PacketClient
+from tests.plain_bccn import plain_socket
+
+SETTINGS = 'broadcast = "127.255.255.255"\n'
+
+
+def test_a_daemon_is_asked_and_tried(daemon: DaemonProcess, loopback_port: int) -> None:
+    with PacketClient(daemon.socket) as client:
+        name = client.request("whoami")
+        facts = gather(str(daemon.socket), None, {})
+    assert facts.socket == "served"
+    assert facts.status
+    assert (facts.version, facts.status["pid"]) == (__version__, daemon.process.pid)
+    assert [row["name"] for row in facts.clients] == [name]  # without our own
+    assert facts.daemon_uid == os.geteuid()
+    assert facts.rights == {"publish": True, "subscribe": True, "tap": True}
+    assert facts.loopback is not None
+    assert facts.ahead is not None
+    assert abs(facts.ahead) < 1
+    assert facts.returns is True
+    assert (facts.port, facts.holders) == (loopback_port, ())
+    assert facts.descriptors is not None
+    assert 5 < facts.descriptors[0] < facts.descriptors[1]
+    assert facts.mtus["lo"] > 1400
+    assert facts.clock_synchronised in (True, False, None)
+
+
+def test_rights_are_found_by_trying(tmp_path: Path, loopback_port: int) -> None:
+    settings = tmp_path / "bccnd.toml"
+    settings.write_text(SETTINGS + f'port = {loopback_port}\n[[rights]]\npublish = ["local/>"]\n')
+    with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
+        facts = gather(str(daemon.socket), str(settings), {})
+    assert facts.rights == {"publish": True, "subscribe": False, "tap": False}
+    assert (facts.loopback, facts.returns) == (None, None)
+
+
+def test_settings_are_read(tmp_path: Path) -> None:
+    settings, keys = tmp_path / "bccnd.toml", tmp_path / "keys"
+    settings.write_text(f'interfaces = ["eth7"]\nport = 5407\nkey_file = "{keys}"\n')
+    facts = gather(str(tmp_path / "bus.sock"), str(settings), {"BCCND_PORT": "5408"})
+    assert (facts.config_file, facts.config_fault) == (str(settings), "")
+    assert (facts.interfaces, facts.port, facts.receive_bytes) == (("eth7",), 5408, 4 << 20)
+    assert facts.key_file
+    assert facts.key_file.missing
+    keys.write_text("short\n")
+    keys.chmod(0o600)
+    facts = gather(str(tmp_path / "bus.sock"), str(settings), {})
+    assert facts.key_file
+    assert (facts.key_file.mode, facts.key_file.uid) == (0o600, os.geteuid())
+    assert "a key has 16" in facts.key_file.fault
+    settings.write_text("prot = 5407\n")
+    assert "did you mean port?" in gather(str(tmp_path / "bus.sock"), str(settings), {}).config_fault
+    assert (
+        "nowhere.toml" in gather(str(tmp_path / "bus.sock"), str(tmp_path / "nowhere.toml"), {}).config_fault
+    )
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM])
+def test_what_may_be_in_the_place_of_the_socket(tmp_path: Path, kind: int) -> None:
+    place = tmp_path / "bus.sock"
+    assert gather(str(place), None, {}).socket == "missing"
+    with socket.socket(socket.AF_UNIX, kind) as server:
+        server.bind(str(place))
+        server.listen(1)
+        silent = gather(str(place), None, {})
+        assert silent.socket == ("silent" if kind == socket.SOCK_SEQPACKET else "no-socket")
+        assert silent.status is None
+    assert gather(str(place), None, {}).socket == "stale"  # nobody can tell of which type it was
+    place.unlink()
+    place.write_text("")
+    assert gather(str(place), None, {}).socket == "no-socket"
+
+
+def test_an_abstract_name_that_nobody_has() -> None:
+    assert gather(f"@bccnd-nobody-{os.getpid()}", None, {}).socket == "missing"
+
+
+def test_who_holds_the_port_is_named(tmp_path: Path, loopback_port: int) -> None:
+    with plain_socket(loopback_port):
+        facts = gather(str(tmp_path / "bus.sock"), None, {"BCCND_PORT": str(loopback_port)})
+    [holder] = facts.holders
+    assert holder.endswith(f" (pid {os.getpid()})")

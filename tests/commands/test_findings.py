@@ -1,0 +1,145 @@
+"""Every check, from literal facts."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bccnd.commands import findings
+from bccnd.commands.findings import CHECKS, HARMLESS, REASONS, Facts, Finding, KeyFile, Level, examine
+from bccnd.daemon.metrics import REASONS as COUNTED
+
+WAY = {"address": "255.255.255.255", "port": 5400, "interface": "eth0", "family": "inet", "error": None}
+STATUS = {
+    "version": "0.1.0", "host": "here", "pid": 7, "segments": [WAY], "kernel": {"dropped": 0, "filtered": 9},
+    "counters": {"unsent": 0}, "rejected": {"own": 5, "duplicate": 1},
+}  # fmt: skip
+KEY = KeyFile("/etc/bccnd/keys", 0o600, 0)
+HEALTHY = Facts(
+    "0.1.0",
+    config_file="/etc/bccnd/bccnd.toml",
+    receive_bytes=1 << 20,
+    key_file=KEY,
+    socket_path="/run/bccnd/bus.sock",
+    status=STATUS,
+    daemon_uid=0,
+    rights={"publish": True, "subscribe": True, "tap": True},
+    loopback=0.0004,
+    returns=True,
+    mtus={"eth0": 1500},
+    rmem_max=1 << 20,
+    ahead=-0.1,
+    clock_synchronised=True,
+    descriptors=(20, 20000),
+)
+AWAY = Facts("0.1.0", socket_path="/x", socket="missing")
+
+
+def client(name: str, dropped: int = 0, slow: float | None = None) -> dict[str, Any]:
+    return {"name": name, "dropped": dropped, "queued": 4, "slow": slow}
+
+
+def source(src: str, received: int, lost: int, peer: str = "10.0.0.2:5400") -> dict[str, Any]:
+    return {"src": src, "received": received, "lost": lost, "peer": peer}
+
+
+def with_status(**more: Any) -> Facts:
+    return replace(HEALTHY, status={**STATUS, **more})
+
+
+def test_a_healthy_bus_has_nothing_but_ok() -> None:
+    found = examine(replace(HEALTHY, clients=[client("a")], sources=[source("b", 1000, 1)]))
+    assert {finding.level for finding in found} == {Level.OK}
+    assert len(found) == len(CHECKS) - 1  # nobody else holds the port
+    assert not [finding for finding in found if finding.remedy]
+
+
+Check = Callable[[Facts], Iterable[Finding]]
+
+
+@pytest.mark.parametrize(
+    ("check", "facts", "level", "text", "remedy"),
+    [
+        (findings.configuration, replace(AWAY, config_fault="port: bad"), "problem", "port: bad", "bccnd --check"),
+        (findings.configuration, AWAY, "ok", "no file; the built-in defaults hold", ""),
+        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", missing=True)), "problem", "/k: no such file",
+         "openssl rand -hex 32 > /k"),
+        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o644)), "problem", "mode 0644 lets others at it",
+         "chmod 600 /k"),
+        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o600, 5)), "problem", "belongs to uid 5",
+         "chown root /k"),
+        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o600, 5), daemon_uid=5), "ok", "uid 5", ""),
+        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o600, fault="/k: holds no key")), "problem",
+         "/k: holds no key", "--check"),
+        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k")), "ok", "not for me to see", ""),
+        (findings.socket, AWAY, "problem", "/x: not there", "systemctl start bccnd"),
+        (findings.socket, replace(AWAY, socket="stale"), "problem", "nobody listens", "systemctl start bccnd"),
+        (findings.socket, replace(AWAY, socket="denied"), "problem", "no permission", "socket_mode"),
+        (findings.socket, replace(AWAY, socket="no-socket"), "problem", "not a socket of bccnd", "--socket PATH"),
+        (findings.socket, replace(AWAY, socket="silent", detail="timed out"), "problem", "timed out", "journalctl"),
+        (findings.daemon, with_status(version="0.0.9"), "warning", "not ours, 0.1.0", "USR2"),
+        (findings.rights, replace(HEALTHY, rights={"publish": False, "subscribe": True, "tap": True}), "warning",
+         "I may subscribe, tap; not publish", "[[rights]]"),
+        (findings.rights, replace(HEALTHY, rights={"publish": True, "subscribe": True, "tap": False}), "ok",
+         "I may publish, subscribe; not tap", ""),
+        (findings.round_trip, replace(HEALTHY, loopback=None), "problem", "did not come", "log"),
+        (findings.interfaces, with_status(segments=[]), "problem", "no way to the segment", "ip -br link"),
+        (findings.interfaces, with_status(segments=[WAY | {"error": "Network is down"}]), "problem",
+         "eth0: 255.255.255.255, port 5400: Network is down", "ip -br addr"),
+        (findings.interfaces, replace(HEALTHY, mtus={"eth0": 1400}), "warning", "MTU 1400 is below 1428",
+         "ip link set eth0 mtu 1500"),
+        (findings.segment, replace(HEALTHY, returns=False), "warning", "did not come back", "UDP port 5400"),
+        (findings.buffers, replace(HEALTHY, rmem_max=212992), "warning", "allows 212992 of the 1048576 bytes",
+         "sysctl -w net.core.rmem_max=1048576"),
+        (findings.buffers, replace(HEALTHY, rmem_max=212992, exceeds_rmem=True), "ok", "dropped nothing", ""),
+        (findings.buffers, with_status(kernel={"dropped": 1}), "warning", "dropped 1 datagram:", "rmem_max"),
+        (findings.port, replace(AWAY, holders=("nc (pid 12)",)), "warning", "UDP 5400 is held by nc (pid 12)",
+         "SO_REUSEADDR"),
+        (findings.port, replace(HEALTHY, holders=("nc (pid 12)",)), "ok", "also used by nc (pid 12)", ""),
+        (findings.clock, replace(HEALTHY, ahead=3600.4), "warning", "by 3600 s", "synchronised"),
+        (findings.clock, replace(HEALTHY, clock_synchronised=False), "warning", "not synchronised", "chrony"),
+        (findings.descriptors, replace(HEALTHY, descriptors=(950, 1000)), "warning", "950 of 1000", "LimitNOFILE"),
+        (findings.clients, replace(HEALTHY, clients=[client("a", 9, 2.5), client("b")]), "warning",
+         "1 too slow now: a (4 wait, 9 lost)", "[queue]"),
+        (findings.clients, replace(HEALTHY, clients=[client("a", 9)]), "warning", "lost messages: a (9)", "bccn top"),
+        (findings.rejected, with_status(rejected={"hmac": 3, "own": 2}), "warning",
+         "3 datagrams signed with a key we do not have (hmac)", "compare the key files"),
+        (findings.rejected, with_status(rejected={"news": 1}), "warning", "1 datagram for this reason (news)", "log"),
+        (findings.rejected, with_status(counters={"unsent": 2}), "warning", "2 datagrams not taken", "bccn status"),
+        (findings.sources, replace(HEALTHY, sources=[source("a", 98, 2), source("b", 1, 0)]), "warning",
+         "1 of 2 with loss: a (2.0%)", "copies = 2"),
+        (findings.sources, replace(HEALTHY, sources=[source("a", 1, 0) | {"state": "silent"}]), "warning",
+         "1 source fell silent: a", "bccn who"),
+        (findings.sources, replace(HEALTHY, sources=[source("left", 0, 9, peer="")]), "ok", "0 sources heard", ""),
+    ],
+)  # fmt: skip
+def test_what_is_found(check: Check, facts: Facts, level: str, text: str, remedy: str) -> None:
+    found = [finding for finding in check(facts) if text in finding.finding]
+    assert [finding.level for finding in found] == [level], list(check(facts))
+    assert remedy in found[0].remedy
+    assert bool(found[0].remedy) == (level != "ok")
+
+
+def test_interfaces_named_in_full_are_missed_and_patterns_are_not() -> None:
+    found = list(findings.interfaces(replace(HEALTHY, interfaces=("eth1", "wl*", "eth0"))))
+    assert [finding.finding for finding in found if finding.level == "warning"] == [
+        "eth1 is configured and not in use"
+    ]
+
+
+def test_the_port_of_a_daemon_that_does_not_let_us_in_is_no_wonder() -> None:
+    assert not list(findings.port(replace(AWAY, socket="denied", holders=("a program of uid 0",))))
+
+
+def test_several_names_are_cut_short() -> None:
+    [found] = findings.sources(replace(HEALTHY, sources=[source(f"s{at}", 50, 50 + at) for at in range(5)]))
+    assert found.finding == "5 of 5 with loss: s4 (51.9%), s3 (51.5%), s2 (51.0%) and 2 more"
+
+
+def test_without_a_daemon_there_is_no_word_about_what_only_it_could_tell() -> None:
+    assert [finding.what for finding in examine(AWAY)] == ["configuration", "socket"]
+
+
+def test_every_reason_for_a_rejection_is_explained() -> None:
+    assert set(COUNTED) <= set(REASONS) | HARMLESS

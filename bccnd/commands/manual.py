@@ -70,10 +70,9 @@ def _page(part: Outline, name: str, section: int, also: Iterable[str]) -> str:
         ".SH DESCRIPTION",
         *_paragraphs(first[1]),
     ]
-    if part.options:
-        lines.append(".SH OPTIONS")
-        for option in part.options:
-            lines += _option(option)
+    for title, options in (("ARGUMENTS", [a for a in part.arguments if a.help]), ("OPTIONS", part.options)):
+        if options:
+            lines += [f".SH {title}", *(line for option in options for line in _option(option))]
     for title, text in [*sections, *_sections(part.epilog)]:
         if text.strip():
             lines += [f".SH {title.upper() or 'NOTES'}", *_verbatim(text)]
@@ -118,8 +117,8 @@ def _see_also(names: Iterable[str]) -> list[str]:
 
 def _option(option: Option) -> list[str]:
     flags = ", ".join(f"\\fB{_escaped(flag)}\\fR" for flag in option.flags)
-    value = f" \\fI{_escaped(option.value)}\\fR" if option.value else ""
-    return [".TP", flags + value, _escaped(option.help)]
+    value = f"\\fI{_escaped(option.value)}\\fR" if option.value else ""
+    return [".TP", f"{flags} {value}".strip(), _escaped(option.help)]
 
 
 def _sections(text: str) -> list[tuple[str, str]]:

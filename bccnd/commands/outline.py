@@ -10,7 +10,7 @@ from bccnd.process.configuration import command_line
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``flags``: how it may be written; ``value``: the name of its value, empty for a switch."""
+    """``flags``: how it may be written, none of an argument; ``value``: the name of its value, empty for a switch."""
 
     flags: tuple[str, ...]
     value: str
@@ -27,6 +27,7 @@ class Outline:
     usage: str
     description: str
     epilog: str
+    arguments: tuple[Option, ...]
     options: tuple[Option, ...]
     words: Mapping[str, str]
 
@@ -50,22 +51,25 @@ def _outline(
     actions = parser._actions  # noqa: SLF001 - argparse has no other way to be asked
     if words is None:
         words = {choice: "" for each in actions if not each.option_strings for choice in each.choices or ()}
+    options = list(_options(actions))
     return Outline(
         parser.prog,
         summary,
         parser.format_usage().removeprefix("usage: ").replace("\n" + " " * len("usage: "), "\n"),
         parser.description or "",
         parser.epilog or "",
-        tuple(_options(actions)),
+        tuple(option for option in options if not option.flags),
+        tuple(option for option in options if option.flags),
         words,
     )
 
 
 def _options(actions: list[argparse.Action]) -> Iterator[Option]:
     for action in actions:
-        if action.option_strings:
-            takes = action.nargs != 0
-            choices = tuple(map(str, action.choices or ()))
-            value = action.metavar or ("|".join(choices) if choices else action.dest.upper())
-            text = (action.help or "") % {"default": action.default, "prog": ""}
-            yield Option(tuple(action.option_strings), str(value) if takes else "", choices, text)
+        if action.help is argparse.SUPPRESS:
+            continue
+        takes = action.nargs != 0 or not action.option_strings
+        choices = tuple(map(str, action.choices or ()))
+        value = action.metavar or ("|".join(choices) if choices else action.dest.upper())
+        text = (action.help or "") % {"default": action.default, "prog": ""}
+        yield Option(tuple(action.option_strings), str(value) if takes else "", choices, text)

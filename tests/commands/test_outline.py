@@ -20,6 +20,12 @@ def test_an_option_with_a_value_a_switch_and_choices() -> None:
     assert "%j" in options["--json",].help  # as a person reads it
 
 
+def test_arguments_are_told_apart_from_options() -> None:
+    (argument,) = commands()["ping"].arguments
+    assert (argument.flags, argument.value) == ((), "HOST")
+    assert all(option.flags for option in commands()["ping"].options)
+
+
 def test_an_argument_with_choices() -> None:
     assert list(commands()["completion"].words) == ["bash", "zsh", "fish"]
 

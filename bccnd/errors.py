@@ -6,6 +6,7 @@
     |-- UnavailableError     a socket, port or lock is held by somebody else          exit 5
     |-- ProtocolError        bytes broke a rule of their protocol
         |-- WireError        a BCCN1 datagram did (``reason`` says which rule)
+        |-- CaptureError     a capture file did
         |-- PacketError      a packet on the local bus did (``code`` is told to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
             |-- DeniedError    by asking for what its sender has no right to (``right``)
@@ -44,6 +45,10 @@ class WireError(ProtocolError):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
+
+
+class CaptureError(ProtocolError):
+    """Bytes that are no capture file, or not from here on."""
 
 
 class PacketError(ProtocolError):

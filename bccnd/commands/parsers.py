@@ -11,6 +11,7 @@ from bccnd import __version__
 COMMANDS = {
     "pub": "publish messages",
     "sub": "print messages as they come",
+    "dump": "show what is on the wire, accepted or rejected and why",
     "who": "show who is there: the sources on the bus, by host",
     "ping": "ask the daemon of a host to answer",
     "status": "show the daemon, its clients and the sources it hears",

@@ -5,17 +5,15 @@ On a terminal nothing in a message can do anything but be read; into a pipe or a
 
 import argparse
 import os
-import select
-import signal
 import time
 
 import bccn
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.formats import FORMAT_HELP, Formatter
 from bccnd.commands.outcome import TIMED_OUT, complain
+from bccnd.commands.streams import STDOUT, batches, write
 
-STDOUT, STDERR = 1, 2
-LONGEST_WAIT = 86400  # seconds; poll(2) counts milliseconds in an int
+STDERR = 2
 
 DESCRIPTION = """\
 Print the messages of every channel that matches a PATTERN, and those sent to
@@ -90,35 +88,19 @@ def run(arguments: argparse.Namespace) -> int:
 def _print_messages(
     bus: bccn.Client, arguments: argparse.Namespace, formatter: Formatter, deadline: float | None
 ) -> int:
-    poll = select.poll()
-    poll.register(bus.fileno(), select.POLLIN)
-    poll.register(STDOUT, 0)  # errors only: the reader of a pipe has left
     printed = 0
-    while True:
-        left = None if deadline is None else deadline - time.monotonic()
-        ready = poll.poll(None if left is None else min(max(0.0, left), LONGEST_WAIT) * 1000)
-        if any(fd == STDOUT for fd, _ in ready):
-            os.kill(os.getpid(), signal.SIGPIPE)
-        messages = [message for message in bus.dispatch() if not _excluded(message, arguments)]
+    for received in batches(bus, deadline):
+        messages = [message for message in received if not _excluded(message, arguments)]
         if arguments.count is not None:
             del messages[arguments.count - printed :]
-        _write(b"".join(map(formatter.line, messages)))
+        write(STDOUT, b"".join(map(formatter.line, messages)))
         printed += len(messages)
         if printed == arguments.count:
             return 0
-        if left is not None and left <= 0:  # what had come by then has been printed above
-            wanted = "" if arguments.count is None else f" of {arguments.count}"
-            complain(f"sub: timed out after {arguments.wait:g} s and {printed}{wanted} messages")
-            return TIMED_OUT
+    wanted = "" if arguments.count is None else f" of {arguments.count}"
+    complain(f"sub: timed out after {arguments.wait:g} s and {printed}{wanted} messages")
+    return TIMED_OUT
 
 
 def _excluded(message: bccn.Message, arguments: argparse.Namespace) -> bool:
     return any(bccn.matches(pattern, message.channel, arguments.separator) for pattern in arguments.exclude)
-
-
-def _write(data: bytes) -> None:
-    while data:
-        try:
-            data = data[os.write(STDOUT, data) :]
-        except BlockingIOError:  # a terminal or pipe shared with a program that set it so
-            select.select([], [STDOUT], [])

@@ -229,6 +229,7 @@ class Daemon:
             "uptime": round(self._loop.time() - self._started, 3),
             "socket": self.name,
             "segments": self._segments.rows(),
+            "local": self._settings.local,
             "kernel": self._kernel.status(),
         }
 

@@ -183,6 +183,7 @@ def _client_row(relay: "Relay", session: Session, now: float) -> dict[str, Any]:
         "gid": peer.gid,
         "format": session.format,
         "pack": session.packed,
+        "tap": session.tap,
         "subscriptions": sum(session.subscriptions.values()),
         "published": session.published,
         "delivered": session.delivered - outbox.dropped,

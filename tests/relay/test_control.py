@@ -307,6 +307,7 @@ def test_a_client_row(bus: Bus):
         "gid": 100,
         "format": "full",
         "pack": True,
+        "tap": False,
         "subscriptions": 3,
         "published": 0,
         "delivered": 3,

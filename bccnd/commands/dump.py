@@ -1,0 +1,254 @@
+"""``bccn dump``: what is on the wire, accepted or rejected and why; to the screen or as a capture for Wireshark."""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import bccn
+from bccnd.commands.arguments import count, seconds
+from bccnd.commands.dump_sinks import CaptureFile, Screen, Sink
+from bccnd.commands.outcome import REFUSED, TIMED_OUT, USAGE, complain
+from bccnd.commands.sightings import PORT, Sighting, Tap, from_capture
+from bccnd.commands.streams import STDOUT, batches
+from bccnd.errors import BccndError, CaptureError
+from bccnd.wire import pcap
+from bccnd.wire.bccn1 import Integrity, Level
+
+STDIN, STDERR = 0, 2
+CHUNK = 65536  # bytes of a capture at a time
+QUEUE: dict[str, int | str] = {"packets": 65536, "bytes": 16 << 20}  # half a second of a flood
+
+DESCRIPTION = """\
+Show every datagram that the daemon sees, accepted or rejected and why: from
+the segment (in), sent there by this host (out), and what stays here (local).
+Needs the right to tap: root and the daemon's own user have it, unless the
+[[rights]] of the settings say otherwise.
+
+A PATTERN chooses channels, as for sub; '!' and '!host/>' those of messages to
+all and to programs. Of several options, all must hold.
+"""
+
+EPILOG = """\
+verdicts: ok, or the daemon's reason to reject (hmac, length, magic, ...; late
+and duplicate are repetitions). What this host sends is shown as it is sent;
+the network gives it back, too, with the verdict own, or duplicate when its
+sender has left: that is left out, unless --verdict names it.
+
+examples:
+  bccn dump 'sensors/>'
+  bccn dump --rejected -v
+  bccn dump --src 'mon01/>' --min-size 1000 -x
+  bccn dump -w segment.pcapng -W 60
+  bccn dump -w - | wireshark -k -i - -X lua_script:etc/bccn.lua
+  tcpdump -i eth0 -w - udp port 5400 | bccn dump -r - --key-file /etc/bccnd/keys
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("patterns", metavar="PATTERN", nargs="*", help="only these channels")
+    only = parser.add_argument_group("which datagrams")
+    only.add_argument("--src", metavar="PATTERN", action="append", default=[], help="only of these sources")
+    only.add_argument(
+        "--peer", metavar="ADDR", action="append", default=[], help="only from ADDR, IP:PORT, or local"
+    )
+    verdict = only.add_mutually_exclusive_group()
+    verdict.add_argument("--verdict", metavar="WORD[,WORD]", help="only with these verdicts")
+    verdict.add_argument("--rejected", action="store_true", help="only those that were rejected")
+    only.add_argument("--min-size", metavar="N", type=count, default=0, help="only of N bytes or more")
+    only.add_argument("--max-size", metavar="N", type=count, help="only of N bytes or less")
+    end = parser.add_argument_group("when it ends")
+    end.add_argument("-C", "--count", metavar="N", type=count, help="after N datagrams")
+    end.add_argument("-W", "--wait", metavar="S", type=seconds, help="after S seconds, with exit code 3")
+    end.add_argument("--size", metavar="N", type=count, help="with -w: before the file exceeds N bytes")
+    output = parser.add_argument_group("output")
+    output.add_argument("-v", "--verbose", action="store_true", help="each part on a line")
+    output.add_argument("-x", "--hex", action="store_true", help="a hex dump of each datagram")
+    output.add_argument("--json", action="store_true", help="a JSON object for each")
+    output.add_argument("-w", "--write", metavar="FILE", help="a pcapng capture instead; - for stdout")
+    source = parser.add_argument_group("from a file")
+    source.add_argument("-r", "--read", metavar="FILE", help="a capture, pcap or pcapng; - for stdin")
+    source.add_argument("--key-file", metavar="FILE", help="check hmac with these keys, and require it")
+    source.add_argument(
+        "--port", metavar="N", type=count, default=PORT, help=f"of the segment (default {PORT})"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.write and (arguments.verbose or arguments.hex or arguments.json):
+        complain("dump: -w writes a capture, -v -x --json do not go with it")
+        return USAGE
+    if arguments.write == "-" and os.isatty(STDOUT):
+        complain("dump: -w - writes bytes, not for a terminal; pipe it: bccn dump -w - | wireshark -k -i -")
+        return USAGE
+    if arguments.size and not arguments.write:
+        complain("dump: --size is for -w")
+        return USAGE
+    if arguments.wait is not None and arguments.read:
+        complain("dump: -W is for the daemon's tap, a file ends by itself")
+        return USAGE
+    if arguments.key_file and not arguments.read:
+        complain("dump: --key-file is for -r; of the segment the daemon checks everything")
+        return USAGE
+    if arguments.read and arguments.write and _same_file(arguments.read, arguments.write):
+        complain(f"dump: -w {arguments.write} would overwrite what is read")
+        return USAGE
+    try:
+        return _from_file(arguments) if arguments.read else _from_tap(arguments)
+    except CaptureError as error:
+        complain(f"dump: {arguments.read}: {error}")
+        return USAGE
+    except BccndError as error:
+        complain(f"dump: {error}")
+        return error.exit_code
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except FileNotFoundError:
+        return False
+
+
+def _from_tap(arguments: argparse.Namespace) -> int:
+    deadline = None if arguments.wait is None else time.monotonic() + arguments.wait
+    revoked = []
+
+    def notice(event: bccn.Notice) -> None:
+        if event.kind == "revoked":
+            revoked.append(event)
+        if event.kind != "lost":  # that has its place among the datagrams
+            complain(str(event))
+
+    try:
+        bus = _tapping(arguments.socket, notice)
+    except bccn.RefusedError:
+        complain(
+            "dump: no right to tap: run it as root or the daemon's user, or set tap = true in [[rights]]"
+        )
+        return REFUSED
+    with bus:
+        status = bus.status()
+        tap = Tap(status)
+        output = Output(arguments, status["segments"])
+        if os.isatty(STDERR):
+            where = f" into {arguments.write}" if arguments.write else ""
+            complain(f"tapping the daemon on {status['host']}{where}; Ctrl-C ends it")
+        for messages in batches(bus, deadline):
+            if output.take(tap.sighting(message) for message in messages):
+                return 0
+            if revoked:
+                return REFUSED
+    wanted = "" if arguments.count is None else f" of {arguments.count}"
+    complain(f"dump: timed out after {arguments.wait:g} s and {output.taken}{wanted} datagrams")
+    return TIMED_OUT
+
+
+def _tapping(socket: str | None, notice: Callable[[bccn.Notice], None]) -> bccn.Client:
+    try:
+        return bccn.Client(socket, format="full", pack=True, tap=True, queue=QUEUE, on_notice=notice)
+    except bccn.RefusedError:
+        raise
+    except bccn.RejectedError:  # the daemon's settings do not let queues be so long
+        return bccn.Client(socket, format="full", pack=True, tap=True, on_notice=notice)
+
+
+def _from_file(arguments: argparse.Namespace) -> int:
+    integrity = Integrity()
+    if arguments.key_file:
+        from bccnd.process.keys import read_keys
+
+        integrity = Integrity(read_keys(Path(arguments.key_file)), Level.HMAC)
+    output = Output(arguments)
+    reader = pcap.Reader()
+    fd = STDIN if arguments.read == "-" else os.open(arguments.read, os.O_RDONLY | os.O_CLOEXEC)
+    while data := os.read(fd, CHUNK):
+        sightings = (from_capture(packet, arguments.port, integrity) for packet in reader.feed(data))
+        if output.take(sighting for sighting in sightings if sighting is not None):
+            return 0
+    reader.finish()
+    return 0
+
+
+class Output:
+    """Passes on what is wanted, at once; ``taken``: how many."""
+
+    def __init__(self, arguments: argparse.Namespace, segments: Iterable[dict[str, Any]] = ()) -> None:
+        self._filter = Filter(arguments)
+        self._count: int | None = arguments.count
+        self._sink: Sink = (
+            CaptureFile(arguments.write, segments, arguments.size)
+            if arguments.write
+            else Screen(verbose=arguments.verbose, hexadecimal=arguments.hex, as_json=arguments.json)
+        )
+        self.taken = 0
+
+    def take(self, sightings: Iterable[Sighting]) -> bool:
+        """Whether that was all that there is to be."""
+        sink, data = self._sink, bytearray()
+        try:
+            for sighting in sightings:
+                if sighting.missing:
+                    data += sink.missing(sighting.missing)
+                if not self._filter.wants(sighting):
+                    continue
+                shown = sink.shown(sighting)
+                if sink.room is not None and len(data) + len(shown) > sink.room:
+                    return True
+                data += shown
+                self.taken += 1
+                if self.taken == self._count:
+                    return True
+        finally:
+            sink.write(bytes(data))  # also what stands before a fault of a capture
+        return False
+
+
+class Filter:
+    """Which datagrams are wanted."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._patterns: list[str] = arguments.patterns
+        self._sources: list[str] = arguments.src
+        self._peers: list[str] = arguments.peer
+        self._verdicts = {word.strip() for word in (arguments.verdict or "").split(",")} - {""}
+        self._rejected: bool = arguments.rejected
+        self._least: int = arguments.min_size
+        self._most: int | None = arguments.max_size
+
+    def wants(self, sighting: Sighting) -> bool:
+        size = len(sighting.parts.datagram)
+        return (
+            self._wants_verdict(sighting)
+            and self._least <= size
+            and (self._most is None or size <= self._most)
+            and (not self._peers or self._wants_peer(sighting.peer))
+            and (not self._patterns or _among(self._patterns, sighting.parts.chan))
+            and (not self._sources or _among(self._sources, sighting.parts.src))
+        )
+
+    def _wants_verdict(self, sighting: Sighting) -> bool:
+        if self._verdicts:
+            return sighting.verdict in self._verdicts
+        return sighting.rejected if self._rejected else not sighting.echo
+
+    def _wants_peer(self, peer: str) -> bool:
+        host = peer.rpartition(":")[0].strip("[]")
+        return any(wanted.strip("[]") in (peer, host, host.partition("%")[0]) for wanted in self._peers)
+
+
+def _among(patterns: Iterable[str], name: bytes | None) -> bool:
+    """As the rights decide: what begins with "!" is matched by what follows it, "!" only by itself."""
+    if name is None:
+        return False
+    text = name.decode("ascii", "backslashreplace")
+    if not text.startswith("!"):
+        return any(bccn.matches(pattern, text) for pattern in patterns if not pattern.startswith("!"))
+    return any(
+        pattern == text or (pattern[1:] and bccn.matches(pattern[1:], text[1:]) and text != "!")
+        for pattern in patterns
+        if pattern.startswith("!")
+    )

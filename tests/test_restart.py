@@ -15,7 +15,7 @@ import pytest
 
 from bccnd.errors import BccndError, ConfigError, UnavailableError
 from bccnd.restart import READY, VARIABLE, Predecessor
-from tests.daemon_process import LOOPBACK_BROADCAST
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram, free_port, plain_socket
 from tests.replaceable_daemon import ReplaceableDaemon
@@ -629,3 +629,29 @@ def test_a_conversation_that_ends_early_is_told_as_such(unread: bool) -> None:
         with pytest.raises(UnavailableError, match="has left"):
             predecessor.receive()
         ending.join()
+
+
+def test_who_is_there_is_the_same_before_and_after(start: Start, tmp_path: Path, loopback_port: int) -> None:
+    """Heartbeats go on under the same name, the daemon's and its clients'; nobody appears, leaves or restarts."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    beating = {"BCCND_HEARTBEAT__SECONDS": "1"}
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    here = ReplaceableDaemon(tmp_path, "--host", "here", *flags, environ=beating)
+    there = DaemonProcess(folder, "--host", "there", *flags, environ=beating)
+    with there, PacketClient(there.socket) as watcher:
+        watcher.subscribe("local/presence/>")
+        with here, PacketClient(here.socket) as client:
+            name, src = client.request("whoami"), client.status()["src"]
+            client.request("heartbeat", "1 fine")
+            first = {f"heartbeat/{name}", f"heartbeat/{src}"}
+            appeared = {watcher.message()[0] for _ in range(2)}
+            assert appeared == {f"local/presence/appeared/{each}" for each in (name, src)}
+            for _ in range(2):
+                here.replace()
+            assert client.status()["src"] == src
+            with PacketClient(there.socket) as listener:
+                listener.subscribe("heartbeat/here/>")
+                assert {listener.message()[0] for _ in range(6)} == first
+            told = [packet.partition(b"\0")[0] for packet in watcher.drain()]
+            assert not [channel for channel in told if b"/here/" in channel]

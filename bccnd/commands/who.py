@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps({"hosts": _by_host(rows, status["host"])}, indent=2) + "\n")
         return 0
-    shown = rows if arguments.all else [row for row in rows if is_current(row)]
+    shown = rows if arguments.all else current(rows)
     lines = _lines(_by_host(shown, status["host"]))
     if len(shown) < len(rows):
         lines.append(
@@ -61,9 +61,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def is_current(row: dict[str, Any]) -> bool:
-    """A program that came and went is no news; one that fell silent without a word is."""
-    return bool(row["peer"] == "local" or row["state"] == "silent" or row["silent"] <= CURRENT_SECONDS)
+def current(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A program that came and went is no news; one that fell silent without a word is, until it has a successor.
+
+    That can be told of daemons only: a host has one.
+    """
+    served = {_daemon_host(row) for row in rows if row["state"] == "alive"} - {None}
+    return [
+        row
+        for row in rows
+        if row["peer"] == "local"
+        or (row["state"] == "silent" and _daemon_host(row) not in served)
+        or (row["state"] != "silent" and row["silent"] <= CURRENT_SECONDS)
+    ]
+
+
+def _daemon_host(row: dict[str, Any]) -> str | None:
+    """The host whose daemon this is, if it is one."""
+    host, _, rest = row["src"].partition("/")
+    return host if rest.startswith("bccnd/") else None
 
 
 def _row(src: str, **known: Any) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bccnd.commands.who import is_current
+from bccnd.commands.who import current
 from tests.command_line import bccn
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
@@ -74,7 +75,7 @@ def interval(daemon: DaemonProcess) -> float:
 
 
 @pytest.mark.parametrize(
-    ("peer", "state", "silent", "current"),
+    ("peer", "state", "silent", "shown"),
     [
         ("local", "alive", 0.0, True),
         ("10.0.0.2:5400", "alive", 3.0, True),
@@ -85,6 +86,20 @@ def interval(daemon: DaemonProcess) -> float:
     ],
 )
 def test_what_came_and_went_is_left_out_after_a_while(
-    peer: str, state: str | None, silent: float, current: bool
+    peer: str, state: str | None, silent: float, shown: bool
 ) -> None:
-    assert is_current({"peer": peer, "state": state, "silent": silent}) is current
+    row = {"src": "there/sensor/1", "peer": peer, "state": state, "silent": silent}
+    assert current([row]) == [row] * shown
+
+
+def test_a_silent_daemon_with_a_successor_is_no_news() -> None:
+    def daemon(host: str, pid: int, state: str) -> dict[str, Any]:
+        return {"src": f"{host}/bccnd/{pid}", "peer": "10.0.0.2:5400", "state": state, "silent": 9.0}
+
+    rows = [
+        daemon("a", 1, "silent"),
+        daemon("a", 2, "alive"),
+        daemon("b", 1, "silent"),
+        daemon("b", 2, "left"),
+    ]
+    assert current(rows) == rows[1:]

@@ -32,10 +32,10 @@ all and to programs. Of several options, all must hold.
 """
 
 EPILOG = """\
-verdicts: ok, or the daemon's reason to reject (hmac, length, magic, ...; late
-and duplicate are repetitions). What this host sends is shown as it is sent;
-the network gives it back, too, with the verdict own, or duplicate when its
-sender has left: that is left out, unless --verdict names it.
+verdicts: ok, or the daemon's reason to reject: hmac, length, magic, ...;
+late and duplicate are repetitions. What this host sends is shown as it is
+sent. The network gives it back, too, with the verdict own, or duplicate
+when its sender has left: that is left out, unless --verdict names it.
 
 examples:
   bccn dump 'sensors/>'
@@ -43,7 +43,7 @@ examples:
   bccn dump --src 'mon01/>' --min-size 1000 -x
   bccn dump -w segment.pcapng -W 60
   bccn dump -w - | wireshark -k -i - -X lua_script:etc/bccn.lua
-  tcpdump -i eth0 -w - udp port 5400 | bccn dump -r - --key-file /etc/bccnd/keys
+  tcpdump -i eth0 -w - udp port 5400 | bccn dump -r - --key-file keys
 """
 
 

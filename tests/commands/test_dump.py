@@ -129,17 +129,30 @@ def test_echoes_are_shown_when_they_are_asked_for(daemon: DaemonProcess) -> None
 def test_what_was_missed_stands_where_it_is_missing(
     tmp_path: Path, loopback_port: int, flags: list[str], line: bytes
 ) -> None:
-    settings = "[queue]\npackets = 10\nmax_packets = 10\n[buffers]\nclient_bytes = 131072\n"
-    with configured(tmp_path, loopback_port, settings) as daemon:
+    with configured(tmp_path, loopback_port, "") as daemon:
         process = dumping(daemon, *flags)
         process.send_signal(signal.SIGSTOP)
-        publish(daemon, *[("local/x", bytes(2000))] * 1000)
+        publish(daemon, *[("local/x", bytes(60_000))] * 400)  # more bytes than its queue may have
         process.send_signal(signal.SIGCONT)
         assert process.stdout
         while line not in (found := process.stdout.readline()):
             assert found
         process.kill()
         process.communicate()
+
+
+def test_where_queues_may_not_be_long_it_makes_do(tmp_path: Path, loopback_port: int) -> None:
+    """It connects a second time for that, so that to see it tap does not mean that it will."""
+    with configured(tmp_path, loopback_port, "[queue]\npackets = 10\nmax_packets = 10\n") as daemon:
+        process = start(daemon, "dump", "-C", "1")
+
+        def has_one() -> bool:
+            publish(daemon, ("local/x", b"here"))
+            return process.poll() is not None
+
+        wait_until(has_one, "a datagram")
+        code, out, _ = ended(process)
+    assert (code, out.rstrip().endswith(b"here")) == (0, True)
 
 
 def test_without_the_right_it_is_one_line_and_four(tmp_path: Path, loopback_port: int) -> None:

@@ -22,7 +22,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # --- system tools: "<command>:<package>" ---
 tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc perl:perl
-       systemctl:systemd tshark:tshark man:man-db'
+       systemctl:systemd tshark:tshark man:man-db cargo:cargo'
 
 # The commands of $tools that are not there, with "field 1", or their packages, with "field 2".
 missing() {
@@ -31,7 +31,7 @@ missing() {
     done
 }
 
-PATH=$PATH:/usr/sbin:/sbin
+PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
 export PATH
 packages=$(missing 2)
 if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && have apt-get; then
@@ -69,8 +69,8 @@ if ! .venv/bin/python -c "$modern" 2>/dev/null; then
     fi
 fi
 
-# Installed again only when pyproject.toml or the place of the checkout changed.
-wanted="$(cksum <pyproject.toml) $(pwd)"
+# Installed again only when pyproject.toml, what is compiled or the place of the checkout changed.
+wanted="$(cat pyproject.toml bccnd/wire/native/Cargo.* bccnd/wire/native/src/* | cksum) $(pwd)"
 if [ "$(cat .venv/installed-for-tests 2>/dev/null)" != "$wanted" ]; then
     say "installing the project and what its tests need into .venv"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2

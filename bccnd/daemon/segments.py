@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from bccnd.errors import BccndError
-from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
+from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_room
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.ways import Way
@@ -61,14 +61,14 @@ class Segments:
         self._settle = settle
         self._on_relief = on_relief
         self._copies, self._spread = copies, spread
-        self._slots = send_slots(arena, SEND_LIMIT)
+        self._send_room = send_room(arena, SEND_LIMIT)
         self._watched = False
         self._before = 0, 0  # sent and unsent by predecessors, and on ways that have gone
         self._failing: dict[Way, str] = {}
         self._egresses = [self._egress(segment) for segment in segments]
 
     def _egress(self, segment: Segment) -> Egress:
-        writer = SegmentWriter(self._arena, segment, self._slots)
+        writer = SegmentWriter(self._arena, segment, self._send_room)
         return Egress(self._loop, writer, self._relieved, copies=self._copies, spread=self._spread)
 
     # -- ways come and go
@@ -82,7 +82,7 @@ class Segments:
                 self._leave(segment, egress)
             elif way != segment.way:
                 segment.way = way
-                egress.write_by(SegmentWriter(self._arena, segment, self._slots))
+                egress.write_by(SegmentWriter(self._arena, segment, self._send_room))
         for way in wanted.values():
             self._enter(way)
         self._failing = {way: error for way, error in self._failing.items() if way.hears in wanted}

@@ -47,6 +47,7 @@ from bccnd.relay.core import Relay
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.succession import restore, state_of
 from bccnd.restart import Legacy, Predecessor, Successor
+from bccnd.wire import native
 from bccnd.wire.bccn1 import RECEIVE_LIMIT
 
 DRAIN_SECONDS = 2.0
@@ -85,10 +86,12 @@ class Daemon:
         self._drops = report.Drops()
         options = reload.relay_options(settings, keys)
         packet = Relay.packet_limit_for(options["limits"]) + 1
-        arena = Arena((BATCH + 2) * (packet + 256) + 2 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
+        arena = Arena((BATCH + 2) * (packet + 256) + 3 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
+        room = arena.slots(1, BATCH * RECEIVE_LIMIT)[0]
         transport = Clients(arena, packet)
         host = settings.host.encode()
         program: dict[str, Any] = {"pid": os.getpid(), "version": __version__.encode()}
+        program["room"] = (room, room + BATCH * RECEIVE_LIMIT)
         self.relay = Relay(arena.memory, transport, host=host, about=self._about, **program, **options)
         self._sequence = SequenceFile(settings.sequence_path)
         self.relay.names.begin_at(self._sequence.first)
@@ -155,6 +158,7 @@ class Daemon:
             segment=[f"{row['address']}:{row['port']}" for row in self._segments.rows()],
             integrity=self._settings.integrity,
             version=__version__,
+            compiled=native.COMPILED,
         )
         self._supervision.serving(self._summary(), succeeded=self._inherited)
         await self._stop.wait()
@@ -224,6 +228,7 @@ class Daemon:
         self._segments.count()
         return {
             "version": __version__,
+            "compiled": native.COMPILED,
             "host": self._settings.host,
             "pid": os.getpid(),
             "uptime": round(self._loop.time() - self._started, 3),

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from errno import EACCES, EADDRINUSE, EAGAIN, ENOBUFS, ENODEV, ENOMEM, EPERM
 from ipaddress import ip_address
+from itertools import accumulate
 from struct import pack
 
 from bccnd.errors import RefusedError, UnavailableError
@@ -132,27 +133,24 @@ class SegmentReader:
 
 
 class SegmentWriter:
-    """Sends datagrams to one segment, as many at once as the arena has slots."""
+    """Sends datagrams to one segment, BATCH at once, from ``room`` in the arena (``send_room``)."""
 
-    def __init__(self, arena: Arena, segment: Segment, slots: list[int]) -> None:
+    def __init__(self, arena: Arena, segment: Segment, room: int) -> None:
         self.segment = segment
-        self._arena = arena
-        self._slots = slots
-        self._table = SendTable(arena, len(slots), to=segment.destination())
+        self._memory = arena.memory
+        self._room = room
+        self._table = SendTable(arena, BATCH, to=segment.destination())
 
     def send(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
         """``(done, refused, errno)``: how many are dealt with, in order (the rest has to wait for room); how many
         of those the network refused; and why, if the last of them was refused, else 0.
         """
-        memory, slots = self._arena.memory, self._slots
         refused = error = 0
-        for begin in range(0, len(datagrams), len(slots)):
-            part = datagrams[begin : begin + len(slots)]
-            starts = slots[: len(part)]
-            ends = [slot + len(datagram) for slot, datagram in zip(starts, part, strict=True)]
-            for start, end, datagram in zip(starts, ends, part, strict=True):
-                memory[start:end] = datagram
-            self._table.point(starts, ends)
+        for begin in range(0, len(datagrams), BATCH):
+            part = datagrams[begin : begin + BATCH]
+            starts = list(accumulate(map(len, part), initial=self._room))
+            self._memory[self._room : starts[-1]] = b"".join(part)
+            self._table.point(starts[:-1], starts[1:])
             done = 0
             while done < len(part):
                 went = self._table.send(self.segment.fileno(), len(part), done)
@@ -168,6 +166,6 @@ class SegmentWriter:
         return len(datagrams), refused, error
 
 
-def send_slots(arena: Arena, limit: int) -> list[int]:
-    """Places for the datagrams on their way out, shared by all writers: each copies them in afresh."""
-    return arena.slots(BATCH, limit)
+def send_room(arena: Arena, limit: int) -> int:
+    """Where datagrams on their way out lie side by side, for all writers: each copies them in afresh."""
+    return arena.slots(1, BATCH * limit)[0]

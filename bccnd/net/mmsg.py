@@ -77,6 +77,7 @@ class ReceiveTable:
 
     def __init__(self, arena: Arena, size: int, *, addresses: bool = False) -> None:
         self._slots = arena.slots(BATCH, size)
+        self._one = [arena.view[self._slots[0] : self._slots[0] + size]]
         self._vectors = (_Iovec * BATCH)()
         self._headers = (_Mmsghdr * BATCH)()
         self._names = bytearray(_NAME_BYTES * BATCH)
@@ -110,6 +111,15 @@ class ReceiveTable:
             if error == EAGAIN:
                 return [], []
             raise OSError(error, os.strerror(error))
+
+    def read_one(self, fd: int) -> tuple[list[int], list[int]]:
+        """The same with the cheapest call, for a single packet."""
+        try:
+            length = os.readv(fd, self._one)
+        except BlockingIOError:
+            return [], []
+        start = self._slots[0]
+        return [start], [start + length]
 
     def peer(self, index: int) -> tuple[bytes, int]:
         """Address (4 or 16 bytes) and port of the sender of the ``index``-th packet of the last read."""

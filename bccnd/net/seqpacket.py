@@ -194,11 +194,16 @@ class Clients:
 
     def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
         """The packets at these places to every port; port -> how many went (or GONE), where not all did."""
+        fell_short: dict[int, int] = {}
         if len(starts) == 1:  # a lone packet deserves the short path
             packet = self._view[starts[0] : ends[0]]
-            return {port: went for port in ports if (went := self.send(port, packet)) != 1}
+            for port in ports:
+                try:
+                    os.write(port, packet)
+                except OSError as error:
+                    fell_short[port] = 0 if error.errno in _FULL else GONE
+            return fell_short
         table = self._table
-        fell_short: dict[int, int] = {}
         for begin in range(0, len(starts), table.capacity):
             part = starts[begin : begin + table.capacity]
             table.point(part, ends[begin : begin + table.capacity])

@@ -3,8 +3,9 @@
 Rules
 - A publish on a channel that is not local takes the next sequence number of its source. Local channels count apart,
   or the other hosts would take their numbers for losses.
-- Consecutive packets with the same header are looked up, and asked for rights, once. What comes between messages
-  (SUB, CMSG, ...) sees everything before it done.
+- Consecutive messages to one audience are a run: delivered together, numbered and sealed together. Only the first on
+  each channel is looked up, and asked for rights. What comes between messages (SUB, CMSG, ...) sees everything before
+  it done.
 - What is retained is handed over as soon as the pattern it matches is in force, and before anything newer.
 - A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
 """
@@ -13,19 +14,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bccnd.errors import DeniedError, FramingError, PacketError
+from bccnd.errors import DeniedError, FramingError, PacketError, WireError
 from bccnd.relay import control
 from bccnd.relay.delivery import Run
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import NOTICES, Audience
-from bccnd.relay.segment_input import LOCAL_PEER, REFUSED, SegmentInput
+from bccnd.relay.segment_input import LOCAL_PEER, Batch, SegmentInput
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
-from bccnd.wire.sbus import PACK, Cmsg, Recv
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, Integrity, valid_chan
+from bccnd.wire.native import alike, codec_of, unpack
+from bccnd.wire.sbus import PACK, Cmsg, Msg, Recv
 
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
+
+Places = tuple[list[int], list[int]]  # starts, ends
 
 
 class ClientInput:
@@ -35,6 +39,7 @@ class ClientInput:
         self._relay = relay
         self._memory = relay.memory
         self._segment = segment
+        self._unsigned = codec_of(Integrity())  # for what never leaves the host
 
     def read(self, session: Session, starts: list[int], ends: list[int], now: float, unix_ns: int) -> None:
         """Packets of one client, read with one call, as places in the memory."""
@@ -42,51 +47,93 @@ class ClientInput:
         unpacking = session.packed
         if unpacking:
             starts, ends, broken = self._unpacked(starts, ends)
-        memory, delivery = self._memory, self._relay.delivery
-        run = Run()
-        head: bytes | None = None  # b"MSG <chan> NUL" of the packet before
-        width = longest = 0
-        shown = encoded = False
-        places = zip(starts, ends, strict=True)
-        for start, end in places:
-            if memory[start : start + width] != head or not width <= end - start <= longest:
-                try:
-                    width, end = self._header(session, start, end)
-                    if not width:
-                        head = None
-                        delivery.hand_over(run, session)
-                        if session.packed and not unpacking:  # agreed to among these very packets
-                            starts, ends = map(list, zip((start, end), *places, strict=True))
-                            self.read(session, starts, ends, now, unix_ns)
-                            return
-                        if self._other(session, start, end, now, unix_ns):
-                            continue
-                        broken = None  # it has been told
-                        break
-                    head = memory[start : start + width]
-                    audience, longest = self._publishable(session, head[4:-1], end - start)
-                except PacketError as error:
-                    head = None
-                    delivery.hand_over(run, session)
-                    self._answer_error(session, error)
-                    continue
-                if audience is not run.audience:
-                    delivery.hand_over(run, session)
-                    run.audience = audience
-                shown = bool(audience.full or delivery.taps)
-                encoded = shown or audience.retained or not audience.local
-            run.starts.append(start)
-            run.ends.append(end)
-            session.published += 1
-            if encoded:
-                payload = memory[start + width : end]
-                datagram = self._encode(session, audience, head[4:-1], payload, unix_ns)
-                if shown:
-                    run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
-                self._answer_request(session, run, head[4:-1], payload, now)
-        delivery.hand_over(run, session)
+        run, places = Run(), (starts, ends)
+        index, count = 0, len(starts)
+        while index < count:
+            try:
+                width, end = self._header(session, starts[index], ends[index])
+                if width:
+                    ends[index] = end  # without the end of a typed line
+                    after = self._publish(session, run, places, index, width, now, unix_ns)
+                else:
+                    self._hand_over(session, run, now, unix_ns)
+                    if session.packed and not unpacking:  # agreed to among these very packets
+                        self.read(session, starts[index:], ends[index:], now, unix_ns)
+                        return
+                    after = index + 1
+                    if not self._other(session, starts[index], end, now, unix_ns):
+                        return
+            except PacketError as error:
+                self._hand_over(session, run, now, unix_ns)
+                self._answer_error(session, error)
+                after = index + 1
+            index = after
+        self._hand_over(session, run, now, unix_ns)
         if broken:
             self._answer_error(session, broken)
+
+    def _publish(
+        self, session: Session, run: Run, places: Places, index: int, width: int, now: float, unix_ns: int
+    ) -> int:
+        """Add a MSG packet, and those that follow it to the same audience, to the run; the index of the next."""
+        starts, ends = places
+        router, memory = self._relay.router, self._memory
+        chan = memory[starts[index] + 4 : starts[index] + width - 1]
+        audience, longest = self._publishable(session, chan, width, ends[index] - starts[index])
+        if audience is not run.audience:
+            self._hand_over(session, run, now, unix_ns)
+            run.audience = audience
+        after = index + 1
+        if after == len(starts):  # alone: the shortest way
+            run.starts.append(starts[index])
+            run.ends.append(ends[index])
+            session.published += 1
+            return after
+        routes = router.routes if audience.open and session.rights.publish_all else {chan: audience}
+        after = alike(memory, places, index + 1, routes, audience, longest)
+        run.starts += starts[index:after]
+        run.ends += ends[index:after]
+        session.published += after - index
+        return after
+
+    def _hand_over(self, session: Session, run: Run, now: float, unix_ns: int) -> None:
+        """Deliver a run, and send it, keep it and answer it where that is wanted."""
+        audience = run.audience
+        if audience is None or not run.starts:
+            return
+        delivery = self._relay.delivery
+        noted = self._copies(run) if audience.noted else []
+        shown = bool(audience.full or delivery.taps)
+        if shown or audience.retained or not audience.local:
+            datagrams = self._encode(session, run, local=audience.local)
+            if shown:
+                run.full = [Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize() for datagram in datagrams]
+            if audience.retained:
+                self._keep(run, datagrams, unix_ns)
+        delivery.hand_over(run, session)
+        for packet in noted:
+            message = Msg.parse(packet[4:])
+            if message.chan.startswith(b"!"):
+                self._relay.answers.request(session.name, message.payload, now)
+
+    def _encode(self, session: Session, run: Run, *, local: bool) -> list[bytes]:
+        """The datagrams of a run; they go to the segment, unless its channels are local."""
+        if local:
+            seq, session.local_seq = session.local_seq, session.local_seq + len(run.starts)
+            return self._unsigned.seal(session.name, seq, self._memory, run.starts, run.ends)
+        seq, session.seq = session.seq, session.seq + len(run.starts)
+        datagrams = self._relay.codec.seal(session.name, seq, self._memory, run.starts, run.ends)
+        self._relay.outgoing += datagrams
+        return datagrams
+
+    def _copies(self, run: Run) -> list[bytes]:
+        return [self._memory[start:end] for start, end in zip(run.starts, run.ends, strict=True)]
+
+    def _keep(self, run: Run, datagrams: list[bytes], unix_ns: int) -> None:
+        for start, end, datagram in zip(run.starts, run.ends, datagrams, strict=True):
+            nul = self._memory.find(b"\0", start, end)
+            kept = Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - (end - nul - 1))
+            self._relay.retained.keep(self._memory[start + 4 : nul], kept)
 
     def _unpacked(
         self, starts: list[int], ends: list[int]
@@ -96,10 +143,12 @@ class ClientInput:
         flat_ends: list[int] = []
         for start, end in zip(starts, ends, strict=True):
             if self._memory[start : start + len(PACK)] == PACK and end - start >= len(PACK):
-                try:
-                    sbus.unpack(self._memory, start, end, flat_starts, flat_ends)
-                except FramingError as error:
-                    return flat_starts, flat_ends, error
+                inside = unpack(self._memory, start, end)
+                if inside is None:
+                    text = "packet: PACK with a length that reaches beyond it"
+                    return flat_starts, flat_ends, FramingError("bad-packet", text)
+                flat_starts += inside[0]
+                flat_ends += inside[1]
             else:
                 flat_starts.append(start)
                 flat_ends.append(end)
@@ -108,20 +157,44 @@ class ClientInput:
     def _header(self, session: Session, start: int, end: int) -> tuple[int, int]:
         """How long ``MSG <chan> NUL`` is, 0 for another packet; and where the packet ends."""
         memory = self._memory
-        if end - start < 4 or memory[start : start + 4] != b"MSG ":
+        if memory[start : start + 4] != b"MSG " or end - start < 4:
             return 0, end
         nul = memory.find(b"\0", start + 4, end)
-        if nul < 0 and session.format is Format.LINES:
-            message = sbus.Msg.parse_line(memory[start + 4 : end])
-            nul = start + 4 + len(message.chan)
-            memory[nul : nul + 1] = b"\0"
-            end = nul + 1 + len(message.payload)
-        if nul < 0:
+        if nul >= 0:
+            return nul + 1 - start, end
+        if session.format is not Format.LINES:
             raise PacketError("bad-packet", "packet: MSG needs a NUL between channel and payload")
-        return nul + 1 - start, end
+        message = sbus.Msg.parse_line(memory[start + 4 : end])
+        nul = start + 4 + len(message.chan)
+        memory[nul : nul + 1] = b"\0"
+        return nul + 1 - start, nul + 1 + len(message.payload)
 
-    def _publishable(self, session: Session, chan: bytes, size: int) -> tuple[Audience, int]:
-        """The audience of ``chan`` and the longest MSG packet that the client may send there."""
+    def _publishable(
+        self, session: Session, chan: bytes, width: int, size: int
+    ) -> tuple[Audience, tuple[int, int]]:
+        """The audience of ``chan``, and how long a MSG packet to it, and its payload, may be.
+
+        ``width``, ``size``: of ``MSG <chan> NUL``, and of the whole packet.
+        """
+        relay = self._relay
+        audience = relay.router.routes.get(chan)
+        if audience is None or not (audience.open and session.rights.publish_all):
+            audience = self._permitted(session, chan)
+        if audience.local:
+            limit = relay.limits.local_payload
+            if size - width > limit:
+                text = f"MSG {chan.decode()}: {size - width} bytes of payload, at most {limit}"
+                raise PacketError("too-large", text)
+            return audience, (relay.packet_limit, limit)
+        # Beside the envelope and "<src>:<seq>:" a datagram has as many bytes as the packet but for "MSG ".
+        around = relay.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")
+        if size + around > SEND_LIMIT:
+            text = f"MSG {chan.decode()}: {size + around} bytes on the wire, at most {SEND_LIMIT}"
+            raise PacketError("too-large", text)
+        return audience, (SEND_LIMIT - around, SEND_LIMIT)
+
+    def _permitted(self, session: Session, chan: bytes) -> Audience:
+        """The audience of ``chan``, which may be none, and not the client's to publish on."""
         audience = self._relay.router.known(chan)
         if audience is None and not valid_chan(chan):
             shown = chan[:64].decode("ascii", "backslashreplace")
@@ -132,40 +205,7 @@ class ClientInput:
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
-        audience = audience or self._relay.router.audience(chan)
-        header = len(b"MSG ") + len(chan) + 1
-        if audience.local:
-            around, limit, unit = 0, self._relay.limits.local_payload, "bytes of payload"
-        else:
-            around = self._relay.integrity.overhead + len(b"%b:%d:%b|" % (session.name, session.seq, chan))
-            limit, unit = SEND_LIMIT, "bytes on the wire"
-        payload = size - header
-        if payload + around > limit:
-            raise PacketError("too-large", f"MSG {chan.decode()}: {payload + around} {unit}, at most {limit}")
-        return audience, header + limit - around
-
-    def _answer_request(self, session: Session, run: Run, chan: bytes, payload: bytes, now: float) -> None:
-        """If the message that ends the run is for the daemon, deliver it and answer."""
-        if run.audience is not None and run.audience.noted and chan.startswith(b"!"):
-            self._relay.delivery.hand_over(run, session)
-            self._relay.answers.request(session.name, payload, now)
-
-    def _encode(
-        self, session: Session, audience: Audience, chan: bytes, payload: bytes, unix_ns: int
-    ) -> bytes:
-        """The datagram of a message; it is kept and goes to the segment where that is wanted."""
-        if audience.local:
-            body = b"%b:%d:%b|%b" % (session.name, session.local_seq, chan, payload)
-            session.local_seq += 1
-            datagram = b"BCCN1[%d]%b" % (len(body), body)
-        else:
-            body = b"%b:%d:%b|%b" % (session.name, session.seq, chan, payload)
-            session.seq += 1
-            datagram = self._relay.integrity.seal(body)
-            self._relay.outgoing.append(datagram)
-        if audience.retained:
-            self._relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - len(payload)))
-        return datagram
+        return audience or self._relay.router.audience(chan)
 
     def _other(self, session: Session, start: int, end: int, now: float, unix_ns: int) -> bool:
         """Anything but MSG; False when what follows cannot be trusted."""
@@ -231,23 +271,28 @@ class ClientInput:
         if len(datagram) > SEND_LIMIT:
             text = f"packet: {len(datagram)} bytes on the wire, at most {SEND_LIMIT}"
             raise PacketError("too-large", text)
-        judged = self._segment.judge(datagram, now, lambda _: LOCAL_PEER, 0, session.rights)
-        if judged == REFUSED:
+        try:
+            opened = self._relay.integrity.open(datagram)
+        except WireError as error:
+            raise PacketError("bad-datagram", f"packet: {error.reason}") from None
+        src, seq, chan, _, payload_at = opened
+        if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "packet: no right to publish on the channel of the datagram")
-        if isinstance(judged, str):
-            raise PacketError("bad-datagram", f"packet: {judged}")
+        batch = Batch([start], [end], lambda _: LOCAL_PEER, now, unix_ns)
+        reason, _ = self._segment.judge(src, seq, chan, 1, batch, 0)
+        if reason:
+            raise PacketError("bad-datagram", f"packet: {reason}")
         self._relay.outgoing.append(datagram)
         run = Run()
-        run.audience = self._relay.router.audience(judged[2])
-        if run.audience.retained:
-            self._relay.retained.keep(judged[2], Kept(LOCAL_PEER, unix_ns, datagram, judged[4]))
-        self._segment.place(run, judged, start, end)
-        if run.audience.full or self._relay.delivery.taps:
+        run.audience = audience = self._relay.router.audience(chan)
+        if audience.retained:
+            self._relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, payload_at))
+        run.starts, run.ends = [self._segment.place(opened, start)], [end]
+        if audience.full or self._relay.delivery.taps:
             run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
-        noted = run.audience.noted
         self._relay.delivery.hand_over(run, session)
-        if noted:
-            self._segment.note(judged, datagram, now)
+        if audience.noted:
+            self._segment.note(src, chan, datagram[payload_at:], now)
 
     def _answer_error(self, session: Session, error: PacketError) -> None:
         self._relay.counters.errors += 1

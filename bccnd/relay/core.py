@@ -7,7 +7,8 @@ Rules
 - Here is who is connected, what they may do and what they hold; ``client_input`` and ``segment_input`` read,
   ``control`` answers, ``router`` and ``delivery`` pass on.
 - Nothing is settled here: after each call the caller acts on ``outgoing`` and on the lists of ``delivery``.
-- The hot paths, ``from_client`` and ``from_segment``, make no object per message but the datagram itself.
+- The hot paths, ``from_client`` and ``from_segment``, decide once for all that is alike among what was read together,
+  and make no object per message but the datagram on its way out.
 """
 
 from collections import Counter
@@ -29,9 +30,10 @@ from bccnd.relay.presence import Event, Presence
 from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList, Refusals, unrestricted
 from bccnd.relay.router import Router
-from bccnd.relay.segment_input import SegmentInput
+from bccnd.relay.segment_input import Batch, SegmentInput
 from bccnd.relay.session import Session
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEQ_LIMIT, Integrity
+from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import Cmsg, Memory
 
 REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
@@ -51,8 +53,9 @@ class Counters:
 
 
 class Relay:
-    """``memory``: where everything that is read lies; ``about``: what ``status`` says of the daemon around it;
-    ``pid``: of the daemon, for the name of its own as a source."""
+    """``memory``: where everything that is read lies; ``room``: of it, for a batch of datagrams on their way in, each
+    with RECEIVE_LIMIT bytes; ``about``: what ``status`` says of the daemon around it; ``pid``: of the daemon, for the
+    name of its own as a source."""
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Relay:
         host: bytes,
         pid: int = 0,
         version: bytes = b"",
+        room: tuple[int, int] = (0, 0),
         rhythm: Rhythm | None = None,
         local: Sequence[bytes] = (b"local/>",),
         retain: Sequence[bytes] = (),
@@ -72,6 +76,7 @@ class Relay:
     ) -> None:
         self.memory = memory
         self.integrity = integrity
+        self.codec = codec_of(integrity)
         self.limits = limits = limits or Limits()
         self.access = access or AccessList(unrestricted([0]))
         self.about = about
@@ -105,7 +110,7 @@ class Relay:
         self.answers = Answers(self, version)
         self._offset = 0.0
         self.names.hold(self.own.name, self.own)
-        self._segment_input = SegmentInput(self)
+        self._segment_input = SegmentInput(self, room)
         self._client_input = ClientInput(self, self._segment_input)
 
     @staticmethod
@@ -129,6 +134,7 @@ class Relay:
         it asked for, within the new maxima; for who asked for none the new defaults hold.
         """
         self.integrity = integrity
+        self.codec = codec_of(integrity)
         self.limits = limits
         self.delivery.ledger.limit = limits.queue_total
         self.retained.limit(retain, channels=limits.retain_channels, size=limits.retain_bytes)
@@ -316,4 +322,4 @@ class Relay:
     ) -> None:
         """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
         self.delivery.now, self.unix_ns = now, unix_ns
-        self._segment_input.read(starts, ends, peer, now, unix_ns)
+        self._segment_input.read(Batch(starts, ends, peer, now, unix_ns))

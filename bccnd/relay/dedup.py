@@ -158,13 +158,19 @@ class Sources:
 
     def observe(self, src: bytes, seq: int, now: float) -> Verdict:
         """Judge message ``seq`` of ``src`` and keep the account."""
+        return self.observe_burst(src, seq, 1, now)[0]
+
+    def observe_burst(self, src: bytes, seq: int, count: int, now: float) -> tuple[Verdict, int]:
+        """Judge messages of ``src`` with the ``count`` numbers from ``seq`` on: the verdict on the first, and on how
+        many it is the same and done with; the others are for the next call.
+        """
         source = self._proven.young.get(src) or self._find(src, now)
         if source is None:
             self._enter(src, Source(seq, now), now)
-            return Verdict.NEW
+            return Verdict.NEW, 1
         step = seq - source.last
         if step <= 0:
-            return self._behind(source, seq, now)
+            return self._behind(source, seq, now), 1
         source.heard = now
         if step > 1:
             if step > JUMP:
@@ -172,10 +178,14 @@ class Sources:
             else:
                 source.lost += step - 1
                 self.missed += step - 1
-        source.seen = (source.seen << step | 1) & self._mask if step <= WINDOW + self._reorder else 1
-        source.last = seq
-        source.received += 1
-        return Verdict.ACCEPTED
+        step += count - 1
+        if step <= WINDOW + self._reorder:
+            source.seen = (source.seen << step | (1 << count) - 1) & self._mask
+        else:
+            source.seen = (1 << count) - 1 & self._mask
+        source.last = seq + count - 1
+        source.received += count
+        return Verdict.ACCEPTED, count
 
     def place(self, src: bytes, peer: bytes) -> None:
         """Note where a source that was just observed sends from."""

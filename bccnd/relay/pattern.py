@@ -10,7 +10,8 @@ the number of patterns. Directed and all channels (``!...``) are never matched h
 ``covers`` compares two patterns: what a right grants with what a client asks for.
 """
 
-from collections.abc import Hashable, Iterator
+import re
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from bccnd.errors import PacketError
@@ -50,6 +51,24 @@ def matches(pattern: bytes, separator: bytes, channel: bytes) -> bool:
     if tokens and not last:
         return True
     return len(rest) == 1 and _token_matches(last, rest[0])
+
+
+def matcher(wanted: Iterable[bytes], separator: bytes) -> Callable[[bytes], bool]:
+    """Whether any of the patterns matches a channel, as a function: the same as ``matches``, for many channels."""
+    expressions = [_expression(pattern, separator) for pattern in wanted]
+    if not expressions:
+        return lambda _: False
+    found = re.compile(b"|".join(expressions), re.DOTALL).fullmatch
+    return lambda channel: found(channel) is not None
+
+
+def _expression(pattern: bytes, separator: bytes) -> bytes:
+    *tokens, last = pattern.split(separator)
+    inside = b"[^%b]*" % re.escape(separator)
+    parts = [re.escape(token.removesuffix(b"*")) + inside * token.endswith(b"*") for token in (*tokens, last)]
+    if last in (b"", b">"):
+        parts[-1] = b".+" if last else b".*"
+    return re.escape(separator).join(parts)
 
 
 def has_wildcard(pattern: bytes, separator: bytes) -> bool:
@@ -148,33 +167,37 @@ class PatternIndex(Generic[T]):
                 break
             del branch[key]
 
-    def match(self, channel: bytes) -> set[T]:
-        return set().union(*self._found(channel))
+    def match(self, channel: bytes) -> frozenset[T]:
+        return frozenset().union(*self._found(channel))
 
     def reaches(self, channel: bytes, holder: T) -> bool:
         """Whether this holder is among those that ``match`` gives; it costs the same for any number of others."""
         return any(holder in holders for holders in self._found(channel))
 
-    def _found(self, channel: bytes) -> Iterator[set[T]]:
+    def _found(self, channel: bytes) -> list[set[T]]:
         """The holders of each pattern that matches."""
         names = channel.split(self._separator)
         depth_of_end = len(names)
+        found = []
         open_nodes = [(self._root, 0)]
         while open_nodes:
             node, depth = open_nodes.pop()
             if depth == depth_of_end:
-                yield node.ends
+                found.append(node.ends)
                 continue
             name = names[depth]
-            yield node.beyond
-            if name or depth + 1 < depth_of_end:
-                yield node.below
+            if node.beyond:
+                found.append(node.beyond)
+            if node.below and (name or depth + 1 < depth_of_end):
+                found.append(node.below)
             child = node.literal.get(name)
             if child:
                 open_nodes.append((child, depth + 1))
-            open_nodes += [
-                (child, depth + 1) for prefix, child in node.prefix.items() if name.startswith(prefix)
-            ]
+            if node.prefix:
+                open_nodes += [
+                    (child, depth + 1) for prefix, child in node.prefix.items() if name.startswith(prefix)
+                ]
+        return found
 
     def empty(self) -> bool:
         return self._root.empty()

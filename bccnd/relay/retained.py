@@ -50,7 +50,7 @@ class Retained:
 
     def limit(self, wanted: Sequence[bytes], *, channels: int, size: int) -> None:
         """Keep to other patterns and bounds from now on; what they do not allow is forgotten."""
-        self._wanted = tuple(wanted)
+        self._is_wanted = patterns.matcher(wanted, b"/")
         self._max_channels = channels
         self._max_size = size
         for chan in [chan for chan in self._messages if not self.wants(chan)]:
@@ -59,9 +59,7 @@ class Retained:
 
     def wants(self, chan: bytes) -> bool:
         """Whether messages on this (valid) channel are to be kept."""
-        if chan.startswith(b"!"):
-            return False
-        return any(patterns.matches(pattern, b"/", chan) for pattern in self._wanted)
+        return self._is_wanted(chan) and not chan.startswith(b"!")
 
     def keep(self, chan: bytes, message: Kept) -> None:
         """Take the newest message of a channel that is wanted."""

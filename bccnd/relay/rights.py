@@ -78,10 +78,10 @@ class Rights:
         "_decided",
         "_name",
         "_publish",
-        "_publish_all",
         "_subscribe",
         "bridge",
         "may_listen",
+        "publish_all",
         "tap",
     )
 
@@ -90,7 +90,7 @@ class Rights:
         self._publish = {pattern for grant in grants for pattern in grant.publish}
         self._subscribe = {pattern for grant in grants for pattern in grant.subscribe}
         self._name = {pattern for grant in grants for pattern in grant.name}
-        self._publish_all = b">" in self._publish
+        self.publish_all = b">" in self._publish  # on every plain channel
         self._decided: dict[bytes, bool] = {}
         self.may_listen = bool(self._subscribe)
         self.tap = any(grant.tap for grant in grants)
@@ -98,7 +98,7 @@ class Rights:
 
     def may_publish(self, channel: bytes) -> bool:
         """``channel``: a valid one, of any form."""
-        if self._publish_all and channel[:1] != b"!":
+        if self.publish_all and channel[:1] != b"!":
             return True
         allowed = self._decided.get(channel)
         if allowed is None:

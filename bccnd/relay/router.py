@@ -10,8 +10,8 @@ Rules
   no datagram tells of them, a tap gets them as others do.
 - Audiences are cached by channel, in two generations: when the young one holds half of the limit, the old one is
   forgotten and the young one grows old. What makes an entry wrong removes it: a pattern without wildcards its own
-  channel, names and listening the directed ones, everything else all. Channels with the same audience share one
-  object, so that consecutive messages can be grouped by identity.
+  channel, one with wildcards those that begin as it does, names and listening the directed ones, everything else all.
+  Channels with the same audience share one object, so that consecutive messages can be grouped by identity.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import Names
 from bccnd.relay.session import Format, Session
-from bccnd.wire.bccn1 import Mode, mode_of, split_target
+from bccnd.wire.bccn1 import split_target
 
 if TYPE_CHECKING:
     from bccnd.relay.own_source import OwnSource
@@ -30,14 +30,18 @@ if TYPE_CHECKING:
 
 NOTICES = b"local/presence/"
 HEARTBEATS = b"heartbeat/"
+SWEPT = (
+    16384  # channels that a new pattern is compared with, in a millisecond; of more, all are looked up anew
+)
 
 
 class Audience:
     """The sessions a message goes to, sorted by how they are served.
 
     ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
-    out to each, in the same order. ``local``: the channel never leaves the host; ``retained``: its newest message is
-    to be kept; ``noted``: its messages are heartbeats, or for the daemon itself.
+    out to each, in the same order. ``open``: who may publish on all plain channels may publish on its
+    channels; ``local``: they never leave the host; ``retained``: their newest message is to be kept; ``noted``: their
+    messages are heartbeats, or for the daemon itself.
     """
 
     __slots__ = (
@@ -47,6 +51,7 @@ class Audience:
         "lines",
         "local",
         "noted",
+        "open",
         "packed",
         "plain",
         "plain_ports",
@@ -54,11 +59,19 @@ class Audience:
         "size",
     )
 
-    def __init__(self, members: Iterable[Session], local: bool, retained: bool, for_us: bool = False) -> None:
+    def __init__(
+        self,
+        members: Iterable[Session],
+        is_open: bool,
+        local: bool,
+        retained: bool = False,
+        noted: bool = False,
+    ) -> None:
         ordered = sorted(members, key=lambda session: session.number)
+        self.open = is_open
         self.local = local
         self.retained = retained
-        self.noted = for_us
+        self.noted = noted
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
@@ -85,18 +98,18 @@ class Router:
         self._indexes = {
             separator: patterns.PatternIndex[Session](separator) for separator in patterns.SEPARATORS
         }
-        self._local = tuple(local)
+        self._is_local = patterns.matcher(local, b"/")
         self._retained = retained
         self._cache_limit = cache_limit
         self._young: dict[bytes, Audience] = {}
         self._old: dict[bytes, Audience] = {}
-        self._shared: dict[tuple[frozenset[Session], bool, bool, bool], Audience] = {}
+        self._shared: dict[tuple[frozenset[Session], bool, bool, bool, bool], Audience] = {}
         self._directed: set[bytes] = set()
         self._listening: set[Session] = set()
         self.subscriptions = 0
 
     def reconfigure(self, local: Iterable[bytes], *, cache_limit: int) -> None:
-        self._local = tuple(local)
+        self._is_local = patterns.matcher(local, b"/")
         self._cache_limit = cache_limit
         self.service_changed()
 
@@ -188,6 +201,11 @@ class Router:
             channel, self._old.get(channel) or self._find(channel)
         )
 
+    @property
+    def routes(self) -> dict[bytes, Audience]:
+        """Some of what would be found by ``known``, to be looked up only."""
+        return self._young
+
     def known(self, channel: bytes) -> Audience | None:
         """The same for a channel that may be none, and only if it was looked up lately."""
         audience = self._young.get(channel)
@@ -205,29 +223,29 @@ class Router:
         return audience
 
     def is_local(self, channel: bytes) -> bool:
-        return channel.startswith(NOTICES) or any(
-            patterns.matches(pattern, b"/", channel) for pattern in self._local
-        )
+        return channel.startswith(NOTICES) or self._is_local(channel)
 
     def _find(self, channel: bytes) -> Audience:
-        mode = mode_of(channel)
-        if mode is Mode.PLAIN:
-            members = set().union(*[index.match(channel) for index in self._indexes.values()])
+        plain = channel[:1] != b"!"
+        if plain:
+            slashed, dotted = self._indexes.values()
+            members = (
+                slashed.match(channel) if dotted.empty() else slashed.match(channel) | dotted.match(channel)
+            )
         else:
             self._directed.add(channel)
-            members = self._listening.copy()
-            if mode is Mode.DIRECTED:
+            members = frozenset(self._listening)
+            if len(channel) > 1:
                 members &= set(self._names.directed(channel[1:]))
         if channel.startswith(NOTICES):
-            key = frozenset(filter(partial(_asked_for, channel), members)), True, False, False
+            key = frozenset(filter(partial(_asked_for, channel), members)), False, True, False, False
         else:
-            members = {session for session in members if not session.tap}
-            local = mode is Mode.PLAIN and self.is_local(channel)
             key = (
-                frozenset(members),
-                local,
+                frozenset([session for session in members if not session.tap]),
+                plain,
+                plain and self._is_local(channel),
                 self._retained(channel),
-                channel.startswith(HEARTBEATS) or self._calls_the_daemon(channel),
+                channel.startswith(HEARTBEATS) or (not plain and self._calls_the_daemon(channel)),
             )
         audience = self._shared.get(key)
         if audience is None:
@@ -240,17 +258,22 @@ class Router:
     def _calls_the_daemon(self, channel: bytes) -> bool:
         """Whether it is directed to the daemon, and not just to all of its host."""
         return (
-            mode_of(channel) is Mode.DIRECTED
+            len(channel) > 1
             and b"/" in split_target(channel[1:])[1]
             and any(not isinstance(holder, Session) for holder in self._names.directed(channel[1:]))
         )
 
     def _forget_channels(self, pattern: bytes, separator: bytes) -> None:
-        if patterns.has_wildcard(pattern, separator):
-            self.service_changed()
-        else:
+        if not patterns.has_wildcard(pattern, separator):
             self._young.pop(pattern, None)
             self._old.pop(pattern, None)
+        elif len(self._young) + len(self._old) > SWEPT:
+            self.service_changed()
+        else:
+            begin = patterns.fixed_part(pattern)
+            for generation in (self._young, self._old):
+                for channel in [channel for channel in generation if channel.startswith(begin)]:
+                    del generation[channel]
 
 
 def _asked_for(notice: bytes, session: Session) -> bool:

@@ -46,6 +46,7 @@ class Session:
         "progress",
         "published",
         "queue_asked",
+        "read_ns",
         "refused",
         "rights",
         "separator",
@@ -77,6 +78,7 @@ class Session:
         self.queue_asked: dict[str, Any] = {}  # packets, bytes, policy: what the client chose by CMSG queue
         self.waits_for: set[Session] = set()
         self.holds: set[Session] = set()
+        self.read_ns = 0  # when it was last read from, for the caller
         self.published = 0
         self.delivered = 0  # handed over, with what its outbox has dropped since
         self.since = now

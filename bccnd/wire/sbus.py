@@ -7,7 +7,7 @@
 One packet is one message, but for PACK, which holds several for clients that agreed to it. ``parse`` takes
 any packet apart; each kind has its ``serialize``. Channels and patterns are not judged here, the relay does
 that. A trailing LF or CRLF of SUB, UNSUB and CMSG is dropped (shells send it), and a CMSG without NUL may use
-a space. ``unpack`` is the hot path: it finds the packets of a PACK as offsets into the memory they are in.
+a space.
 """
 
 from collections.abc import Callable, Iterable
@@ -201,23 +201,6 @@ _KINDS: dict[bytes, Callable[[bytes], Packet]] = {
 
 def pack(packets: Iterable[bytes]) -> bytes:
     return PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets])
-
-
-def unpack(memory: Memory, start: int, end: int, starts: list[int], ends: list[int]) -> None:
-    """Append the places of the packets inside the PACK at ``memory[start:end]``; its length precedes each.
-
-    ``Pack.parse`` on offsets, except that a PACK inside is for the caller to refuse when it comes to it.
-    """
-    first_new = len(starts)
-    at = start + len(PACK)
-    while at < end:
-        first = at + 4
-        at = first + LENGTH.unpack_from(memory, at)[0] if first <= end else first
-        starts.append(first)
-        ends.append(at)
-    if at > end:
-        del starts[first_new:], ends[first_new:]
-        raise FramingError("bad-packet", "packet: PACK with a length that reaches beyond it")
 
 
 def _without_newline(text: bytes) -> bytes:

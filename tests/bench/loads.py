@@ -23,6 +23,7 @@ def fan_out(
     subscribers: int = 1,
     size: int = PAYLOAD,
     channels: int = 1,
+    passes: int = 20,
     pattern: str = CHANNEL,
     idle_clients: int = 0,
     patterns: int = 0,
@@ -30,13 +31,15 @@ def fan_out(
 ) -> Flow:
     """One publisher to some subscribers, each of which gets everything, at full speed.
 
-    `idle_clients`: connected besides, each with a subscription of its own that never matches; `patterns`: so many
-    more that never match either, with wildcards; `churn`: pairs of SUB and UNSUB a second, and what the patterns
-    end in.
+    `passes`: how often each of several channels is used, at least; with 1 exactly once, so that all are new to the
+    relay. `idle_clients`: connected besides, each with a subscription of its own that never matches; `patterns`: so
+    many more that never match either, with wildcards; `churn`: pairs of SUB and UNSUB a second, and what the
+    patterns end in.
     """
     load = bench.programs.load
-    if channels > 1:  # each at least twice, or there would be first sights alone
-        messages = max(messages, -(-2 * channels // STEP) * STEP)
+    if channels > 1:
+        at_least = -(-passes * channels // STEP) * STEP
+        messages = at_least if passes == 1 else max(messages, at_least)
     with bench.folder() as folder, contender.start(folder) as relay, ExitStack() as running:
         running.enter_context(clients_of(relay, idle_clients, patterns))
         way = {"protocol": relay.protocol, "address": relay.address}

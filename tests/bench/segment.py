@@ -72,12 +72,17 @@ def key_file(folder: Path) -> Path:
     return path
 
 
-def write_datagrams(path: Path, count: int, size: int) -> None:
-    """`count` signed datagrams of one source, `size` bytes of payload each, then MARKERS, for ``datagrams.c``."""
+def write_datagrams(path: Path, count: int, size: int, *, sources: int = 1) -> None:
+    """`count` signed datagrams, `size` bytes of payload each, then MARKERS, for ``datagrams.c``.
+
+    Of several `sources` none sends twice in a row, and each has a channel of its own.
+    """
     first = 1_700_000_000_000_000
     payload = b"x" * size
     with path.open("wb") as file:
         for number in range(count + MARKERS):
-            chan, body = (CHANNEL, payload) if number < count else (END, b".")
-            packet = datagram("far/bench/1", first + number, chan, body, KEY)
+            turn, source = divmod(number, sources)
+            channel = CHANNEL if sources == 1 else f"{CHANNEL}/{source}"
+            chan, body = (channel, payload) if number < count else (END, b".")
+            packet = datagram(f"far/bench/{source}", first + turn, chan, body, KEY)
             file.write(len(packet).to_bytes(2, "little") + packet)

@@ -24,7 +24,7 @@ from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Level
 from tests.fuzz.fuzzer import Script
-from tests.fuzz.relay_model import Judged, Model
+from tests.fuzz.relay_model import Model
 from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient
 
 CHANNELS = [
@@ -229,12 +229,12 @@ def observe(bus: Bus, model: Model) -> None:
         relay.from_segment,
         relay.disconnect,
     )
-    judged: deque[Judged] = deque()
+    judged: deque[str] = deque()  # why each sound datagram was dropped, if it was
 
-    def judging(*arguments: Any) -> Judged:
-        verdict: Judged = judge(*arguments)
-        judged.append(verdict)
-        return verdict
+    def judging(*arguments: Any) -> tuple[str, int]:
+        reason, count = judge(*arguments)
+        judged.extend([reason] * count)
+        return reason, count
 
     def packets_at(starts: list[int], ends: list[int]) -> list[bytes]:
         return [bus.memory[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -252,7 +252,7 @@ def observe(bus: Bus, model: Model) -> None:
         datagrams = packets_at(starts, ends)
         from_segment(starts, ends, peer, now, unix_ns)
         model.hear(datagrams, judged, ELSEWHERE, unix_ns)
-        judged.clear()
+        assert not judged
 
     def disconnecting(session: Session, now: float) -> None:
         disconnect(session, now)

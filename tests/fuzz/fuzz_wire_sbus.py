@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import bccn
 from bccn import protocol as client
 from bccnd.errors import FramingError, PacketError
-from bccnd.wire import sbus
+from bccnd.wire import batch, native, sbus
 from bccnd.wire.sbus import Cmsg, Datagram, Msg, Pack, Recv, Sub, Unsub
 from tests.golden import entries
 
@@ -100,13 +100,9 @@ def places(packet: bytes) -> None:
     start, end = 8, 8 + len(packet)
     MEMORY[:] = b"\0\0\0\1" * (len(MEMORY) // 4)  # a length wherever one is looked for
     MEMORY[start:end] = packet
-    starts, ends = [1], [2]
-    try:
-        sbus.unpack(MEMORY, start, end, starts, ends)
-        found = tuple(MEMORY[first:last] for first, last in zip(starts[1:], ends[1:], strict=True))
-    except FramingError:
-        assert (starts, ends) == ([1], [2])
-        found = None
+    inside = batch.unpack(MEMORY, start, end)
+    assert native.unpack(MEMORY, start, end) == inside
+    found = inside and tuple(MEMORY[first:last] for first, last in zip(*inside, strict=True))
     assert client_unpacked(packet) == found
     try:
         parsed = Pack.parse(packet[len(sbus.PACK) :])

@@ -5,9 +5,9 @@ read them, with what it judged of each datagram. ``judge`` then holds against it
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from bccnd.errors import FramingError, PacketError
+from bccnd.errors import FramingError, PacketError, WireError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.control import KEYS
 from bccnd.relay.identity import Peer
@@ -15,13 +15,11 @@ from bccnd.relay.limits import Limits
 from bccnd.relay.presence import Event
 from bccnd.relay.rights import Rights
 from bccnd.relay.router import NOTICES
-from bccnd.relay.segment_input import REFUSED
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
 from bccnd.wire.sbus import Cmsg, Msg, Pack, Recv
 
-Judged = Opened | str
 SIMPLE = {b"ping", b"whoami", b"!/cred/whoami", b"status", b"clients", b"sources"}
 CHOICES = {
     b"format": [b"plain", b"full", b"lines"],
@@ -101,16 +99,24 @@ class Model:
     def disconnect(self, session: Session) -> None:
         del self.connected[session.number]
 
-    def hear(self, datagrams: Sequence[bytes], judged: Iterable[Judged], peer: bytes, unix_ns: int) -> None:
-        for datagram, verdict in zip(datagrams, judged, strict=True):
-            if isinstance(verdict, str):
-                self.show(Recv(peer, unix_ns, verdict.encode(), datagram).serialize())
+    def hear(self, datagrams: Sequence[bytes], judged: deque[str], peer: bytes, unix_ns: int) -> None:
+        for datagram in datagrams:
+            opened = self.opened(datagram)
+            reason = opened if isinstance(opened, str) else judged.popleft()
+            if isinstance(opened, str) or reason:
+                self.show(Recv(peer, unix_ns, reason.encode(), datagram).serialize())
             else:
                 self.show(Recv(peer, unix_ns, b"ok", datagram).serialize())
-                self.deliver(verdict[2], datagram[verdict[4] :], None)
-                self.say(b"!" + verdict[0], *notices_of(verdict[0]))
+                self.deliver(opened[2], datagram[opened[4] :], None)
+                self.say(b"!" + opened[0], *notices_of(opened[0]))
 
-    def read(self, number: int, packets: Sequence[bytes], judged: deque[Judged], unix_ns: int) -> None:
+    def opened(self, datagram: bytes) -> Opened | str:
+        try:
+            return self.integrity.open(datagram)
+        except WireError as error:
+            return error.reason
+
+    def read(self, number: int, packets: Sequence[bytes], judged: deque[str], unix_ns: int) -> None:
         """Packets that were read together. A client that turns packing off may still have sent a PACK before."""
         client = self.clients[number]
         unpacking = False
@@ -126,7 +132,7 @@ class Model:
                 client.answers.append({b"error bad-packet"})
                 return
 
-    def take(self, client: ModelClient, packet: bytes, judged: deque[Judged], unix_ns: int) -> None:
+    def take(self, client: ModelClient, packet: bytes, judged: deque[str], unix_ns: int) -> None:
         try:
             if packet.startswith(b"MSG "):
                 self.publish(client, packet[4:])
@@ -173,19 +179,22 @@ class Model:
         self.deliver(chan, payload, client)
         self.say(b"!" + client.name)
 
-    def bridge(self, client: ModelClient, datagram: bytes, judged: deque[Judged], unix_ns: int) -> None:
+    def bridge(self, client: ModelClient, datagram: bytes, judged: deque[str], unix_ns: int) -> None:
         if not client.rights.bridge:
             raise PacketError("refused", "")
         if len(datagram) > SEND_LIMIT:
             raise PacketError("too-large", "")
-        verdict = judged.popleft()
-        if isinstance(verdict, str):
-            raise PacketError("refused" if verdict == REFUSED else "bad-datagram", "")
-        assert client.rights.may_publish(verdict[2])
+        opened = self.opened(datagram)
+        if isinstance(opened, str):
+            raise PacketError("bad-datagram", "")
+        if not client.rights.may_publish(opened[2]):
+            raise PacketError("refused", "")
+        if judged.popleft():
+            raise PacketError("bad-datagram", "")
         self.sent.append(datagram)
         self.show(Recv(b"local", unix_ns, b"ok", datagram).serialize())
-        self.deliver(verdict[2], datagram[verdict[4] :], client)
-        self.say(b"!" + verdict[0], *notices_of(verdict[0]))
+        self.deliver(opened[2], datagram[opened[4] :], client)
+        self.say(b"!" + opened[0], *notices_of(opened[0]))
 
     def deliver(self, chan: bytes, payload: bytes, sender: ModelClient | None) -> None:
         for client in self.connected.values():

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import RefusedError, UnavailableError
-from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_slots
+from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_room
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.ways import Way
@@ -54,10 +54,10 @@ class Ends:
     def __init__(self, slot_size: int = LIMIT) -> None:
         self.arena = Arena((2 * BATCH + 2) * (slot_size + 256))
         self.reader = SegmentReader(self.arena, LIMIT)
-        self.slots = send_slots(self.arena, slot_size)
+        self.room = send_room(self.arena, slot_size)
 
     def writer(self, segment: Segment) -> SegmentWriter:
-        return SegmentWriter(self.arena, segment, self.slots)
+        return SegmentWriter(self.arena, segment, self.room)
 
     def read(self, segment: Segment) -> list[bytes]:
         """All that is there."""

@@ -138,9 +138,10 @@ class Bus:
         limits = limits or Limits()
         stride = Relay.packet_limit_for(limits) + 256
         segment = BATCH * stride
-        self.memory = mmap.mmap(-1, segment + BATCH * (RECEIVE_LIMIT + 256))
+        room = segment + BATCH * (RECEIVE_LIMIT + 256)
+        self.memory = mmap.mmap(-1, room + BATCH * RECEIVE_LIMIT)
         self._client_slots = range(0, segment, stride)
-        self._datagram_slots = range(segment, len(self.memory), RECEIVE_LIMIT + 256)
+        self._datagram_slots = range(segment, room, RECEIVE_LIMIT + 256)
         self.integrity = integrity or Integrity()
         self.transport = FakeTransport(self.memory)
         self.relay = Relay(
@@ -148,6 +149,7 @@ class Bus:
             self.transport,
             self.integrity,
             host=HOST,
+            room=(room, len(self.memory)),
             local=local,
             retain=retain,
             limits=limits,

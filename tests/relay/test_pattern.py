@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
 from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, covers, fixed_part, has_wildcard, matches
+from bccnd.relay.pattern import matcher as pattern_matcher
 from bccnd.wire.bccn1 import Mode, mode_of
 from tests.golden import entries, golden
 
@@ -25,6 +26,11 @@ def by_index(pattern: bytes, separator: bytes, channel: bytes) -> bool:
     return index.match(channel) == {"holder"}
 
 
+def by_matcher(pattern: bytes, separator: bytes, channel: bytes) -> bool:
+    """Among others that match something else, or nothing."""
+    return pattern_matcher([b"no", pattern, b"x.*/y"], separator)(channel)
+
+
 def by_regular_expression(pattern: bytes, separator: bytes, channel: bytes) -> bool:
     """The rule once more, in another notation."""
     end = b""
@@ -36,7 +42,7 @@ def by_regular_expression(pattern: bytes, separator: bytes, channel: bytes) -> b
     return re.fullmatch(star.join(map(re.escape, pattern.split(b"*"))) + end, channel, re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("matcher", [matches, by_index, by_regular_expression])
+@pytest.mark.parametrize("matcher", [matches, by_index, by_matcher, by_regular_expression])
 def test_vectors(matcher: Matcher):
     wrong = [
         vector

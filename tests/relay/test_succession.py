@@ -176,7 +176,7 @@ def test_every_attribute_of_a_session_goes_over_or_is_made_anew() -> None:
     """Whoever gives a session a new attribute decides here which."""
     bus = Bus()
     state = state_of(bus.connect().bus.relay)["sessions"][0]
-    made_anew = {"port", "holds", "closing", "rights"}
+    made_anew = {"port", "holds", "closing", "read_ns", "rights"}
     assert set(Session.__slots__) - made_anew - set(state) == set()
 
 

@@ -168,36 +168,3 @@ def test_a_line_is_one_line(chan: bytes, payload: bytes):
     assert line.startswith(b"MSG %b " % chan)
     assert line.endswith(b"\n")
     assert not set(line[:-1]) & set(b"\0\r\n")
-
-
-def unpacked(memory: bytearray, start: int, end: int) -> tuple[bytes, ...] | None:
-    starts, ends = [7], [7]  # what the caller has there stays
-    try:
-        sbus.unpack(memory, start, end, starts, ends)
-    except FramingError:
-        assert (starts, ends) == ([7], [7])
-        return None
-    assert starts[0] == ends[0] == 7
-    return tuple(bytes(memory[first:last]) for first, last in zip(starts[1:], ends[1:], strict=True))
-
-
-@settings(deadline=None, max_examples=1000)
-@given(
-    st.lists(payloads).map(sbus.pack)
-    | st.binary(max_size=60).map(lambda raw: b"PACK " + raw)
-    | mutated_packets(),
-    st.binary(max_size=9),
-    st.binary(max_size=9),
-)
-def test_the_fast_way_into_a_pack_and_the_plain_way_agree(packet: bytes, before: bytes, after: bytes):
-    """Also with other bytes around it; of a PACK inside only the plain way complains."""
-    if not packet.startswith(sbus.PACK):
-        packet = sbus.pack([packet])
-    memory = bytearray(before + packet + after)
-    fast = unpacked(memory, len(before), len(before) + len(packet))
-    if fast is not None and any(inner.startswith(sbus.PACK) for inner in fast):
-        with pytest.raises(FramingError, match="inside another"):
-            sbus.parse(packet)
-        return
-    plain = parsed_or_refused(sbus.parse, packet)
-    assert isinstance(plain, FramingError) if fast is None else plain == sbus.Pack(fast)

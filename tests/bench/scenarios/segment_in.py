@@ -7,7 +7,7 @@ sent as fast as it can, and what it lost is told by the kernel. The rate without
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -35,6 +35,7 @@ from tests.hosts.segment import Host
 PER_SECOND = 250_000  # about what one sender gives; only sets how much is sent
 SEARCH_STEPS = 6
 UNWANTED = "bench/nobody"
+SOURCES = 100  # in turn, so that no two datagrams in a row have anything in common
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Place:
     near: Host
     far: Host
     datagrams: Path
+    channel: str = CHANNEL
 
     def send(self, rate: int) -> Tally:
         way = words(
@@ -68,10 +70,13 @@ def run(bench: Bench) -> Report:
     with joined() as (near, far), bench.folder() as folder:
         place = Place(bench, near, far, folder / "datagrams")
         write_datagrams(place.datagrams, count, PAYLOAD)
+        mixed = replace(place, datagrams=folder / "mixed", channel=f"{CHANNEL}/>")
+        write_datagrams(mixed.datagrams, count, PAYLOAD, sources=SOURCES)
         runs = {
             "1 subscriber": partial(_through_daemon, place, 1, packed=True),
             "bare receiver": partial(_bare, place),
             "1 subscriber, unpacked": partial(_through_daemon, place, 1, packed=False),
+            f"1 subscriber, {SOURCES} sources": partial(_through_daemon, mixed, 1, packed=True),
             "8 subscribers": partial(_through_daemon, place, 8, packed=True),
             "nobody interested": partial(_through_daemon, place, 1, packed=True, wanted=False),
         }
@@ -162,7 +167,7 @@ def _through_daemon(
             "--key-file", str(key_file(folder)), prefix=place.near.command([]), segment=BROADCAST, port=PORT
         )
         relay = running.enter_context(start(folder))
-        channel = CHANNEL if wanted else UNWANTED
+        channel = place.channel if wanted else UNWANTED
         taking = words(
             "packets-subscribe",
             address=relay.address,

@@ -1,0 +1,29 @@
+"""The functions of ``bccnd.wire.batch``, compiled where the extension (Rust, beside this file) was built.
+
+Without it, or with ``BCCN_PURE`` in the environment, they are the ones in Python: slower, never different.
+"""
+
+import os
+
+from bccnd.wire import batch
+from bccnd.wire.bccn1 import Integrity, Level
+
+__all__ = ["COMPILED", "alike", "codec_of", "unpack"]
+
+try:
+    if os.environ.get("BCCN_PURE"):
+        raise ImportError
+    from bccnd.wire.native import _native
+    from bccnd.wire.native._native import alike, unpack
+
+    COMPILED = True
+except ImportError:
+    from bccnd.wire.batch import alike, unpack
+
+    COMPILED = False
+
+
+def codec_of(integrity: Integrity) -> "batch.Codec | _native.Codec":
+    if COMPILED and integrity.required is not Level.CRC32:
+        return _native.Codec(integrity.keys, integrity.required is Level.HMAC)
+    return batch.Codec(integrity)

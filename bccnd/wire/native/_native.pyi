@@ -1,0 +1,23 @@
+from collections.abc import Mapping, Sequence
+
+from bccnd.wire.batch import Burst
+from bccnd.wire.sbus import Memory
+
+class Codec:
+    def __init__(self, keys: Sequence[bytes], required: bool) -> None: ...
+    def open(
+        self, memory: Memory, starts: list[int], ends: list[int], room: tuple[int, int]
+    ) -> list[Burst | int]: ...
+    def seal(
+        self, src: bytes, seq: int, memory: Memory, starts: list[int], ends: list[int]
+    ) -> list[bytes]: ...
+
+def alike(
+    memory: Memory,
+    places: tuple[list[int], list[int]],
+    first: int,
+    routes: Mapping[bytes, object],
+    route: object,
+    longest: tuple[int, int],
+) -> int: ...
+def unpack(memory: Memory, start: int, end: int) -> tuple[list[int], list[int]] | None: ...

@@ -1,0 +1,214 @@
+//! BCCN1 (`bccn1.py`): `BCCN1[<len>[:hmac=<sum>]]<src>:<seq>:<chan>|<payload>`.
+
+use std::io::Write;
+use std::ops::Range;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+const RECEIVE_LIMIT: usize = 2048;
+const SRC_LIMIT: usize = 128;
+const CHAN_LIMIT: usize = 1024;
+const LENGTH_DIGITS: usize = 5;
+const SEQ_DIGITS: usize = 19; // what always fits into 64 bits; longer ones go the plain way
+const SUM_DIGITS: usize = 16;
+const SUM: usize = SUM_DIGITS / 2;
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Where the fields of a datagram lie in the memory.
+struct Fields {
+    sum: Option<[u8; SUM]>,
+    body: usize,
+    src: Range<usize>,
+    seq: u64,
+    chan: Range<usize>,
+}
+
+/// Consecutive datagrams of one source, numbered without a gap, on one channel. Their MSG packets begin and end at
+/// `starts` and `ends`; `at` is the index of the first.
+pub struct Burst {
+    pub at: usize,
+    pub src: Range<usize>,
+    pub seq: u64,
+    pub chan: Range<usize>,
+    pub starts: Vec<usize>,
+    pub ends: Vec<usize>,
+}
+
+pub enum Opened {
+    Burst(Burst),
+    Other(usize),
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn literal(&mut self, text: &[u8]) -> Option<()> {
+        self.bytes[self.at..].starts_with(text).then(|| self.at += text.len())
+    }
+
+    fn number(&mut self, digits: usize) -> Option<u64> {
+        let rest = &self.bytes[self.at..];
+        let count = rest.iter().take(digits).take_while(|byte| byte.is_ascii_digit()).count();
+        let number = rest[..count].iter().fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0'));
+        self.at += count;
+        (count > 0).then_some(number)
+    }
+
+    /// One to `limit` bytes that may stand in a src or chan.
+    fn token(&mut self, limit: usize) -> Option<Range<usize>> {
+        let rest = &self.bytes[self.at..];
+        let count = rest.iter().take(limit).take_while(|byte| in_token(**byte)).count();
+        let begin = self.at;
+        self.at += count;
+        (count > 0).then_some(begin..self.at)
+    }
+
+    fn sum(&mut self) -> Option<[u8; SUM]> {
+        let digits = self.bytes.get(self.at..self.at + SUM_DIGITS)?;
+        let mut sum = [0; SUM];
+        for (byte, pair) in sum.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = hex(pair[0])? << 4 | hex(pair[1])?;
+        }
+        self.at += SUM_DIGITS;
+        Some(sum)
+    }
+}
+
+fn in_token(byte: u8) -> bool {
+    !matches!(byte, 0 | b'\t'..=b'\r' | b' ' | b'|' | b':' | 0x80..)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// A datagram that breaks no rule, signed or without any integrity value. None is no verdict.
+fn parse(datagram: &[u8]) -> Option<Fields> {
+    if datagram.len() > RECEIVE_LIMIT {
+        return None;
+    }
+    let mut reader = Reader { bytes: datagram, at: 0 };
+    reader.literal(b"BCCN1[")?;
+    let length = reader.number(LENGTH_DIGITS)?;
+    let sum = match reader.literal(b":hmac=") {
+        Some(()) => Some(reader.sum()?),
+        None => None,
+    };
+    reader.literal(b"]")?;
+    let body = reader.at;
+    if length != (datagram.len() - body) as u64 {
+        return None;
+    }
+    let src = reader.token(SRC_LIMIT)?;
+    reader.literal(b":")?;
+    let seq = reader.number(SEQ_DIGITS)?;
+    reader.literal(b":")?;
+    let chan = reader.token(CHAN_LIMIT)?;
+    reader.literal(b"|")?;
+    (!datagram[chan.clone()].starts_with(b"!?")).then_some(Fields { sum, body, src, seq, chan })
+}
+
+fn is_signed(body: &[u8], sum: &[u8; SUM], macs: &[Hmac<Sha256>]) -> bool {
+    macs.iter().any(|mac| {
+        let mut mac = mac.clone();
+        mac.update(body);
+        mac.verify_truncated_left(sum).is_ok() // in constant time
+    })
+}
+
+/// Lay the datagrams out in `room` as the packets of a PACK: a length before each `MSG <chan> NUL <payload>`.
+pub fn open_batch(
+    memory: &mut [u8],
+    starts: &[usize],
+    ends: &[usize],
+    room: (usize, usize),
+    macs: &[Hmac<Sha256>],
+    required: bool,
+) -> Vec<Opened> {
+    let (mut free, limit) = room;
+    let mut opened: Vec<Opened> = Vec::new();
+    for (at, (&start, &end)) in starts.iter().zip(ends).enumerate() {
+        let datagram = &memory[start..end];
+        let sound = parse(datagram).filter(|fields| match &fields.sum {
+            Some(sum) => macs.is_empty() || is_signed(&datagram[fields.body..], sum, macs),
+            None => !required,
+        });
+        let Some(fields) = sound else {
+            opened.push(Opened::Other(at));
+            continue;
+        };
+        let chan = start + fields.chan.start..start + fields.chan.end;
+        let src = start + fields.src.start..start + fields.src.end;
+        let first = free + 4;
+        let after = first + 4 + (end - chan.start);
+        if after > limit {
+            opened.push(Opened::Other(at));
+            continue;
+        }
+        memory[free..first].copy_from_slice(&((after - first) as u32).to_be_bytes());
+        memory[first..first + 4].copy_from_slice(b"MSG ");
+        memory.copy_within(chan.start..end, first + 4);
+        memory[first + 4 + chan.len()] = 0;
+        free = after;
+        if let Some(Opened::Burst(burst)) = opened.last_mut() {
+            if burst.seq + burst.starts.len() as u64 == fields.seq
+                && memory[burst.chan.clone()] == memory[chan.clone()]
+                && memory[burst.src.clone()] == memory[src.clone()]
+            {
+                burst.starts.push(first);
+                burst.ends.push(after);
+                continue;
+            }
+        }
+        opened.push(Opened::Burst(Burst { at, src, seq: fields.seq, chan, starts: vec![first], ends: vec![after] }));
+    }
+    opened
+}
+
+/// Makes the datagrams of one source, one after the other.
+pub struct Sealer<'a> {
+    src: &'a [u8],
+    mac: Option<&'a Hmac<Sha256>>,
+    body: Vec<u8>,
+    datagram: Vec<u8>,
+}
+
+impl<'a> Sealer<'a> {
+    pub fn new(src: &'a [u8], mac: Option<&'a Hmac<Sha256>>) -> Self {
+        Sealer { src, mac, body: Vec::new(), datagram: Vec::new() }
+    }
+
+    /// `message`: `<chan> NUL <payload>`.
+    pub fn seal(&mut self, seq: u64, message: &[u8]) -> &[u8] {
+        self.body.clear();
+        self.body.extend_from_slice(self.src);
+        write!(self.body, ":{seq}:").expect("memory takes everything");
+        let chan = self.body.len();
+        self.body.extend_from_slice(message);
+        if let Some(nul) = message.iter().position(|byte| *byte == 0) {
+            self.body[chan + nul] = b'|';
+        }
+        self.datagram.clear();
+        write!(self.datagram, "BCCN1[{}", self.body.len()).expect("memory takes everything");
+        if let Some(mac) = self.mac {
+            let mut mac = mac.clone();
+            mac.update(&self.body);
+            self.datagram.extend_from_slice(b":hmac=");
+            for byte in &mac.finalize().into_bytes()[..SUM] {
+                self.datagram.push(HEX[usize::from(byte >> 4)]);
+                self.datagram.push(HEX[usize::from(byte & 15)]);
+            }
+        }
+        self.datagram.push(b']');
+        self.datagram.extend_from_slice(&self.body);
+        &self.datagram
+    }
+}

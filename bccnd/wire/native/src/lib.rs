@@ -1,0 +1,151 @@
+//! The hot loops of `bccnd.wire` over whole batches; the same in Python is `batch.py`.
+//!
+//! Rules
+//! - Only what is sound is decided here. Whatever else a peer sends is left to the Python code, which finds the reason.
+//! - Every place that is given or read is checked against the memory; a wrong one is a ValueError or left alone.
+//! - No unsafe code but the view of the buffer: it is held for one call, with the interpreter's lock.
+
+mod bccn1;
+mod sbus;
+
+use hmac::{Hmac, Mac};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use sha2::Sha256;
+
+/// The bytes of a writable, contiguous buffer, as long as `body` runs.
+fn with_bytes<T>(memory: &PyBuffer<u8>, body: impl FnOnce(&mut [u8]) -> PyResult<T>) -> PyResult<T> {
+    if memory.readonly() || !memory.is_c_contiguous() {
+        return Err(PyValueError::new_err("the memory must be writable and contiguous"));
+    }
+    // SAFETY: the buffer is held by `memory`, and nobody else runs Python code, or writes here, before we return.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(memory.buf_ptr().cast::<u8>(), memory.len_bytes()) };
+    body(bytes)
+}
+
+fn check_places(starts: &[usize], ends: &[usize], size: usize) -> PyResult<()> {
+    let sound = starts.len() == ends.len() && starts.iter().zip(ends).all(|(start, end)| start <= end && *end <= size);
+    sound.then_some(()).ok_or_else(|| PyValueError::new_err("a place outside the memory"))
+}
+
+/// The keys of a deployment, prepared, and whether a datagram has to be signed.
+#[pyclass(frozen)]
+struct Codec {
+    macs: Vec<Hmac<Sha256>>,
+    required: bool,
+}
+
+#[pymethods]
+impl Codec {
+    #[new]
+    fn new(keys: Vec<Vec<u8>>, required: bool) -> PyResult<Self> {
+        if required && keys.is_empty() {
+            return Err(PyValueError::new_err("hmac is required but there is no key"));
+        }
+        let macs = keys.iter().map(|key| Hmac::new_from_slice(key).expect("keys have any length")).collect();
+        Ok(Codec { macs, required })
+    }
+
+    /// `Codec.open`.
+    fn open<'py>(
+        &self,
+        py: Python<'py>,
+        memory: PyBuffer<u8>,
+        starts: Vec<usize>,
+        ends: Vec<usize>,
+        room: (usize, usize),
+    ) -> PyResult<Bound<'py, PyList>> {
+        with_bytes(&memory, |bytes| {
+            check_places(&starts, &ends, bytes.len())?;
+            if room.0 > room.1 || room.1 > bytes.len() {
+                return Err(PyValueError::new_err("a room outside the memory"));
+            }
+            let opened = PyList::empty(py);
+            for part in bccn1::open_batch(bytes, &starts, &ends, room, &self.macs, self.required) {
+                match part {
+                    bccn1::Opened::Burst(burst) => {
+                        let src = PyBytes::new(py, &bytes[burst.src]);
+                        let chan = PyBytes::new(py, &bytes[burst.chan]);
+                        opened.append((burst.at, src, burst.seq, chan, burst.starts, burst.ends))?;
+                    }
+                    bccn1::Opened::Other(at) => opened.append(at)?,
+                }
+            }
+            Ok(opened)
+        })
+    }
+
+    /// `Codec.seal`.
+    fn seal<'py>(
+        &self,
+        py: Python<'py>,
+        src: &[u8],
+        seq: u64,
+        memory: PyBuffer<u8>,
+        starts: Vec<usize>,
+        ends: Vec<usize>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        with_bytes(&memory, |bytes| {
+            check_places(&starts, &ends, bytes.len())?;
+            let mut sealer = bccn1::Sealer::new(src, if self.required { self.macs.first() } else { None });
+            let sealed = PyList::empty(py);
+            for (seq, (&start, &end)) in (seq..).zip(starts.iter().zip(&ends)) {
+                let message = bytes[start..end].get(4..).unwrap_or_default();
+                sealed.append(PyBytes::new(py, sealer.seal(seq, message)))?;
+            }
+            Ok(sealed)
+        })
+    }
+}
+
+/// `batch.unpack`.
+#[pyfunction]
+fn unpack(memory: PyBuffer<u8>, start: usize, end: usize) -> PyResult<Option<(Vec<usize>, Vec<usize>)>> {
+    with_bytes(&memory, |bytes| {
+        check_places(&[start], &[end], bytes.len())?;
+        Ok(sbus::unpack(bytes, start, end))
+    })
+}
+
+/// `batch.alike`.
+#[pyfunction]
+fn alike(
+    memory: PyBuffer<u8>,
+    places: (Bound<'_, PyList>, Bound<'_, PyList>),
+    first: usize,
+    routes: &Bound<'_, PyDict>,
+    route: &Bound<'_, PyAny>,
+    longest: (usize, usize),
+) -> PyResult<usize> {
+    with_bytes(&memory, |bytes| {
+        let (starts, ends) = places;
+        let count = starts.len().min(ends.len());
+        let mut head: &[u8] = b"";
+        for index in first..count {
+            let (start, end) = (starts.get_item(index)?.extract()?, ends.get_item(index)?.extract()?);
+            check_places(&[start], &[end], bytes.len())?;
+            let packet: &[u8] = &bytes[start..end];
+            if head.is_empty() || !packet.starts_with(head) {
+                let Some(other) = sbus::head(packet) else { return Ok(index) };
+                let chan = PyBytes::new(routes.py(), &other[4..other.len() - 1]);
+                if !routes.get_item(chan)?.is_some_and(|found| found.is(route)) {
+                    return Ok(index);
+                }
+                head = other;
+            }
+            if packet.len() > longest.0 || packet.len() - head.len() > longest.1 {
+                return Ok(index);
+            }
+        }
+        Ok(count)
+    })
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Codec>()?;
+    module.add_function(wrap_pyfunction!(unpack, module)?)?;
+    module.add_function(wrap_pyfunction!(alike, module)?)
+}

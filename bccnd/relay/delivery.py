@@ -14,11 +14,11 @@ Rules
   ``resumed`` (may be read from again) and ``closing`` (to be disconnected), and empties the lists.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import sub
 from typing import Protocol
 
-from bccnd.relay.outbox import ANSWERS_LIMIT, Bundle, Ledger, Outcome, Policy
+from bccnd.relay.outbox import ANSWERS_LIMIT, Bundle, Ledger, Outbox, Outcome, Policy
 from bccnd.relay.router import Audience
 from bccnd.relay.session import Session
 from bccnd.relay.slow import SlowClients, Trouble
@@ -269,11 +269,10 @@ class Delivery:
             return
         outbox = session.outbox
         dropped_before = outbox.dropped
-        for entry in entries[went:]:
-            apart: Iterable[bytes | Bundle] = (entry,)
-            if isinstance(entry, Bundle) and not outbox.can_hold(entry):
-                apart = sbus.Pack.parse(entry.packet[len(PACK) :]).packets
-            for each in apart:
+        entries = entries[went:]
+        packets = [entry for entry in entries if not isinstance(entry, Bundle)]
+        if len(packets) < len(entries) or not outbox.put_run(packets):
+            for each in self._holdable(entries, outbox):
                 if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
                     self.close(session, "slow")
                     return
@@ -282,6 +281,14 @@ class Delivery:
             self.slow.stumbles(session, Trouble.LOSES, self.now, outbox.dropped - dropped_before)
         if sender is not None and outbox.policy is Policy.BLOCK:
             self.hold(sender, session)
+
+    def _holdable(self, entries: Iterable[bytes | Bundle], outbox: Outbox) -> Iterator[bytes | Bundle]:
+        """The same, with what is too long for the queue taken apart."""
+        for entry in entries:
+            if isinstance(entry, Bundle) and not outbox.can_hold(entry):
+                yield from sbus.Pack.parse(entry.packet[len(PACK) :]).packets
+            else:
+                yield entry
 
     def _backlog(self, session: Session) -> None:
         if session not in self.backlogged:

@@ -14,7 +14,7 @@ Rules
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from itertools import islice
@@ -157,6 +157,21 @@ class Outbox:
         self._append(entry, size, messages)
         return Outcome.QUEUED
 
+    def put_run(self, packets: Sequence[bytes]) -> bool:
+        """The same for messages that come together, at a fraction of the cost, if all can be queued; else False, and
+        nothing was done."""
+        size, messages = sum(map(len, packets)), len(packets)
+        if self._lacks_room(size, messages):
+            fits = messages <= self.max_packets and size <= self.max_size
+            if self.policy is not Policy.DROP_OLDEST or not fits:
+                return False
+            if self._ledger.bytes - self.size + size > self._ledger.limit:
+                return False
+            self._make_room(size, messages)
+        self._entries.extend(packets)
+        self._account(size, messages)
+        return True
+
     def answer(self, packet: bytes) -> None:
         self._entries.append(_Answer(packet))
         self.answers += 1
@@ -178,14 +193,22 @@ class Outbox:
 
     def sent(self, count: int) -> None:
         """The first ``count`` of ``next_packets`` have gone."""
+        while count and self._front:
+            self._front.popleft()
+            self.answers -= 1
+            count -= 1
+        if count and self._gap:
+            self._gap = 0
+            count -= 1
+        messages = size = 0
         for _ in range(count):
-            if self._front:
-                self._front.popleft()
-                self.answers -= 1
-            elif self._gap:
-                self._gap = 0
+            entry = self._entries.popleft()
+            if type(entry) is bytes:
+                messages += 1
+                size += len(entry)
             else:
-                self._forget(self._entries.popleft())
+                self._forget(entry)
+        self._account(-size, -messages)
 
     def clear(self) -> None:
         """The client has gone, and what was for it is dropped."""
@@ -237,6 +260,9 @@ class Outbox:
 
     def _append(self, entry: bytes | Bundle, size: int, messages: int) -> None:
         self._entries.append(entry)
+        self._account(size, messages)
+
+    def _account(self, size: int, messages: int) -> None:
         self.packets += messages
         self.size += size
         self._ledger.packets += messages
@@ -247,11 +273,29 @@ class Outbox:
         if isinstance(entry, _Answer):
             self.answers -= 1
         elif not isinstance(entry, _Gap):
-            messages, size = _messages(entry), len(entry)
-            self.packets -= messages
-            self.size -= size
-            self._ledger.packets -= messages
-            self._ledger.bytes -= size
+            self._account(-len(entry), -_messages(entry))
+
+    def _make_room(self, size: int, messages: int) -> None:
+        """Drop the oldest until so much fits; it does once all are dropped."""
+        most_packets, most_bytes = self.max_packets - messages, self.max_size - size
+        spare = (
+            self.size + self._ledger.limit - size - self._ledger.bytes
+        )  # of it the others leave us so much
+        most_bytes = min(most_bytes, spare)
+        packets, left = self.packets, self.size
+        while packets > most_packets or left > most_bytes:
+            entry = self._entries.popleft()
+            if isinstance(entry, _Answer):
+                self._front.append(entry)
+            elif isinstance(entry, _Gap):
+                self._gap += entry.lost
+            else:
+                packets -= _messages(entry)
+                left -= len(entry)
+        dropped = self.packets - packets
+        self._account(left - self.size, -dropped)
+        self._gap += dropped
+        self._count_dropped(dropped)
 
     def _drop_oldest(self) -> bool:
         """Drop the oldest entry with messages; False when there is none. Each answer is passed over at most once."""

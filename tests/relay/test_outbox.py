@@ -345,6 +345,7 @@ def joined(stream: list[bytes | int]) -> list[bytes | int]:
     script=st.lists(
         st.one_of(
             st.tuples(st.just("put"), st.integers(2, 20), st.sampled_from([1, 1, 2, 3]), st.booleans()),
+            st.tuples(st.just("run"), st.integers(2, 8), st.integers(1, 6), st.booleans()),
             st.tuples(st.just("answer"), st.just(0), st.just(0), st.just(False)),
             st.tuples(st.just("send"), st.integers(1, 5), st.just(0), st.just(False)),
             st.tuples(st.just("succeed"), st.just(0), st.just(0), st.just(False)),
@@ -366,6 +367,12 @@ def test_any_script_against_the_model(
                 packet = (b"%d" % number).ljust(amount, b".")
                 box.put(packet if messages == 1 else Bundle(packet, messages), publisher_waits=waits)
                 model.put(packet, messages, waits)
+            case "run":
+                run = [(b"%d.%d" % (number, part)).ljust(amount, b".") for part in range(messages)]
+                if not box.put_run(run):
+                    put(box, *run, publisher_waits=waits)
+                for packet in run:
+                    model.put(packet, 1, waits)
             case "answer":
                 answers.append(b"answer %d" % number)
                 box.answer(answers[-1])

@@ -31,7 +31,7 @@ missing() {
     done
 }
 
-PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin
 export PATH
 packages=$(missing 2)
 if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && have apt-get; then

@@ -217,7 +217,7 @@ class Router:
 
     def _remember(self, channel: bytes, audience: Audience) -> Audience:
         if len(self._young) * 2 >= self._cache_limit:
-            self._directed.difference_update(self._old.keys() - self._young.keys())
+            self._directed.difference_update(self._old.keys() - self._young.keys() - {channel})
             self._old, self._young = self._young, {}
         self._young[channel] = audience
         return audience

@@ -310,3 +310,12 @@ def test_what_can_match_nothing_is_refused_and_changes_nothing():
     with pytest.raises(PacketError, match="bad-pattern"):
         host.router.subscribe(session, b"a*b")
     assert (host.router.subscriptions, session.subscriptions, session.listening) == (0, Counter(), False)
+
+
+def test_a_directed_channel_that_outlives_its_generation_is_still_forgotten_with_the_names():
+    host = Host(cache_limit=2)
+    host.members(b"!")
+    host.members(b"a")  # now "!" is of the old generation
+    assert host.router.known(b"!") is not None  # and now of the young one again, which makes the other old
+    listening = host.session(b"b")
+    assert host.members(b"!") == [listening]

@@ -272,8 +272,10 @@ class Router:
         else:
             begin = patterns.fixed_part(pattern)
             for generation in (self._young, self._old):
-                for channel in [channel for channel in generation if channel.startswith(begin)]:
-                    del generation[channel]
+                matching = [channel for channel in generation if channel.startswith(begin)]
+                for channel in matching:
+                    if channel not in self._directed:  # those no pattern matches
+                        del generation[channel]
 
 
 def _asked_for(notice: bytes, session: Session) -> bool:

@@ -1,9 +1,12 @@
-"""How ``bccn sub`` prints a message: ``-F``, and JSON."""
+"""How ``bccn sub`` and ``bccn req`` print a message: ``-v``, ``-F``, ``--json`` and what ends it."""
 
+import argparse
 import json
+import os
 from collections.abc import Callable
 
 import bccn
+from bccnd.commands.streams import STDOUT
 from bccnd.commands.terminal import iso_time, printable, unix_time
 
 FORMAT_HELP = """\
@@ -61,15 +64,41 @@ _FIELDS: dict[str, Field] = {
 }
 
 
-class Formatter:
-    """``line(message)`` is what to print for it. Raises ``InvalidError`` for a format that means nothing."""
+def add_arguments(parser: argparse.ArgumentParser, verbose: str) -> None:
+    """``verbose``: what ``-v`` does."""
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("-v", "--verbose", action="store_true", help=verbose)
+    output.add_argument("-F", "--format", metavar="FORMAT", help="print as FORMAT says, see below")
+    output.add_argument("--json", action="store_true", help="print JSON objects, as %%j does")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("-N", "--no-newline", action="store_true", help="no newline after a message")
+    end.add_argument("-0", "--null", action="store_true", help="a NUL instead of a newline, for xargs -0")
+    parser.add_argument("--raw", action="store_true", help="on a terminal, too, print the bytes themselves")
 
-    def __init__(self, text: str, *, end: bytes, raw: bool) -> None:
+
+def chosen(arguments: argparse.Namespace, verbose: str, *, text: bool = False) -> "Formatter":
+    """What was asked for; ``verbose``: the format of ``-v``; ``text``: as for ``Formatter``."""
+    return Formatter(
+        "%j" if arguments.json else arguments.format or (verbose if arguments.verbose else "%p"),
+        end=b"" if arguments.no_newline else b"\0" if arguments.null else b"\n",
+        raw=arguments.raw or not os.isatty(STDOUT),
+        text=text,
+    )
+
+
+class Formatter:
+    """``line(message)`` is what to print for it. Raises ``InvalidError`` for a format that means nothing.
+
+    ``text``: payloads may be texts of several lines, whose own last newline is enough.
+    """
+
+    def __init__(self, format_: str, *, end: bytes, raw: bool, text: bool = False) -> None:
         self.needs_full = False
+        self._text = text
         self._raw = raw
         self._end = end
         self._parts: list[bytes | Field] = []
-        rest = text
+        rest = format_
         while rest:
             literal = rest[: min(f"{rest}{mark}".index(mark) for mark in "%\\")]
             mark = rest[len(literal) : len(literal) + 2]
@@ -91,12 +120,14 @@ class Formatter:
             raise bccn.InvalidError(f"format: {mark!r} means nothing; see bccn sub --help")
 
     def line(self, message: bccn.Message) -> bytes:
-        return b"".join([self._shown(part, message) for part in self._parts]) + self._end
+        line = b"".join([self._shown(part, message) for part in self._parts])
+        return line if self._text and self._end == b"\n" == line[-1:] else line + self._end
 
     def _shown(self, part: bytes | Field, message: bccn.Message) -> bytes:
         if isinstance(part, bytes):
             return part
         value = part(message)
         if not self._raw:
-            value = printable(value)
+            lines = value.split(b"\n") if self._text and isinstance(value, bytes) else [value]
+            value = "\n".join(map(printable, lines))
         return value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace")

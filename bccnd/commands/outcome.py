@@ -4,7 +4,7 @@ import os
 
 import bccn
 
-DONE, FAULT, USAGE, TIMED_OUT, REFUSED, UNAVAILABLE = range(6)  # of bccnd and bccn alike
+DONE, FAULT, USAGE, TIMED_OUT, REFUSED, UNAVAILABLE, NOBODY_LISTENS = range(7)  # of bccnd and bccn alike
 
 
 def exit_code(error: bccn.BccnError) -> int:
@@ -14,6 +14,8 @@ def exit_code(error: bccn.BccnError) -> int:
             return UNAVAILABLE
         case bccn.TimedOutError():
             return TIMED_OUT
+        case bccn.NobodyListensError():
+            return NOBODY_LISTENS
         case bccn.RejectedError(code="refused" | "name-taken" | "limit"):
             return REFUSED
         case bccn.RejectedError() | bccn.InvalidError():

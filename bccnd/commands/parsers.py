@@ -11,6 +11,8 @@ from bccnd import __version__
 COMMANDS = {
     "pub": "publish messages",
     "sub": "print messages as they come",
+    "req": "ask who listens to a channel, and print the replies",
+    "reply": "answer requests with what a command prints",
     "dump": "show what is on the wire, accepted or rejected and why",
     "who": "show who is there: the sources on the bus, by host",
     "ping": "ask the daemon of a host to answer",
@@ -28,7 +30,7 @@ commands:
 {"".join(f"  {name:<10}  {summary}{chr(10)}" for name, summary in COMMANDS.items())}
 exit codes:
   0 done   1 internal fault   2 wrong usage   3 timed out
-  4 refused by the daemon     5 no daemon
+  4 refused by the daemon     5 no daemon     6 nobody listens
 
 "bccn COMMAND --help" tells more, with examples.
 """
@@ -61,11 +63,22 @@ def command_parser(command: str, socket: str | None = None) -> argparse.Argument
     )
     parser.add_argument("--socket", metavar="PATH", default=socket, help=SOCKET_HELP)
     module.add_arguments(parser)
-    parser.set_defaults(run=module.run)
+    parser.set_defaults(run=module.run, takes_command=getattr(module, "TAKES_COMMAND", False))
     return parser
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Options may stand before, between and after the words of a command."""
+    """Options may stand before, between and after the words of a command.
+
+    What stands behind ``--`` is left alone where it is a command itself (TAKES_COMMAND in the module).
+    """
     arguments = main_parser().parse_args(argv)
-    return command_parser(arguments.command, arguments.socket).parse_intermixed_args(arguments.words)
+    words, command = arguments.words, []
+    parser = command_parser(arguments.command, arguments.socket)
+    if "--" in words and parser.get_default("takes_command"):
+        at = words.index("--")
+        words, command = words[:at], words[at + 1 :]
+    parsed = parser.parse_intermixed_args(words)
+    if command:
+        parsed.words += command
+    return parsed

@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterator
 
 import bccn
+from bccnd.commands import payload
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import USAGE, complain, exit_code
+from bccnd.commands.payload import READ_LIMIT, STDIN
 
-# Bytes of -f, -s, or of one line of -l; no bus carries more in one message, and memory is not for what none takes.
-READ_LIMIT = 1024 * 1024
-STDIN = 0
 CHUNK = 65536  # bytes of stdin at a time
 SHOWN_REJECTIONS = 10  # of those of one run; the rest is counted
 
@@ -38,13 +37,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument("channel", metavar="CHANNEL", help="e.g. door/front; '!' for all, '!SRC' for one")
-    parser.add_argument("payload", metavar="PAYLOAD", nargs="?", help="the message")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("-m", "--message", metavar="TEXT", help="the message (-m=TEXT if it begins with -)")
-    source.add_argument("-f", "--file", metavar="FILE", help="the contents of FILE")
+    source = payload.add_arguments(parser, "the message")
     source.add_argument("-l", "--lines", action="store_true", help="each line of stdin, at once")
-    source.add_argument("-s", "--stdin", action="store_true", help="all of stdin, one message")
-    source.add_argument("-n", "--empty", action="store_true", help="an empty message")
     parser.add_argument(
         "-t",
         "--template",
@@ -60,19 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.payload is not None and (
-        arguments.message is not None
-        or arguments.file
-        or arguments.lines
-        or arguments.stdin
-        or arguments.empty
-    ):
-        complain("pub: give PAYLOAD or one of -m -f -l -s -n, not both")
-        return USAGE
+    if arguments.lines and arguments.payload is not None:
+        raise payload.chosen_twice("pub")
     if arguments.lines and arguments.repeat > 1:
         complain("pub: -l reads its lines once, --repeat does not go with it")
         return USAGE
-    message = None if arguments.lines else _payload(arguments)
+    message = None if arguments.lines else payload.read(arguments, "pub")
     notices = Notices()
     many = arguments.lines or arguments.repeat > 1
     with bccn.Client(arguments.socket, name=arguments.name, pack=many, on_notice=notices) as bus:
@@ -109,30 +96,14 @@ class Notices:
             )
 
 
-def _payload(arguments: argparse.Namespace) -> bytes:
-    if arguments.payload is not None:
-        return os.fsencode(arguments.payload)
-    if arguments.message is not None:
-        return os.fsencode(arguments.message)
-    if arguments.empty:
-        return b""
-    if not arguments.file and not arguments.stdin and os.isatty(STDIN):
-        raise bccn.InvalidError("pub: no message: give PAYLOAD, or -m -f -l -s -n, or pipe it in")
-    with open(arguments.file or STDIN, "rb", closefd=bool(arguments.file)) as file:
-        payload = file.read(READ_LIMIT + 1)
-    if len(payload) > READ_LIMIT:
-        raise bccn.InvalidError(f"pub: more than {READ_LIMIT} bytes are no message")
-    return payload
-
-
-def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, payload: bytes) -> int:
+def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, message: bytes) -> int:
     if not arguments.repeat_delay:
-        bus.publish_many(_filled(arguments, payload, n) for n in range(1, arguments.repeat + 1))
+        bus.publish_many(_filled(arguments, message, n) for n in range(1, arguments.repeat + 1))
         return int(arguments.repeat)
     for n in range(1, arguments.repeat + 1):
         if n > 1:
             time.sleep(arguments.repeat_delay)
-        bus.publish(*_filled(arguments, payload, n))
+        bus.publish(*_filled(arguments, message, n))
     return int(arguments.repeat)
 
 
@@ -158,15 +129,15 @@ def _lines_of(fd: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _filled(arguments: argparse.Namespace, payload: bytes, n: int) -> tuple[str, bytes]:
+def _filled(arguments: argparse.Namespace, message: bytes, n: int) -> tuple[str, bytes]:
     """Channel and message number ``n``."""
     if not arguments.template:
-        return arguments.channel, payload
+        return arguments.channel, message
     from bccnd.commands.terminal import iso_time
 
     now = time.time_ns()
     channel = arguments.channel
     for mark, value in ("{n}", str(n)), ("{time}", iso_time(now)), ("{unix}", f"{now / 1e9:.6f}"):
         channel = channel.replace(mark, value)
-        payload = payload.replace(mark.encode(), value.encode())
-    return channel, payload
+        message = message.replace(mark.encode(), value.encode())
+    return channel, message

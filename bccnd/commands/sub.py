@@ -8,6 +8,7 @@ import os
 import time
 
 import bccn
+from bccnd.commands import formats
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.formats import FORMAT_HELP, Formatter
 from bccnd.commands.outcome import TIMED_OUT, complain
@@ -48,25 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-W", "--wait", metavar="S", type=seconds, help="give up after S seconds, with exit code 3"
     )
     parser.add_argument("-E", "--exit", action="store_true", help="exit once subscribed")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("-v", "--verbose", action="store_true", help="print the channel before the payload")
-    output.add_argument("-F", "--format", metavar="FORMAT", help="print as FORMAT says, see below")
-    output.add_argument("--json", action="store_true", help="print JSON objects, as %%j does")
-    end = parser.add_mutually_exclusive_group()
-    end.add_argument("-N", "--no-newline", action="store_true", help="no newline after a message")
-    end.add_argument("-0", "--null", action="store_true", help="a NUL instead of a newline, for xargs -0")
-    parser.add_argument("--raw", action="store_true", help="on a terminal, too, print the bytes themselves")
+    formats.add_arguments(parser, verbose="print the channel before the payload")
     parser.add_argument("--separator", choices=["/", "."], default="/", help="of the tokens in patterns")
     parser.add_argument("--name", metavar="SRC", help="listen as SRC (the daemon may refuse)")
     parser.add_argument("-q", "--quiet", action="store_true", help="no notices on stderr")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    formatter = Formatter(
-        "%j" if arguments.json else arguments.format or ("%c %p" if arguments.verbose else "%p"),
-        end=b"" if arguments.no_newline else b"\0" if arguments.null else b"\n",
-        raw=arguments.raw or not os.isatty(STDOUT),
-    )
+    formatter = formats.chosen(arguments, verbose="%c %p")
     deadline = None if arguments.wait is None else time.monotonic() + arguments.wait
     with bccn.Client(
         arguments.socket,

@@ -1,21 +1,50 @@
-"""What the daemon answers when somebody directs a request to it, ``!<host>/bccnd`` or ``!<host>/bccnd/<pid>``.
+"""What the daemons ask each other, and answer: is one there, and does anybody listen to a channel.
 
 Rules
 - The first line of a request is a token of the requester's choice, the rest is the request. The answer goes to
   ``!<requester>`` and begins with the same line. Anything else is for others, or for nobody: no answer.
-- At most PER_SECOND answers, and BURST at once: who asks in the name of another must not make us flood that one.
-- An answer is no request, so two daemons cannot keep each other busy.
+
+      directed to ``!<host>/bccnd[/<pid>]``    ping                -> pong <version>
+                                               listeners <chan>    -> listeners <n>
+      to all daemons, on QUESTIONS             listeners <chan>    -> listeners <n>, but for n = 0: silence
+
+- Listeners are the clients that a message would reach now, but for the one who asks; and the daemon itself, where it
+  is directed to it. Taps see everything and are none. What stays on a host is told on that host alone.
+- So many answers a second, and as many questions for clients (``CMSG listeners`` with a token): who asks in the name
+  of another must not make us flood that one.
+- Who is called a daemon gets no answer, as a daemon asks nothing for itself: two cannot keep each other busy.
 """
 
 from typing import TYPE_CHECKING
 
-from bccnd.wire.bccn1 import UNKNOWN_SRC
+from bccnd.relay.own_source import PROGRAM
+from bccnd.relay.router import QUESTIONS
+from bccnd.wire.bccn1 import UNKNOWN_SRC, split_target, valid_chan
 
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
+    from bccnd.relay.session import Session
 
 TOKEN_LIMIT = 128  # bytes
-PER_SECOND, BURST = 20.0, 40.0
+PER_SECOND, BURST = 20.0, 40.0  # of pings answered: a person asks, or a watchdog
+LISTENERS_PER_SECOND = 200.0  # asked about, and answered: a program asks for each request that is slow
+
+
+class Allowance:
+    """So many a second, ``burst`` at once."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._left, self._since = burst, 0.0
+
+    def take(self, now: float) -> bool:
+        """Whether there is one left."""
+        self._left = min(self._burst, self._left + self._per_second * max(0.0, now - self._since))
+        self._since = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
 
 
 class Answers:
@@ -24,17 +53,55 @@ class Answers:
     def __init__(self, relay: "Relay", version: bytes) -> None:
         self._relay = relay
         self._version = version
-        self._allowed, self._since = BURST, 0.0
+        self._pings = Allowance(PER_SECOND, BURST)
+        self._counts = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
+        self._questions = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
         self.suppressed = 0
 
-    def request(self, src: bytes, payload: bytes, now: float) -> None:
+    def request(self, src: bytes, chan: bytes, payload: bytes, now: float) -> None:
+        """A message directed to the daemon, or on QUESTIONS."""
         token, _, request = payload.partition(b"\n")
-        if request != b"ping" or len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src:
+        if len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src or src.split(b"/")[1:2] == [PROGRAM]:
             return
-        self._allowed = min(BURST, self._allowed + PER_SECOND * max(0.0, now - self._since))
-        self._since = now
-        if self._allowed < 1.0:
+        to_all = chan == QUESTIONS
+        word, _, about = request.partition(b" ")
+        if request == b"ping" and not to_all:
+            answer, allowance = b"pong " + self._version, self._pings
+        elif word == b"listeners" and valid_chan(about):
+            asker = self._relay.names.get(src)
+            hidden = asker is None and self._relay.router.audience(about).local
+            count = 0 if hidden else self.listeners(about, asker)
+            if to_all and not count:
+                return
+            answer, allowance = b"listeners %d" % count, self._counts
+        else:
+            return
+        if allowance.take(now):
+            self._relay.publish(self._relay.own, b"!" + src, b"%b\n%b" % (token, answer))
+        else:
             self.suppressed += 1
-            return
-        self._allowed -= 1.0
-        self._relay.publish(self._relay.own, b"!" + src, b"%b\npong %b" % (token, self._version))
+
+    def ask(self, session: "Session", chan: bytes, token: bytes, now: float) -> str:
+        """Ask the other daemons for their listeners to ``chan`` in the name of a client, who gets the answers.
+
+        ``asked``; ``busy``, if too much is being asked; empty, if no message on the channel leaves this host.
+        """
+        if not self.leaves(chan):
+            return ""
+        if not self._questions.take(now):
+            return "busy"
+        self._relay.publish(session, QUESTIONS, b"%b\nlisteners %b" % (token, chan))
+        return "asked"
+
+    def listeners(self, chan: bytes, asker: object = None) -> int:
+        """How many a message on this (valid) channel would reach here, but for ``asker``."""
+        audience = self._relay.router.audience(chan)
+        members = (*audience.alone, *audience.full, *audience.lines)
+        calls_us = audience.noted and chan.startswith(b"!")
+        return len(members) - (asker in members) + calls_us
+
+    def leaves(self, chan: bytes) -> bool:
+        """Whether anybody elsewhere can get messages on the channel: not if it is local, nor a name of this host."""
+        host, target = self._relay.names.host, split_target(chan[1:])[1]
+        here = chan.startswith(b"!") and (target == host or target.startswith(host + b"/"))
+        return not here and not any(self._relay.router.audience(each).local for each in (chan, QUESTIONS))

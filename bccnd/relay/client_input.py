@@ -18,7 +18,7 @@ from bccnd.errors import DeniedError, FramingError, PacketError, WireError
 from bccnd.relay import control
 from bccnd.relay.delivery import Run
 from bccnd.relay.retained import Kept
-from bccnd.relay.router import NOTICES, Audience
+from bccnd.relay.router import HEARTBEATS, NOTICES, Audience
 from bccnd.relay.segment_input import LOCAL_PEER, Batch, SegmentInput
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
@@ -113,8 +113,8 @@ class ClientInput:
         delivery.hand_over(run, session)
         for packet in noted:
             message = Msg.parse(packet[4:])
-            if message.chan.startswith(b"!"):
-                self._relay.answers.request(session.name, message.payload, now)
+            if not message.chan.startswith(HEARTBEATS):
+                self._relay.answers.request(session.name, message.chan, message.payload, now)
 
     def _encode(self, session: Session, run: Run, *, local: bool) -> list[bytes]:
         """The datagrams of a run; they go to the segment, unless its channels are local."""

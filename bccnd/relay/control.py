@@ -13,12 +13,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from bccnd.errors import DeniedError, PacketError
+from bccnd.relay.answers import TOKEN_LIMIT
 from bccnd.relay.dedup import Source
 from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
 from bccnd.relay.outbox import Policy
 from bccnd.relay.pattern import SEPARATORS
 from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Format, Session
+from bccnd.wire.bccn1 import valid_chan
 from bccnd.wire.sbus import Cmsg
 
 if TYPE_CHECKING:
@@ -109,6 +111,22 @@ def _listen(relay: "Relay", session: Session, _value: bytes, _now: float) -> byt
         raise DeniedError("subscribe", "no right to subscribe to anything")
     relay.router.listen(session)
     return b""
+
+
+def _listeners(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
+    """``<chan>[ <token>]``: how many other clients of this host would get a message on it now. With a token the other
+    daemons are asked as well, see ``Answers.ask``; what came of that stands behind the number.
+    """
+    chan, space, token = value.partition(b" ")
+    if not valid_chan(chan):
+        raise PacketError("bad-channel", "a channel, or a channel, a space and a token")
+    if space and not (0 < len(token) <= TOKEN_LIMIT and b"\n" not in token):
+        raise PacketError("bad-value", f"the token is one line of 1 to {TOKEN_LIMIT} bytes")
+    if not session.rights.may_publish(chan):
+        raise DeniedError("publish", f"no right to publish on {chan.decode()}")
+    count = relay.answers.listeners(chan, session)
+    asked = relay.answers.ask(session, chan, token, now) if token else ""
+    return f"{count} {asked}".rstrip().encode()
 
 
 def _heartbeat(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
@@ -259,6 +277,7 @@ KEYS: dict[bytes, Callable[["Relay", Session, bytes, float], bytes]] = {
     b"echo/off": _echo_off,
     b"queue": _queue,
     b"listen": _listen,
+    b"listeners": _listeners,
     b"tap": _tap,
     b"heartbeat": _heartbeat,
     b"status": _status,

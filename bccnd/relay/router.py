@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NOTICES = b"local/presence/"
 HEARTBEATS = b"heartbeat/"
+QUESTIONS = b"bccnd/ask"  # to the daemons of all hosts
 SWEPT = (
     16384  # channels that a new pattern is compared with, in a millisecond; of more, all are looked up anew
 )
@@ -245,7 +246,9 @@ class Router:
                 plain,
                 plain and self._is_local(channel),
                 self._retained(channel),
-                channel.startswith(HEARTBEATS) or (not plain and self._calls_the_daemon(channel)),
+                channel.startswith(HEARTBEATS)
+                or channel == QUESTIONS
+                or (not plain and self._calls_the_daemon(channel)),
             )
         audience = self._shared.get(key)
         if audience is None:

@@ -183,8 +183,8 @@ class SegmentInput:
         """A message that was delivered and that the daemon itself makes something of."""
         if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
             self._relay.presence.beat(src, payload, now)
-        elif chan.startswith(b"!"):
-            self._relay.answers.request(src, payload, now)
+        elif not chan.startswith(HEARTBEATS):
+            self._relay.answers.request(src, chan, payload, now)
 
     def place(self, opened: Opened, start: int) -> int:
         """Make a datagram in the memory a MSG packet, where its channel and payload already lie; where it begins."""

@@ -11,6 +11,7 @@ from bccnd.commands.outcome import complain, exit_code
     [
         (bccn.UnavailableError("gone"), 5),
         (bccn.TimedOutError("late"), 3),
+        (bccn.NobodyListensError("nobody"), 6),
         (bccn.RefusedError("refused", "no"), 4),
         (bccn.RejectedError("name-taken", "no"), 4),
         (bccn.RejectedError("limit", "no"), 4),

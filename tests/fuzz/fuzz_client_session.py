@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import bccn
 from bccn.protocol import Control, Message, parse, unpack
-from bccn.session import Notice, Request, Session
+from bccn.session import Notice, Question, Session
 from bccnd.wire import sbus
 from tests.fuzz.fuzzer import Script
 from tests.golden import entries
@@ -35,7 +35,7 @@ class Client:
         self.session.subscribe("a/>", None)
         self.session.subscribe("*", print)
         self.session.greeting()
-        self.requests: list[Request] = [self.session.greeting_end]
+        self.requests: list[Question] = [self.session.greeting_end]
         self.waiting = 0
 
     def ask(self, key: str, value: str) -> None:

@@ -29,7 +29,7 @@ from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient
 
 CHANNELS = [
     b"a", b"a/b", b"a/bc", b"a/", b"local/x", b"local/", b"!", b"!here", b"!here/p/11", b"!here/p/11/*", b"!?",
-    b"a b", b"", b"a.b", b"x" * 1024, b"!here/q",
+    b"a b", b"", b"a.b", b"x" * 1024, b"!here/q", b"bccnd/ask", b"!here/bccnd",
 ]  # fmt: skip
 PATTERNS = [
     b"heartbeat/>", b"local/presence/>",
@@ -42,6 +42,7 @@ CONTROLS = [
     b"queue\0policy=block packets=3", b"queue\0policy=disconnect packets=3", b"queue\0policy=drop-oldest packets=3",
     b"listen", b"tap\0on", b"tap\0off", b"status", b"clients", b"sources", b"bogus", b"", b"!/cred/whoami",
     b"format x", b"heartbeat\x001", b"heartbeat\x005 at work", b"heartbeat\0off", b"heartbeat\0x",
+    b"listeners\0a/b", b"listeners\0! t", b"listeners\0!here/p/11 t",
 ]  # fmt: skip
 NAMES = [b"here/p/11/tag", b"here/p/x/11", b"here/q", b"here/p/12", b"?", b"a b", b"here/p/11"]
 SOURCES = [b"there/x/1", b"there/y/2", b"?", b"here/p/11", b"here/q", b"a b"]

@@ -14,12 +14,13 @@ from bccnd.relay.identity import Peer
 from bccnd.relay.limits import Limits
 from bccnd.relay.presence import Event
 from bccnd.relay.rights import Rights
-from bccnd.relay.router import NOTICES
+from bccnd.relay.router import NOTICES, QUESTIONS
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
 from bccnd.wire.sbus import Cmsg, Msg, Pack, Recv
 
+DAEMON = b"here/bccnd/0"
 SIMPLE = {b"ping", b"whoami", b"!/cred/whoami", b"status", b"clients", b"sources"}
 CHOICES = {
     b"format": [b"plain", b"full", b"lines"],
@@ -43,7 +44,7 @@ class ModelClient:
         self.expected: deque[bytes | Message] = (
             deque()
         )  # a Message where only the format ``full`` shows all of it
-        self.answers: deque[set[bytes]] = deque()  # of each, the key, or "error <code>": one of them
+        self.answers: deque[set[bytes]] = deque()  # of each, the key, or a key and a word: one of them
 
     @property
     def packed(self) -> bool:
@@ -270,6 +271,8 @@ class Model:
             return {b"queue", b"error bad-value"}  # of no consequence but for who has no room
         elif key in (b"echo/on", b"echo/off"):
             client.echo = key == b"echo/on"
+        elif key == b"listeners":
+            return {b"listeners %d" % self.listeners(client, value)}
         elif key == b"listen":
             if not client.rights.may_listen:
                 raise PacketError("refused", "")
@@ -278,6 +281,23 @@ class Model:
             assert key not in KEYS, "a key that the model does not know"
             raise PacketError("unknown-key", "")
         return {b"pong" if key == b"ping" else key}
+
+    def listeners(self, client: ModelClient, value: bytes) -> int:
+        """How many others it reaches; if the other hosts are asked, too, that is said first."""
+        chan, space, token = value.partition(b" ")
+        if not valid_chan(chan):
+            raise PacketError("bad-channel", "")
+        if space and not (token and len(token) <= 128 and b"\n" not in token):
+            raise PacketError("bad-value", "")
+        if not client.rights.may_publish(chan):
+            raise PacketError("refused", "")
+        others = [each for each in self.connected.values() if each is not client and not each.tapping]
+        wants = ModelClient.asked_for if chan.startswith(NOTICES) else ModelClient.wants
+        ours = chan[:1] == b"!" and (chan[1:] + b"/").startswith(b"here/")
+        if token and not ours and not self.is_local(chan):  # which presence notices are here, too
+            self.say(QUESTIONS)
+        calls_the_daemon = b"/" in chan and chan[:1] == b"!" and matches_target(chan[1:], DAEMON)
+        return sum(wants(each, chan) for each in others) + calls_the_daemon
 
     def set_heartbeat(self, client: ModelClient, value: bytes) -> None:
         seconds, _, text = value.partition(b" ")
@@ -297,7 +317,7 @@ class Model:
     def renamed(self, client: ModelClient, name: bytes) -> bytes:
         if not valid_src(name) or b"*" in name or name.endswith(b"/") or name == b"?":
             raise PacketError("bad-name", "")
-        if name == b"here/bccnd/0" or any(
+        if name == DAEMON or any(
             other.name == name and other is not client for other in self.connected.values()
         ):
             raise PacketError("name-taken", "")
@@ -343,8 +363,9 @@ class Model:
             for _ in range(int(control.value)):
                 client.expected.popleft()
         elif control.key != b"closing":
-            code = control.value.partition(b" ")[0]
-            said = b"error " + code if control.key == b"error" else control.key
+            word = control.value.partition(b" ")[0]
+            worded = control.key in (b"error", b"listeners")
+            said = control.key + b" " + word if worded else control.key
             assert said in client.answers.popleft(), control
 
     def judge_sent(self, datagrams: Sequence[bytes]) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from bccnd.relay.answers import BURST, PER_SECOND, TOKEN_LIMIT
+from bccnd.relay.answers import BURST, LISTENERS_PER_SECOND, PER_SECOND, TOKEN_LIMIT
+from bccnd.relay.router import QUESTIONS
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SRC_LIMIT
 from tests.relay.fakes import Bus, datagram
 
 
@@ -42,6 +44,12 @@ def test_the_name_that_was_inherited_answers() -> None:
         (b"far/x/7", b"here/bccnd", b"ping"),
         (b"far/x/7", b"here/bccnd", b"t\nping "),
         (b"far/x/7", b"here/bccnd", b"t\npong 1"),
+        (b"far/x/7", b"here/bccnd", b"t\nlisteners"),
+        (b"far/x/7", b"here/bccnd", b"t\nlisteners "),
+        (b"far/x/7", b"here/bccnd", b"t\nlisteners a b"),
+        (b"far/x/7", b"here/bccnd", b"t\nlisteners !?x"),
+        (b"far/x/7", b"here/bccnd", b"t\nlisteners 1"[:-1] + b"\xff"),
+        (b"?", b"here/bccnd", b"t\nlisteners a"),
         (b"far/x/7", b"here/bccnd", b"t" * (TOKEN_LIMIT + 1) + b"\nping"),
         (b"?", b"here/bccnd", b"t\nping"),
         (b"far/*", b"here/bccnd", b"t\nping"),
@@ -61,3 +69,100 @@ def test_a_flood_is_answered_in_part() -> None:
     bus.tick(1.0)
     bus.hear(*[datagram(b"far/x/7", seq, b"!here/bccnd", b"t\nping") for seq in range(300, 400)])
     assert len(answers(bus)) == PER_SECOND
+
+
+# Who listens
+
+
+def crowd() -> Bus:
+    """Subscribed to ``a`` are a plain, a full, a lines and a packing client, and a tap."""
+    bus = Bus()
+    for packet in (b"CMSG ping", b"CMSG format\0full", b"CMSG format\0lines", b"CMSG pack\0on"):
+        bus.connect(packet, b"SUB a", b"SUB >")
+    bus.connect(b"SUB a", b"CMSG tap\0on", privileged=True)
+    return bus
+
+
+@pytest.mark.parametrize(
+    ("chan", "listeners"),
+    [
+        (b"a", 4),
+        (b"b", 4),
+        (b"local/a", 0),
+        (b"!", 4),
+        (b"!here", 4),
+        (b"!here/prog/11", 1),
+        (b"!here/bccnd", 1),
+        (b"!here/bccnd/0", 1),
+        (b"!here/bccnd/1", 0),
+        (b"!far/prog/11", 0),
+        (b"heartbeat/x", 4),
+        (b"local/presence/left/x", 0),
+    ],
+)
+def test_listeners_are_counted_for_who_asks_from_elsewhere(chan: bytes, listeners: int) -> None:
+    bus = crowd()
+    bus.hear(datagram(b"far/x/7", 1, b"!here/bccnd", b"t1\nlisteners " + chan))
+    assert answers(bus) == [b"far/x/7|t1\nlisteners %d" % listeners]
+    bus.hear(datagram(b"far/x/7", 2, QUESTIONS, b"t2\nlisteners " + chan))
+    assert answers(bus) == ([b"far/x/7|t2\nlisteners %d" % listeners] if listeners else [])
+
+
+def test_who_leaves_or_stops_listening_is_counted_no_more() -> None:
+    bus = Bus()
+    first, second = bus.connect(b"SUB a"), bus.connect(b"SUB a", b"SUB a")
+    question = [datagram(b"far/x/7", seq, b"!here/bccnd", b"\nlisteners a") for seq in range(1, 9)]
+    bus.hear(question[0])
+    first.leave()
+    bus.hear(question[1])
+    second.say(b"UNSUB a")
+    bus.hear(question[2])
+    second.say(b"UNSUB a")
+    bus.hear(question[3])
+    assert [answer[-1:] for answer in answers(bus)] == [b"2", b"1", b"1", b"0"]
+
+
+@pytest.mark.parametrize("chan", [QUESTIONS, b"!here/bccnd"])
+def test_a_client_of_this_host_that_asks_is_not_counted_itself(chan: bytes) -> None:
+    bus = Bus()
+    bus.connect(b"SUB local/a")
+    asking = bus.connect(b"SUB local/a", pid=7)
+    assert asking.ask(b"MSG %b\0t\nlisteners local/a" % chan) == [b"MSG !here/prog/7\0t\nlisteners 1"]
+
+
+@pytest.mark.parametrize(
+    ("chan", "payload"),
+    [(QUESTIONS, b"t\nping"), (QUESTIONS, b"listeners a"), (QUESTIONS + b"/", b"t\nlisteners a")],
+)
+def test_all_daemons_can_be_asked_for_listeners_only(chan: bytes, payload: bytes) -> None:
+    bus = crowd()
+    bus.hear(datagram(b"far/x/7", 1, chan, payload))
+    assert answers(bus) == []
+
+
+@pytest.mark.parametrize("src", [b"far/bccnd/1", b"far/bccnd", b"far/bccnd/1/2"])
+@pytest.mark.parametrize("payload", [b"t\nping", b"t\nlisteners a", b"t\nlisteners 3"])
+def test_a_daemon_is_not_answered_or_two_could_go_on_for_ever(src: bytes, payload: bytes) -> None:
+    bus = crowd()
+    bus.hear(datagram(src, 1, b"!here/bccnd/0", payload))
+    assert answers(bus) == []
+
+
+def test_a_flood_of_questions_is_answered_in_part_and_costs_no_ping_its_answer() -> None:
+    bus = crowd()
+    bus.hear(*[datagram(b"far/x/7", seq, QUESTIONS, b"t\nlisteners a") for seq in range(1, 500)])
+    assert len(answers(bus)) == LISTENERS_PER_SECOND
+    assert bus.relay.answers.suppressed == 499 - LISTENERS_PER_SECOND
+    bus.hear(datagram(b"far/x/7", 500, b"!here/bccnd", b"t\nping"))
+    assert len(answers(bus)) == 1
+
+
+def test_the_longest_question_fits_a_datagram() -> None:
+    bus = Bus()
+    name = b"s" * SRC_LIMIT
+    client = bus.connect(b"CMSG name\0" + name, privileged=True)
+    token, chan = b"t" * TOKEN_LIMIT, b"c" * CHAN_LIMIT
+    assert client.ask(b"CMSG listeners\0%b %b" % (chan, token)) == [b"CMSG listeners\x000 asked"]
+    (sent,) = bus.sent
+    assert sent.endswith(b":bccnd/ask|%b\nlisteners %b" % (token, chan))
+    assert len(sent) + len(b":hmac=0123456789abcdef") <= SEND_LIMIT

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from bccnd.relay.answers import LISTENERS_PER_SECOND
 from bccnd.relay.control import KEYS, PAGE_BYTES, PAGE_ROWS
 from bccnd.relay.outbox import Policy
+from bccnd.relay.rights import AccessList, Grant
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Integrity, Level
 from tests.relay.fakes import HOST, Bus, FakeClient, datagram
@@ -45,6 +47,7 @@ def test_every_key_is_answered_once(bus: Bus):
         b"separator": b"/",
         b"tap": b"off",
         b"heartbeat": b"off",
+        b"listeners": b"a",
     }
     client = bus.connect(pid=7)
     for key in KEYS:
@@ -78,6 +81,16 @@ def test_every_key_is_answered_once(bus: Bus):
         (b"CMSG queue\0\xff=5", "bad-value", "CMSG queue: "),
         (b"CMSG tap\0on", "refused", "CMSG tap: no right to tap"),
         (b"CMSG tap\0maybe", "bad-value", "CMSG tap: one of on, off"),
+        (b"CMSG listeners", "bad-channel", "CMSG listeners: a channel, or "),
+        (b"CMSG listeners\0a:b", "bad-channel", "CMSG listeners: a channel, or "),
+        (b"CMSG listeners\0!?a", "bad-channel", "CMSG listeners: a channel, or "),
+        (b"CMSG listeners\0a ", "bad-value", "CMSG listeners: the token is one line of 1 to 128 bytes"),
+        (
+            b"CMSG listeners\0a " + b"t" * 129,
+            "bad-value",
+            "CMSG listeners: the token is one line of 1 to 128",
+        ),
+        (b"CMSG listeners\0a b\nc", "bad-value", "CMSG listeners: the token is one line of 1 to 128 bytes"),
     ],
 )
 def test_refusals_name_what_they_answer_and_change_nothing(bus: Bus, request_: bytes, code: str, text: str):
@@ -231,6 +244,66 @@ def test_listen(bus: Bus):
     assert client.ask(b"CMSG listen") == [b"CMSG listen\0"]
     sender.say(b"MSG !\0all", b"MSG !here/prog/7\0you", b"MSG a\0plain")
     assert client.heard() == [b"MSG !\0all", b"MSG !here/prog/7\0you"]
+
+
+def test_listeners(bus: Bus):
+    client = bus.connect(b"SUB a", b"SUB b", pid=7)
+    bus.connect(b"SUB a", b"SUB a/>", b"CMSG echo/off")
+    bus.connect(b"SUB >", b"CMSG format\0full")
+    bus.connect(b"SUB >", b"CMSG tap\0on", privileged=True)
+    for chan, count in ((b"a", 2), (b"b", 1), (b"local/a", 1), (b"!", 2), (b"!here/bccnd", 1)):
+        assert client.ask(b"CMSG listeners\0" + chan) == [b"CMSG listeners\0%d" % count]
+    assert client.ask(b"CMSG listeners\0!here/prog/7") == [b"CMSG listeners\x000"], "it is the client itself"
+    assert bus.sent == []
+
+
+def test_listeners_elsewhere_are_asked_for_in_the_name_of_the_client(bus: Bus):
+    client = bus.connect(b"CMSG listen", pid=7)
+    watcher = bus.connect(b"SUB >")
+    assert client.ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x001 asked"]
+    assert watcher.heard() == [b"MSG bccnd/ask\0t1\nlisteners a"]
+    (sent,) = bus.sent
+    assert sent.startswith(b"BCCN1[")
+    assert b"]here/prog/7:" in sent
+    assert sent.endswith(b":bccnd/ask|t1\nlisteners a")
+    bus.hear(datagram(b"far/bccnd/1", 1, b"!here/prog/7", b"t1\nlisteners 3"))
+    assert client.heard() == [b"MSG !here/prog/7\0t1\nlisteners 3"]
+
+
+@pytest.mark.parametrize(
+    "chan", [b"local/a", b"local/presence/left/x", b"!here", b"!here/prog/9", b"!here/prog/*"]
+)
+def test_what_stays_on_this_host_is_asked_of_nobody_else(bus: Bus, chan: bytes):
+    assert bus.connect().ask(b"CMSG listeners\0%b t1" % chan) == [b"CMSG listeners\x000"]
+    assert bus.sent == []
+
+
+@pytest.mark.parametrize("chan", [b"!", b"!he", b"!hereafter/prog/9", b"!far/prog/9"])
+def test_what_others_may_get_is_asked_of_them(bus: Bus, chan: bytes):
+    assert bus.connect().ask(b"CMSG listeners\0%b t1" % chan) == [b"CMSG listeners\x000 asked"]
+
+
+def test_where_questions_are_local_nobody_can_be_asked():
+    assert Bus(local=[b"bccnd/>"]).connect().ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x000"]
+
+
+def test_too_many_questions_are_not_asked(bus: Bus):
+    client = bus.connect()
+    limit = int(LISTENERS_PER_SECOND)
+    said = [packet for _ in range(limit + 5) for packet in client.ask(b"CMSG listeners\0a t1")]
+    assert said == [b"CMSG listeners\x000 asked"] * limit + [b"CMSG listeners\x000 busy"] * 5
+    assert len(bus.sent) == limit
+
+
+def test_only_who_may_publish_may_ask_who_listens(bus: Bus):
+    client = bus.connect()
+    bus.relay.set_access(AccessList([Grant(publish=(b"a",), subscribe=(b">",))]))
+    assert client.ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x000 asked"]
+    assert error_of(client.ask(b"CMSG listeners\0b")) == (
+        "refused",
+        "CMSG listeners: no right to publish on b",
+    )
+    assert bus.relay.refusals.counts == {"publish": 1}
 
 
 def test_tap(bus: Bus):

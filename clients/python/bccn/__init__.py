@@ -20,6 +20,7 @@ from bccn.errors import (
     BccnError,
     ClosedError,
     InvalidError,
+    NobodyListensError,
     ProtocolError,
     RefusedError,
     RejectedError,
@@ -27,6 +28,7 @@ from bccn.errors import (
     UnavailableError,
     UnconfirmedError,
 )
+from bccn.exchange import Request
 from bccn.path import socket_path
 from bccn.pattern import matches
 from bccn.protocol import Message
@@ -47,10 +49,12 @@ __all__ = [
     "ClosedError",
     "InvalidError",
     "Message",
+    "NobodyListensError",
     "Notice",
     "ProtocolError",
     "RefusedError",
     "RejectedError",
+    "Request",
     "TimedOutError",
     "UnavailableError",
     "UnconfirmedError",

@@ -10,17 +10,22 @@ import asyncio
 import inspect
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bccn.aio_connection import READ_AHEAD_LIMIT, AsyncConnection
 from bccn.errors import ClosedError, RejectedError, UnavailableError
+from bccn.exchange import Exchange, Request, request_in
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
 from bccn.session import Notice, Session, log_notice
 
 if TYPE_CHECKING:
     from bccn.session import Callback
+
+Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
 
 PUBLISH_TURN = 64  # messages published in a row before other tasks get a turn
 
@@ -61,6 +66,7 @@ class AsyncClient:
         self._arrived = asyncio.Event()  # something to receive, or never again
         self._callable = asyncio.Event()  # something for the callbacks
         self._caller: asyncio.Task[None] | None = None
+        self._services: list[Service] = []
 
     # --- publishing ---
 
@@ -149,12 +155,99 @@ class AsyncClient:
 
     async def _wait_for_message(self) -> None:
         while not self._session.received:
-            if self._connection.closed:
-                raise ClosedError("the client is closed")
-            if self._connection.gone:
-                raise UnavailableError("the connection to the daemon is gone")
+            self._check_connection()
             self._arrived.clear()
             await self._arrived.wait()
+
+    def _check_connection(self) -> None:
+        """There is one, or there will be."""
+        if self._connection.closed:
+            raise ClosedError("the client is closed")
+        if self._connection.gone:
+            raise UnavailableError("the connection to the daemon is gone")
+
+    # --- request and reply ---
+
+    async def request(
+        self,
+        channel: str,
+        payload: bytes | str = b"",
+        timeout: float | None = None,
+        replies: int | None = 1,
+        *,
+        wait_anyway: bool = False,
+    ) -> list[Message]:
+        """Ask on ``channel`` and await so many replies, or None for all until ``timeout``; see ``Client.request``."""
+        coming = self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway)
+        return [reply async for reply in coming]
+
+    async def replies_to(
+        self,
+        channel: str,
+        payload: bytes | str = b"",
+        timeout: float | None = None,
+        replies: int | None = None,
+        *,
+        wait_anyway: bool = False,
+    ) -> AsyncGenerator[Message]:
+        """The replies as they come; see ``Client.replies_to``."""
+        session, connection = self._session, self._connection
+        timeout = connection.timeout if timeout is None else timeout
+        exchange = session.exchanges.begin(
+            channel, payload, time.monotonic(), timeout, wanted=replies, anyway=wait_anyway
+        )
+        arrived = asyncio.Event()
+        exchange.wake = arrived.set
+        try:
+            await self._publish_request(exchange)
+            while True:
+                arrived.clear()
+                while (reply := exchange.next_reply()) is not None:
+                    yield reply
+                now = time.monotonic()
+                if exchange.over(now):
+                    return
+                if exchange.must_ask(now):
+                    exchange.asked(
+                        await self._ask("listeners", exchange.question, timeout=exchange.deadline - now)
+                    )
+                self._check_connection()
+                connection.check_backlog()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(exchange.until - time.monotonic()):
+                        await arrived.wait()
+        finally:
+            session.exchanges.end(exchange)
+            connection.regulate()
+
+    async def _publish_request(self, exchange: Exchange) -> None:
+        """Hand it to the daemon, once, and learn who listens here. What was published before is settled first."""
+        await self._send_batch()
+        if not self._session.exchanges.listening:
+            await self._ask("listen")
+            self._session.exchanges.listening = True
+        elif self._session.unconfirmed:
+            await self._ask("ping")
+        exchange.on_its_way = True
+        await self._transmit([(exchange.packet, 1)])
+        exchange.published(await self._ask("listeners", exchange.channel), time.monotonic())
+
+    async def reply(self, request: Request, payload: bytes | str = b"") -> None:
+        """Answer a request; as ``publish``."""
+        await self.publish(*request.reply(payload))
+
+    async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> None:
+        """Answer requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
+
+        ``concurrency``: so many at a time; the next waits in the daemon's queue.
+        """
+        self._session.require_full()
+        service = Service(self, handler, concurrency)
+        self._services.append(service)
+        if pattern == "!":
+            await self.listen(service.take)
+        else:
+            await self.subscribe(pattern, service.take)
 
     # --- asking ---
 
@@ -262,9 +355,13 @@ class AsyncClient:
         """Let go of the connection at once; ``async with`` waits for a barrier first."""
         await self._connection.close()
         task, self._caller = self._caller, None
-        if task is not None and task is not asyncio.current_task():
+        tasks = {task} if task else set()
+        for service in self._services:
+            tasks |= service.tasks
+        tasks.discard(asyncio.current_task())
+        for task in tasks:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -291,7 +388,10 @@ class AsyncClient:
         else:
             while session.backlog:
                 session.take()
-        if session.received or self._connection.closed or self._connection.gone:
+        over = self._connection.closed or self._connection.gone
+        if over:
+            session.exchanges.wake()
+        if over or session.received:
             self._arrived.set()
         while session.notices:
             (self.on_notice or log_notice)(session.notices.popleft())
@@ -350,3 +450,37 @@ class AsyncBatch:
     async def __aexit__(self, *_: object) -> None:
         if self._outermost:
             await self._client.close_batch()
+
+
+class Service:
+    """See ``AsyncClient.serve``."""
+
+    def __init__(self, client: AsyncClient, handler: Handler, concurrency: int) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._client = client
+        self._handler = handler
+        self._places = asyncio.Semaphore(concurrency)
+
+    async def take(self, message: Message) -> None:
+        request = request_in(message)
+        if request is None:
+            return
+        await self._places.acquire()
+        task = asyncio.get_running_loop().create_task(self._answer(request))
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        self._places.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a request could not be answered", "exception": error, "task": task}
+            )
+
+    async def _answer(self, request: Request) -> None:
+        reply = self._handler(request)
+        if inspect.isawaitable(reply):
+            reply = await reply
+        if reply is not None:
+            await self._client.reply(request, reply)

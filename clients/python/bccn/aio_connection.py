@@ -35,7 +35,7 @@ from bccn.session import (
     BACKOFF_FIRST,
     BACKOFF_LIMIT,
     Notice,
-    Request,
+    Question,
     Session,
     worth_waiting,
 )
@@ -356,13 +356,17 @@ class AsyncConnection:
         except TimeoutError:
             raise self._too_late("the daemon does not answer") from None
 
-    async def _send_request(
-        self, connection: socket.socket, key: str, value: str | None, before: bytes | None
-    ) -> Request | None:
-        """None: the connection broke first."""
+    def check_backlog(self) -> None:
+        """Who waits to be heard reads; who never receives must not go on like that."""
         if self._session.waiting_size > BACKLOG_LIMIT:
             waiting = len(self._session.backlog) + len(self._session.received)
             raise BacklogError(f"{waiting} messages wait to be received: await receive()")
+
+    async def _send_request(
+        self, connection: socket.socket, key: str, value: str | None, before: bytes | None
+    ) -> Question | None:
+        """None: the connection broke first."""
+        self.check_backlog()
         if before is not None and not await self._send(connection, before):
             return None
         packet, request = self._session.ask(key, value)
@@ -375,7 +379,7 @@ class AsyncConnection:
         return request if sent else None
 
 
-async def _answered(request: Request) -> bool:
+async def _answered(request: Question) -> bool:
     """Wait for the answer; False: the connection broke first."""
     if not request.done:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -12,6 +12,7 @@ import time
 
 from bccn.connection import Connection
 from bccn.errors import ClosedError, RejectedError
+from bccn.exchange import Request, request_in
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
 from bccn.session import Notice, Session, log_notice
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from bccn.exchange import Exchange
     from bccn.session import Callback
 
 GLANCE_INTERVAL = 0.1  # seconds between looks, while only publishing, at what the daemon has to say about it
@@ -158,12 +160,16 @@ class Client:
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` s."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        session = self._session
         while True:
-            self._call_back()
-            self._settle()
-            if self._session.received:
-                return self._session.next_received()
-            if not self._connection.read_next(deadline) and not self._session.waiting:
+            if session.backlog:
+                self._call_back()
+            if session.received:
+                self._settle()
+                return session.next_received()
+            if session.notices:
+                self._settle()
+            if not self._connection.read_next(deadline) and not session.waiting:
                 self._settle()
                 return None
 
@@ -210,6 +216,91 @@ class Client:
             message, callbacks = self._session.take()
             for callback in callbacks:
                 callback(message)
+
+    # --- request and reply ---
+
+    def request(
+        self,
+        channel: str,
+        payload: bytes | str = b"",
+        timeout: float | None = None,
+        replies: int | None = 1,
+        *,
+        wait_anyway: bool = False,
+    ) -> list[Message]:
+        """Ask on ``channel``; so many replies, or with None all that come within ``timeout``, as ``payload`` of each.
+
+        Raises NobodyListensError, at once or within a third of a second, when no program of this host or of another
+        with a daemon would get it; ``wait_anyway`` for programs without one. TimedOutError for too few replies.
+        """
+        return list(self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway))
+
+    def replies_to(
+        self,
+        channel: str,
+        payload: bytes | str = b"",
+        timeout: float | None = None,
+        replies: int | None = None,
+        *,
+        wait_anyway: bool = False,
+    ) -> Iterator[Message]:
+        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
+        session, connection = self._session, self._connection
+        timeout = connection.timeout if timeout is None else timeout
+        connection.ensure(connection.deadline(timeout))
+        exchange = session.exchanges.begin(
+            channel, payload, time.monotonic(), timeout, wanted=replies, anyway=wait_anyway
+        )
+        try:
+            self._publish_request(exchange)
+            while True:
+                now = time.monotonic()
+                while (reply := exchange.next_reply()) is not None:
+                    yield reply
+                if exchange.over(now):
+                    return
+                if exchange.must_ask(now):
+                    exchange.asked(self._ask("listeners", exchange.question, timeout=exchange.deadline - now))
+                connection.check_backlog()
+                connection.read_next(exchange.until)
+                self._settle()
+        finally:
+            session.exchanges.end(exchange)
+
+    def _publish_request(self, exchange: Exchange) -> None:
+        """Hand it to the daemon, once, and learn who listens here. What was published before is settled first."""
+        self._send_batch()
+        if not self._session.exchanges.listening:
+            self._ask("listen")
+            self._session.exchanges.listening = True
+        elif self._session.unconfirmed:
+            self._ask("ping")
+        exchange.on_its_way = True
+        self._transmit([(exchange.packet, 1)])
+        exchange.published(self._ask("listeners", exchange.channel), time.monotonic())
+
+    def reply(self, request: Request, payload: bytes | str = b"") -> None:
+        """Answer a request; as ``publish``."""
+        self.publish(*request.reply(payload))
+
+    def serve(self, pattern: str, handler: Callable[[Request], bytes | str | None]) -> None:
+        """Answer requests on the channels that match with what ``handler`` returns, or later if that is None.
+
+        Needs ``format="full"``. The pattern ``!`` stands for requests to all and to this program. The handler runs
+        as every callback does, inside ``receive`` or ``dispatch``; messages that are no requests are passed over.
+        """
+        self._session.require_full()
+
+        def answer(message: Message) -> None:
+            request = request_in(message)
+            reply = handler(request) if request else None
+            if request and reply is not None:
+                self.reply(request, reply)
+
+        if pattern == "!":
+            self.listen(answer)
+        else:
+            self.subscribe(pattern, answer)
 
     # --- asking ---
 

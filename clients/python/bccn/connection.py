@@ -32,7 +32,7 @@ from bccn.session import BACKLOG_LIMIT, BACKOFF_FIRST, BACKOFF_LIMIT, Notice, Se
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     from bccn.readiness import Readiness
-    from bccn.session import Request
+    from bccn.session import Question
 
 GONE = (BrokenPipeError, ConnectionResetError, ConnectionRefusedError)
 POLL_LIMIT = 86400.0  # seconds; poll(2) counts milliseconds in an int
@@ -303,9 +303,7 @@ class Connection:
         deadline = self.deadline(timeout)
         while True:
             connection = self.ensure(deadline)
-            if self._session.waiting_size > BACKLOG_LIMIT:
-                waiting = len(self._session.backlog) + len(self._session.received)
-                raise BacklogError(f"{waiting} messages wait to be received: call receive() or dispatch()")
+            self.check_backlog()
             said = before is None or self._send(connection, before, deadline)
             before = None
             if not said:
@@ -316,8 +314,14 @@ class Connection:
             if not isinstance(request.error, UnavailableError):
                 return request.result()
 
+    def check_backlog(self) -> None:
+        """Who waits to be heard reads; who never receives must not go on like that."""
+        if self._session.waiting_size > BACKLOG_LIMIT:
+            waiting = len(self._session.backlog) + len(self._session.received)
+            raise BacklogError(f"{waiting} messages wait to be received: call receive() or dispatch()")
+
     def _send_request(
-        self, connection: socket.socket, packet: bytes, request: Request, deadline: float
+        self, connection: socket.socket, packet: bytes, request: Question, deadline: float
     ) -> bool:
         try:
             return self._send(connection, packet, deadline)
@@ -325,7 +329,7 @@ class Connection:
             self._session.withdraw(request)
             raise
 
-    def _await(self, request: Request, deadline: float) -> None:
+    def _await(self, request: Question, deadline: float) -> None:
         try:
             while not request.done:
                 if not self.read() and not self._wait(select.POLLIN, deadline):

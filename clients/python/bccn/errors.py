@@ -6,7 +6,8 @@
     |   |-- RefusedError     because this program has no right to it (code ``refused``)
     |-- UnavailableError   no daemon, or it went away and did not come back in time (also a ConnectionError)
     |   |-- UnconfirmedError   it is back, but what was handed to the one before may not have been published
-    |-- TimedOutError      the daemon is there and does not answer or take more (also a TimeoutError)
+    |-- TimedOutError      the daemon, or who was asked, does not answer in time (also a TimeoutError)
+    |-- NobodyListensError nobody on this host, nor on another with a daemon, would get the request
     |-- BacklogError       this program asks and asks, and does not receive what waits for it
     |-- ClosedError        the client was closed, or belongs to another process
     |-- ProtocolError      the daemon sent what is not of this protocol
@@ -50,6 +51,10 @@ class UnconfirmedError(UnavailableError):
 
 
 class TimedOutError(BccnError, TimeoutError):
+    pass
+
+
+class NobodyListensError(BccnError):
     pass
 
 

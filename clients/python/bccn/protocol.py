@@ -82,7 +82,7 @@ class Message:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):
             return NotImplemented
-        return all(getattr(self, field) == getattr(other, field) for field in self.__slots__)
+        return all(getattr(self, field) == getattr(other, field) for field in Message.__slots__)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -6,9 +6,11 @@ Rules:
 2. Every request gets exactly one answer and answers come in the order of the requests: ``_asked`` is a queue.
    Complaints about SUB and UNSUB arrive before the answer to the request sent after them, and belong to it.
 3. MSG is answered only when it is rejected. What was published is known to be with the daemon once a later
-   ``ping`` is answered; what was not known when the connection broke is in doubt: the next barrier says so.
+   request is answered; what was not known when the connection broke is in doubt: the next barrier says so.
 4. Messages wait in ``backlog`` until they are taken; nothing is dropped here. The client stops reading, the
    daemon bounds its queue, and how many are missing stands in ``Message.lost`` of the next one.
+5. Replies go to the request they are for (``exchange``). Who listens only for their sake never sees the other
+   messages to all and to this program.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
+from bccn.exchange import Exchanges
 from bccn.pattern import matches
 from bccn.protocol import PACK, Message, build_control, build_sub, parse, unpack
 
@@ -65,8 +68,8 @@ class Notice:
         return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
 
 
-class Request:
-    """A question on its way. ``wake`` is called when ``done`` becomes true."""
+class Question:
+    """A control request on its way. ``wake`` is called when ``done`` becomes true."""
 
     __slots__ = ("complaint", "done", "error", "expected", "published", "value", "wake")
 
@@ -128,6 +131,7 @@ class Session:
         self.received: deque[Message] = deque()  # taken from the backlog, for who receives
         self.waiting_size = 0  # bytes in both
         self.lost = 0  # messages the daemon dropped for us, ever
+        self.exchanges = Exchanges()
         self.notices: deque[Notice] = deque()
         self.rejections: list[RejectedError] = []  # the first since the last barrier
         self.rejection_count = 0
@@ -135,27 +139,28 @@ class Session:
         self._confirmed = 0
         self._in_doubt = 0
         self._lost_before_next = 0
-        self._asked: deque[Request] = deque()
-        self._greeted: list[Request] = []
+        self._asked: deque[Question] = deque()
+        self._greeted: list[Question] = []
         self._routes: dict[str, tuple[tuple[Callback, ...], bool]] = {}
 
     # --- what to say ---
 
-    def ask(self, key: str, value: str | None = None) -> tuple[bytes, Request]:
+    def ask(self, key: str, value: str | None = None) -> tuple[bytes, Question]:
         """A control request: the packet to send, and where its answer will be."""
         packet = build_control(key, value)
-        request = Request(key, self.published)
+        request = Question(key, self.published)
         self._asked.append(request)
         return packet, request
 
-    def withdraw(self, request: Request) -> None:
+    def withdraw(self, request: Question) -> None:
         """The packet of ``ask`` was not sent after all."""
         if request in self._asked:
             self._asked.remove(request)
 
     @property
     def asking(self) -> bool:
-        return bool(self._asked)
+        """Whether an answer or a reply is awaited."""
+        return bool(self._asked or self.exchanges)
 
     def greeting(self) -> list[bytes]:
         """Everything a new connection must be told, in order; ends with a request that answers it all."""
@@ -176,7 +181,7 @@ class Session:
             wishes.append(("tap", "on"))
         if self.heartbeat:
             wishes.append(("heartbeat", self.heartbeat))
-        if self.listening:
+        if self.listening or self.exchanges.listening:
             wishes.append(("listen", None))
         asked = [self.ask(key, value) for key, value in wishes]
         subscribe = [build_sub(pattern) for pattern, _ in self.subscriptions]
@@ -185,7 +190,7 @@ class Session:
         return [*(packet for packet, _ in asked), *subscribe, closing]
 
     @property
-    def greeting_end(self) -> Request:
+    def greeting_end(self) -> Question:
         """The request whose answer ends the greeting."""
         return self._greeted[-1]
 
@@ -213,11 +218,18 @@ class Session:
         for part in unpack(packet) if packet.startswith(PACK) else (packet,):
             event = parse(part)
             if isinstance(event, Message):
-                event.lost, self._lost_before_next = self._lost_before_next, 0
-                self.backlog.append(event)
-                self.waiting_size += len(event.payload) + MESSAGE_COST
+                if event.channel[:1] != "!" or self._is_wanted(event):
+                    event.lost, self._lost_before_next = self._lost_before_next, 0
+                    self.backlog.append(event)
+                    self.waiting_size += len(event.payload) + MESSAGE_COST
             else:
                 self._control(event.key, event.value)
+
+    def _is_wanted(self, message: Message) -> bool:
+        """Whether a message to all or to us is for ``backlog``."""
+        if self.exchanges.take(message):
+            return False
+        return self.listening or bool(self.subscriptions) or not self.exchanges.listening
 
     def _control(self, key: str, value: str) -> None:
         if key == "error":
@@ -236,8 +248,7 @@ class Session:
             self.notices.append(Notice("closing", f"the daemon closes the connection: {value}"))
         elif self._asked and self._asked[0].expected == key:
             request = self._asked.popleft()
-            if key == "pong":
-                self._confirmed = max(self._confirmed, request.published)
+            self._confirmed = max(self._confirmed, request.published)
             request.finish(value)
         # Anything else is a notice of a newer daemon.
 
@@ -247,7 +258,7 @@ class Session:
             self._asked.popleft().finish(error=error)
         elif text.startswith(("SUB ", "UNSUB ")) and self._asked:
             self._asked[0].complaint = self._asked[0].complaint or error
-        else:
+        elif not self.exchanges.blame(text, error):
             if not self.rejections:
                 self.rejections.append(error)
             self.rejection_count += 1
@@ -283,6 +294,7 @@ class Session:
         self.published = 0
         self._forget_connection(UnavailableError("this process was forked"))
         self._confirmed = self._in_doubt = self._lost_before_next = self.lost = 0
+        self.exchanges = Exchanges()
         self.backlog.clear()
         self.waiting_size = 0
         self.received.clear()
@@ -313,9 +325,14 @@ class Session:
         return bool(self.backlog or self.received)
 
     @property
+    def unconfirmed(self) -> bool:
+        """Whether the daemon may not have processed yet what was published."""
+        return self.published > self._confirmed
+
+    @property
     def unsettled(self) -> bool:
         """Whether a barrier could have something to say about what was published."""
-        return self.published > self._confirmed or bool(self._in_doubt or self.rejection_count)
+        return self.unconfirmed or bool(self._in_doubt or self.rejection_count)
 
     def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
         """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
@@ -354,6 +371,11 @@ class Session:
     def listen(self, callback: Callback | None) -> None:
         self.listening, self.listener = True, callback
         self._routes.clear()
+
+    def require_full(self) -> None:
+        """Only the format ``full`` tells who asks."""
+        if self.format != "full":
+            raise InvalidError('serving needs the client to be made with format="full"')
 
     def raise_rejections(self) -> None:
         """What a barrier found: what was published before it and is not, or may not be, on the bus."""

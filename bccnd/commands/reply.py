@@ -1,0 +1,248 @@
+"""``bccn reply``: answer requests with what a command prints.
+
+Rules
+- A process for each request, JOBS of them at a time; the next request waits in the daemon's queue for this client.
+- What the command printed is the reply, whatever its exit status. If it failed and printed nothing, was killed, or
+  took too long, there is no reply; each failure is one line on stderr, where the command's own words go, too.
+- A command and what it has started are a process group, which is killed as a whole.
+- SIGTERM ends it in order: it listens no more, and what it is at is answered. Ctrl-C kills the commands, too.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+
+import bccn
+from bccnd.commands.arguments import count, seconds
+from bccnd.commands.outcome import DONE, complain
+from bccnd.commands.terminal import counted, printable
+
+JOBS = 8
+LAST_WORD_SECONDS = 1.0  # for the daemon to take the last reply
+OUTPUT_LIMIT = 65536  # bytes: no reply is longer, so a command that prints more is not let run on
+
+DESCRIPTION = """\
+Run COMMAND for each request on CHANNEL: the request is its stdin, what it
+prints is the reply. Several requests run at once. COMMAND is run as it stands,
+without a shell; its stderr is that of this command.
+
+The reply is sent whatever the exit status, unless COMMAND failed without having
+printed anything, was killed, or took too long: then there is none. Each failure
+is said in a line on stderr. Goes on until it is ended.
+
+environment of COMMAND:
+  BCCN_CHANNEL  the channel of the request
+  BCCN_SRC      the source of the request
+"""
+
+EPILOG = """\
+examples:
+  bccn reply text/upper -- tr a-z A-Z
+  bccn reply 'host/*/load' -- cat /proc/loadavg
+  bccn reply -j 1 -W 5 door/open -- ./open-door --gently
+  bccn reply 'echo/>' -- sh -c 'echo "$BCCN_SRC on $BCCN_CHANNEL:"; cat'
+  bccn reply '!' -- uptime
+"""
+TAKES_COMMAND = True  # what stands behind "--" is COMMAND, whatever it looks like
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "bccn reply [options] CHANNEL -- COMMAND [ARG ...]"
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument(
+        "channel",
+        metavar="CHANNEL",
+        help="or a pattern, as for sub; '!' for requests to all and to this program",
+    )
+    parser.add_argument("words", metavar="COMMAND", nargs="*", help="what to run, and its arguments")
+    parser.add_argument(
+        "-j", "--jobs", metavar="N", type=count, default=JOBS, help=f"run N at a time (default {JOBS})"
+    )
+    parser.add_argument(
+        "-W",
+        "--timeout",
+        metavar="S",
+        type=seconds,
+        default=60.0,
+        help="kill it after S seconds (default 60)",
+    )
+    parser.add_argument("-C", "--count", metavar="N", type=count, help="exit after N requests")
+    parser.add_argument("--name", metavar="SRC", help="reply as SRC (the daemon may refuse)")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="say on stderr what was asked and replied"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not arguments.words:
+        raise bccn.InvalidError("reply: give the command, after --")
+    if shutil.which(arguments.words[0]) is None:
+        raise bccn.InvalidError(f"reply: {arguments.words[0]}: no such command")
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a command need not read what was asked
+    return asyncio.run(_Replies(arguments).serve())
+
+
+class _NoReplyError(Exception):
+    """Why there is no reply."""
+
+
+class _Replies:
+    """Takes the requests, until it is to end."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._bus = bccn.AsyncClient(
+            arguments.socket,
+            name=arguments.name,
+            format="full",
+            on_notice=lambda notice: complain(str(notice)),
+        )
+        self._commands = _Commands(arguments.words, arguments.timeout)
+        self._left: int | None = arguments.count
+        self._running = 0
+        self._ending = False
+        self._changed = asyncio.Event()
+
+    async def serve(self) -> int:
+        arguments = self._arguments
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._end)
+        loop.add_signal_handler(signal.SIGINT, self._commands.interrupt)
+        async with self._bus as bus:
+            await bus.serve(arguments.channel, self._answer, concurrency=arguments.jobs)
+            if arguments.verbose:
+                complain(f"replies on {arguments.channel} as {bus.name}")
+            await self._until(lambda: self._ending)
+            # Whatever the bus has to say to the rest was said as a notice; if the daemon is away, nobody waits.
+            with suppress(bccn.BccnError):
+                if arguments.channel != "!":
+                    await bus.unsubscribe(arguments.channel)  # who asks from now on learns it at once
+                await self._until(lambda: not self._running)
+                await bus.barrier(LAST_WORD_SECONDS)
+            await bus.close()
+        return DONE
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _end(self) -> None:
+        self._ending = True
+        self._changed.set()
+
+    async def _answer(self, request: bccn.Request) -> None:
+        if self._ending:
+            return
+        if self._left is not None:
+            self._left -= 1
+            self._ending = not self._left
+        self._running += 1
+        began = time.monotonic()
+        who = printable(f"{request.src} on {request.channel}")
+        try:
+            reply = await self._commands.output(request)
+            await self._bus.reply(request, reply)
+            if self._arguments.verbose:
+                took = (time.monotonic() - began) * 1000
+                size = counted(len(request.payload), "byte")
+                complain(f"{who}: {size}, replied {len(reply)} in {took:.1f} ms")
+        except (_NoReplyError, bccn.BccnError) as error:
+            complain(f"no reply to {who}: {error}")
+        finally:
+            self._running -= 1
+            self._changed.set()
+
+
+class _Commands:
+    """Runs the command, any number of times at once."""
+
+    def __init__(self, words: list[str], timeout: float) -> None:
+        self._words = words
+        self._timeout = timeout
+        self._groups: set[int] = set()  # of processes, one for each that runs
+        self._starting = 0
+        self._interrupted = False
+
+    async def output(self, request: bccn.Request) -> bytes:
+        """What it prints when given the request. Raises _NoReplyError."""
+        command = self._words[0]
+        process = await self._start(request)
+        try:
+            async with asyncio.timeout(self._timeout):
+                output = await _output(process, request.payload)
+                status = await process.wait()
+        except BaseException as error:
+            _kill(process.pid)
+            await _discard(process)
+            if isinstance(error, TimeoutError):
+                raise _NoReplyError(f"{command} was killed after {self._timeout:g} s") from None
+            raise
+        finally:
+            self._groups.discard(process.pid)
+        if status < 0:
+            raise _NoReplyError(f"{command} was ended by signal {-status} ({signal.strsignal(-status)})")
+        if status and not output:
+            raise _NoReplyError(f"{command} ended with status {status}")
+        if status:
+            complain(f"{command} ended with status {status}, asked by {printable(request.src or '')}")
+        return output
+
+    async def _start(self, request: bccn.Request) -> Process:
+        about = {"BCCN_CHANNEL": request.channel, "BCCN_SRC": request.src or ""}
+        self._starting += 1
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._words, stdin=PIPE, stdout=PIPE, env=os.environ | about, process_group=0
+            )
+            self._groups.add(process.pid)
+        except OSError as error:
+            raise _NoReplyError(f"{self._words[0]}: {error.strerror}") from None
+        finally:
+            self._starting -= 1
+            if self._interrupted:
+                self.interrupt()
+        return process
+
+    def interrupt(self) -> None:
+        """Kill all that run, and die of SIGINT as any filter does; but not before it is known which run."""
+        self._interrupted = True
+        if self._starting:
+            return
+        for group in self._groups:
+            _kill(group)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+async def _output(process: Process, payload: bytes) -> bytes:
+    """What it prints, given ``payload``. Who does not want to read that need not."""
+    if process.stdin is None or process.stdout is None:  # it was made with both
+        raise _NoReplyError("no pipes")
+    process.stdin.write(payload)
+    process.stdin.close()
+    try:
+        await process.stdout.readexactly(OUTPUT_LIMIT + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    raise _NoReplyError(f"it printed more than {OUTPUT_LIMIT} bytes")
+
+
+async def _discard(process: Process) -> None:
+    """Read what a killed process has left, or its end is not noticed."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            while process.stdout and await process.stdout.read(OUTPUT_LIMIT):
+                pass
+            await process.wait()
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

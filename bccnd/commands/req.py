@@ -1,0 +1,76 @@
+"""``bccn req``: ask, and print what is replied."""
+
+import argparse
+
+import bccn
+from bccnd.commands import formats, payload
+from bccnd.commands.arguments import count, seconds
+from bccnd.commands.outcome import DONE, TIMED_OUT, complain
+from bccnd.commands.streams import STDOUT, write
+
+DESCRIPTION = """\
+Publish PAYLOAD on CHANNEL as a request and print the replies. Without PAYLOAD,
+and without an option that says where it comes from, all of stdin is the
+request. It is sent once: no reply does not mean that nothing was done.
+
+Returns 0 once there are enough replies, 3 when time runs out before, and 6, at
+once or within a third of a second, when nobody listens to CHANNEL: no program
+of this host, nor of another one that has a daemon.
+"""
+
+EPILOG = f"""\
+{formats.FORMAT_HELP}
+examples:
+  bccn req math/square 12
+  bccn req --json --replies all --timeout 1 services/who ''
+  bccn req --replies 3 -F '%s: %p' quorum/vote 'txn 4711?'
+  bccn req '!relay01/printer' status
+  bccn req '!relay01/bccnd' ping
+  bccn req door/open now; [ $? = 6 ] && echo 'no door listens'
+"""
+
+
+def replies(text: str) -> int | None:
+    return None if text == "all" else count(text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.add_argument("channel", metavar="CHANNEL", help="e.g. math/square; '!' for all, '!SRC' for one")
+    payload.add_arguments(parser, "the request")
+    parser.add_argument(
+        "-W", "--timeout", metavar="S", type=seconds, default=5.0, help="wait S seconds (default 5)"
+    )
+    parser.add_argument(
+        "-C", "--replies", metavar="N|all", type=replies, default=1, help="so many, or all that come in time"
+    )
+    parser.add_argument(
+        "--wait-anyway", action="store_true", help="where nobody listens, too: for programs without a daemon"
+    )
+    formats.add_arguments(parser, verbose="print the source before the reply")
+    parser.add_argument("--name", metavar="SRC", help="ask as SRC (the daemon may refuse)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    formatter = formats.chosen(arguments, verbose="%s %p", text=True)
+    request = payload.read(arguments, "req")
+    with bccn.Client(
+        arguments.socket,
+        name=arguments.name,
+        format="full" if formatter.needs_full else "plain",
+        on_notice=lambda notice: complain(str(notice)),
+    ) as bus:
+        came = 0
+        for reply in bus.replies_to(
+            arguments.channel,
+            request,
+            arguments.timeout,
+            arguments.replies,
+            wait_anyway=arguments.wait_anyway,
+        ):
+            write(STDOUT, formatter.line(reply))
+            came += 1
+    if not came:  # of all there might have been
+        complain(f"no reply on {arguments.channel} within {arguments.timeout:g} s")
+        return TIMED_OUT
+    return DONE

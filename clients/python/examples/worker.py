@@ -1,0 +1,52 @@
+"""A worker: answers requests on jobs/upper with the text in capitals, tells how many it did on its heartbeat, and
+stops when somebody sends it "stop".
+
+    python examples/worker.py &
+    bccn req jobs/upper 'hello there'
+"""
+
+import select
+import sys
+
+import bccn
+
+
+class Worker:
+    def __init__(self, bus: bccn.Client) -> None:
+        self.bus = bus
+        self.done = 0
+        self.stopped = False
+        bus.serve("jobs/upper", self.upper)
+        bus.listen(self.obey)
+        bus.heartbeat(5, "ready")
+
+    def upper(self, request: bccn.Request) -> bytes:
+        self.done += 1
+        return request.payload.upper()
+
+    def obey(self, message: bccn.Message) -> None:
+        if message.payload == b"stop":
+            self.stopped = True
+
+    def run(self) -> None:
+        """Any loop around select, poll or epoll will do; other descriptors go in there, too."""
+        told = 0
+        while not self.stopped:
+            select.select([self.bus], [], [])
+            self.bus.dispatch()
+            if told < self.done:
+                told = self.done
+                self.bus.heartbeat(5, f"{told} done")
+
+
+def main() -> None:
+    address = sys.argv[1] if len(sys.argv) > 1 else None
+    with bccn.Client(address, format="full", wait=10) as bus:  # full: to know whom to answer
+        worker = Worker(bus)
+        print(f"{bus.name} is ready", flush=True)
+        worker.run()
+    print(f"{worker.done} done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,418 @@
+"""Requests and replies of both Python clients, with a real daemon."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+import bccn
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.plain_bccn import datagram, plain_socket
+from tests.request_server import serving
+
+LONG = 60.0  # seconds; no test waits so long, unless what it tests fails
+
+
+def upper(request: bccn.Request) -> bytes:
+    return request.payload.upper()
+
+
+# --- the blocking client ---
+
+
+@pytest.mark.parametrize("settings", [{}, {"format": "full"}, {"pack": True, "echo": False}])
+def test_a_request_is_replied_to(daemon: DaemonProcess, settings: dict[str, Any]) -> None:
+    with serving(daemon, "up/*", upper) as server, bccn.Client(daemon.socket, **settings) as bus:
+        for payload, expected in (("one", b"ONE"), (b"", b""), (b"two\nthree\0", b"TWO\nTHREE\0")):
+            [reply] = bus.request("up/x", payload)
+            assert reply.payload == expected
+            assert reply.channel == f"!{bus.name}"
+            assert reply.src == (server if settings.get("format") else None)
+
+
+def test_several_replies_and_all_there_are(daemon: DaemonProcess) -> None:
+    with (
+        serving(daemon, "who", lambda _: "first"),
+        serving(daemon, "who", lambda _: "second"),
+        serving(daemon, "who", lambda _: None),
+        bccn.Client(daemon.socket) as bus,
+    ):
+        assert {reply.text for reply in bus.request("who", replies=2)} == {"first", "second"}
+        assert len(bus.request("who")) == 1
+        assert len(bus.request("who", timeout=0.2, replies=None)) == 2
+        with pytest.raises(bccn.TimedOutError, match=r"2 of 3 replies on who within 0\.2 s"):
+            bus.request("who", timeout=0.2, replies=3)
+        came = set()
+        with pytest.raises(bccn.TimedOutError):
+            came.update(reply.text for reply in bus.replies_to("who", timeout=0.2, replies=3))
+        assert came == {"first", "second"}, "what came is not lost"
+
+
+@pytest.mark.parametrize("channel", ["nobody/there", "local/nobody", "!here/nobody", "!far/program/12", "!"])
+def test_where_nobody_listens_it_is_said_before_the_time_is_up(daemon: DaemonProcess, channel: str) -> None:
+    with bccn.Client(daemon.socket) as bus, pytest.raises(bccn.NobodyListensError, match="listens to"):
+        bus.request(channel, timeout=LONG)
+
+
+def test_who_listens_and_does_not_reply_is_waited_for(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as silent, bccn.Client(daemon.socket) as bus:
+        silent.subscribe("a")
+        with pytest.raises(bccn.TimedOutError, match=r"no reply on a within 0\.5 s"):
+            bus.request("a", timeout=0.5)
+
+
+def test_a_program_without_a_daemon_is_waited_for_on_demand(
+    daemon: DaemonProcess, loopback_port: int
+) -> None:
+    with (
+        plain_socket(loopback_port),
+        bccn.Client(daemon.socket) as bus,
+        pytest.raises(bccn.NobodyListensError),
+    ):
+        bus.request("plain/only", timeout=LONG)
+    answered = threading.Event()
+
+    def answer() -> None:
+        """After all questions of the client have been asked in vain."""
+        with plain_socket(loopback_port) as plain:
+            ready.set()
+            while b":plain/only|" not in (heard := plain.recv(2048)):
+                pass
+            assert not answered.wait(0.5)
+            src = heard.partition(b"]")[2].partition(b":")[0].decode()
+            token = heard.partition(b"|")[2].partition(b"\n")[0]
+            reply = datagram("there/plain/1", 1, f"!{src}", token + b"\nfrom afar")
+            plain.sendto(reply, (LOOPBACK_BROADCAST, loopback_port))
+
+    ready = threading.Event()
+    thread = threading.Thread(target=answer)
+    thread.start()
+    assert ready.wait(PATIENCE)
+    with bccn.Client(daemon.socket) as bus:
+        [reply] = bus.request("plain/only", timeout=PATIENCE, wait_anyway=True)
+    answered.set()
+    thread.join()
+    assert reply.text == "from afar"
+
+
+def test_what_the_daemon_rejects_is_raised_at_once(daemon: DaemonProcess) -> None:
+    with serving(daemon, ">", upper), bccn.Client(daemon.socket) as bus:
+        for channel, payload, code in (
+            ("up", b"x" * 1500, "too-large"),
+            ("not a channel", b"", "bad-channel"),
+        ):
+            with pytest.raises(bccn.RejectedError) as caught:
+                bus.request(channel, payload, LONG)
+            assert caught.value.code == code
+        with pytest.raises(bccn.InvalidError):
+            bus.request("nul\0")
+        bus.barrier()
+
+
+def test_what_was_published_before_is_not_blamed_on_the_request(daemon: DaemonProcess) -> None:
+    with serving(daemon, "up", upper), bccn.Client(daemon.socket, on_notice=lambda _: None) as bus:
+        bus.request("up", "warm")
+        bus.publish("up", b"x" * 1500)
+        assert bus.request("up", "y")[0].payload == b"Y"
+        with pytest.raises(bccn.RejectedError, match="MSG up: 15"):
+            bus.barrier()
+
+
+def test_other_messages_are_kept_while_replies_are_awaited(daemon: DaemonProcess) -> None:
+    with bccn.Client(daemon.socket) as bus, bccn.Client(daemon.socket) as other:
+        bus.subscribe("news")
+
+        def handler(request: bccn.Request) -> bytes:
+            other.publish("news", "meanwhile")
+            other.send_to(bus.name, "and to you")
+            other.barrier()
+            return b"done"
+
+        with serving(daemon, "up", handler):
+            assert bus.request("up")[0].payload == b"done"
+        messages = [bus.receive(PATIENCE), bus.receive(PATIENCE)]
+        assert [message and message.text for message in messages] == ["meanwhile", "and to you"]
+        assert bus.receive(0) is None
+
+
+def test_who_only_asks_hears_nothing_else(daemon: DaemonProcess) -> None:
+    with serving(daemon, "up", upper), bccn.Client(daemon.socket) as bus, bccn.Client(daemon.socket) as other:
+        bus.request("up")
+        other.send_all("hello all")
+        other.send_to(bus.name, "hello you")
+        other.barrier()
+        bus.barrier()
+        assert bus.receive(0) is None
+        bus.listen()
+        other.send_all("hello again")
+        message = bus.receive(PATIENCE)
+        assert message
+        assert message.text == "hello again"
+
+
+def test_a_request_to_all_and_one_to_a_program(daemon: DaemonProcess) -> None:
+    with serving(daemon, "!", upper) as name, bccn.Client(daemon.socket) as bus:
+        assert bus.request("!", "a")[0].payload == b"A"
+        assert bus.request(f"!{name}", "b")[0].payload == b"B"
+        assert bus.request("!here/bccnd", "ping")[0].text.startswith("pong ")
+
+
+def test_a_handler_may_ask_others(daemon: DaemonProcess) -> None:
+    with bccn.Client(daemon.socket) as asking:
+
+        def relay(request: bccn.Request) -> bytes:
+            [reply] = asking.request("inner", request.payload)
+            return b"<" + reply.payload + b">"
+
+        with (
+            serving(daemon, "inner", upper),
+            serving(daemon, "outer", relay),
+            bccn.Client(daemon.socket) as bus,
+        ):
+            assert bus.request("outer", "x")[0].payload == b"<X>"
+
+
+def test_what_is_no_request_is_passed_over_and_a_reply_may_come_later(daemon: DaemonProcess) -> None:
+    requests: list[bccn.Request] = []
+    with bccn.Client(daemon.socket, format="full") as server, bccn.Client(daemon.socket) as bus:
+        server.serve("later", lambda request: requests.append(request))
+
+        def answer() -> None:
+            while not requests:
+                server.receive(0.02)
+            server.reply(requests[0], "at last")
+
+        bus.publish("later", "one line")
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert bus.request("later", "x")[0].text == "at last"
+        thread.join()
+        assert [request.payload for request in requests] == [b"x"]
+
+
+def test_serving_needs_to_know_who_asks(daemon: DaemonProcess) -> None:
+    with bccn.Client(daemon.socket) as bus, pytest.raises(bccn.InvalidError, match='format="full"'):
+        bus.serve("up", upper)
+
+
+def test_requests_go_on_with_the_next_daemon(daemon: DaemonProcess) -> None:
+    with bccn.Client(daemon.socket, timeout=PATIENCE, on_notice=lambda _: None) as bus:
+        with serving(daemon, "up", upper):
+            bus.request("up")
+        daemon.kill()
+        daemon.start()
+        with serving(daemon, "up", upper):
+            assert bus.request("up", "x")[0].payload == b"X"
+
+
+def test_a_daemon_that_goes_away_meanwhile_costs_the_reply_only(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as silent, bccn.Client(daemon.socket, on_notice=lambda _: None) as bus:
+        silent.subscribe("a")
+        threading.Timer(0.2, daemon.kill).start()
+        with pytest.raises(bccn.TimedOutError):
+            bus.request("a", timeout=1.0)
+    daemon.start()
+
+
+def test_a_child_of_fork_asks_for_itself(daemon: DaemonProcess) -> None:
+    with serving(daemon, "up", upper, timeout=PATIENCE), bccn.Client(daemon.socket, timeout=PATIENCE) as bus:
+        assert bus.request("up", "parent")[0].payload == b"PARENT"
+        pid = os.fork()
+        if not pid:
+            good = False
+            try:
+                good = bus.request("up", "child")[0].payload == b"CHILD"
+            finally:
+                os._exit(0 if good else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert bus.request("up", "parent")[0].payload == b"PARENT"
+
+
+# --- the asyncio client ---
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, LONG), debug=True)
+
+
+def test_requests_and_replies_of_one_asyncio_program(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        async with (
+            bccn.AsyncClient(daemon.socket, format="full") as server,
+            bccn.AsyncClient(daemon.socket) as bus,
+        ):
+            await server.serve("up", upper)
+            replies = await asyncio.gather(*(bus.request("up", f"x{n}") for n in range(50)))
+            assert [reply.text for [reply] in replies] == [f"X{n}" for n in range(50)]
+            came = [reply.text async for reply in bus.replies_to("up", "y", 0.2)]
+            assert came == ["Y"]
+
+    run(test())
+
+
+def test_so_many_at_a_time(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        async with (
+            bccn.AsyncClient(daemon.socket, format="full") as server,
+            bccn.AsyncClient(daemon.socket) as bus,
+        ):
+            at_work, most, release = 0, 0, asyncio.Event()
+
+            async def handler(request: bccn.Request) -> str:
+                nonlocal at_work, most
+                at_work += 1
+                most = max(most, at_work)
+                if at_work == 3:
+                    release.set()
+                await release.wait()
+                at_work -= 1
+                return request.text
+
+            await server.serve("slow", handler, concurrency=3)
+            replies = await asyncio.gather(*(bus.request("slow", f"{n}") for n in range(10)))
+            assert [reply.text for [reply] in replies] == [f"{n}" for n in range(10)]
+            assert most == 3
+
+    run(test())
+
+
+def test_a_handler_that_fails_is_reported_and_the_next_request_answered(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        async with (
+            bccn.AsyncClient(daemon.socket, format="full") as server,
+            bccn.AsyncClient(daemon.socket) as bus,
+        ):
+
+            def handler(request: bccn.Request) -> bytes:
+                return b"%d" % (1 // int(request.payload))
+
+            await server.serve("div", handler)
+            with pytest.raises(bccn.TimedOutError):
+                await bus.request("div", "0", 0.2)
+            assert (await bus.request("div", "1"))[0].payload == b"1"
+        assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+
+    run(test())
+
+
+def test_nobody_listens_and_rejections_for_asyncio(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket) as bus:
+            outcomes = await asyncio.gather(
+                bus.request("nobody/there", timeout=LONG),
+                bus.request("local/nobody", timeout=LONG),
+                bus.request("up", b"x" * 1500, LONG),
+                bus.request("nobody/there", timeout=0.5, wait_anyway=True),
+                return_exceptions=True,
+            )
+            assert [type(outcome) for outcome in outcomes] == [
+                bccn.NobodyListensError,
+                bccn.NobodyListensError,
+                bccn.RejectedError,
+                bccn.TimedOutError,
+            ]
+
+    run(test())
+
+
+def test_who_waits_hears_of_the_end_of_the_client_and_of_the_connection(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        async with (
+            bccn.AsyncClient(daemon.socket) as silent,
+            bccn.AsyncClient(daemon.socket) as bus,
+            bccn.AsyncClient(daemon.socket, reconnect=False, on_notice=lambda _: None) as once,
+        ):
+            await silent.subscribe("a")
+            waiting = asyncio.create_task(bus.request("a", timeout=LONG))
+            waiting_too = asyncio.create_task(once.request("a", timeout=LONG))
+            assert await silent.receive(PATIENCE)
+            assert await silent.receive(PATIENCE)
+            await bus.close()
+            with pytest.raises(bccn.ClosedError):
+                await waiting
+            silent.on_notice = lambda _: None
+            daemon.kill()
+            with pytest.raises(bccn.UnavailableError):
+                await waiting_too
+            await once.close()
+            await silent.close()
+
+    run(test())
+
+
+def test_a_request_that_is_cancelled_leaves_nothing_behind(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        async with (
+            bccn.AsyncClient(daemon.socket, format="full") as server,
+            bccn.AsyncClient(daemon.socket) as bus,
+        ):
+            requests: list[bccn.Request] = []
+            await server.serve("later", requests.append)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(bus.request("later", timeout=LONG), 0.2)
+            assert not bus._session.exchanges
+            await server.reply(requests[0], "too late")
+            await server.serve("up", upper)
+            assert (await bus.request("up", "x"))[0].payload == b"X"
+            assert await bus.receive(0) is None
+
+    run(test())
+
+
+def test_closing_ends_what_is_being_answered(daemon: DaemonProcess) -> None:
+    cancelled = threading.Event()
+
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket) as bus:
+            async with bccn.AsyncClient(daemon.socket, format="full") as server:
+
+                async def handler(_: bccn.Request) -> None:
+                    began.set()
+                    try:
+                        await asyncio.sleep(LONG)
+                    finally:
+                        cancelled.set()
+
+                began = asyncio.Event()
+                await server.serve("slow", handler)
+                asking = asyncio.create_task(bus.request("slow", timeout=LONG))
+                await began.wait()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    run(test())
+    assert cancelled.is_set()
+
+
+def test_while_a_reply_is_awaited_reading_does_not_pause(daemon: DaemonProcess) -> None:
+    """More waits to be received than is read ahead, and the reply stands behind it."""
+    with PacketClient(daemon.socket) as publisher:
+
+        def flood(request: bccn.Request) -> bytes:
+            for _ in range(40):
+                publisher.publish("local/flood", b"x" * 60000)
+            publisher.drain()
+            return b"behind it"
+
+        async def test() -> None:
+            async with bccn.AsyncClient(daemon.socket) as bus:
+                await bus.subscribe("local/flood")
+                [reply] = await bus.request("up", timeout=PATIENCE)
+                assert reply.payload == b"behind it"
+                assert await bus.receive(PATIENCE)
+
+        with serving(daemon, "up", flood):
+            run(test())
+
+
+def test_subscriptions_of_servers_are_gone_with_them(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as client:
+        with serving(daemon, "up", upper):
+            assert client.status()["subscriptions"] == 1
+        wait_until(lambda: client.status()["subscriptions"] == 0, "the server to have left")

@@ -1,0 +1,103 @@
+"""Who listens on the other hosts of a segment, and requests that are answered from there."""
+
+import pytest
+
+import bccn
+from tests import command_line
+from tests.daemon_process import DaemonProcess
+from tests.hosts.conftest import PORT, StartDaemon
+from tests.hosts.segment import BROADCAST, Segment
+from tests.packet_client import PacketClient
+from tests.plain_bccn import datagram
+from tests.request_server import serving
+
+LONG = 60.0  # seconds; no test waits so long, unless what it tests fails
+
+
+def ask(client: PacketClient, chan: str, token: str) -> str:
+    return client.request("listeners", f"{chan} {token}")
+
+
+def test_daemons_tell_each_other_who_listens(start_daemon: StartDaemon, segment: Segment) -> None:
+    here, there = (start_daemon(host) for host in segment.hosts[:2])
+    with (
+        PacketClient(here.socket) as asking,
+        PacketClient(there.socket) as first,
+        PacketClient(there.socket) as second,
+    ):
+        first.subscribe("demo/x", "local/x")
+        second.subscribe("demo/>")
+        name, far = asking.request("whoami"), first.request("whoami")
+        asking.request("listen")
+        for token, chan, listeners in (
+            ("t1", "demo/x", 2),
+            ("t2", "demo/y", 1),
+            ("t3", f"!{far}", 1),
+            ("t4", "!", 2),
+        ):
+            assert ask(asking, chan, token) == "0 asked"
+            assert asking.message() == (f"!{name}", f"{token}\nlisteners {listeners}".encode())
+        for chan in ("local/x", f"!{name}"):
+            assert ask(asking, chan, "t5") == "0"
+
+        # Nobody listens: only who is asked directly says so, and after what would have been said before.
+        assert ask(asking, "demos", "t6") == "0 asked"
+        asking.publish(f"!{segment.hosts[1].name}/bccnd", b"t7\nlisteners demos")
+        asking.publish(f"!{segment.hosts[1].name}/bccnd", b"t8\nlisteners local/x")
+        answers = [asking.message()[1] for _ in range(2)]
+        assert answers == [b"t7\nlisteners 0", b"t8\nlisteners 0"]
+
+
+def test_a_program_without_a_daemon_may_ask_too(start_daemon: StartDaemon, segment: Segment) -> None:
+    alpha, beta = segment.hosts[:2]
+    daemon = start_daemon(alpha, key=None)
+    with PacketClient(daemon.socket) as client, beta.udp_socket(PORT) as plain:
+        client.subscribe("demo/x")
+        question = datagram("beta/plain/1", 1, "bccnd/ask", b"t1\nlisteners demo/x")
+        plain.sendto(question, (BROADCAST, PORT))
+        heard = b""
+        while b":!beta/plain/1|" not in heard:
+            heard = plain.recv(2048)
+        assert heard.endswith(b":!beta/plain/1|t1\nlisteners 1")
+        assert b"]alpha/bccnd/" in heard
+
+
+def test_requests_are_replied_to_from_other_hosts(daemons: list[DaemonProcess]) -> None:
+    here, *others = daemons
+
+    def slowly(request: bccn.Request) -> bytes:
+        """Not before the requester has asked all daemons."""
+        question = watching.receive(LONG)
+        assert question
+        assert question.src == request.src
+        return request.payload.upper()
+
+    with (
+        bccn.Client(here.socket, format="full") as bus,
+        bccn.Client(here.socket, format="full") as watching,
+        serving(others[0], "up", lambda request: request.payload.upper()) as first,
+        serving(others[1], "up", lambda request: request.payload.upper()) as second,
+        serving(others[1], "slow", slowly) as slow,
+    ):
+        watching.subscribe("bccnd/ask")
+        replies = bus.request("up", "x", LONG, 2)
+        assert {(reply.src, reply.payload) for reply in replies} == {(first, b"X"), (second, b"X")}
+        while watching.receive(0):
+            pass  # of the requests above
+        [reply] = bus.request("slow", "y", LONG)
+        assert (reply.src, reply.payload) == (slow, b"Y")
+
+
+def test_nobody_on_any_host_listens(daemons: list[DaemonProcess]) -> None:
+    with bccn.Client(daemons[0].socket) as bus, PacketClient(daemons[1].socket) as local:
+        local.subscribe("local/x", "other")
+        for channel in ("nobody", "local/x", "!beta/program/1", "!gamma"):
+            with pytest.raises(bccn.NobodyListensError):
+                bus.request(channel, timeout=LONG)
+
+
+def test_bccn_req_tells_a_silent_listener_elsewhere_from_nobody(daemons: list[DaemonProcess]) -> None:
+    with PacketClient(daemons[1].socket) as silent:
+        silent.subscribe("silent")
+        assert command_line.bccn(daemons[0], "req", "-W", "1", "silent", "x").returncode == 3
+        assert command_line.bccn(daemons[0], "req", "-W", "60", "nobody", "x").returncode == 6

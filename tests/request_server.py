@@ -1,0 +1,36 @@
+"""A program that answers requests while a test asks: the Python client in a thread of its own."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import bccn
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE
+
+Handler = Callable[[bccn.Request], bytes | str | None]
+
+
+@contextmanager
+def serving(daemon: DaemonProcess, pattern: str, handler: Handler, **settings: Any) -> Iterator[str]:
+    """Its name, once it serves; ``settings`` are those of its client."""
+    ready, stopped = threading.Event(), threading.Event()
+    names = []
+
+    def serve() -> None:
+        with bccn.Client(daemon.socket, format="full", **settings) as bus:
+            bus.serve(pattern, handler)
+            names.append(bus.name)
+            ready.set()
+            while not stopped.is_set():
+                bus.receive(0.02)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE)
+        yield names[0]
+    finally:
+        stopped.set()
+        thread.join()

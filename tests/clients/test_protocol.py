@@ -1,0 +1,189 @@
+"""``clients/PROTOCOL.md``: its session is what a daemon does, and it leaves out nothing that the code knows."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bccn
+from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, TOKEN_LIMIT
+from bccn.session import BACKOFF_FIRST, BACKOFF_LIMIT
+from bccnd import __version__
+from bccnd.relay import answers
+from bccnd.relay.control import KEYS
+from bccnd.relay.dedup import Verdict
+from bccnd.relay.delivery import ANSWERS_FATAL
+from bccnd.relay.limits import Limits
+from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
+from bccnd.relay.router import HEARTBEATS, NOTICES
+from bccnd.relay.router import QUESTIONS as ASKED_ON
+from bccnd.wire import sbus
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SRC_LIMIT, Reason
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PacketClient
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "clients" / "PROTOCOL.md").read_text()
+RELAY = [*(ROOT / "bccnd" / "relay").glob("*.py"), *(ROOT / "bccnd" / "wire").glob("*.py")]
+
+BLOCK = re.compile(r"^```session\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINE = re.compile(r"(desk [<>]|door [<>]|      ) ((?:[0-9a-f]{2} )+) *\|(.*)\|")
+NUMBERS = 1_800_000_000_000_000  # what the document shows for the first sequence number, and as a time in us
+
+
+# --- the session ---
+
+
+def packets() -> Iterator[tuple[str, str, bytes, str]]:
+    """(who, ``>`` sent or ``<`` received, the packet, its text) in the order of the document."""
+    for block in BLOCK.findall(TEXT):
+        whole: list[tuple[str, str, bytes, str]] = []
+        for line in block.splitlines():
+            found = LINE.fullmatch(line)
+            assert found, line
+            piece, text = bytes.fromhex(found[2]), found[3]
+            if found[1].strip():
+                whole.append((found[1][:4], found[1][5], piece, text))
+            else:  # the packet goes on
+                who, way, packet, begun = whole[-1]
+                whole[-1] = who, way, packet + piece, begun + text
+        yield from whole
+
+
+def as_text(packet: bytes) -> str:
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in packet)
+
+
+def with_numbers_of_the_document(packet: bytes, first_seqs: dict[bytes, int]) -> bytes:
+    """Sequence numbers and times are those of a clock; each sender's first one is NUMBERS here."""
+
+    def renumbered(found: re.Match[bytes]) -> bytes:
+        first = first_seqs.setdefault(found[1], int(found[2]))
+        return b"]%b:%d:" % (found[1], NUMBERS + int(found[2]) - first)
+
+    packet = re.sub(rb"\](\S+?):(\d{16}):", renumbered, packet)
+    packet = re.sub(rb"^(RECV \S+ )\d{19} ", rb"\g<1>%d " % (NUMBERS * 1000), packet)
+    return packet.replace(__version__.encode(), b"0.1.0")
+
+
+def test_a_daemon_says_what_the_session_says(tmp_path: Path, loopback_port: int) -> None:
+    first_seqs: dict[bytes, int] = {}
+    flags = ["--host", "relay01", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with DaemonProcess(tmp_path, *flags) as daemon:
+        clients = {"desk": PacketClient(daemon.socket), "door": PacketClient(daemon.socket)}
+        for who, way, packet, _ in packets():
+            if way == ">":
+                clients[who].send(packet)
+            else:
+                got = with_numbers_of_the_document(clients[who].receive(), first_seqs)
+                assert got == packet
+        for client in clients.values():
+            assert client.drain() == [], "more came than the document shows"
+            client.close()
+
+
+def test_hex_and_text_are_the_same_bytes() -> None:
+    shown = list(packets())
+    assert len(shown) > 30
+    for _, _, packet, text in shown:
+        assert text == as_text(packet)
+
+
+def test_the_session_shows_every_kind_of_packet() -> None:
+    kinds = {packet.partition(b" ")[0] for _, _, packet, _ in packets()}
+    assert kinds >= set(sbus._KINDS)
+
+
+# --- nothing is left out ---
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^##? |\Z)", TEXT, re.DOTALL | re.MULTILINE)
+    assert found, f"no section {title}"
+    return found[1]
+
+
+def error_codes() -> set[str]:
+    """Of every ``PacketError`` in the source; a ``DeniedError`` is ``refused``."""
+    found = {"refused"}
+    for path in RELAY:
+        found |= set(re.findall(r"(?:PacketError|FramingError)\(\s*\"([a-z-]+)\"", path.read_text()))
+    assert len(found) > 10
+    return found
+
+
+def notices() -> set[str]:
+    """The keys of ``CMSG`` that come unasked."""
+    found = set()
+    for path in RELAY:
+        found |= set(re.findall(r"Cmsg\(b\"([a-z]+)\"", path.read_text()))
+    return found - {"error"}
+
+
+def reasons_for_closing() -> set[str]:
+    sources = [*RELAY, ROOT / "bccnd" / "daemon" / "bus.py"]
+    found = set()
+    for path in sources:
+        found |= set(re.findall(r"\.close\(session, \"([^\"]+)\"\)", path.read_text()))
+    return found - {"gone"}  # nobody is told
+
+
+@pytest.mark.parametrize(
+    ("title", "words"),
+    [
+        ("Packets", {kind.decode() for kind in sbus._KINDS}),
+        ("Control requests", {key.decode() for key in KEYS}),
+        ("Control requests", set(Policy)),
+        ("Errors", error_codes()),
+        ("Notices", notices() | reasons_for_closing()),
+        (
+            "The format `full`",
+            {"ok", "retained", *Reason, *(set(Verdict) - {Verdict.NEW, Verdict.RESTARTED})},
+        ),
+        ("The format `full`", {"own", "conflict", "local-channel", "unknown-source"}),
+    ],
+)
+def test_every_word_of_the_code_is_explained(title: str, words: set[str]) -> None:
+    """Written as code: `word`, alone or with what belongs to it."""
+    text = section(title)
+    assert {word for word in words if not re.search(rf"`(?:CMSG )?{re.escape(word)}[`␀\[ ]", text)} == set()
+
+
+@pytest.mark.parametrize(
+    ("title", "numbers"),
+    [
+        ("Limits", [SEND_LIMIT, CHAN_LIMIT, SRC_LIMIT, Limits().local_payload, Limits().subscriptions]),
+        ("Limits", [Limits().queue_packets, Limits().clients, ANSWERS_LIMIT, ANSWERS_FATAL]),
+        ("Request and reply", [TOKEN_LIMIT, ASK_AFTER * 1000, ASK_EVERY * 1000, QUESTIONS]),
+        ("Request and reply", [answers.LISTENERS_PER_SECOND, ASKED_ON.decode()]),
+        ("Connecting again", [BACKOFF_FIRST * 1000, BACKOFF_LIMIT]),
+        ("Who is there", [HEARTBEATS.decode(), NOTICES.decode()]),
+    ],
+)
+def test_the_numbers_are_those_of_the_code(title: str, numbers: list[float | str]) -> None:
+    text = section(title)
+    for number in numbers:
+        shown = number if isinstance(number, str) else f"{number:g}" if number < 1e6 else str(number)
+        assert re.search(rf"(?<!\d){re.escape(shown)}(?!\d)", text), number
+
+
+def test_the_names_of_the_document_of_the_protocol_have_their_place() -> None:
+    """``bccn.txt``, "API LAYERS"."""
+    names = "open close fd send recv get_name set_name get_seq set_seq listen send_all send_to send_topic"
+    for name in [*names.split(), "heartbeat_start", "dispatch"]:
+        assert f"`bccn_{name}`" in section("Names of the functions")
+
+
+def test_the_python_functions_it_names_exist() -> None:
+    for name in re.findall(r"`Client\.(\w+)`", TEXT):
+        assert hasattr(bccn.Client, name)
+
+
+def test_each_open_question_has_one_line() -> None:
+    """30 topics of three questions, as in DNDM's document; a line for each."""
+    topics = re.split(r"^\*\*(.+)\*\*$", section("The open questions of DNDM"), flags=re.MULTILINE)[1:]
+    assert len(topics) == 2 * 30
+    for topic, text in zip(topics[::2], topics[1::2], strict=True):
+        assert len(re.findall(r"^- .+\? .+[.)]$", text, re.MULTILINE)) == 3, topic
+        assert len(text.strip().splitlines()) == 3, topic

@@ -1,0 +1,1352 @@
+/* libbccn; see bccn.h.
+ *
+ * Rules:
+ * 1. What is wanted (settings, subscriptions) is kept here and outlives a connection; `greet` says all of it to a new
+ *    one. Something is wanted once the daemon has agreed to it.
+ * 2. Whoever waits for the daemon sends a ping with a number after the request. Everything the daemon had to say about
+ *    the request has come when its pong comes, and a late answer to an earlier one cannot be mistaken for it.
+ * 3. Every wait is a poll(2) with a deadline (but for bccn_recv without one, which saves it), and goes on reading
+ *    unless the backlog is full, or two who wait for each other would wait for ever. A connection that ends is read to
+ *    its end.
+ * 4. Received packets wait whole in `received`, a line. The program takes its messages from the first one, which stays
+ *    until it asks for a message that is not in it: so the one it holds stays where it is. What the daemon says, and
+ *    answers to requests, are dealt with as a packet arrives; messages, and notices of gaps between them, keep their
+ *    place.
+ * 5. Nothing is dropped here. Who does not receive lets messages wait in the daemon's queue, which is bounded.
+ * 6. A child of fork finds `*alive` wiped by the kernel, and does nothing to its parent's but close its copy.
+ *
+ * recvmmsg and sendmmsg are not used: on this kind of socket they save a twentieth; packing saves nine tenths.
+ */
+#define _GNU_SOURCE
+#include "bccn.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SERVICE_SOCKET "/run/bccnd/bus.sock"
+#define PACKET_LIMIT (96 * 1024)         /* bytes, either way; the longest packet of the daemon has 71 kB */
+#define PACK_LIMIT 65536                 /* bytes of a PACK, whatever the daemon takes */
+#define REQUEST_LIMIT 4096               /* bytes of anything asked of the daemon */
+#define BACKLOG_LIMIT (64 * 1024 * 1024) /* bytes read but not taken, above which nothing more is asked for */
+#define GLANCE_INTERVAL 100              /* ms between looks, while only sending, at what the daemon has to say */
+#define GLANCE_LIMIT (1024 * 1024)       /* bytes of backlog above which such looks would only fill memory */
+#define TURN_LIMIT 1024                  /* packets or messages between two looks at the clock, however many come */
+#define BACKOFF_FIRST 20                 /* ms; connecting to a local socket that is not there costs microseconds */
+#define BACKOFF_LIMIT 1000
+#define MEMORY_PAUSE 1                   /* ms, when the kernel has no memory: poll(2) does not wait for that */
+#define TOKEN_LIMIT 128                  /* bytes of the first line of a request */
+#define QUESTIONS 3                      /* to other hosts, whether anybody listens there: datagrams can get lost */
+#define ASK_AFTER 20                     /* ms: whoever answers at once costs the segment no question */
+#define ASK_EVERY 100                    /* ms; a daemon answers in a fraction of that */
+#define SRC_LIMIT 128                    /* bytes (bccn.txt, "Body fields") */
+#define CHANNEL_LIMIT 1024
+#define SETTING_LIMIT 320                /* of a name, a queue, a heartbeat: more than the daemon takes */
+#define TEXT_LIMIT 1536                  /* of an error, which may quote a channel */
+#define NEVER INT64_MAX
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* What a new connection is told, in this order. */
+enum { NAME, SEPARATOR, FORMAT, PACK, ECHO, QUEUE, TAP, HEARTBEAT, LISTEN, WHOAMI, SETTINGS };
+static const char *const setting_keys[SETTINGS] = { "name",  "separator", "format",    "pack",   "echo/off",
+                                                    "queue", "tap",       "heartbeat", "listen", "whoami" };
+
+struct setting {
+    int wanted;
+    char value[SETTING_LIMIT];
+};
+
+struct subscription {
+    char *pattern; /* NULL: a free place, so that places do not change under a callback */
+    bccn_callback *callback;
+    void *user;
+};
+
+struct packet {
+    struct packet *next;
+    size_t size, at; /* what lies before `at` has been taken */
+    int packed, cut; /* `cut`: to its size, from room for PACKET_LIMIT bytes */
+    unsigned char bytes[];
+};
+
+struct line {
+    struct packet *first, **end;
+    size_t size;
+};
+
+/* What a message of the format full points to. */
+struct fields {
+    char head[256], body[SRC_LIMIT + 1 + 20 + 1 + CHANNEL_LIMIT + 1];
+};
+
+struct complaint {
+    int code;
+    uint64_t count;
+    char text[TEXT_LIMIT]; /* the first one's */
+};
+
+struct bccn_bus {
+    /* wanted */
+    bccn_options options; /* its strings are in `settings` */
+    char address[sizeof((struct sockaddr_un *)0)->sun_path];
+    struct setting settings[SETTINGS];
+    struct subscription *subscriptions, directed; /* `directed`, to `!`, has no pattern */
+    size_t places, patterns; /* how many there is room for, and how many there are */
+    int listening; /* to `!` for the program, and not only for answers to its requests */
+    bccn_notice_callback *on_notice;
+    void *notice_user;
+
+    /* the connection */
+    int fd, epoll, timer;
+    int was_connected, greeting;
+    int64_t retry_at, backoff, ring_at, glance_at;
+    char name[SRC_LIMIT + 1];
+    size_t pack_limit;
+    pid_t pid;
+    volatile int *alive; /* NULL: the kernel cannot wipe it, `pid` has to tell */
+
+    /* asked and published */
+    uint64_t asked, answered, published, confirmed, in_doubt;
+    const char *awaited; /* a key */
+    char *answer;
+    struct complaint complaint, rejection; /* of what is asked now; of what was published since the last barrier */
+    char token[32], requested[CHANNEL_LIMIT + 2];
+    unsigned requests;
+    int settled; /* somebody listens to the request, or it is not to be known */
+
+    /* received */
+    struct line received, answers; /* of both the first may be what the program holds */
+    struct packet *spare; /* room for the next one */
+    struct fields fields, answer_fields;
+    uint64_t lost;
+    int calls_back, delivering; /* whether there ever was a callback; whether one is running */
+
+    /* sent: "PACK ", length and packet of each that was gathered, and room for one more */
+    size_t out_size;
+    unsigned gathered;
+    int batching;
+    char text[TEXT_LIMIT];
+    unsigned char out[PACK_LIMIT + 4 + PACKET_LIMIT];
+};
+
+static const struct code {
+    int code;
+    const char *word, *sentence;
+} codes[] = {
+#define ROW(name, value, word, sentence) { name, word, sentence },
+    BCCN_CODES(ROW)
+};
+
+static const struct code *find_code(int code)
+{
+    for (size_t i = 0; i < COUNT(codes); i++)
+        if (codes[i].code == code)
+            return &codes[i];
+    return code > 0 ? codes : codes + COUNT(codes) - 1;
+}
+
+const char *bccn_strerror(int code)
+{
+    return find_code(code)->sentence;
+}
+
+const char *bccn_code_word(int code)
+{
+    return find_code(code)->word;
+}
+
+static int fail(bccn_bus *bus, int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(bus->text, sizeof bus->text, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+static int alien(bccn_bus *bus)
+{
+    return fail(bus, BCCN_E_PROTOCOL, "%s", bccn_strerror(BCCN_E_PROTOCOL));
+}
+
+static void notify(bccn_bus *bus, bccn_notice_kind kind, int code, uint64_t count, const char *format, ...)
+{
+    char text[TEXT_LIMIT + 64];
+    bccn_notice notice = { kind, code, count, text };
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (bus->on_notice)
+        bus->on_notice(&notice, bus->notice_user);
+}
+
+static int keep(bccn_bus *bus, char *kept, size_t room, const char *value)
+{
+    if (strlen(value ? value : "") >= room)
+        return fail(bus, BCCN_E_INVALID, "%.64s...: too long", value);
+    strcpy(kept, value ? value : "");
+    return 0;
+}
+
+static int want(bccn_bus *bus, int setting, const char *value)
+{
+    struct setting *kept = &bus->settings[setting];
+    kept->wanted = value != NULL;
+    return keep(bus, kept->value, sizeof kept->value, value);
+}
+
+static int64_t now_ms(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t deadline_in(int timeout)
+{
+    return timeout < 0 ? NEVER : now_ms(CLOCK_MONOTONIC) + timeout;
+}
+
+static int is_past(int64_t deadline)
+{
+    return deadline != NEVER && now_ms(CLOCK_MONOTONIC) >= deadline;
+}
+
+/* poll(2) until `deadline`, on nothing if `fd` is -1: what is ready, 0 at the deadline, -1 on a signal. */
+static int poll_until(int fd, short events, int64_t deadline)
+{
+    int64_t left = deadline == NEVER ? 0 : deadline - now_ms(CLOCK_MONOTONIC);
+    struct timespec time = { left > 0 ? left / 1000 : 0, left > 0 ? left % 1000 * 1000000 : 0 };
+    struct pollfd polled = { fd, events, 0 };
+    int ready = ppoll(&polled, 1, deadline == NEVER ? NULL : &time, NULL);
+    return ready > 0 ? polled.revents : ready;
+}
+
+/* --- packets that wait --- */
+
+static void append(struct line *line, struct packet *packet)
+{
+    if (!line->first)
+        line->end = &line->first;
+    packet->next = NULL;
+    *line->end = packet;
+    line->end = &packet->next;
+    line->size += sizeof *packet + packet->size;
+}
+
+/* The oldest packet of which something is left; the program no longer holds what came before. NULL: there is none. */
+static struct packet *front(bccn_bus *bus, struct line *line)
+{
+    struct packet *packet;
+    while ((packet = line->first) && packet->at == packet->size) {
+        line->first = packet->next;
+        line->size -= sizeof *packet + packet->size;
+        if (bus->spare || packet->cut)
+            free(packet);
+        else
+            bus->spare = packet;
+    }
+    return packet;
+}
+
+/* Nothing is left, but what the program holds stays. */
+static void pass_over(struct line *line)
+{
+    struct packet *held = line->first;
+    for (struct packet *next; held && (next = held->next);) {
+        held->next = next->next;
+        line->size -= sizeof *next + next->size;
+        free(next);
+    }
+    if (held) {
+        held->at = held->size;
+        line->end = &held->next;
+    }
+}
+
+static inline int begins(const unsigned char *packet, size_t size, const char *word)
+{
+    size_t length = strlen(word);
+    return size >= length && !memcmp(packet, word, length);
+}
+
+/* Take a part of a PACK, or another packet whole. NULL: the length of a part reaches beyond the PACK. */
+static unsigned char *next_part(struct packet *packet, size_t *size)
+{
+    unsigned char *at = packet->bytes + packet->at;
+    size_t left = packet->size - packet->at;
+    *size = left;
+    packet->at = packet->size;
+    if (packet->packed) {
+        if (left < 4)
+            return NULL;
+        *size = (size_t)at[0] << 24 | (size_t)at[1] << 16 | (size_t)at[2] << 8 | at[3];
+        if (*size > left - 4)
+            return NULL;
+        packet->at -= left - 4 - *size;
+        at += 4;
+    }
+    return at;
+}
+
+/* --- what the daemon says --- */
+
+static int complain(bccn_bus *bus, const struct complaint *complaint)
+{
+    return fail(bus, complaint->code, "%s", complaint->text);
+}
+
+/* `CMSG error NUL <code> <packet>: <text>` */
+static void control_error(bccn_bus *bus, const char *value)
+{
+    size_t word = strcspn(value, " "), row = 0;
+    while (row < COUNT(codes) - 1 && (codes[row].code > BCCN_E_BAD_PACKET || strlen(codes[row].word) != word
+                                      || strncmp(codes[row].word, value, word)))
+        row++; /* the last one is for words unknown */
+    int code = codes[row].code;
+    const char *about = value + word + (value[word] != 0);
+    int asked = !strncmp(about, "CMSG ", 5) || !strncmp(about, "SUB ", 4) || !strncmp(about, "UNSUB ", 6);
+    struct complaint *complaint = asked ? &bus->complaint : &bus->rejection;
+    if (!complaint->count++) {
+        complaint->code = code;
+        snprintf(complaint->text, sizeof complaint->text, "%s (%.*s)", about, (int)word, value);
+    }
+    if (!asked || (bus->greeting && bus->was_connected))
+        notify(bus, BCCN_REJECTED, code, 1, "%s (%.*s)", about, (int)word, value);
+}
+
+static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
+{
+    const char *key = (const char *)packet + 5, *value = memchr(key, 0, size - 5);
+    if (!value++)
+        return alien(bus);
+    size_t length = size - (size_t)(value - (const char *)packet);
+    char text[TEXT_LIMIT - 64];
+    snprintf(text, sizeof text, "%.*s", (int)length, value);
+    uint64_t number = strtoull(text, NULL, 10);
+    if (!strcmp(key, "error")) {
+        control_error(bus, text);
+    } else if (!strcmp(key, "dropped")) {
+        bus->lost += number;
+        notify(bus, BCCN_LOST, 0, number, "%s message%s lost: they came faster than they were read", text,
+               number == 1 ? "" : "s");
+    } else if (!strcmp(key, "revoked")) {
+        notify(bus, BCCN_REVOKED, 0, 1, "no right any more to %s", text);
+    } else if (!strcmp(key, "closing")) {
+        notify(bus, BCCN_CLOSING, 0, 0, "the daemon closes the connection: %s", text);
+    } else if (!strcmp(key, "pong")) {
+        bus->answered = number;
+        if (number != bus->asked)
+            bus->complaint.count = 0; /* what came until now belongs to a request that was given up */
+    } else {
+        if (!strcmp(key, "whoami") || !strcmp(key, "name"))
+            snprintf(bus->name, sizeof bus->name, "%.*s", SRC_LIMIT, text);
+        else if (!strcmp(key, "pack"))
+            bus->pack_limit = strncmp(text, "on ", 3) ? 0 : strtoul(text + 3, NULL, 10);
+        if (bus->awaited && !strcmp(key, bus->awaited)) {
+            free(bus->answer);
+            if (!(bus->answer = strndup(value, length)))
+                return fail(bus, BCCN_E_MEMORY, "no memory for an answer");
+        }
+    } /* Anything else is a notice of a newer daemon. */
+    return 0;
+}
+
+/* Take a MSG or a RECV apart, without changing it. */
+static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct fields *fields,
+                 bccn_message *message)
+{
+    const unsigned char *nul = memchr(packet, 0, size), *end = packet + size;
+    *message = (bccn_message){ .channel = (const char *)packet + 4, .payload = end };
+    if (nul && begins(packet, size, "MSG ")) {
+        message->payload = nul + 1;
+        message->size = (size_t)(end - nul - 1);
+        return 0;
+    }
+    if (!nul || !begins(packet, size, "RECV ") || (size_t)(nul - packet) >= sizeof fields->head)
+        return alien(bus);
+    char *at = memcpy(fields->head, packet + 5, (size_t)(nul - packet) - 4);
+    message->peer = strsep(&at, " ");
+    const char *time = strsep(&at, " ");
+    if (!at || !*time || time[strspn(time, "0123456789")] || strlen(time) > 20 || strchr(at, ' '))
+        return alien(bus);
+    message->channel = "";
+    message->time_ns = strtoull(time, NULL, 10);
+    message->verdict = at;
+    message->datagram = nul + 1;
+    message->datagram_size = (size_t)(end - nul - 1);
+
+    /* ...]<src>:<seq>:<chan>|<payload>. Without these: bytes that a tap is shown because they are not BCCN1. */
+    const unsigned char *body = memchr(nul, ']', (size_t)(end - nul));
+    body = body ? body + 1 : end;
+    const unsigned char *bar = memchr(body, '|', (size_t)(end - body));
+    if (!bar || (size_t)(bar - body) >= sizeof fields->body)
+        return 0;
+    at = memcpy(fields->body, body, (size_t)(bar - body));
+    at[bar - body] = 0;
+    const char *src = strsep(&at, ":"), *seq = strsep(&at, ":");
+    if (!at)
+        return 0;
+    message->src = src;
+    message->seq = strtoull(seq, NULL, 10);
+    message->channel = at;
+    message->payload = bar + 1;
+    message->size = (size_t)(end - bar - 1);
+    return 0;
+}
+
+/* What a message is to our requests: 1 an answer to the last one, 0 nothing, -1 nothing the program wants to see. */
+static int is_answer(bccn_bus *bus, const bccn_message *message)
+{
+    if (!bus->requests || message->channel[0] != '!')
+        return 0;
+    size_t ours = strcspn(bus->token, ".") + 1, whole = strlen(bus->token);
+    const char *at = message->payload;
+    if (message->size < ours || memcmp(at, bus->token, ours) || !strcmp(message->channel, bus->requested))
+        return bus->listening || bus->patterns ? 0 : -1; /* who subscribed to anything listens, too */
+    if (message->size <= whole || memcmp(at, bus->token, whole) || (at[whole] != '\n' && at[whole] != '?'))
+        return -1; /* late */
+    bus->settled = 1;
+    return at[whole] == '\n' ? 1 : -1; /* "?": a daemon that has listeners */
+}
+
+/* Keep an answer to our request until it is asked for. */
+static int keep_answer(bccn_bus *bus, const unsigned char *packet, size_t size)
+{
+    struct packet *copy = malloc(sizeof *copy + size);
+    if (!copy)
+        return fail(bus, BCCN_E_MEMORY, "no memory for an answer");
+    *copy = (struct packet){ .size = size, .cut = 1 };
+    memcpy(copy->bytes, packet, size);
+    append(&bus->answers, copy);
+    return 0;
+}
+
+/* Whether what was just received has to wait for the program: 1, 0 if it is dealt with, or a code. */
+static int deal(bccn_bus *bus, const unsigned char *packet, size_t size)
+{
+    struct fields fields;
+    bccn_message message;
+    if (size && !*packet)
+        return alien(bus);
+    if (begins(packet, size, "CMSG "))
+        return begins(packet, size, "CMSG dropped") ? 1 : control(bus, packet, size);
+    if (!bus->requests || parse(bus, packet, size, &fields, &message) < 0)
+        return 1; /* what is wrong with it is told when it is its turn */
+    int answers = is_answer(bus, &message);
+    return answers > 0 ? keep_answer(bus, packet, size) : answers == 0;
+}
+
+/* Deal with all parts of a packet; those that need not wait begin with NUL then. */
+static int sift(bccn_bus *bus, struct packet *packet)
+{
+    size_t start = packet->at, size;
+    int failed = 0, waits = 0;
+    while (packet->at < packet->size) {
+        unsigned char *part = next_part(packet, &size);
+        int code = part ? deal(bus, part, size) : 1;
+        if (code > 0)
+            waits = 1;
+        else
+            *part = 0;
+        failed = failed ? failed : code < 0 ? code : 0;
+    }
+    packet->at = waits ? start : packet->size;
+    return failed;
+}
+
+/* --- the connection --- */
+
+/* Tell poll loops how things stand: the timer rings when something waits here, or when it is time to connect again. */
+static int leave(bccn_bus *bus, int code)
+{
+    const struct packet *first = bus->received.first;
+    int64_t ring_at = bus->fd < 0 ? bus->retry_at : NEVER;
+    if (first && (first->at < first->size || first->next))
+        ring_at = 0;
+    if (bus->epoll >= 0 && ring_at != bus->ring_at) {
+        struct itimerspec timer = { { 0, 0 }, { 0, 0 } };
+        if (ring_at != NEVER) /* zero would be no timer */
+            timer.it_value = (struct timespec){ ring_at / 1000, ring_at % 1000 * 1000000 + 1 };
+        timerfd_settime(bus->timer, TFD_TIMER_ABSTIME, &timer, NULL);
+        bus->ring_at = ring_at;
+    }
+    return code;
+}
+
+static int watch(bccn_bus *bus, int fd)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    return bus->epoll >= 0 && fd >= 0 ? epoll_ctl(bus->epoll, EPOLL_CTL_ADD, fd, &event) : 0;
+}
+
+static void stop_watching(bccn_bus *bus)
+{
+    if (bus->epoll >= 0)
+        close(bus->epoll);
+    if (bus->timer >= 0)
+        close(bus->timer);
+    bus->epoll = bus->timer = -1;
+}
+
+static void let_go(bccn_bus *bus)
+{
+    if (bus->fd < 0)
+        return;
+    if (bus->epoll >= 0) /* closing is not enough while a child of fork has a copy */
+        epoll_ctl(bus->epoll, EPOLL_CTL_DEL, bus->fd, NULL);
+    close(bus->fd);
+    bus->fd = -1;
+    bus->name[0] = 0;
+    bus->pack_limit = 0;
+}
+
+/* The connection ended and has been read to its end. */
+static int lose(bccn_bus *bus, const char *reason)
+{
+    uint64_t doubt = bus->published - bus->confirmed;
+    let_go(bus);
+    bus->confirmed = bus->published;
+    bus->in_doubt += doubt;
+    if (!bus->greeting)
+        notify(bus, BCCN_DISCONNECTED, 0, doubt, "%s", reason);
+    return fail(bus, BCCN_E_UNAVAILABLE, "%s", reason);
+}
+
+/* Receive one packet, if there is one, or with `wait` the next one: 1, 0 for none, or a code. */
+static int read_packet(bccn_bus *bus, int wait)
+{
+    struct packet *packet = bus->spare ? bus->spare : malloc(sizeof *packet + PACKET_LIMIT);
+    ssize_t size;
+    if (!(bus->spare = packet))
+        return fail(bus, BCCN_E_MEMORY, "no memory for a packet");
+    while ((size = recv(bus->fd, packet->bytes, PACKET_LIMIT, MSG_TRUNC | (wait ? 0 : MSG_DONTWAIT))) < 0) {
+        if (errno == EAGAIN)
+            return 0;
+        if (errno == EINTR && wait)
+            return fail(bus, BCCN_E_INTERRUPTED, "a signal came while waiting");
+        if (errno != EINTR && errno != ECONNRESET) /* the latter is told once; what was sent before can be read */
+            return lose(bus, strerror(errno));
+    }
+    if (size == 0)
+        return lose(bus, "the daemon went away");
+    if (size > PACKET_LIMIT)
+        return alien(bus);
+    int packed = begins(packet->bytes, (size_t)size, "PACK ");
+    *packet = (struct packet){ .size = (size_t)size, .at = packed ? 5 : 0, .packed = packed };
+    int failed = sift(bus, packet);
+    if (packet->at < packet->size) {
+        struct packet *cut = bus->received.first ? realloc(packet, sizeof *packet + packet->size) : NULL;
+        if (cut)
+            cut->cut = 1;
+        append(&bus->received, cut ? cut : packet);
+        bus->spare = NULL;
+    }
+    return failed ? failed : 1;
+}
+
+/* Send one packet on this connection. */
+static int send_here(bccn_bus *bus, const void *packet, size_t size, int64_t deadline)
+{
+    while (send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        int error = errno, code = 0;
+        short reading = bus->received.size < BACKLOG_LIMIT ? POLLIN : 0;
+        if (error == EAGAIN) { /* make room by reading: the daemon may be waiting for us */
+            int ready = poll_until(bus->fd, (short)(POLLOUT | reading), deadline);
+            if (ready > 0 && (ready & reading))
+                code = read_packet(bus, 0);
+            else if (ready == 0)
+                code = fail(bus, BCCN_E_TIMEOUT, "not sent: the daemon takes no more");
+        } else if (error == ENOBUFS || error == ENOMEM) {
+            if (is_past(deadline))
+                code = fail(bus, BCCN_E_TIMEOUT, "not sent: the kernel has no memory for it");
+            poll(NULL, 0, MEMORY_PAUSE);
+        } else if (error == EMSGSIZE) {
+            code = fail(bus, BCCN_E_TOO_LARGE, "packet: %zu bytes, too many to send", size);
+        } else if (error != EINTR) { /* it is gone: take what still came */
+            while ((code = read_packet(bus, 0)) > 0)
+                ;
+            if (code == 0)
+                code = lose(bus, "the daemon went away");
+        }
+        if (code < 0)
+            return code;
+    }
+    return 0;
+}
+
+/* Send a packet made like printf does, on this connection. */
+static int post(bccn_bus *bus, int64_t deadline, const char *format, ...)
+{
+    char packet[REQUEST_LIMIT];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = vsnprintf(packet, sizeof packet, format, arguments);
+    va_end(arguments);
+    return send_here(bus, packet, (size_t)size, deadline);
+}
+
+/* Wait until the daemon has dealt with all that was sent on this connection. */
+static int await(bccn_bus *bus, int64_t deadline)
+{
+    int code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)++bus->asked);
+    while (code >= 0 && bus->answered != bus->asked) {
+        code = read_packet(bus, 0);
+        if (code == 0 && poll_until(bus->fd, POLLIN, deadline) == 0)
+            code = fail(bus, BCCN_E_TIMEOUT, "the daemon does not answer");
+    }
+    if (code < 0)
+        return code;
+    bus->confirmed = bus->published;
+    return 0;
+}
+
+/* Say all that is wanted to a new connection. */
+static int greet(bccn_bus *bus)
+{
+    int64_t deadline = deadline_in(bus->options.timeout);
+    int code = 0;
+    bus->complaint.count = 0;
+    for (int i = 0; i < SETTINGS && !code; i++)
+        if (bus->settings[i].wanted)
+            code = post(bus, deadline, "CMSG %s%c%s", setting_keys[i], 0, bus->settings[i].value);
+    for (size_t i = 0; i < bus->places && !code; i++)
+        if (bus->subscriptions[i].pattern)
+            code = post(bus, deadline, "SUB %s", bus->subscriptions[i].pattern);
+    if (!code)
+        code = await(bus, deadline);
+    if (code || !bus->complaint.count)
+        return code == BCCN_E_TIMEOUT ? BCCN_E_UNAVAILABLE : code;
+    if (!bus->was_connected)
+        return complain(bus, &bus->complaint);
+    if (bus->complaint.code == BCCN_E_NAME_TAKEN) /* perhaps by our old connection, a little longer */
+        return fail(bus, BCCN_E_UNAVAILABLE, "%s", bus->complaint.text);
+    return 0; /* told as a notice */
+}
+
+static int connect_once(bccn_bus *bus)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    char own[sizeof address.sun_path];
+    const char *path = *bus->address ? bus->address : getenv("BCCN_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
+    if (!path || !*path) { /* where neither is there, the service's is the one to complain about */
+        snprintf(own, sizeof own, "%s/bccnd/bus.sock", runtime ? runtime : "");
+        path = runtime && *runtime && access(SERVICE_SOCKET, F_OK) && !access(own, F_OK) ? own : SERVICE_SOCKET;
+    }
+    size_t size = strlen(path);
+    if (size >= sizeof address.sun_path)
+        return fail(bus, BCCN_E_INVALID, "%.64s...: too long for a socket", path);
+    memcpy(address.sun_path, path, size);
+    if (*path == '@')
+        address.sun_path[0] = 0;
+    size += offsetof(struct sockaddr_un, sun_path) + (*path != '@');
+
+    /* Connecting waits while others do: that is all SO_SNDTIMEO is for, since nothing is sent waiting. With a limit to
+     * receiving, however long, signals always end that (signal(7)). */
+    int timeout = bus->options.timeout;
+    struct timeval patience = { timeout < 0 ? 0 : timeout / 1000, timeout < 0 ? 0 : timeout % 1000 * 1000 };
+    struct timeval long_wait = { 3600, 0 };
+    bus->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    setsockopt(bus->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(bus->fd, SOL_SOCKET, SO_RCVTIMEO, &long_wait, sizeof long_wait);
+    if (bus->fd >= 0 && connect(bus->fd, (struct sockaddr *)&address, (socklen_t)size) == 0)
+        return 0;
+    int error = errno;
+    let_go(bus);
+    if (error == EACCES && !bus->was_connected)
+        return fail(bus, BCCN_E_REFUSED, "no permission to connect to %s", path);
+    return fail(bus, BCCN_E_UNAVAILABLE, "no daemon at %s: %s", path, strerror(error));
+}
+
+/* Connect and greet, once. */
+static int attempt(bccn_bus *bus)
+{
+    bus->greeting = 1;
+    int code = connect_once(bus);
+    if (code == 0 && (code = greet(bus)) < 0)
+        let_go(bus);
+    bus->greeting = 0;
+    if (code < 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now); /* its last digits are random enough to keep clients apart */
+        bus->retry_at = now_ms(CLOCK_MONOTONIC) + bus->backoff / 2 + now.tv_nsec / 64 % (bus->backoff + 1);
+        bus->backoff = bus->backoff * 2 < BACKOFF_LIMIT ? bus->backoff * 2 : BACKOFF_LIMIT;
+        return code;
+    }
+    watch(bus, bus->fd);
+    if (bus->was_connected)
+        notify(bus, BCCN_RECONNECTED, 0, 0, "connected to the daemon again");
+    bus->was_connected = 1;
+    bus->backoff = BACKOFF_FIRST;
+    bus->retry_at = 0;
+    return 0;
+}
+
+/* Whether a broken connection stays broken. */
+static int is_over(const bccn_bus *bus)
+{
+    return bus->was_connected && bus->options.once && bus->fd < 0;
+}
+
+/* A connection, made again if need be; tries until `deadline`. */
+static int ensure(bccn_bus *bus, int64_t deadline)
+{
+    while (bus->fd < 0) {
+        if (is_over(bus))
+            return fail(bus, BCCN_E_UNAVAILABLE, "the connection to the daemon is gone");
+        int code = fail(bus, BCCN_E_UNAVAILABLE, "the daemon went away, and is not back yet");
+        if (is_past(bus->retry_at))
+            code = attempt(bus);
+        if (code < 0 && (code != BCCN_E_UNAVAILABLE || bus->retry_at > deadline))
+            return code;
+        if (code < 0)
+            poll_until(-1, 0, bus->retry_at);
+    }
+    return 0;
+}
+
+/* Receive a packet, or connect again when that is due, so often already: 1, 0 at `deadline`, or a code. */
+static int read_until(bccn_bus *bus, int64_t deadline, unsigned turn)
+{
+    if (turn > TURN_LIMIT && is_past(deadline))
+        return 0;
+    int code = bus->fd < 0 && is_past(bus->retry_at) ? ensure(bus, 0) : 0;
+    if (code == 0 && bus->fd >= 0 && (code = read_packet(bus, deadline == NEVER)) == BCCN_E_UNAVAILABLE)
+        return is_over(bus) ? code : 1; /* and connect again at once */
+    if (code != 0 && (code != BCCN_E_UNAVAILABLE || is_over(bus)))
+        return code;
+    if (is_past(deadline))
+        return 0;
+    int retries = bus->fd < 0 && bus->retry_at < deadline;
+    if (poll_until(bus->fd, POLLIN, retries ? bus->retry_at : deadline) < 0)
+        return fail(bus, BCCN_E_INTERRUPTED, "a signal came while waiting");
+    return 1;
+}
+
+/* Send a packet (of no bytes: none) with so many messages in it, through reconnections and a full socket; with `asking`
+ * wait until the daemon has dealt with it. */
+static int transmit(bccn_bus *bus, const void *packet, size_t size, unsigned messages, int asking)
+{
+    int64_t deadline = deadline_in(bus->options.timeout);
+    for (;;) {
+        int code = ensure(bus, deadline);
+        if (code < 0)
+            return code;
+        if (asking && bus->received.size > BACKLOG_LIMIT)
+            return fail(bus, BCCN_E_BACKLOG, "%zu bytes of messages wait: receive them", bus->received.size);
+        if (size)
+            code = send_here(bus, packet, size, deadline);
+        bus->published += code == 0 ? messages : 0;
+        if (code == 0 && asking) {
+            bus->complaint.count = 0;
+            code = await(bus, deadline);
+        }
+        if (code != BCCN_E_UNAVAILABLE)
+            return code;
+    }
+}
+
+/* --- a bus --- */
+
+/* What a process begins with that has not connected yet. */
+static void begin(bccn_bus *bus)
+{
+    uint64_t chance = 0;
+    if (getrandom(&chance, sizeof chance, GRND_NONBLOCK) < 0)
+        chance = (uint64_t)now_ms(CLOCK_REALTIME) << 22 | (uint64_t)getpid();
+    snprintf(bus->token, sizeof bus->token, "%016llx.", (unsigned long long)chance);
+    bus->pid = getpid();
+    if (bus->alive)
+        *bus->alive = 1;
+    bus->fd = bus->epoll = bus->timer = -1;
+    bus->was_connected = bus->batching = bus->delivering = 0;
+    bus->backoff = BACKOFF_FIRST;
+    bus->retry_at = bus->glance_at = 0;
+    bus->published = bus->confirmed = bus->in_doubt = bus->lost = 0;
+    bus->complaint.count = bus->rejection.count = 0;
+    bus->out_size = 5;
+    bus->gathered = 0;
+    pass_over(&bus->received);
+    pass_over(&bus->answers);
+}
+
+/* At the beginning of every call: in a child of the process that used the bus before, become a sender of our own. */
+static void enter(bccn_bus *bus)
+{
+    if (bus->alive ? *bus->alive : bus->pid == getpid())
+        return;
+    char name[SETTING_LIMIT];
+    const char *parent = bus->name[0] ? bus->name : bus->settings[NAME].value;
+    int size = snprintf(name, sizeof name, "%s/%ld", parent, (long)getpid());
+    want(bus, NAME, *parent && size < SETTING_LIMIT ? name : NULL);
+    stop_watching(bus);
+    let_go(bus);
+    begin(bus);
+}
+
+int bccn_open(bccn_bus **made, const char *address, const bccn_options *options)
+{
+    static const bccn_options defaults;
+    bccn_bus *bus = *made = calloc(1, sizeof *bus);
+    if (!bus)
+        return BCCN_E_MEMORY;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (alive != MAP_FAILED && madvise(alive, page, MADV_WIPEONFORK) == 0)
+        bus->alive = alive;
+    else if (alive != MAP_FAILED)
+        munmap(alive, page);
+    begin(bus);
+    memcpy(bus->out, "PACK ", 5);
+    options = options ? options : &defaults;
+    bus->options = *options;
+    bus->options.timeout = options->timeout ? options->timeout : 5000;
+    bus->options.separator = options->separator ? options->separator : '/';
+    const char *settings[SETTINGS] = {
+        [NAME] = options->name,
+        [SEPARATOR] = options->separator == '.' ? "." : NULL,
+        [FORMAT] = options->full ? "full" : NULL,
+        [PACK] = options->pack ? "on" : NULL,
+        [ECHO] = options->no_echo ? "" : NULL,
+        [QUEUE] = options->queue,
+        [TAP] = options->tap ? "on" : NULL,
+        [WHOAMI] = "",
+    };
+    int code = keep(bus, bus->address, sizeof bus->address, address);
+    for (int i = 0; i < SETTINGS && code == 0; i++)
+        code = want(bus, i, settings[i]);
+    return code < 0 ? code : ensure(bus, deadline_in(options->wait));
+}
+
+void bccn_close(bccn_bus *bus)
+{
+    if (!bus)
+        return;
+    stop_watching(bus); /* first: in a child of fork the parent goes on watching */
+    let_go(bus);
+    for (size_t i = 0; i < bus->places; i++)
+        free(bus->subscriptions[i].pattern);
+    free(bus->subscriptions);
+    pass_over(&bus->received);
+    pass_over(&bus->answers);
+    free(bus->received.first);
+    free(bus->answers.first);
+    free(bus->spare);
+    free(bus->answer);
+    if (bus->alive)
+        munmap((void *)(uintptr_t)bus->alive, (size_t)sysconf(_SC_PAGESIZE));
+    free(bus);
+}
+
+const char *bccn_error_text(const bccn_bus *bus)
+{
+    return bus ? bus->text : bccn_strerror(BCCN_E_MEMORY);
+}
+
+const char *bccn_get_name(bccn_bus *bus)
+{
+    enter(bus);
+    leave(bus, ensure(bus, deadline_in(bus->options.timeout)));
+    return bus->name;
+}
+
+void bccn_on_notice(bccn_bus *bus, bccn_notice_callback *callback, void *user)
+{
+    bus->on_notice = callback;
+    bus->notice_user = user;
+}
+
+/* --- publishing --- */
+
+/* Send what was gathered; it stays where that fails, but for what never can be sent. */
+static int flush(bccn_bus *bus)
+{
+    if (!bus->gathered)
+        return 0;
+    int alone = bus->gathered == 1, code = transmit(bus, bus->out + (alone ? 9 : 0), bus->out_size - (alone ? 9 : 0),
+                                                    bus->gathered, 0);
+    if (code == 0 || code == BCCN_E_TOO_LARGE) {
+        bus->gathered = 0;
+        bus->out_size = 5;
+    }
+    return code;
+}
+
+/* For programs that only send: hear now and then what the daemon has to say. */
+static void glance(bccn_bus *bus)
+{
+    int64_t now = now_ms(CLOCK_MONOTONIC_COARSE);
+    if (now < bus->glance_at)
+        return;
+    bus->glance_at = now + GLANCE_INTERVAL;
+    for (int i = 0; i < TURN_LIMIT && bus->fd >= 0 && bus->received.size < GLANCE_LIMIT; i++)
+        if (read_packet(bus, 0) <= 0)
+            break;
+    leave(bus, 0);
+}
+
+static unsigned char *put(unsigned char *at, const void *bytes, size_t size)
+{
+    return size ? (unsigned char *)memcpy(at, bytes, size) + size : at;
+}
+
+static int fits_pack(const bccn_bus *bus, size_t size)
+{
+    size_t limit = !bus->batching ? 0 : bus->pack_limit < PACK_LIMIT ? bus->pack_limit : PACK_LIMIT;
+    return bus->out_size + 4 + size <= limit;
+}
+
+/* MSG <sign><channel> NUL <head><payload>, written behind what is gathered: all of it may lie in a message that the
+ * caller holds, and is copied before anything is read. */
+static int publish(bccn_bus *bus, const char *sign, const char *channel, const void *head, size_t head_size,
+                   const void *payload, size_t size)
+{
+    enter(bus);
+    size_t named = strlen(channel) + 1, whole = 4 + strlen(sign) + named + head_size;
+    if (size > PACKET_LIMIT || whole > PACKET_LIMIT - size)
+        return fail(bus, BCCN_E_TOO_LARGE, "MSG %s%.64s: %zu bytes, too many to send", sign, channel, size);
+    whole += size;
+    unsigned char *packet = bus->out + bus->out_size + 4, *at = put(packet, "MSG ", 4);
+    at = put(at, sign, strlen(sign));
+    at = put(at, channel, named);
+    at = put(at, head, head_size);
+    put(at, payload, size);
+
+    int code = 0;
+    if (bus->gathered && !fits_pack(bus, whole)) {
+        if ((code = flush(bus)) < 0)
+            return leave(bus, code);
+        packet = memmove(bus->out + bus->out_size + 4, packet, whole);
+    }
+    if (fits_pack(bus, whole)) {
+        for (int i = 0; i < 4; i++)
+            packet[i - 4] = (unsigned char)(whole >> (24 - 8 * i));
+        bus->out_size += 4 + whole;
+        bus->gathered++;
+        return 0;
+    }
+    if (bus->fd >= 0 && send(bus->fd, packet, whole, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+        bus->published++;
+    else if ((code = transmit(bus, packet, whole, 1, 0)) < 0)
+        return leave(bus, code);
+    glance(bus);
+    return 0;
+}
+
+int bccn_send(bccn_bus *bus, const char *channel, const void *payload, size_t size)
+{
+    return publish(bus, "", channel, NULL, 0, payload, size);
+}
+
+int bccn_send_topic(bccn_bus *bus, const char *channel, const void *payload, size_t size)
+{
+    return publish(bus, "", channel, NULL, 0, payload, size);
+}
+
+int bccn_send_all(bccn_bus *bus, const void *payload, size_t size)
+{
+    return publish(bus, "!", "", NULL, 0, payload, size);
+}
+
+int bccn_send_to(bccn_bus *bus, const char *target, const void *payload, size_t size)
+{
+    return publish(bus, "!", target, NULL, 0, payload, size);
+}
+
+int bccn_batch_begin(bccn_bus *bus)
+{
+    enter(bus);
+    int code = ensure(bus, deadline_in(bus->options.timeout));
+    bus->batching = code == 0;
+    return leave(bus, code);
+}
+
+int bccn_batch_end(bccn_bus *bus)
+{
+    enter(bus);
+    bus->batching = 0;
+    int code = flush(bus);
+    glance(bus);
+    return leave(bus, code);
+}
+
+/* --- asking --- */
+
+/* Send a request made like printf does (NULL: only a ping) and wait until the daemon has dealt with it; the answer to
+ * the key `awaited` is then in bus->answer. When the connection breaks it is made again on the next one. */
+static int ask(bccn_bus *bus, const char *awaited, const char *format, ...)
+{
+    char packet[REQUEST_LIMIT];
+    va_list arguments;
+    va_start(arguments, format);
+    int size = format ? vsnprintf(packet, sizeof packet, format, arguments) : 0;
+    va_end(arguments);
+    free(bus->answer);
+    bus->answer = NULL;
+    if (size >= REQUEST_LIMIT)
+        return fail(bus, BCCN_E_TOO_LARGE, "%.64s...: %d bytes, at most %d", packet, size, REQUEST_LIMIT - 1);
+    int code = flush(bus);
+    bus->awaited = awaited;
+    if (code == 0)
+        code = transmit(bus, packet, (size_t)size, 0, 1);
+    bus->awaited = NULL;
+    return code == 0 && bus->complaint.count ? complain(bus, &bus->complaint) : code;
+}
+
+int bccn_control(bccn_bus *bus, const char *key, const char *value, const char **answer)
+{
+    int code;
+    enter(bus);
+    if (!*key || key[strcspn(key, " \t\n\v\f\r")] || !strcmp(key, "ping"))
+        code = fail(bus, BCCN_E_INVALID, "control key '%.64s': one without white space; for ping, bccn_barrier", key);
+    else
+        code = ask(bus, key, "CMSG %s%c%s", key, 0, value ? value : "");
+    if (answer)
+        *answer = bus->answer ? bus->answer : "";
+    return leave(bus, code);
+}
+
+int bccn_set_name(bccn_bus *bus, const char *name)
+{
+    int code = bccn_control(bus, "name", name, NULL);
+    return code ? code : want(bus, NAME, name);
+}
+
+int bccn_heartbeat_start(bccn_bus *bus, int seconds, const char *text)
+{
+    char value[SETTING_LIMIT];
+    int size = snprintf(value, sizeof value, text && *text ? "%d %s" : "%d", seconds, text);
+    if (seconds && size >= SETTING_LIMIT)
+        return fail(bus, BCCN_E_INVALID, "heartbeat text of %zu bytes: too long", strlen(text));
+    int code = bccn_control(bus, "heartbeat", seconds ? value : "off", NULL);
+    return code ? code : want(bus, HEARTBEAT, seconds ? value : NULL);
+}
+
+int bccn_barrier(bccn_bus *bus)
+{
+    enter(bus);
+    int code = ask(bus, NULL, NULL);
+    uint64_t rejected = bus->rejection.count, doubt = bus->in_doubt;
+    if (code < 0)
+        return leave(bus, code);
+    bus->rejection.count = bus->in_doubt = 0;
+    if (rejected)
+        code = fail(bus, bus->rejection.code, rejected > 1 ? "%s; so were %llu more" : "%s", bus->rejection.text,
+                    (unsigned long long)rejected - 1);
+    else if (doubt)
+        code = fail(bus, BCCN_E_UNCONFIRMED, "the daemon went away: up to %llu messages may not have been published",
+                    (unsigned long long)doubt);
+    return leave(bus, code);
+}
+
+/* --- subscribing --- */
+
+/* The last subscription to `pattern`, or with NULL a free place; NULL: there is none. */
+static struct subscription *find(const bccn_bus *bus, const char *pattern)
+{
+    size_t i = pattern || bus->patterns < bus->places ? bus->places : 0;
+    while (i-- > 0) {
+        struct subscription *place = &bus->subscriptions[i];
+        if (pattern && place->pattern ? !strcmp(place->pattern, pattern) : !pattern && !place->pattern)
+            return place;
+    }
+    return NULL;
+}
+
+static int remember(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
+{
+    char *copy = strdup(pattern);
+    struct subscription *place = find(bus, NULL), *grown = bus->subscriptions;
+    if (!place && (grown = realloc(grown, (bus->places + 1) * sizeof *grown))) {
+        bus->subscriptions = grown;
+        place = grown + bus->places++;
+        *place = (struct subscription){ NULL, NULL, NULL };
+    }
+    int code = copy && place ? ask(bus, NULL, "SUB %s", pattern) : fail(bus, BCCN_E_MEMORY, "no memory");
+    if (code < 0) {
+        free(copy);
+        return code;
+    }
+    *place = (struct subscription){ copy, callback, user };
+    bus->patterns++;
+    return 0;
+}
+
+int bccn_listen(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
+{
+    enter(bus);
+    int code = 0, directed = !strcmp(pattern, "!");
+    for (const char *at = pattern; *at && code == 0; at++)
+        if ((unsigned char)*at <= ' ' || (unsigned char)*at > 127 || at - pattern >= CHANNEL_LIMIT)
+            code = fail(bus, BCCN_E_INVALID, "pattern '%.1024s': only ASCII, no white space, at most 1024",
+                        pattern);
+    if (code == 0 && !directed) {
+        code = remember(bus, pattern, callback, user);
+    } else if (code == 0 && (code = ask(bus, NULL, "CMSG listen")) == 0) {
+        want(bus, LISTEN, "");
+        bus->listening = 1;
+        bus->directed = (struct subscription){ NULL, callback, user };
+    }
+    bus->calls_back |= callback != NULL;
+    return leave(bus, code);
+}
+
+int bccn_subscribe(bccn_bus *bus, const char *pattern)
+{
+    return bccn_listen(bus, pattern, NULL, NULL);
+}
+
+int bccn_unsubscribe(bccn_bus *bus, const char *pattern)
+{
+    enter(bus);
+    struct subscription *place = find(bus, pattern);
+    if (!place)
+        return leave(bus, fail(bus, BCCN_E_INVALID, "pattern %.1024s: not subscribed", pattern));
+    int code = ask(bus, NULL, "UNSUB %s", pattern);
+    if (code == 0 || code == BCCN_E_NOT_SUBSCRIBED) {
+        free(place->pattern);
+        *place = (struct subscription){ NULL, NULL, NULL };
+        bus->patterns--;
+    }
+    return leave(bus, code);
+}
+
+int bccn_matches(const char *pattern, const char *channel, char separator)
+{
+    const char *at = pattern;
+    if (*channel == '!')
+        return 0;
+    for (; *at; at++) {
+        if ((at == pattern || at[-1] == separator) && !strcmp(at, ">"))
+            return *channel != 0;
+        if (*at != '*') {
+            if (*at != *channel++)
+                return 0;
+        } else if (at[1] && at[1] != separator) {
+            return 0;
+        } else {
+            while (*channel && *channel != separator)
+                channel++;
+        }
+    }
+    return !*channel || at == pattern || at[-1] == separator;
+}
+
+/* --- receiving --- */
+
+/* The next message that waits here: 1, 0 for none, or a code. */
+static int next_message(bccn_bus *bus, bccn_message *message)
+{
+    struct packet *packet;
+    int code = 0;
+    while (code == 0 && (packet = front(bus, &bus->received))) {
+        size_t size;
+        const unsigned char *part = next_part(packet, &size);
+        if (!part)
+            code = alien(bus);
+        else if (size && !*part) /* dealt with when it came */
+            continue;
+        else if (begins(part, size, "CMSG "))
+            code = control(bus, part, size);
+        else if ((code = parse(bus, part, size, &bus->fields, message)) == 0)
+            code = 1;
+    }
+    if (code > 0) {
+        message->lost = bus->lost;
+        bus->lost = 0;
+    }
+    return code;
+}
+
+static int call(bccn_bus *bus, const bccn_message *message, struct subscription to)
+{
+    if (to.callback)
+        to.callback(bus, message, to.user);
+    return to.callback != NULL;
+}
+
+/* Call whom it is for; whether it is (also) for bccn_recv. */
+static int deliver(bccn_bus *bus, const bccn_message *message)
+{
+    int called = 0, wanted = 0;
+    if (!bus->calls_back)
+        return 1;
+    bus->delivering = 1;
+    if (message->channel[0] == '!')
+        called = call(bus, message, bus->directed);
+    for (size_t i = 0; i < bus->places; i++) { /* a callback may change them */
+        struct subscription to = bus->subscriptions[i];
+        if (!to.pattern || !bccn_matches(to.pattern, message->channel, bus->options.separator))
+            continue;
+        if (call(bus, message, to))
+            called = 1;
+        else
+            wanted = 1;
+    }
+    bus->delivering = 0;
+    return wanted || !called;
+}
+
+/* The next message for bccn_recv: 1, 0 for none in time, or a code. `*count` goes up by every message taken. */
+static int receive(bccn_bus *bus, bccn_message *message, int timeout, unsigned *count)
+{
+    int64_t deadline = timeout < 0 ? NEVER : 0; /* what is here already costs no look at the clock */
+    enter(bus);
+    if (bus->delivering)
+        return fail(bus, BCCN_E_INVALID, "a callback cannot receive");
+    for (unsigned turn = 1;; turn++) {
+        int code = next_message(bus, message);
+        *count += code > 0;
+        if (code < 0 || (code > 0 && deliver(bus, message)))
+            return code;
+        if (code == 0 && (code = read_until(bus, deadline, turn)) == 0 && timeout > 0 && deadline == 0)
+            deadline = deadline_in(timeout);
+        else if (code <= 0)
+            return code;
+    }
+}
+
+int bccn_recv(bccn_bus *bus, bccn_message *message, int timeout)
+{
+    unsigned count = 0; /* which may wrap around: a program that only has callbacks never leaves */
+    return leave(bus, receive(bus, message, timeout, &count));
+}
+
+int bccn_dispatch(bccn_bus *bus)
+{
+    bccn_message message;
+    uint64_t unclaimed = 0;
+    unsigned count = 0;
+    int code = 0;
+    while (count < TURN_LIMIT && (code = receive(bus, &message, 0, &count)) > 0)
+        unclaimed++;
+    if (unclaimed)
+        notify(bus, BCCN_UNCLAIMED, 0, unclaimed, "messages without a callback were passed over");
+    return leave(bus, code < 0 ? code : (int)count);
+}
+
+int bccn_fd(bccn_bus *bus)
+{
+    int code = 0;
+    enter(bus);
+    if (bus->epoll < 0) {
+        bus->epoll = epoll_create1(EPOLL_CLOEXEC);
+        bus->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        bus->ring_at = NEVER;
+        if (bus->epoll < 0 || bus->timer < 0 || watch(bus, bus->timer) < 0 || watch(bus, bus->fd) < 0) {
+            code = fail(bus, BCCN_E_MEMORY, "no descriptor: %s", strerror(errno));
+            stop_watching(bus);
+        }
+    }
+    return leave(bus, code < 0 ? code : bus->epoll);
+}
+
+/* --- request and reply --- */
+
+/* The next answer to the last request: 1, 0 at `deadline`, or a code. */
+static int next_answer(bccn_bus *bus, bccn_message *answer, int64_t deadline)
+{
+    struct packet *packet;
+    for (unsigned turn = 1; !(packet = front(bus, &bus->answers)); turn++) {
+        if (bus->received.size > BACKLOG_LIMIT)
+            return fail(bus, BCCN_E_BACKLOG, "%zu bytes of messages wait: receive them", bus->received.size);
+        int code = read_until(bus, deadline, turn);
+        if (code <= 0)
+            return code;
+    }
+    size_t size, head = strlen(bus->token) + 1;
+    const unsigned char *part = next_part(packet, &size);
+    int code = parse(bus, part, size, &bus->answer_fields, answer);
+    answer->payload = (const char *)answer->payload + head;
+    answer->size -= head;
+    return code < 0 ? code : 1;
+}
+
+/* Publish a request, and learn whether it was taken, and whether anybody here listens. */
+static int publish_request(bccn_bus *bus, const char *channel, const void *question, size_t size)
+{
+    char head[sizeof bus->token + 1];
+    int code = 0;
+    if (!bus->settings[LISTEN].wanted)
+        code = ask(bus, NULL, "CMSG listen");
+    else if (bus->published > bus->confirmed || bus->gathered) /* what is rejected from now on is this request */
+        code = ask(bus, NULL, NULL);
+    if (code < 0)
+        return code;
+    want(bus, LISTEN, "");
+    pass_over(&bus->answers);
+    snprintf(bus->requested, sizeof bus->requested, "%s", channel);
+    snprintf(strchr(bus->token, '.') + 1, 12, "%u", ++bus->requests);
+    int head_size = snprintf(head, sizeof head, "%s\n", bus->token);
+    struct complaint before = bus->rejection;
+    bus->rejection.count = 0;
+    code = publish(bus, "", channel, head, (size_t)head_size, question, size);
+    if (code == 0)
+        code = ask(bus, "listeners", "CMSG listeners%c%s", 0, channel);
+    if (bus->rejection.count)
+        code = complain(bus, &bus->rejection);
+    bus->rejection = before;
+    bus->settled = code == BCCN_E_UNKNOWN_KEY || (bus->answer && strcmp(bus->answer, "0"));
+    return code == BCCN_E_UNKNOWN_KEY ? 0 : code;
+}
+
+int bccn_request(bccn_bus *bus, const char *channel, const void *question, size_t size, bccn_message *answer,
+                 int timeout)
+{
+    int64_t deadline = deadline_in(timeout), due;
+    enter(bus);
+    int code = publish_request(bus, channel, question, size);
+    for (int questions = 0; code == 0; questions++) {
+        due = now_ms(CLOCK_MONOTONIC) + (questions ? ASK_EVERY : ASK_AFTER);
+        due = bus->settled || due > deadline ? deadline : due;
+        if ((code = next_answer(bus, answer, due)) != 0 || due == deadline)
+            break;
+        if (!bus->settled && questions == QUESTIONS)
+            code = fail(bus, BCCN_E_NOBODY, "nobody listens to %.1024s", channel);
+        else if (!bus->settled) {
+            code = ask(bus, "listeners", "CMSG listeners%c%s %s?", 0, channel, bus->token);
+            const char *said = bus->answer ? bus->answer : "";
+            if (code == 0 && !strcmp(said, "0"))
+                code = fail(bus, BCCN_E_NOBODY, "nobody on this host listens to %.1024s, which does not leave it",
+                            channel);
+            bus->settled |= strcmp(said, "0 asked") != 0;
+        }
+    }
+    return leave(bus, code);
+}
+
+int bccn_next_answer(bccn_bus *bus, bccn_message *answer, int timeout)
+{
+    enter(bus);
+    return leave(bus, next_answer(bus, answer, deadline_in(timeout)));
+}
+
+const void *bccn_question(const bccn_message *request, size_t *size)
+{
+    const char *line = request->size ? memchr(request->payload, '\n', request->size) : NULL;
+    size_t token = line ? (size_t)(line - (const char *)request->payload) : 0;
+    if (token < 1 || token > TOKEN_LIMIT)
+        return NULL;
+    *size = request->size - token - 1;
+    return line + 1;
+}
+
+int bccn_reply(bccn_bus *bus, const bccn_message *request, const void *answer, size_t size)
+{
+    size_t asked;
+    if (!bccn_question(request, &asked) || !request->src || strpbrk(request->src, "?*"))
+        return fail(bus, BCCN_E_INVALID, "no request, or (but in the format full) from nobody known");
+    return publish(bus, "!", request->src, request->payload, request->size - asked, answer, size);
+}

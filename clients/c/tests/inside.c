@@ -1,0 +1,285 @@
+/* What of libbccn only shows when one holds the other end of its socket, or breaks its connection.
+ * The argument is the socket of a daemon. Silent when all is well.
+ */
+#include "../bccn.c"
+
+#include <sys/wait.h>
+
+#define SOON 5000 /* ms until something that must happen is given up */
+#define CHANNEL "inside/x"
+
+static const char *address;
+static int daemon_end;
+
+static void expect_true(int line, const char *what, int is)
+{
+    if (!is) {
+        fprintf(stderr, "inside.c:%d: not %s\n", line, what);
+        exit(1);
+    }
+}
+#define expect(what) expect_true(__LINE__, #what, (what) != 0)
+
+static bccn_bus *opened(const char *name)
+{
+    bccn_bus *bus;
+    bccn_options options = { .name = name, .pack = 1 };
+    expect(bccn_open(&bus, address, &options) == 0);
+    return bus;
+}
+
+/* A bus connected to `daemon_end`, with packing agreed on. */
+static bccn_bus *held(int timeout)
+{
+    bccn_bus *bus;
+    bccn_options options = { .timeout = timeout };
+    int ends[2];
+    expect(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    expect(bccn_open(&bus, "@no daemon is there", &options) == BCCN_E_UNAVAILABLE);
+    bus->fd = ends[0];
+    bus->pack_limit = PACK_LIMIT;
+    daemon_end = ends[1];
+    return bus;
+}
+
+static void let_all_go(bccn_bus *bus)
+{
+    bccn_close(bus);
+    close(daemon_end);
+}
+
+/* The numbers sent as payloads that lie in the socket follow on `last`; the last of them. */
+static long numbers_after(long last)
+{
+    static unsigned char bytes[2 * PACKET_LIMIT];
+    ssize_t size;
+    while ((size = recv(daemon_end, bytes, sizeof bytes - 1, MSG_DONTWAIT)) > 0) {
+        size_t at = begins(bytes, (size_t)size, "PACK ") ? 9 : 0, head = strlen("MSG " CHANNEL) + 1;
+        for (bytes[size] = 0; at < (size_t)size; at += head + 8 + 4)
+            expect(strtol((char *)bytes + at + head, NULL, 10) == ++last);
+    }
+    return last;
+}
+
+static void test_what_a_full_socket_did_not_take_of_a_batch_is_sent_later(void)
+{
+    bccn_bus *bus = held(20);
+    char number[32];
+    long sent = 0, code;
+    expect(bccn_batch_begin(bus) == 0);
+    do {
+        snprintf(number, sizeof number, "%08ld", sent + 1);
+        sent += (code = bccn_send(bus, CHANNEL, number, 8)) == 0;
+    } while (code == 0);
+    expect(code == BCCN_E_TIMEOUT && bccn_batch_end(bus) == BCCN_E_TIMEOUT);
+    long taken = numbers_after(0);
+    expect(taken > 0 && taken < sent);
+    snprintf(number, sizeof number, "%08ld", sent + 1);
+    expect(bccn_send(bus, CHANNEL, number, 8) == 0 && numbers_after(taken) == sent + 1);
+    let_all_go(bus);
+}
+
+static void test_a_batch_keeps_its_order_over_a_new_connection(void)
+{
+    bccn_bus *bus = opened(NULL), *other = opened(NULL);
+    bccn_message message;
+    expect(bccn_subscribe(other, CHANNEL) == 0);
+    expect(bccn_batch_begin(bus) == 0 && bccn_send(bus, CHANNEL, "1", 1) == 0);
+    let_go(bus);
+    expect(bccn_send(bus, CHANNEL, "2", 1) == 0 && bccn_batch_end(bus) == 0);
+    for (int i = '1'; i <= '2'; i++)
+        expect(bccn_recv(other, &message, SOON) == 1 && *(char *)message.payload == i);
+    bccn_close(bus);
+    bccn_close(other);
+}
+
+static void test_the_largest_packets(void)
+{
+    static char large[PACKET_LIMIT + 1], channel[65536];
+    bccn_bus *bus = held(SOON);
+    bccn_message message;
+    memset(channel, 'c', sizeof channel - 1);
+    expect(bccn_batch_begin(bus) == 0); /* with a full pack before it: no byte more than there is room for */
+    expect(bccn_send(bus, "a", large, PACK_LIMIT - 5 - 4 - 6) == 0 && bus->out_size == PACK_LIMIT);
+    expect(bccn_send(bus, channel, large, 65536) == BCCN_E_TOO_LARGE);
+    expect(bccn_send(bus, channel, large, SIZE_MAX) == BCCN_E_TOO_LARGE);
+    expect(bccn_send(bus, "a", large, PACKET_LIMIT - 6) == 0);
+    expect(recv(daemon_end, large, sizeof large, 0) > 0 && recv(daemon_end, large, sizeof large, 0) == PACKET_LIMIT);
+    memcpy(large, "MSG a", 6); /* cut short it would be another message */
+    expect(send(daemon_end, large, PACKET_LIMIT + 1, 0) > 0 && bccn_recv(bus, &message, 0) == BCCN_E_PROTOCOL);
+    expect(send(daemon_end, large, PACKET_LIMIT, 0) > 0 && bccn_recv(bus, &message, 0) == 1);
+    expect(message.size == PACKET_LIMIT - 6);
+    let_all_go(bus);
+}
+
+static void test_broken_parts_spoil_no_others(void)
+{
+    static const unsigned char pack[] = "PACK \0\0\0\7MSG a\0001" "\0\0\0\3bad" "\0\0\0\10CMSG x\0y"
+                                        "\0\0\0\7MSG a\0002" "\0\0\1\0";
+    bccn_bus *bus = held(SOON);
+    bccn_message message;
+    for (int ahead = 0; ahead < 2; ahead++) {
+        expect(send(daemon_end, pack, sizeof pack - 1, 0) > 0 && (!ahead || read_packet(bus, 0) == 1));
+        expect(bccn_recv(bus, &message, 0) == 1 && *(char *)message.payload == '1');
+        expect(bccn_recv(bus, &message, 0) == BCCN_E_PROTOCOL);
+        expect(bccn_recv(bus, &message, 0) == 1 && *(char *)message.payload == '2');
+        expect(bccn_recv(bus, &message, 0) == BCCN_E_PROTOCOL && bccn_recv(bus, &message, 0) == 0);
+    }
+    let_all_go(bus);
+}
+
+static void note_loss(const bccn_notice *notice, void *user)
+{
+    *(uint64_t *)user += notice->kind == BCCN_LOST ? notice->count : 0;
+}
+
+static void test_a_gap_keeps_its_place(void)
+{
+    static const unsigned char gap[] = "CMSG dropped\0002", before[] =
+        "PACK \0\0\0\7MSG a\0001" "\0\0\0\16CMSG dropped\0003" "\0\0\0\7MSG a\0002";
+    uint64_t told = 0;
+    bccn_bus *bus = held(SOON);
+    bccn_message message;
+    bccn_on_notice(bus, note_loss, &told);
+    expect(send(daemon_end, before, sizeof before - 1, 0) > 0 && send(daemon_end, gap, sizeof gap - 1, 0) > 0);
+    expect(send(daemon_end, "MSG a\0003", 7, 0) > 0);
+    while (read_packet(bus, 0) > 0) /* as a barrier would */
+        ;
+    expect(told == 0 && bccn_recv(bus, &message, 0) == 1 && message.lost == 0);
+    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 3 && *(char *)message.payload == '2' && told == 3);
+    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 2 && *(char *)message.payload == '3' && told == 5);
+    let_all_go(bus);
+}
+
+static void count_call(bccn_bus *bus, const bccn_message *message, void *user)
+{
+    (void)bus, (void)message;
+    ++*(int *)user;
+}
+
+/* There is always one more where this came from. */
+static void notice_again(const bccn_notice *notice, void *user)
+{
+    ++*(int *)user;
+    if (notice->kind == BCCN_REVOKED)
+        expect(send(daemon_end, "CMSG revoked\0x", 14, 0) > 0);
+}
+
+static void call_again(bccn_bus *bus, const bccn_message *message, void *user)
+{
+    (void)bus, (void)message;
+    ++*(int *)user;
+    expect(send(daemon_end, "MSG !\0", 6, 0) > 0);
+}
+
+static void test_a_wait_ends_in_time_however_much_comes(void)
+{
+    int called = 0, noticed = 0;
+    bccn_bus *bus = held(SOON);
+    bccn_message message;
+    bccn_on_notice(bus, notice_again, &noticed);
+    expect(send(daemon_end, "CMSG revoked\0x", 14, 0) > 0);
+    expect(bccn_recv(bus, &message, 10) == 0 && bccn_recv(bus, &message, 0) == 0 && bccn_dispatch(bus) == 0);
+    expect(next_answer(bus, &message, deadline_in(10)) == 0 && noticed > 3 * TURN_LIMIT);
+    bus->directed = (struct subscription){ NULL, call_again, &called };
+    bus->calls_back = 1;
+    expect(send(daemon_end, "MSG !\0", 6, 0) > 0);
+    expect(bccn_recv(bus, &message, 10) == 0 && bccn_recv(bus, &message, 0) == 0 && called >= TURN_LIMIT / 2);
+    let_all_go(bus);
+}
+
+static void test_a_child_of_a_program_without_connection_has_a_name_of_its_own(void)
+{
+    bccn_bus *bus = opened("inside/parent/1");
+    let_go(bus);
+    pid_t child = fork();
+    if (child == 0) {
+        char name[64];
+        snprintf(name, sizeof name, "inside/parent/1/%ld", (long)getpid());
+        expect(!strcmp(bccn_get_name(bus), name));
+        bccn_close(bus);
+        _exit(0);
+    }
+    int status;
+    expect(waitpid(child, &status, 0) == child && status == 0 && !strcmp(bccn_get_name(bus), "inside/parent/1"));
+    bccn_close(bus);
+}
+
+/* In the middle of its callback, which goes on with the message that it has. */
+static void fork_inside(bccn_bus *bus, const bccn_message *message, void *user)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        expect(bccn_send(bus, "inside/child", message->payload, message->size) == 0 && bccn_barrier(bus) == 0);
+        expect(message->size == 5 && !memcmp(message->payload, "still", 5));
+        bccn_close(bus);
+        _exit(0);
+    }
+    expect(waitpid(child, (int *)user, 0) == child);
+}
+
+static void test_a_callback_that_forks(void)
+{
+    bccn_bus *bus = opened(NULL);
+    bccn_message message;
+    int status = -1;
+    expect(bccn_subscribe(bus, "inside/child") == 0 && bccn_listen(bus, CHANNEL, fork_inside, &status) == 0);
+    expect(bccn_send(bus, CHANNEL, "still", 5) == 0 && bccn_recv(bus, &message, SOON) == 1 && status == 0);
+    expect(!strcmp(message.channel, "inside/child") && message.size == 5);
+    bccn_close(bus);
+}
+
+static void test_connecting_waits_while_others_do(void)
+{
+    struct sockaddr_un full = { .sun_family = AF_UNIX };
+    char name[64];
+    int ends[8], made = 0, listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    snprintf(name, sizeof name, "@bccn/inside/%ld", (long)getpid());
+    strcpy(full.sun_path + 1, name + 1);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    expect(bind(listener, (struct sockaddr *)&full, size) == 0 && listen(listener, 0) == 0);
+    do {
+        expect(made < 8);
+        ends[made] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    } while (connect(ends[made++], (struct sockaddr *)&full, size) == 0);
+    expect(errno == EAGAIN);
+
+    bccn_bus *bus;
+    bccn_options options = { .timeout = 100 };
+    int64_t start = now_ms(CLOCK_MONOTONIC);
+    expect(bccn_open(&bus, name, &options) == BCCN_E_UNAVAILABLE && now_ms(CLOCK_MONOTONIC) - start >= 99);
+    bccn_close(bus);
+    while (made > 0)
+        close(ends[--made]);
+    close(listener);
+}
+
+static void test_what_failed_is_not_wanted(void)
+{
+    char text[SETTING_LIMIT + 1];
+    bccn_bus *bus = opened(NULL);
+    memset(text, 'x', SETTING_LIMIT);
+    text[SETTING_LIMIT] = 0;
+    expect(bccn_heartbeat_start(bus, 1, text) == BCCN_E_INVALID && !bus->settings[HEARTBEAT].wanted);
+    expect(bccn_listen(bus, "ab*c", count_call, NULL) == BCCN_E_BAD_PATTERN && bus->patterns == 0);
+    expect(bccn_unsubscribe(bus, "ab*c") == BCCN_E_INVALID);
+    bccn_close(bus);
+}
+
+int main(int count, char **words)
+{
+    expect(count == 2);
+    address = words[1];
+    alarm(60); /* a wait that does not end is a failure, too */
+    test_what_a_full_socket_did_not_take_of_a_batch_is_sent_later();
+    test_a_batch_keeps_its_order_over_a_new_connection();
+    test_the_largest_packets();
+    test_broken_parts_spoil_no_others();
+    test_a_gap_keeps_its_place();
+    test_a_wait_ends_in_time_however_much_comes();
+    test_a_child_of_a_program_without_connection_has_a_name_of_its_own();
+    test_a_callback_that_forks();
+    test_connecting_waits_while_others_do();
+    test_what_failed_is_not_wanted();
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* Holds libbccn to the golden vectors: reads what vector_lines.py prints, and says nothing but what differs.
+ *
+ * A bus whose connection is one end of a socket pair writes to us and reads what we write.
+ */
+#include "../bccn.c"
+
+#define WORDS 64
+
+struct bytes {
+    unsigned char *at;
+    size_t size;
+};
+
+static int lines, wrong, daemon_end;
+static bccn_bus *bus;
+
+static void differs(const char *line, const char *what)
+{
+    printf("%.200s: %s\n", line, what);
+    wrong++;
+}
+
+/* Hex or "-", in place; with a NUL behind. */
+static struct bytes bytes_of(char *word)
+{
+    struct bytes bytes = { (unsigned char *)word, 0 };
+    for (const char *at = word; *at && *at != '-'; at += 2) {
+        char digits[3] = { at[0], at[1], 0 };
+        bytes.at[bytes.size++] = (unsigned char)strtoul(digits, NULL, 16);
+    }
+    bytes.at[bytes.size] = 0;
+    return bytes;
+}
+
+static int same(const void *found, size_t size, struct bytes expected)
+{
+    return size == expected.size && (size == 0 || !memcmp(found, expected.at, size));
+}
+
+static int same_text(const char *found, char *expected)
+{
+    struct bytes bytes = bytes_of(expected);
+    return found && same(found, strlen(found), bytes);
+}
+
+static void match(const char *line, char **words)
+{
+    char separator = (char)bytes_of(words[0]).at[0];
+    int found = bccn_matches((char *)bytes_of(words[1]).at, (char *)bytes_of(words[2]).at, separator);
+    if (found != !strcmp(words[3], "yes"))
+        differs(line, found ? "matches" : "does not match");
+}
+
+static void sends(const char *line, char **words)
+{
+    unsigned char packet[PACKET_LIMIT];
+    struct bytes expected = bytes_of(words[0]), channel = bytes_of(words[1]), payload = bytes_of(words[2]);
+    if (strlen((char *)channel.at) != channel.size)
+        return;
+    if (bccn_send(bus, (char *)channel.at, payload.at, payload.size) < 0)
+        differs(line, bccn_error_text(bus));
+    else if (!same(packet, (size_t)recv(daemon_end, packet, sizeof packet, 0), expected))
+        differs(line, "other bytes were sent");
+}
+
+static void say(struct bytes packet)
+{
+    if (send(daemon_end, packet.at, packet.size, 0) < 0)
+        abort();
+}
+
+static void receives(const char *line, char **words, int count)
+{
+    bccn_message message;
+    say(bytes_of(words[0]));
+    for (int i = 1; i < count; i += 2) {
+        if (bccn_recv(bus, &message, 0) <= 0 || !same_text(message.channel, words[i])
+            || !same(message.payload, message.size, bytes_of(words[i + 1])) || message.src || message.peer)
+            differs(line, "another message");
+    }
+    if (bccn_recv(bus, &message, 0) != 0)
+        differs(line, "one message more");
+}
+
+static void receives_full(const char *line, char **words)
+{
+    bccn_message message;
+    say(bytes_of(words[0]));
+    if (bccn_recv(bus, &message, 0) <= 0 || !same_text(message.channel, words[1])
+        || !same(message.payload, message.size, bytes_of(words[2])) || !same_text(message.src, words[3])
+        || message.seq != strtoull(words[4], NULL, 10) || !same_text(message.peer, words[5])
+        || message.time_ns != strtoull(words[6], NULL, 10) || !same_text(message.verdict, words[7])
+        || !same(message.datagram, message.datagram_size, bytes_of(words[8])))
+        differs(line, "another message");
+}
+
+static void refuses(const char *line, char **words)
+{
+    bccn_message message;
+    int code;
+    say(bytes_of(words[0]));
+    while ((code = bccn_recv(bus, &message, 0)) > 0)
+        ;
+    if (code != BCCN_E_PROTOCOL)
+        differs(line, "accepted");
+}
+
+int main(void)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends) < 0)
+        return 2;
+    bccn_open(&bus, "@no daemon is there", NULL);
+    bus->fd = ends[0];
+    daemon_end = ends[1];
+    while (getline(&line, &room, stdin) > 0) {
+        char *words[WORDS], *save, *copy = strdup(line), *kind = strtok_r(copy, " \n", &save);
+        int count = 0;
+        while (count < WORDS && (words[count] = strtok_r(NULL, " \n", &save)))
+            count++;
+        lines++;
+        if (!strcmp(kind, "match"))
+            match(line, words);
+        else if (!strcmp(kind, "send"))
+            sends(line, words);
+        else if (!strcmp(kind, "recv"))
+            receives(line, words, count);
+        else if (!strcmp(kind, "full"))
+            receives_full(line, words);
+        else if (!strcmp(kind, "broken"))
+            refuses(line, words);
+        else
+            differs(line, "unknown kind");
+        free(copy);
+    }
+    free(line);
+    bccn_close(bus);
+    close(daemon_end);
+    printf("%d vectors, %d wrong\n", lines, wrong);
+    return wrong > 0 || lines == 0;
+}

@@ -1,0 +1,3 @@
+module bccn
+
+go 1.22

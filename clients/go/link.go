@@ -1,0 +1,543 @@
+package bccn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	serviceSocket = "/run/bccnd/bus.sock"
+	backoffFirst  = 20 * time.Millisecond // connecting to a local socket that is not there costs microseconds
+	backoffLimit  = time.Second
+	memoryPause   = time.Millisecond // when the kernel has no memory for a packet
+)
+
+var (
+	errGone   = &Error{Code: Unavailable, Text: "the daemon went away"} // before the packet was sent
+	errClosed = &Error{Code: Closed, Text: "the client is closed"}
+)
+
+// A link is one connection. What belongs to sending is under Client.sending.
+type link struct {
+	conn      *net.UnixConn
+	raw       syscall.RawConn
+	packLimit int // bytes; 0: not agreed
+
+	packet  []byte
+	patient bool // write waits for room
+	err     error
+	write   func(fd uintptr) bool
+}
+
+// A query is a control request on its way.
+type query struct {
+	key       string // of its answer
+	published uint64 // messages sent before it
+	granted   func(value string)
+	complaint error // about the SUB or UNSUB sent with it
+	value     string
+	err       error
+	done      chan struct{}
+}
+
+func newQuery(key string, granted func(string)) *query {
+	if key == "ping" {
+		key = "pong"
+	}
+	return &query{key: key, granted: granted, done: make(chan struct{})}
+}
+
+func (q *query) finish(value string, err error) {
+	if q.value, q.err = value, err; err == nil {
+		q.err = q.complaint
+	}
+	if q.err == nil && q.granted != nil {
+		q.granted(value)
+	}
+	close(q.done)
+}
+
+// --- connecting ---
+
+// socketPath: the argument, else $BCCN_SOCKET, else the first that exists of the service's and the user's own socket;
+// where none exists, the service's: it is the one to complain about.
+func socketPath(address string) string {
+	exists := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	if address == "" {
+		address = os.Getenv("BCCN_SOCKET")
+	}
+	if address != "" {
+		return address
+	}
+	own := os.Getenv("XDG_RUNTIME_DIR") + "/bccnd/bus.sock"
+	if !exists(serviceSocket) && own[0] == '/' && exists(own) {
+		return own
+	}
+	return serviceSocket
+}
+
+// run is the goroutine that reads, and connects again.
+func (c *Client) run(l *link) {
+	for l != nil {
+		c.disconnected(l, c.read(l))
+		if l, _ = c.connect(time.Time{}, true); l != nil {
+			c.options.OnNotice(Notice{Kind: "reconnected", Text: "connected to the daemon again"})
+		}
+	}
+}
+
+// connect tries until the deadline, or, to connect again, until the client is closed.
+func (c *Client) connect(deadline time.Time, again bool) (*link, error) {
+	for backoff := backoffFirst; !c.isClosed(); backoff = min(2*backoff, backoffLimit) {
+		l, err := c.attempt(again)
+		if err == nil {
+			return l, nil
+		}
+		pause := time.Duration((0.5 + rand.Float64()) * float64(backoff))
+		if !again && (!errors.Is(err, Unavailable) || time.Now().Add(pause).After(deadline)) {
+			return nil, err
+		}
+		c.mu.Lock()
+		c.unreachable = err
+		c.mu.Unlock()
+		select {
+		case <-time.After(pause):
+		case <-c.closed:
+		}
+	}
+	return nil, errClosed
+}
+
+func (c *Client) attempt(again bool) (*link, error) {
+	path := socketPath(c.address)
+	conn, err := net.DialTimeout("unixpacket", path, c.options.Timeout)
+	if errors.Is(err, os.ErrPermission) && !again {
+		return nil, &Error{Code: Refused, Text: "no permission to connect to " + path, cause: err}
+	}
+	if err != nil {
+		return nil, &Error{Code: Unavailable, Text: fmt.Sprintf("no daemon at %s: %v", path, errors.Unwrap(err)), cause: err}
+	}
+	l := &link{conn: conn.(*net.UnixConn)}
+	l.write = func(fd uintptr) bool {
+		_, l.err = syscall.Write(int(fd), l.packet)
+		return !l.patient || l.err != syscall.EAGAIN
+	}
+	if l.raw, err = l.conn.SyscallConn(); err == nil {
+		err = c.greet(l, again)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// greet says all that is wanted to a new connection, and makes it the client's.
+func (c *Client) greet(l *link, again bool) error {
+	c.mu.Lock()
+	packets, queries := c.greeting(l)
+	c.asked = queries
+	c.mu.Unlock()
+	err := l.conn.SetDeadline(time.Now().Add(c.options.Timeout))
+	for i := 0; i < len(packets) && err == nil; i++ {
+		_, err = l.conn.Write(packets[i])
+	}
+	for buffer, left := make([]byte, receiveLimit), len(queries); err == nil && left > 0; {
+		err = c.readPacket(l, buffer)
+		c.mu.Lock()
+		left = len(c.asked)
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = nil
+	if err != nil {
+		return &Error{Code: Unavailable, Text: fmt.Sprintf("the daemon does not answer: %v", err), cause: err}
+	}
+	for _, query := range queries {
+		switch {
+		case query.err == nil:
+		case !again:
+			return query.err
+		case errors.Is(query.err, NameTaken): // our old connection may hold our name a little longer
+			return &Error{Code: Unavailable, Text: query.err.Error(), cause: query.err}
+		default:
+			c.notices = append(c.notices, Notice{"rejected", query.err.Error(), 1, query.err})
+		}
+	}
+	if c.isClosed() {
+		return errClosed
+	}
+	c.linked(l)
+	return l.conn.SetDeadline(time.Time{})
+}
+
+func (c *Client) greeting(l *link) (packets [][]byte, queries []*query) {
+	say := func(wanted bool, key, value string, granted func(string)) {
+		if wanted {
+			packet, _ := buildControl(key, value)
+			packets, queries = append(packets, packet), append(queries, newQuery(key, granted))
+		}
+	}
+	o := c.options
+	say(c.wantedName != "", "name", c.wantedName, nil)
+	say(o.Separator != "/", "separator", o.Separator, nil)
+	say(o.Full, "format", "full", nil)
+	say(o.Pack, "pack", "on", func(value string) {
+		_, limit, _ := strings.Cut(value, " ")
+		l.packLimit, _ = strconv.Atoi(limit)
+	})
+	say(o.NoEcho, "echo/off", "", nil)
+	say(o.Queue != "", "queue", o.Queue, nil)
+	say(o.Tap, "tap", "on", nil)
+	say(c.heartbeat != "", "heartbeat", c.heartbeat, nil)
+	say(c.listening || c.hearing, "listen", "", nil)
+	for _, pattern := range c.subscriptions {
+		packets = append(packets, []byte("SUB "+pattern))
+	}
+	say(true, "whoami", "", func(value string) { c.name = value })
+	return packets, queries
+}
+
+// linked makes l the link, or nil none, and wakes who waits for that; under mu.
+func (c *Client) linked(l *link) {
+	c.link, c.unreachable = l, errGone
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// disconnected: the link ended and has been read to its end.
+func (c *Client) disconnected(l *link, reason error) {
+	l.conn.Close()
+	c.mu.Lock()
+	doubt := c.published - c.confirmed
+	c.inDoubt, c.confirmed = c.inDoubt+doubt, c.published
+	c.linked(nil)
+	for _, query := range c.asked {
+		query.finish("", errGone)
+	}
+	c.asked = nil
+	c.mu.Unlock()
+	if !c.isClosed() {
+		c.options.OnNotice(Notice{"disconnected", reason.Error(), doubt, nil})
+	}
+}
+
+// await returns a link other than the one that is gone.
+func (c *Client) await(ctx context.Context, gone *link) (*link, error) {
+	defer c.press()()
+	for {
+		c.mu.Lock()
+		l, changed, unreachable := c.link, c.changed, c.unreachable
+		c.mu.Unlock()
+		if l != nil && l != gone {
+			return l, nil
+		}
+		select {
+		case <-changed:
+		case <-c.closed:
+			return nil, errClosed
+		case <-ctx.Done():
+			return nil, overdue(ctx, Unavailable, unreachable.Error())
+		}
+	}
+}
+
+// --- reading ---
+
+// press has the reader go on although nobody receives, until the function that it returns is called.
+func (c *Client) press() (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pressing++
+	c.room.Signal()
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.pressing--
+	}
+}
+
+// read reads a link to its end, and returns why that is.
+func (c *Client) read(l *link) (err error) {
+	for buffer := make([]byte, receiveLimit); err == nil; err = c.readPacket(l, buffer) {
+		c.mu.Lock()
+		for !c.isClosed() && c.waiting > readAhead && (c.pressing == 0 || c.waiting > backlogLimit) {
+			c.room.Wait()
+		}
+		c.mu.Unlock()
+	}
+	return err
+}
+
+func (c *Client) readPacket(l *link, buffer []byte) error {
+	size, err := l.conn.Read(buffer)
+	if errors.Is(err, syscall.ECONNRESET) { // told once; what was sent before can still be read
+		size, err = l.conn.Read(buffer)
+	}
+	if errors.Is(err, io.EOF) {
+		return errGone
+	}
+	if err != nil {
+		return err
+	}
+	packet := append([]byte(nil), buffer[:size]...)
+	c.mu.Lock()
+	if isPack(packet) {
+		err = unpack(packet, c.handle)
+	} else {
+		err = c.handle(packet)
+	}
+	notices := c.notices
+	c.notices = nil
+	c.mu.Unlock()
+	for _, notice := range notices {
+		c.options.OnNotice(notice)
+	}
+	return err
+}
+
+// handle puts one packet where it belongs; under mu, as what it calls.
+func (c *Client) handle(packet []byte) error {
+	message, key, value, err := parse(packet)
+	directed := strings.HasPrefix(message.Channel, "!")
+	switch {
+	case err != nil:
+		return err
+	case key != "":
+		c.control(key, value)
+	case directed && (c.isAnswer(message) || !c.listening && len(c.subscriptions) == 0): // or heard for answers only
+	default:
+		message.Lost, c.lost = c.lost, 0
+		c.put(&c.inbox, message)
+	}
+	return nil
+}
+
+func (c *Client) control(key, value string) {
+	switch {
+	case key == "error":
+		code, text, _ := strings.Cut(value, " ")
+		c.complain(&Error{Code: Code(code), Text: fmt.Sprintf("%s (%s)", text, code)})
+	case key == "dropped":
+		count, _ := strconv.ParseUint(value, 10, 64)
+		c.lost += count
+		c.notice("lost", value+" lost: messages came faster than they were read", count, nil)
+	case key == "revoked":
+		c.notice("revoked", "no right any more to "+value, 1, nil)
+	case key == "closing":
+		c.notice("closing", "the daemon closes the connection: "+value, 0, nil)
+	case len(c.asked) > 0 && c.asked[0].key == key:
+		c.answered().finish(value, nil)
+	} // Anything else is a notice of a newer daemon.
+}
+
+func (c *Client) complain(err *Error) {
+	about, _, _ := strings.Cut(err.Text, " ")
+	switch {
+	case about == "CMSG" && len(c.asked) > 0:
+		c.answered().finish("", err)
+	case (about == "SUB" || about == "UNSUB") && len(c.asked) > 0:
+		if c.asked[0].complaint == nil {
+			c.asked[0].complaint = err
+		}
+	case c.blame(err):
+	default:
+		if c.rejections++; c.rejections == 1 {
+			c.rejection = err
+		}
+		c.notice("rejected", err.Error(), 1, err)
+	}
+}
+
+// answered: the first query is, so the daemon has dealt with everything that was sent before it, too.
+func (c *Client) answered() *query {
+	query := c.asked[0]
+	c.asked = c.asked[1:]
+	c.confirmed = max(c.confirmed, query.published)
+	return query
+}
+
+func (c *Client) notice(kind, text string, count uint64, err error) {
+	c.notices = append(c.notices, Notice{kind, text, count, err})
+}
+
+// --- sending ---
+
+// send sends on this link, within the deadline; under sending. errGone: the link broke first.
+func (c *Client) send(l *link, packet []byte, deadline time.Time) error {
+	for l.packet, l.patient = packet, false; ; {
+		err := l.raw.Write(l.write)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return &Error{Code: Timeout, Text: "not sent: the daemon takes no more messages", cause: err}
+		case err != nil:
+			return errGone
+		case l.err == nil:
+			return nil
+		case l.err == syscall.EAGAIN: // wait, reading meanwhile: the daemon may be waiting for us to read
+			defer c.press()()
+			defer l.conn.SetWriteDeadline(time.Time{})
+			l.patient = l.conn.SetWriteDeadline(deadline) == nil
+		case l.err == syscall.EMSGSIZE:
+			return &Error{Code: TooLarge, Text: fmt.Sprintf("packet: %d bytes, too many to send", len(packet))}
+		case l.err == syscall.ENOBUFS || l.err == syscall.ENOMEM:
+			if time.Sleep(memoryPause); time.Now().After(deadline) {
+				return &Error{Code: Timeout, Text: "not sent: the kernel has no memory for it", cause: l.err}
+			}
+		case l.err != syscall.EINTR:
+			return errGone
+		}
+	}
+}
+
+// transmit sends a packet of so many messages, through reconnections and a full socket, within Options.Timeout.
+func (c *Client) transmit(packet []byte, messages uint64) error {
+	deadline := time.Now().Add(c.options.Timeout)
+	c.mu.Lock()
+	l := c.link
+	c.mu.Unlock()
+	for {
+		err := error(errGone)
+		if l != nil {
+			c.sending.Lock()
+			err = c.send(l, packet, deadline)
+			c.sending.Unlock()
+		}
+		if err == nil {
+			c.mu.Lock()
+			if c.link == l {
+				c.published += messages
+			} else {
+				c.inDoubt += messages
+			}
+			c.mu.Unlock()
+		}
+		if err != errGone {
+			return err
+		}
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		l, err = c.await(ctx, l)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// ask makes a control request and waits for its answer. granted, under mu, keeps what is to be said to later connections.
+// change, under mu, changes that before it is granted, and returns a packet to be sent first. When the connection breaks
+// on the way the request is made again on the next one, whose greeting has said what was in that packet.
+func (c *Client) ask(
+	ctx context.Context, key, value string, granted func(string), change func() ([]byte, error),
+) (string, error) {
+	packet, err := buildControl(key, value)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := c.patience(ctx)
+	defer cancel()
+	defer c.press()()
+	for l := (*link)(nil); ; {
+		if l, err = c.await(ctx, l); err == nil && ctx.Err() != nil {
+			err = overdue(ctx, Timeout, "no time to ask the daemon")
+		}
+		if err != nil {
+			return "", err
+		}
+		query := newQuery(key, granted)
+		changed, err := c.submit(ctx, l, query, packet, change)
+		if changed {
+			change = nil
+		}
+		if err == errGone {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		select {
+		case <-query.done:
+			if query.err != errGone {
+				return query.value, query.err
+			}
+		case <-c.closed:
+			return "", errClosed
+		case <-ctx.Done():
+			return "", overdue(ctx, Timeout, "the daemon does not answer")
+		}
+	}
+}
+
+// submit sends a query, and before it what change returns; changed: that was called.
+func (c *Client) submit(
+	ctx context.Context, l *link, asked *query, packet []byte, change func() ([]byte, error),
+) (changed bool, err error) {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	before, err := c.enqueue(l, asked, change)
+	if err != nil {
+		return false, err
+	}
+	deadline, _ := ctx.Deadline()
+	if before != nil {
+		err = c.send(l, before, deadline)
+	}
+	if err == nil {
+		err = c.send(l, packet, deadline)
+	}
+	if err != nil { // the last one was not sent after all
+		c.mu.Lock()
+		c.asked = slices.DeleteFunc(c.asked, func(other *query) bool { return other == asked })
+		c.mu.Unlock()
+	}
+	return true, err
+}
+
+func (c *Client) enqueue(l *link, asked *query, change func() ([]byte, error)) (before []byte, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link != l {
+		return nil, errGone
+	}
+	if c.waiting > backlogLimit {
+		return nil, &Error{Code: Backlog, Text: fmt.Sprintf("%d bytes of messages wait: receive them", c.waiting)}
+	}
+	if change != nil {
+		before, err = change()
+	}
+	if err == nil {
+		asked.published = c.published
+		c.asked = append(c.asked, asked)
+	}
+	return before, err
+}
+
+// patience bounds a wait for the daemon.
+func (c *Client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, bounded := ctx.Deadline(); bounded {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.options.Timeout)
+}
+
+// overdue: ctx ended; if its caller did not want that any more, it is the caller's own error.
+func overdue(ctx context.Context, code Code, text string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return &Error{Code: code, Text: text, cause: ctx.Err()}
+}

@@ -1,0 +1,161 @@
+package bccn
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The packets of the local bus (README, "The local protocol on one screen"; clients/vectors/sbus.json).
+
+const (
+	packPrefix   = "PACK "
+	lengthSize   = 4 // of a length in a PACK
+	whiteSpace   = " \t\n\v\f\r\x00"
+	receiveLimit = 128 * 1024 // bytes; the longest packet of the daemon has 71 kB
+)
+
+// A Message is one message. The fields below Lost are only known with Options.Full.
+type Message struct {
+	Channel string // "!" and "!<target>": to all, to this program
+	Payload []byte
+	Lost    uint64 // messages for us that the daemon dropped directly before this one: we read too slowly
+
+	Src      string    // who sent it: "<host>/<program>/<pid>", or "?" for somebody without a name
+	Seq      uint64    // its number there
+	Peer     string    // "ip:port", or "local" for a sender on this host
+	Time     time.Time // when the daemon received it
+	Verdict  string    // "ok", "retained"; to a tap also why it was not delivered
+	Datagram []byte    // the whole BCCN1 datagram
+}
+
+// Text is the payload as a string.
+func (m Message) Text() string { return string(m.Payload) }
+
+// Retained tells whether it is the last value of its channel, from before the subscription. Only with Options.Full.
+func (m Message) Retained() bool { return m.Verdict == "retained" }
+
+// parse says what one packet (not a PACK) is: a message, or a control packet's key and value.
+func parse(packet []byte) (message Message, key, value string, err error) {
+	kind, rest, _ := bytes.Cut(packet, []byte{' '})
+	head, tail, found := bytes.Cut(rest, []byte{0})
+	switch string(kind) {
+	case "MSG":
+		if found {
+			return Message{Channel: string(head), Payload: tail}, "", "", nil
+		}
+	case "CMSG":
+		if len(head) > 0 {
+			return Message{}, string(head), string(tail), nil
+		}
+	case "RECV":
+		if message, ok := parseFull(string(head), tail); ok && found {
+			return message, "", "", nil
+		}
+	}
+	return Message{}, "", "", alien(packet)
+}
+
+func parseFull(head string, datagram []byte) (Message, bool) {
+	fields := strings.Split(head, " ")
+	if len(fields) != 3 || fields[1] == "" || strings.Trim(fields[1], "0123456789") != "" || len(fields[1]) > 20 {
+		return Message{}, false
+	}
+	ns, _ := strconv.ParseInt(fields[1], 10, 64) // a time that no calendar knows is the last one
+	message := Message{Peer: fields[0], Time: time.Unix(0, ns), Verdict: fields[2], Datagram: datagram}
+	// Only a tap is shown bytes that are not BCCN1: those have no fields.
+	_, body, _ := bytes.Cut(datagram, []byte{']'})
+	header, payload, found := bytes.Cut(body, []byte{'|'})
+	parts := bytes.Split(header, []byte{':'})
+	if !found || len(parts) != 3 {
+		return message, true
+	}
+	seq, err := strconv.ParseUint(string(parts[1]), 10, 64)
+	if err == nil {
+		message.Src, message.Seq, message.Channel, message.Payload = string(parts[0]), seq, string(parts[2]), payload
+	}
+	return message, true
+}
+
+func alien(packet []byte) error {
+	return &Error{Code: Protocol, Text: fmt.Sprintf("the daemon sent %.32q, which is no packet of this protocol", packet)}
+}
+
+func isPack(packet []byte) bool { return bytes.HasPrefix(packet, []byte(packPrefix)) }
+
+// unpack calls take with each packet inside a PACK.
+func unpack(packet []byte, take func([]byte) error) error {
+	for rest := packet[len(packPrefix):]; len(rest) > 0; {
+		if len(rest) < lengthSize {
+			return alien(packet)
+		}
+		size := uint64(binary.BigEndian.Uint32(rest))
+		if rest = rest[lengthSize:]; size > uint64(len(rest)) {
+			return alien(packet)
+		}
+		if err := take(rest[:size:size]); err != nil {
+			return err
+		}
+		rest = rest[size:]
+	}
+	return nil
+}
+
+// appendMsg appends a MSG packet. The daemon judges the channel; what its framing could not show to it is refused here.
+func appendMsg(buffer []byte, channel, head string, payload []byte) ([]byte, error) {
+	if strings.IndexByte(channel, 0) >= 0 {
+		return buffer, &Error{Code: Invalid, Text: fmt.Sprintf("channel %q: must not contain NUL", channel)}
+	}
+	buffer = append(append(append(buffer, "MSG "...), channel...), 0)
+	return append(append(buffer, head...), payload...), nil
+}
+
+func buildSub(word, pattern string) ([]byte, error) {
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] >= 0x80 || strings.IndexByte(whiteSpace, pattern[i]) >= 0 {
+			return nil, &Error{Code: Invalid, Text: fmt.Sprintf("pattern %q: only ASCII, without white space", pattern)}
+		}
+	}
+	return []byte(word + " " + pattern), nil
+}
+
+func buildControl(key, value string) ([]byte, error) {
+	if key == "" || strings.ContainsAny(key, whiteSpace) {
+		return nil, &Error{Code: Invalid, Text: fmt.Sprintf("control key %q: must not be empty nor contain white space", key)}
+	}
+	return []byte("CMSG " + key + "\x00" + value), nil
+}
+
+// Matches tells whether a subscription to pattern brings messages of channel. The daemon delivers one copy and does not
+// say for which pattern. (README, "Channels and patterns"; separator is "/" or ".")
+func Matches(pattern, channel, separator string) bool {
+	if strings.HasPrefix(channel, "!") {
+		return false
+	}
+	for {
+		first, below, more := strings.Cut(pattern, separator)
+		token, rest, deeper := strings.Cut(channel, separator)
+		switch {
+		case !more && first == "":
+			return true
+		case !more && first == ">":
+			return channel != ""
+		case !more:
+			return !deeper && tokenMatches(first, token)
+		case !deeper || !tokenMatches(first, token):
+			return false
+		}
+		pattern, channel = below, rest
+	}
+}
+
+func tokenMatches(pattern, token string) bool {
+	star := strings.IndexByte(pattern, '*')
+	if star < 0 {
+		return pattern == token
+	}
+	return star == len(pattern)-1 && strings.HasPrefix(token, pattern[:star]) // a * elsewhere can never match
+}

@@ -1,0 +1,456 @@
+//! The connection: making it, what is said and read on it, waiting. The rules are those at the head of `client.rs`.
+
+use std::io::ErrorKind;
+use std::mem::take;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::protocol::{build_control, parse, unpack, Message, Packet, PACK};
+use crate::socket::{generation, Socket};
+use crate::{Client, Error, Notice, NoticeKind, Options, Result};
+
+/// None: never.
+pub(crate) type Deadline = Option<Instant>;
+
+const SERVICE_SOCKET: &str = "/run/bccnd/bus.sock";
+pub(crate) const PACKET_ROOM: usize = 128 << 10; // bytes; the longest packet of the daemon has 71 kB
+const BACKLOG_LIMIT: usize = 64 << 20; // bytes read but not taken, above which nothing more is asked for
+const GLANCE_INTERVAL: Duration = Duration::from_millis(100); // between looks, while only sending, at what came
+const GLANCE_LIMIT: usize = 1 << 20; // bytes of backlog above which such looks would only fill memory
+const GLANCE_PACKETS: usize = 1024; // of one look
+pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(20); // connecting to a local socket that is not there is cheap
+const BACKOFF_LIMIT: Duration = Duration::from_secs(1);
+const MEMORY_PAUSE: Duration = Duration::from_millis(1); // poll(2) does not wait for memory of the kernel
+
+pub(crate) fn deadline_in(time: Duration) -> Deadline {
+    Instant::now().checked_add(time)
+}
+
+pub(crate) fn is_past(deadline: Deadline) -> bool {
+    deadline.is_some_and(|at| Instant::now() >= at)
+}
+
+fn rejected(code: &str, text: impl Into<String>) -> Error {
+    Error::Rejected { code: code.into(), text: text.into() }
+}
+
+impl Client {
+    pub(crate) fn connect(address: Option<&str>, options: Options) -> Result<Client> {
+        let deadline = deadline_in(options.wait);
+        let mut client = Client::unconnected(address.map(String::from), options)?;
+        client.call(|client| client.ensure(deadline))?;
+        Ok(client)
+    }
+
+    /// What every function of the client does before and after its own.
+    pub(crate) fn call<T>(&mut self, function: impl FnOnce(&mut Client) -> Result<T>) -> Result<T> {
+        if self.generation != generation() {
+            self.become_child()?;
+        }
+        let result = function(self);
+        // For poll loops: something waits here, or it will be time to connect again.
+        self.readiness.ring(match self.socket {
+            _ if !self.backlog.is_empty() => Some(self.opened),
+            None => Some(self.retry_at),
+            Some(_) => None,
+        });
+        result
+    }
+
+    /// A sender of its own, with nothing of the parent's ("Fork handling" of the protocol's document).
+    fn become_child(&mut self) -> Result<()> {
+        let fresh = Client::unconnected(self.address.clone(), Options::default())?;
+        let mut child = Client {
+            options: take(&mut self.options),
+            heartbeat: take(&mut self.heartbeat),
+            subscriptions: take(&mut self.subscriptions),
+            listening: self.listening,
+            hearing: self.hearing,
+            ..fresh
+        };
+        if !self.name.is_empty() {
+            child.options.name = Some(format!("{}/{}", self.name, std::process::id()));
+        }
+        *self = child; // which closes only the copies of the parent's descriptors
+        Ok(())
+    }
+
+    pub(crate) fn usual_deadline(&self) -> Deadline {
+        deadline_in(self.options.timeout)
+    }
+
+    fn notify(&mut self, kind: NoticeKind, count: u64, text: impl Into<String>) {
+        (self.options.on_notice)(&Notice { kind, count, text: text.into() });
+    }
+
+    // --- connecting ---
+
+    /// A connection, made again if need be.
+    pub(crate) fn ensure(&mut self, deadline: Deadline) -> Result<()> {
+        if self.socket.is_some() {
+            return Ok(());
+        }
+        loop {
+            if Instant::now() >= self.retry_at {
+                match self.attempt() {
+                    Ok(()) => break,
+                    Err(Error::Unavailable(why)) => self.unreachable = why,
+                    Err(error) => return Err(error),
+                }
+                self.retry_at = Instant::now() + self.backoff.mul_f64(0.5 + chance());
+                self.backoff = BACKOFF_LIMIT.min(self.backoff * 2);
+            }
+            if deadline.is_some_and(|at| self.retry_at > at) {
+                return Err(Error::Unavailable(self.unreachable.clone()));
+            }
+            sleep(self.retry_at.saturating_duration_since(Instant::now()));
+        }
+        self.backoff = BACKOFF_FIRST;
+        if std::mem::replace(&mut self.was_connected, true) {
+            self.notify(NoticeKind::Reconnected, 0, "connected to the daemon again");
+        }
+        Ok(())
+    }
+
+    /// Once.
+    fn attempt(&mut self) -> Result<()> {
+        let path = socket_path(self.address.as_deref());
+        let socket = Socket::connect(&path).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied if !self.was_connected => {
+                rejected("refused", format!("no permission to connect to {path}"))
+            }
+            ErrorKind::InvalidInput => Error::Invalid(format!("{path:?}: {error}")),
+            _ => Error::Unavailable(format!("no daemon at {path}: {error}")),
+        })?;
+        self.readiness.watch(&socket).map_err(|error| Error::Unavailable(format!("no descriptor: {error}")))?;
+        self.socket = Some(socket);
+        self.greeting = true;
+        let greeted = self.greet();
+        self.greeting = false;
+        if greeted.is_err() {
+            self.let_go();
+        }
+        greeted
+    }
+
+    /// Say all that is wanted to a new connection.
+    fn greet(&mut self) -> Result<()> {
+        let deadline = self.usual_deadline();
+        self.complaint = None;
+        let mut said = self.greeting().iter().try_for_each(|packet| self.send_here(packet, deadline));
+        said = said.and_then(|()| self.await_pong(deadline));
+        match (said, self.complaint.take()) {
+            (Err(Error::Timeout(text)), _) => Err(Error::Unavailable(text)),
+            (Err(error), _) => Err(error),
+            (Ok(()), Some(error)) if !self.was_connected => Err(error),
+            // Our old connection may hold our name a little longer.
+            (Ok(()), Some(Error::Rejected { code, text })) if code == "name-taken" => Err(Error::Unavailable(text)),
+            _ => Ok(()), // what else was not granted again was told as a notice
+        }
+    }
+
+    fn greeting(&self) -> Vec<Vec<u8>> {
+        let options = &self.options;
+        let separator = options.separator.to_string();
+        let wishes = [
+            ("name", options.name.as_deref()),
+            ("separator", Some(separator.as_str()).filter(|_| options.separator != '/')),
+            ("format", options.full.then_some("full")),
+            ("pack", options.pack.then_some("on")),
+            ("echo/off", (!options.echo).then_some("")),
+            ("queue", options.queue.as_deref()),
+            ("tap", options.tap.then_some("on")),
+            ("heartbeat", self.heartbeat.as_deref()),
+            ("listen", (self.listening || self.hearing).then_some("")),
+            ("whoami", Some("")),
+        ];
+        let requests = wishes.iter().filter_map(|(key, value)| value.map(|value| format!("CMSG {key}\0{value}")));
+        let subscriptions = self.subscriptions.iter().map(|pattern| format!("SUB {pattern}"));
+        requests.chain(subscriptions).map(String::into_bytes).collect()
+    }
+
+    fn let_go(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            self.readiness.forget(&socket);
+        }
+        self.pack_limit = 0;
+    }
+
+    /// The connection ended and has been read to its end.
+    fn lose(&mut self, reason: &str) -> Error {
+        self.let_go();
+        let doubt = self.published - self.confirmed;
+        self.confirmed = self.published;
+        self.in_doubt += doubt;
+        self.unreachable = reason.into();
+        if !self.greeting {
+            self.notify(NoticeKind::Disconnected, doubt, reason);
+        }
+        Error::Unavailable(reason.into())
+    }
+
+    fn gone(&self) -> Error {
+        Error::Unavailable(self.unreachable.clone())
+    }
+
+    // --- sending ---
+
+    /// Send a packet with so many messages in it, through reconnections and a full socket.
+    pub(crate) fn transmit(&mut self, packet: &[u8], messages: u64, deadline: Deadline) -> Result<()> {
+        loop {
+            self.ensure(deadline)?;
+            match self.send_here(packet, deadline) {
+                Err(Error::Unavailable(_)) if !is_past(deadline) => {}
+                result => {
+                    self.published += if result.is_ok() { messages } else { 0 };
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// Send a packet on this connection.
+    fn send_here(&mut self, packet: &[u8], deadline: Deadline) -> Result<()> {
+        loop {
+            let socket = self.socket.as_ref().ok_or_else(|| self.gone())?;
+            let Err(error) = socket.send(packet) else { return Ok(()) };
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => {
+                    // Make room by reading: the daemon may be waiting for us.
+                    let reading = self.backlog_size < BACKLOG_LIMIT;
+                    if !socket.wait(reading, true, deadline) {
+                        return Err(Error::Timeout("not sent: the daemon takes no more".into()));
+                    }
+                    if reading {
+                        self.read_ahead()?;
+                    }
+                }
+                Some(libc::ENOBUFS | libc::ENOMEM) if is_past(deadline) => {
+                    return Err(Error::Timeout("not sent: the kernel has no memory for it".into()));
+                }
+                Some(libc::ENOBUFS | libc::ENOMEM) => sleep(MEMORY_PAUSE),
+                Some(libc::EMSGSIZE) => {
+                    return Err(rejected("too-large", format!("packet: {} bytes, too many to send", packet.len())));
+                }
+                Some(libc::EINTR) => {}
+                _ => {
+                    while self.read_ahead()? {} // take what still came
+                    return Err(self.lose("the daemon went away"));
+                }
+            }
+        }
+    }
+
+    // --- asking ---
+
+    /// Send a packet (None: only the ping) and wait until the daemon has dealt with it. When the connection breaks, it is
+    /// sent `again` on the next one, or else is part of what a new connection is told anyway.
+    pub(crate) fn ask(&mut self, packet: Option<&[u8]>, again: bool, deadline: Deadline) -> Result<()> {
+        let mut said = false;
+        loop {
+            said |= self.socket.is_none();
+            self.ensure(deadline)?;
+            self.check_backlog()?;
+            (self.complaint, self.answer) = (None, None);
+            let result = match packet.filter(|_| again || !said) {
+                Some(packet) => self.send_here(packet, deadline),
+                None => Ok(()),
+            };
+            said = true;
+            match result.and_then(|()| self.await_pong(deadline)) {
+                Err(Error::Unavailable(_)) if !is_past(deadline) => {}
+                result => return result.and(self.complaint.take().map_or(Ok(()), Err)),
+            }
+        }
+    }
+
+    /// A control request; its answer.
+    pub(crate) fn ask_control(&mut self, key: &str, value: &str, deadline: Deadline) -> Result<String> {
+        let packet = build_control(key, value)?;
+        if key == "ping" {
+            return Err(Error::Invalid("control key \"ping\": that is what a barrier is for".into()));
+        }
+        self.awaited = key.into();
+        let result = self.ask(Some(&packet), true, deadline);
+        self.awaited.clear();
+        result.map(|()| self.answer.take().unwrap_or_default())
+    }
+
+    /// Wait until the daemon has dealt with all that was sent on this connection.
+    fn await_pong(&mut self, deadline: Deadline) -> Result<()> {
+        self.asked += 1;
+        self.published_when_asked = self.published;
+        self.send_here(format!("CMSG ping\0{}", self.asked).as_bytes(), deadline)?;
+        while self.answered != self.asked {
+            if !self.read_ahead()? && !self.wait_readable(deadline) {
+                return Err(Error::Timeout("the daemon does not answer".into()));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_backlog(&self) -> Result<()> {
+        match self.backlog_size {
+            size if size > BACKLOG_LIMIT => Err(Error::Backlog(size)),
+            _ => Ok(()),
+        }
+    }
+
+    // --- reading ---
+
+    pub(crate) fn recv_until(&mut self, deadline: Deadline) -> Result<Option<Message>> {
+        self.call(|client| loop {
+            if let Some(message) = client.backlog.pop_front() {
+                client.backlog_size -= message.size();
+                return Ok(Some(message));
+            }
+            if !client.step(deadline)? {
+                return Ok(None);
+            }
+        })
+    }
+
+    /// Read a packet or wait for one, connecting again when that is due; false at the deadline.
+    pub(crate) fn step(&mut self, deadline: Deadline) -> Result<bool> {
+        match self.ensure(Some(Instant::now())).and_then(|()| self.read_ahead()) {
+            Ok(false) => Ok(self.wait_readable(deadline)),
+            Err(Error::Unavailable(_)) if is_past(deadline) => Ok(false),
+            Err(Error::Unavailable(_)) => {
+                let until = deadline.map_or(self.retry_at, |at| at.min(self.retry_at));
+                sleep(until.saturating_duration_since(Instant::now()));
+                Ok(true)
+            }
+            result => result,
+        }
+    }
+
+    fn wait_readable(&self, deadline: Deadline) -> bool {
+        self.socket.as_ref().map_or(true, |socket| socket.wait(true, false, deadline))
+    }
+
+    /// For programs that only send: hear now and then what the daemon has to say.
+    pub(crate) fn glance(&mut self) {
+        let now = Instant::now();
+        if now < self.glance_at {
+            return;
+        }
+        self.glance_at = now + GLANCE_INTERVAL;
+        for _ in 0..GLANCE_PACKETS {
+            if self.backlog_size > GLANCE_LIMIT || !matches!(self.read_ahead(), Ok(true)) {
+                break;
+            }
+        }
+    }
+
+    /// One packet, if there is one, to where it belongs; false: there is none.
+    fn read_ahead(&mut self) -> Result<bool> {
+        loop {
+            let Some(socket) = &self.socket else { return Err(self.gone()) };
+            match socket.recv(&mut self.buffer) {
+                Ok(0) => return Err(self.lose("the daemon went away")),
+                Ok(size) => {
+                    let buffer = take(&mut self.buffer);
+                    let handled = self.handle_all(&buffer[..size]);
+                    self.buffer = buffer;
+                    return handled.map(|()| true);
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(false),
+                    // A reset is told once; what was sent before it can still be read.
+                    ErrorKind::Interrupted | ErrorKind::ConnectionReset => {}
+                    _ => return Err(self.lose(&error.to_string())),
+                },
+            }
+        }
+    }
+
+    fn handle_all(&mut self, packet: &[u8]) -> Result<()> {
+        if packet.starts_with(PACK) {
+            return unpack(packet)?.into_iter().try_for_each(|part| self.handle(part));
+        }
+        self.handle(packet)
+    }
+
+    fn handle(&mut self, packet: &[u8]) -> Result<()> {
+        match parse(packet)? {
+            Packet::Control(key, value) => self.handle_control(&key, value),
+            Packet::Message(message) if self.is_for_exchanges(&message) => {}
+            Packet::Message(mut message) => {
+                message.lost = take(&mut self.lost);
+                self.backlog_size += message.size();
+                self.backlog.push_back(message);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_control(&mut self, key: &str, value: String) {
+        match key {
+            "error" => self.handle_error(&value),
+            "dropped" => {
+                let count: u64 = value.parse().unwrap_or_default();
+                let plural = if count == 1 { "message" } else { "messages" };
+                self.lost = self.lost.saturating_add(count);
+                let text = format!("{count} {plural} lost: they came faster than they were read");
+                self.notify(NoticeKind::Lost, count, text);
+            }
+            "revoked" => self.notify(NoticeKind::Revoked, 1, format!("no right any more to {value}")),
+            "closing" => self.notify(NoticeKind::Closing, 0, format!("the daemon closes the connection: {value}")),
+            "pong" => {
+                self.answered = value.parse().unwrap_or_default();
+                if self.answered == self.asked {
+                    self.confirmed = self.published_when_asked;
+                } else {
+                    (self.complaint, self.answer) = (None, None); // of a request that was given up
+                }
+            }
+            _ => {
+                match key {
+                    "whoami" | "name" => self.name.clone_from(&value),
+                    "pack" => self.pack_limit = value.strip_prefix("on ").map_or(0, |limit| limit.parse().unwrap_or(0)),
+                    _ => {} // a notice of a newer daemon, or somebody's answer
+                }
+                if key == self.awaited {
+                    self.answer = Some(value);
+                }
+            }
+        }
+    }
+
+    fn handle_error(&mut self, value: &str) {
+        let (code, text) = value.split_once(' ').unwrap_or((value, ""));
+        let error = rejected(code, text);
+        let asked = ["CMSG ", "SUB ", "UNSUB "].iter().any(|word| text.starts_with(word));
+        if asked && self.greeting && self.was_connected && code != "name-taken" {
+            self.notify(NoticeKind::Rejected, 1, error.to_string());
+        }
+        if asked {
+            self.complaint.get_or_insert(error);
+        } else if let Some(error) = self.blame_exchange(error) {
+            self.notify(NoticeKind::Rejected, 1, error.to_string());
+            self.rejection.get_or_insert(error);
+            self.rejections += 1;
+        }
+    }
+}
+
+/// The address, else $BCCN_SOCKET, else the first that exists of the service's and the user's own socket; where none
+/// exists, the service's: it is the one to complain about.
+fn socket_path(address: Option<&str>) -> String {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if let Some(path) = address.map(String::from).or_else(|| variable("BCCN_SOCKET")) {
+        return path;
+    }
+    let own = variable("XDG_RUNTIME_DIR").map(|folder| format!("{folder}/bccnd/bus.sock"));
+    match own {
+        Some(own) if !Path::new(SERVICE_SOCKET).exists() && Path::new(&own).exists() => own,
+        _ => SERVICE_SOCKET.into(),
+    }
+}
+
+/// From 0 to 1: the clock's last digits are random enough to keep clients apart.
+fn chance() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    f64::from(now.subsec_nanos() / 64 % 1024) / 1024.0
+}

@@ -1,0 +1,177 @@
+//! What the standard library does not have: sockets of type SEQPACKET, a descriptor for poll loops, to notice a fork. All
+//! that is unsafe is here.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// A connection that does not block.
+pub(crate) struct Socket(OwnedFd);
+
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+/// A descriptor that a system call made just now.
+fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: it is new, so nobody else has it.
+    checked(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Changes in a child of fork, once `watch_forks` was called; many times cheaper than to ask for the process id.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+pub(crate) fn watch_forks() -> io::Result<()> {
+    extern "C" fn forked() {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+    static WATCHED: OnceLock<libc::c_int> = OnceLock::new();
+    // SAFETY: the function does nothing that a child of fork may not do.
+    match WATCHED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forked)) }) {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(*error)),
+    }
+}
+
+/// What nobody can guess.
+pub(crate) fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: the buffer is as long as it says.
+    let size = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    checked(size.signum() as libc::c_int).map(|_| u64::from_ne_bytes(bytes))
+}
+
+impl Socket {
+    /// `address`: a path, or `@name` (abstract).
+    pub fn connect(address: &str) -> io::Result<Socket> {
+        // SAFETY: a sockaddr_un may be all zero.
+        let mut to: libc::sockaddr_un = unsafe { mem::zeroed() };
+        to.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        let bytes = address.as_bytes();
+        if bytes.len() >= to.sun_path.len() || bytes.contains(&0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address of a socket"));
+        }
+        for (place, byte) in to.sun_path.iter_mut().zip(bytes) {
+            *place = *byte as libc::c_char;
+        }
+        let mut size = mem::size_of::<libc::sa_family_t>() + bytes.len();
+        match bytes.first() {
+            Some(b'@') => to.sun_path[0] = 0,
+            _ => size += 1,
+        }
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: `to` lives, and has at least `size` bytes.
+        unsafe {
+            let socket = owned(libc::socket(libc::AF_UNIX, kind, 0))?;
+            checked(libc::connect(
+                socket.as_raw_fd(),
+                (&to as *const libc::sockaddr_un).cast(),
+                size as libc::socklen_t,
+            ))?;
+            Ok(Socket(socket))
+        }
+    }
+
+    pub fn send(&self, packet: &[u8]) -> io::Result<()> {
+        // SAFETY: the packet is as long as it says.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
+        checked(sent.signum() as libc::c_int).map(drop)
+    }
+
+    /// The size of one packet; 0 at the end of the connection.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the buffer is as long as it says.
+        let size = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        checked(size.signum() as libc::c_int).map(|_| size as usize)
+    }
+
+    /// Wait until it can be read, or (`room`) written, or until the deadline: false.
+    pub fn wait(&self, read: bool, room: bool, deadline: Option<Instant>) -> bool {
+        let events = if read { libc::POLLIN } else { 0 } | if room { libc::POLLOUT } else { 0 };
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            // Rounded up: a millisecond too early would be asked again, and again.
+            let milliseconds = left.map_or(-1, |left| (left.as_micros().div_ceil(1000)).min(1_000_000) as libc::c_int);
+            let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events, revents: 0 };
+            // SAFETY: one pollfd.
+            if unsafe { libc::poll(&mut polled, 1, milliseconds) } > 0 {
+                return true;
+            }
+            if left == Some(Duration::ZERO) {
+                return false;
+            }
+        }
+    }
+}
+
+/// One descriptor that stays the same while connections come and go: an epoll over the connection and a timer, which rings
+/// when something waits in the client, or when it is time to connect again.
+pub(crate) struct Readiness {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    ring_at: Option<Instant>,
+}
+
+impl Readiness {
+    pub fn new() -> io::Result<Readiness> {
+        // SAFETY: no pointers.
+        let (epoll, timer) = unsafe {
+            let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+            (
+                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+                owned(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags))?,
+            )
+        };
+        let made = Readiness { epoll, timer, ring_at: None };
+        made.change(libc::EPOLL_CTL_ADD, made.timer.as_raw_fd())?;
+        Ok(made)
+    }
+
+    fn change(&self, operation: libc::c_int, fd: RawFd) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: one event.
+        checked(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &mut event) }).map(drop)
+    }
+
+    pub fn watch(&self, socket: &Socket) -> io::Result<()> {
+        self.change(libc::EPOLL_CTL_ADD, socket.0.as_raw_fd())
+    }
+
+    /// Closing is not enough while a child of fork has a copy.
+    pub fn forget(&self, socket: &Socket) {
+        let _ = self.change(libc::EPOLL_CTL_DEL, socket.0.as_raw_fd());
+    }
+
+    /// Be readable from then on; None: only with the connection.
+    pub fn ring(&mut self, at: Option<Instant>) {
+        if at == self.ring_at {
+            return;
+        }
+        self.ring_at = at;
+        let left = at.map(|at| at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1))); // 0: never
+        let left = left.unwrap_or_default();
+        // SAFETY: an itimerspec may be all zero; both pointers are what timerfd_settime wants.
+        unsafe {
+            let mut timer: libc::itimerspec = mem::zeroed();
+            timer.it_value.tv_sec = left.as_secs() as libc::time_t;
+            timer.it_value.tv_nsec = left.subsec_nanos() as _;
+            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &timer, std::ptr::null_mut());
+        }
+    }
+}
+
+impl AsRawFd for Readiness {
+    fn as_raw_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+}

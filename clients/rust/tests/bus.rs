@@ -1,0 +1,120 @@
+//! What is Rust's own of the client, against the daemon at $BCCN_SOCKET; the rest is in tests/clients of the project.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use bccn::{Client, Error, Options};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A client and a channel of its own.
+fn open(options: Options) -> (Client, String) {
+    assert!(std::env::var_os("BCCN_SOCKET").is_some(), "BCCN_SOCKET must name the socket of a daemon");
+    let mut bus = options.open(None).expect("a daemon");
+    let channel = format!("local/{}", bus.whoami().expect("an answer"));
+    bus.subscribe(&channel).expect("allowed");
+    (bus, channel)
+}
+
+fn is_readable(bus: &Client, milliseconds: i32) -> bool {
+    let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd.
+    unsafe { libc::poll(&mut polled, 1, milliseconds) == 1 }
+}
+
+#[test]
+fn the_descriptor_is_readable_while_there_is_a_message() {
+    let (mut bus, channel) = open(Options::new());
+    assert!(!is_readable(&bus, 0));
+    bus.publish(&channel, "in the socket").unwrap();
+    assert!(is_readable(&bus, 5000));
+    bus.publish(&channel, "read by the barrier").unwrap();
+    bus.barrier().unwrap();
+    for text in ["in the socket", "read by the barrier"] {
+        assert!(is_readable(&bus, 0));
+        assert_eq!(bus.try_recv().unwrap().unwrap().text(), text);
+    }
+    assert!(!is_readable(&bus, 0));
+    assert_eq!(bus.try_recv(), Ok(None));
+}
+
+#[test]
+fn messages_are_an_iterator() {
+    let (mut bus, channel) = open(Options::new());
+    for payload in ["one", "two", "three"] {
+        bus.publish(&channel, payload).unwrap();
+    }
+    let texts: Vec<_> = bus.messages().take(3).map(|message| message.unwrap().text().into_owned()).collect();
+    assert_eq!(texts, ["one", "two", "three"]);
+}
+
+#[test]
+fn origins_tell_who_sent_it_and_when() {
+    let (mut bus, channel) = open(Options::new().full(true));
+    let before = std::time::SystemTime::now();
+    bus.publish(&channel, "x").unwrap();
+    let origin = bus.recv_timeout(PATIENCE).unwrap().unwrap().origin.unwrap();
+    assert_eq!((origin.src.as_str(), origin.peer.as_str(), origin.verdict.as_str()), (bus.name(), "local", "ok"));
+    let tolerance = Duration::from_secs(1); // clocks are set
+    assert!(origin.time > before - tolerance && origin.time < std::time::SystemTime::now() + tolerance);
+    assert!(origin.datagram.starts_with(b"BCCN1["));
+}
+
+#[test]
+fn a_dropped_batch_is_sent_but_not_by_a_child_of_fork() {
+    let (mut bus, channel) = open(Options::new().pack(true));
+    let mut batch = bus.batch();
+    batch.publish(&channel, "first").unwrap();
+    batch.publish(&channel, "second").unwrap();
+    // SAFETY: the child uses nothing but its copy of the client.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let sent = batch.publish(&channel, "the child's").is_ok();
+        drop(batch);
+        let sent = sent && bus.barrier().is_ok();
+        unsafe { libc::_exit(if sent { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
+    drop(batch);
+    bus.barrier().unwrap();
+    let received = std::iter::from_fn(|| bus.try_recv().unwrap()).map(|message| message.text().into_owned());
+    assert_eq!(received.collect::<Vec<_>>(), ["the child's", "first", "second"]);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let (mut bus, channel) = open(Options::new());
+    let error = bus.publish("a\0b", "").unwrap_err();
+    assert_eq!((error.code(), error.to_string().as_str()), ("invalid", "channel \"a\\0b\": must not contain NUL"));
+    assert_eq!(bus.subscribe("two words").unwrap_err().code(), "invalid");
+    assert_eq!(bus.control("no-such-key", "").unwrap_err().code(), "unknown-key");
+    assert_eq!(bus.control("ping", "").unwrap_err().code(), "invalid");
+    assert_eq!(bus.publish(&channel, vec![0; 1 << 20]).unwrap_err().code(), "too-large");
+    bus.publish(&channel, vec![0; 65537]).unwrap();
+    assert!(matches!(bus.barrier(), Err(Error::Rejected { code, .. }) if code == "too-large"));
+    let error = bus.unsubscribe("never").unwrap_err();
+    assert_eq!(error.to_string(), "pattern \"never\": not subscribed");
+    let error = Client::open(Some("/nonexistent/bus.sock")).unwrap_err();
+    assert_eq!(error.to_string(), "no daemon at /nonexistent/bus.sock: No such file or directory (os error 2)");
+    assert_eq!(Client::open(Some(&"x".repeat(200))).unwrap_err().code(), "invalid");
+}
+
+#[test]
+fn the_longest_waits_do_not_overflow() {
+    let (mut bus, channel) = open(Options::new().timeout(Duration::MAX).wait(Duration::MAX));
+    bus.publish(&channel, "x").unwrap();
+    bus.barrier().unwrap();
+    assert_eq!(bus.recv_timeout(Duration::MAX).unwrap().unwrap().payload, b"x");
+}
+
+#[test]
+fn a_client_can_be_given_to_another_thread() {
+    let (mut bus, channel) = open(Options::new());
+    let other = std::thread::spawn(move || {
+        bus.publish(&channel, "x")?;
+        bus.recv()
+    });
+    assert_eq!(other.join().unwrap().unwrap().payload, b"x");
+}

@@ -1,0 +1,187 @@
+# The driver of the Perl client for the conformance suite (clients/CONFORMANCE.md).
+use strict;
+use warnings;
+
+use Time::HiRes qw(time);
+
+use Bccn;
+
+use constant SLICE => 0.02; # seconds between looks at what happened besides messages
+
+my (%options, $address, $bus, @events, $held);
+
+my %commands = ( # least and most words, whether a client must be open
+    format      => [ 1, 1, 0, sub { $options{format}    = $_[0]; return } ],
+    pack        => [ 1, 1, 0, sub { $options{pack}      = $_[0] eq 'on'; return } ],
+    separator   => [ 1, 1, 0, sub { $options{separator} = $_[0]; return } ],
+    queue       => [ 1, 3, 0, sub { $options{queue}     = { map { split /=/, $_, 2 } @_ }; return } ],
+    open        => [ 0, 1, 0, \&open_bus ],
+    close       => [ 0, 0, 0, \&close_bus ],
+    whoami      => [ 0, 0, 1, sub { return $bus->whoami } ],
+    name        => [ 1, 1, 1, sub { $bus->set_name($_[0]); return $bus->get_name } ],
+    sub         => [ 1, 1, 1, sub { return $bus->subscribe(@_) } ],
+    unsub       => [ 1, 1, 1, sub { return $bus->unsubscribe(@_) } ],
+    listen      => [ 0, 0, 1, sub { return $bus->subscribe('!') } ],
+    heartbeat   => [ 1, 2, 1, sub { return $bus->heartbeat_start(@_) } ],
+    pub         => [ 2, 2, 1, sub { return $bus->publish(@_) } ],
+    'send-to'   => [ 2, 2, 1, sub { return $bus->send_to(@_) } ],
+    'send-all'  => [ 1, 1, 1, sub { return $bus->send_all(@_) } ],
+    flood       => [ 2, 3, 1, \&flood ],
+    barrier     => [ 0, 0, 1, sub { return $bus->barrier } ],
+    recv        => [ 1, 1, 1, \&receive ],
+    count       => [ 2, 2, 1, \&count ],
+    request     => [ 3, 4, 1, \&request ],
+    serve       => [ 2, 2, 1, \&serve ],
+    fork        => [ 1, 1, 1, \&fork_with ],
+);
+
+# --- lines; unbuffered, for a child reads on where its parent stopped, and the other way round ---
+
+sub read_line {
+    my $line = '';
+    while (sysread STDIN, my $byte, 1) {
+        return $line if $byte eq "\n";
+        $line .= $byte;
+    }
+    return;
+}
+
+sub decoded {
+    my ($word) = @_;
+    return '' if $word eq '%';
+    $word =~ s/%([0-9A-F]{2})/chr hex $1/ge;
+    return $word;
+}
+
+sub say_words {
+    my @words = map { $_ eq '' ? '%' : s/([^!-\$&-~])/sprintf '%%%02X', ord $1/ger } @_;
+    syswrite STDOUT, "@words\n";
+    return;
+}
+
+# --- commands ---
+
+sub connect_bus {
+    $bus = Bccn->new(address => $address, %options, on_notice => sub {
+        push @events, $_[0]{kind} if $_[0]{kind} =~ /connected\z/;
+    });
+    return;
+}
+
+sub open_bus {
+    ($address) = @_;
+    close_bus();
+    connect_bus();
+    return $bus->get_name;
+}
+
+sub close_bus {
+    $bus->close if $bus;
+    undef $bus;
+    undef $held;
+    @events = ();
+    return;
+}
+
+sub flood {
+    my ($channel, $count, $size) = (@_, 0);
+    $bus->batch(
+        sub {
+            for my $number (1 .. $count) {
+                my $missing = $size - length $number;
+                $bus->publish($channel, $missing > 0 ? $number . '.' x $missing : $number);
+            }
+        }
+    );
+    return;
+}
+
+sub receive {
+    my $end = time + $_[0];
+    while (1) {
+        return shift @events if @events;
+        my $left = $end - time;
+        my $message = $held // $bus->recv($left < 0 ? 0 : $left < SLICE ? $left : SLICE);
+        return told($message) if $message;
+        return 'timeout' if $left <= 0 && !@events;
+    }
+}
+
+sub told {
+    ($held) = @_;
+    if (my $lost = $held->{lost}) {
+        $held->{lost} = 0;
+        return 'lost', $lost;
+    }
+    my $message = $held;
+    undef $held;
+    return 'msg', @{$message}{qw(channel payload)}, $message->{peer} ? @{$message}{qw(src seq peer verdict)} : ();
+}
+
+sub count {
+    my ($most, $seconds) = @_;
+    my ($received, $lost, $last) = (0, 0, '');
+    while ($received < $most and my $message = $bus->recv($seconds)) {
+        $received++;
+        $lost += $message->{lost};
+        $last = $message->{payload};
+    }
+    @events = ();
+    return $received, $lost, $last;
+}
+
+sub request {
+    my ($channel, $question, $seconds, $most) = @_;
+    my $end = time + $seconds;
+    my @answers;
+    for (my $answer = $bus->request($channel, $question, $seconds); $answer; ) {
+        push @answers, $answer->{payload};
+        my $left = $end - time;
+        $answer = @answers < ($most // 1) && $bus->next_answer($left < 0 ? 0 : $left);
+    }
+    return @answers ? @answers : Bccn::Error->throw('timeout', 'no answer in time');
+}
+
+sub serve {
+    my ($most, $seconds) = @_;
+    my $served = 0;
+    while ($served < $most and my $message = $bus->recv($seconds)) {
+        my $question = $bus->question($message) // next;
+        $bus->reply($message, "re:$question");
+        $served++;
+    }
+    return $served;
+}
+
+# The child answers here and goes on with the script; the parent's next answer is that of the child's exit.
+sub fork_with {
+    my ($pattern) = @_;
+    my $child = fork // die "fork: $!\n";
+    if ($child) {
+        waitpid $child, 0;
+        return $? >> 8 || $? & 127 && 128 + ($? & 127);
+    }
+    if ($pattern eq 'A') {
+        close_bus();
+        connect_bus();
+    }
+    return $$, $bus->get_name;
+}
+
+sub obey {
+    my ($name, @words) = @_;
+    my $command = $commands{ $name // '' } or return qw(error usage), 'no such command';
+    my ($least, $most, $needs_bus, $code) = @{$command};
+    return qw(error usage), 'wrong number of arguments' if @words < $least || @words > $most;
+    return qw(error closed), 'there is no open client' if $needs_bus && !$bus;
+    my @answer;
+    return 'ok', @answer if eval { @answer = grep {defined} $code->(@words); 1 };
+    die $@ if !ref $@;
+    return 'error', $@->code, $@->text;
+}
+
+while (defined(my $line = read_line())) {
+    my ($name, @words) = split / /, $line;
+    last if ($name // '') eq 'exit';
+    say_words(obey($name, map { decoded($_) } @words));
+}

@@ -1,0 +1,499 @@
+package Bccn::Connection;
+
+# The connection under a Bccn, which is made again when it breaks; everything here is private to the two.
+#
+# Rules:
+# 1. What is wanted (name, format, subscriptions, ...) is kept here and outlives a connection; `_greet` says all of it to
+#    a new one.
+# 2. Whoever waits for the daemon sends a ping with a number after the request. Everything the daemon had to say about
+#    the request has come when its pong comes, and a late answer to an earlier one cannot be mistaken for it.
+# 3. The socket does not block; every wait is a select with a deadline, and goes on reading, or two who wait for each
+#    other would wait for ever. A connection that ends is read to its end first.
+# 4. Messages wait in `backlog` until they are taken; nothing is dropped here. Who does not receive lets messages wait in
+#    the daemon's queue, which is bounded.
+# 5. Notices are told at the end of a call, never in the midst of a packet: whoever hears them may call the bus.
+# 6. A child of fork touches nothing of its parent's but to close its copy.
+#
+# Times are seconds of the monotonic clock. Functions about one connection return false when it broke meanwhile.
+
+use strict;
+use warnings;
+
+use Errno qw(EACCES EAGAIN ECONNRESET EINTR EMSGSIZE ENOBUFS ENOMEM);
+use Socket qw(AF_UNIX MSG_NOSIGNAL SOCK_CLOEXEC SOCK_NONBLOCK SOCK_SEQPACKET pack_sockaddr_un);
+use Time::HiRes qw(CLOCK_MONOTONIC CLOCK_REALTIME clock_gettime sleep);
+
+use Bccn::Error;
+use Bccn::Protocol qw(PACK pack_packets parse unpack_packets);
+
+our $VERSION = '0.1.0';
+
+use constant {
+    RECEIVE_LIMIT   => 128 * 1024,          # bytes of a packet; the longest of the daemon has 71 kB
+    PATH_LIMIT      => 107,                 # bytes of a socket's address (unix(7))
+    GATHERED_LIMIT  => 65536,               # bytes of a PACK, whatever the daemon would take
+    BACKLOG_LIMIT   => 64 * 1024 * 1024,    # bytes read but not taken, above which nothing more is asked for
+    MESSAGE_COST    => 1024,                # bytes of a message apart from its payload, about
+    GLANCE_INTERVAL => 0.1,                 # between looks, while only sending, at what the daemon has to say
+    GLANCE_LIMIT    => 1024 * 1024,         # bytes of backlog above which such looks would only fill memory
+    READ_LIMIT      => 1024,                # packets or messages handled by one call that does not wait
+    BACKOFF_FIRST   => 0.02,                # connecting to a local socket that is not there costs microseconds
+    BACKOFF_LIMIT   => 1,
+    MEMORY_PAUSE    => 0.001,               # when the kernel has no memory for a packet: select does not wait for that
+    WAIT_LIMIT      => 1_000_000,           # of one select
+    NEVER           => 9**9**9,
+    SERVICE_SOCKET  => '/run/bccnd/bus.sock',
+};
+
+sub now { return clock_gettime(CLOCK_MONOTONIC) }
+
+sub deadline_in { return defined $_[0] ? now() + $_[0] : NEVER }
+
+# --- a call begins and ends ---
+
+sub _enter {
+    my $self = shift;
+    return if $self->{pid} == $$;
+    $self->_fail('closed', 'the bus is closed') if $self->{closed};
+    return $self->_become_child;
+}
+
+# Tell what happened, and poll loops how things stand; to be called when `unsettled`.
+sub _settle {
+    my $self = shift;
+    my $readiness = $self->{unsettled} = $self->{readiness};
+    while (my $notice = shift @{ $self->{notices} }) {
+        $self->{on_notice}->($notice);
+    }
+    $readiness->ring_at(@{ $self->{backlog} } ? 0 : $self->{socket} ? NEVER : $self->{retry_at}) if $readiness;
+    return;
+}
+
+sub _fail {
+    my ($self, $code, $text) = @_;
+    $self->_settle if !$self->{greeting};
+    return Bccn::Error->throw($code, $text);
+}
+
+sub _notice {
+    my ($self, $kind, $count, $text, %more) = @_;
+    push @{ $self->{notices} }, { kind => $kind, count => $count, text => $text, %more };
+    $self->{unsettled} = 1;
+    return;
+}
+
+# We are a child of the process that used the bus before: a sender of our own, with nothing of the parent's.
+sub _become_child {
+    my $self = shift;
+    $self->{wanted}{name} = "$self->{name}/$$" if $self->{name} ne '';
+    delete $self->{readiness}; # first: the parent goes on watching
+    $self->_let_go;
+    $self->_start;
+    return;
+}
+
+# As nothing had been said or heard yet.
+sub _start {
+    my $self  = shift;
+    my %state = (
+        pid           => $$,
+        name          => '',
+        was_connected => 0,
+        backoff       => BACKOFF_FIRST,
+        retry_at      => 0,
+        glance_at     => 0,
+        backlog       => [],
+        waiting       => 0, # bytes in it
+        answers       => [],
+        notices       => [],
+        batch         => undef,
+        batch_size    => 0,
+        lost          => 0, # before the next message
+        lost_ever     => 0,
+        asked         => 0,
+        answered      => 0,
+        published     => 0,
+        confirmed     => 0,
+        in_doubt      => 0,
+        rejections    => 0,
+        rejection     => undef, # the first since the last barrier
+        complaint     => undef, # about the request on its way
+        token         => sprintf('%x-%x.', $$, clock_gettime(CLOCK_REALTIME) * 1e9),
+    );
+    @{$self}{ keys %state } = values %state;
+    return;
+}
+
+# --- making a connection ---
+
+# A connection, made again if need be; tries until the deadline.
+sub _ensure {
+    my ($self, $deadline) = @_;
+    return if $self->{socket};
+    $deadline //= deadline_in($self->{timeout});
+    do {
+        $self->_fail('unavailable', $self->{reason}) if $self->{retry_at} > $deadline;
+    } until $self->_try;
+    return;
+}
+
+# One attempt, when it is time for it; whether there is a connection now.
+sub _try {
+    my $self = shift;
+    $self->_fail('closed', 'the bus is closed') if $self->{closed}; # by a signal handler
+    $self->_fail('unavailable', 'the connection to the daemon is gone')
+        if $self->{was_connected} && !$self->{reconnect};
+    my $wait = $self->{retry_at} - now();
+    sleep $wait if $wait > 0;
+    my $reason = $self->_attempt;
+    if (defined $reason) {
+        my $jitter = now() * 1e6 % 1000 / 1000; # keeps clients apart, and children of one parent, too
+        $self->{reason}   = $reason;
+        $self->{retry_at} = now() + $self->{backoff} * (0.5 + $jitter);
+        $self->{backoff}  = $self->{backoff} * 2 < BACKOFF_LIMIT ? $self->{backoff} * 2 : BACKOFF_LIMIT;
+        return;
+    }
+    $self->_notice('reconnected', 0, 'connected to the daemon again') if $self->{was_connected};
+    $self->{was_connected} = 1;
+    $self->{backoff}       = BACKOFF_FIRST;
+    $self->{retry_at}      = 0;
+    return 1;
+}
+
+# Connect and greet, once; why that did not work, or undef.
+sub _attempt {
+    my $self = shift;
+    my $path = _usual_address($self->{address});
+    $self->_fail('invalid', "$path: too long for a socket") if length $path > PATH_LIMIT;
+    (my $name = $path) =~ s/\A@/\0/;
+    socket my $socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0 or return "no socket: $!";
+    if (!connect $socket, pack_sockaddr_un($name)) {
+        $self->_fail('refused', "no permission to connect to $path") if $! == EACCES && !$self->{was_connected};
+        return "no daemon at $path: $!";
+    }
+    $self->{socket} = $socket;
+    local $self->{greeting} = 1;
+    my $reason;
+    if (!eval { $reason = $self->_greet; 1 }) {
+        my $error = $@;
+        $self->_let_go;
+        return $error->text if ref $error && $error->code eq 'timeout';
+        die $error; ## no critic (RequireCarping)
+    }
+    $self->_let_go if defined $reason;
+    $self->{readiness}->watch(fileno $socket) if $self->{readiness} && !defined $reason;
+    return $reason;
+}
+
+sub _usual_address {
+    my ($address) = @_;
+    my $chosen = $address // $ENV{BCCN_SOCKET} // '';
+    return $chosen if $chosen ne '';
+    my $own = ($ENV{XDG_RUNTIME_DIR} // '') . '/bccnd/bus.sock';
+    return $ENV{XDG_RUNTIME_DIR} && !-e SERVICE_SOCKET() && -e $own ? $own : SERVICE_SOCKET;
+}
+
+# Say all that is wanted to a new connection; why that was in vain, or undef.
+sub _greet {
+    my $self     = shift;
+    my $deadline = deadline_in($self->{timeout});
+    my $wanted   = $self->{wanted};
+    my @wishes   = map { defined $wanted->{$_} ? "CMSG $_\0$wanted->{$_}" : () }
+        qw(name separator format pack queue tap heartbeat);
+    push @wishes, 'CMSG echo/off' if !$self->{echo};
+    push @wishes, 'CMSG listen'   if $self->{listening} || $self->{hearing};
+    push @wishes, (map {"SUB $_->{pattern}"} @{ $self->{subscriptions} }), 'CMSG whoami';
+    undef $self->{complaint};
+    for my $packet (@wishes) {
+        $self->_send_here($packet, $deadline) or return $self->{reason};
+    }
+    $self->_await($deadline) or return $self->{reason};
+    my $complaint = delete $self->{complaint} or return;
+    $self->_fail(@{$complaint}) if !$self->{was_connected};
+
+    # Our old connection may hold our name a little longer; anything else was told as a notice.
+    return $complaint->[0] eq 'name-taken' ? $complaint->[1] : undef;
+}
+
+sub _let_go {
+    my $self = shift;
+    my $socket = delete $self->{socket} or return;
+    $self->{readiness}->watch(undef) if $self->{readiness};
+    close $socket;
+    $self->{name}       = '';
+    $self->{pack_limit} = 0;
+    return;
+}
+
+# The connection ended and has been read to its end.
+sub _lose {
+    my ($self, $reason) = @_;
+    my $doubt = $self->{published} - $self->{confirmed};
+    $self->_let_go;
+    $self->{reason}    = $reason;
+    $self->{confirmed} = $self->{published};
+    $self->{in_doubt} += $doubt;
+    $self->_notice('disconnected', $doubt, $reason) if !$self->{greeting};
+    return;
+}
+
+# --- reading ---
+
+# One packet, if there is one, to where it belongs: 1; 0: there is none; undef: the connection ended.
+sub _read {
+    my $self = shift;
+    while (my $socket = $self->{socket}) {
+        my $size = sysread $socket, $self->{buffer}, RECEIVE_LIMIT;
+        if ($size) {
+            if (substr($self->{buffer}, 0, 5) eq PACK) {
+                $self->_sort($_) for unpack_packets($self->{buffer});
+            }
+            else {
+                $self->_sort($self->{buffer});
+            }
+            return 1;
+        }
+        return $self->_lose('the daemon went away') if defined $size;
+        return 0 if $! == EAGAIN;
+        next if $! == EINTR || $! == ECONNRESET; # the latter is told once; what was sent before can be read
+        return $self->_lose("the daemon went away: $!");
+    }
+    return;
+}
+
+# Put one packet where it belongs.
+sub _sort {
+    my $self  = $_[0];
+    my $event = parse($_[1]);
+    return $self->_control(@{$event}) if ref $event eq 'ARRAY';
+    if ($self->{requests} && (my $answers = $self->_is_answer($event))) {
+        push @{ $self->{answers} }, $event if $answers > 0;
+        return;
+    }
+    $event->{lost} = $self->{lost};
+    $self->{lost} = 0;
+    push @{ $self->{backlog} }, $event;
+    $self->{waiting} += MESSAGE_COST + 2 * length $event->{payload};
+    return;
+}
+
+# What a message is to our requests: 1 an answer to the last one, 0 nothing, -1 nothing the program wants to see.
+sub _is_answer {
+    my ($self, $message) = @_;
+    return 0 if substr($message->{channel}, 0, 1) ne '!';
+    my $is_ours = index($message->{payload}, $self->{token}) == 0 && $message->{channel} ne $self->{requested};
+    return $self->{listening} || @{ $self->{subscriptions} } ? 0 : -1 if !$is_ours; # who subscribes listens, too
+    return -1 if $message->{payload} !~ /\A\Q$self->{token}$self->{requests}\E([\n?])/; # late
+    $self->{heard} = 1;
+    return $1 eq "\n" ? 1 : -1; # "?": a daemon that has listeners
+}
+
+sub _control {
+    my ($self, $key, $value) = @_;
+    if ($key eq 'error') {
+        $self->_error(split / /, $value, 2);
+    }
+    elsif ($key eq 'pong') {
+        $self->{answered} = $value;
+        if ($value eq $self->{asked}) {
+            $self->{confirmed} = $self->{published_when_asked};
+        }
+        else { # what came until now belongs to a request that was given up
+            undef $self->{complaint};
+        }
+    }
+    elsif ($key eq 'dropped' && $value =~ /\A[0-9]{1,18}\z/) {
+        my $some = $value == 1 ? '1 message' : "$value messages";
+        $self->{lost}      += $value;
+        $self->{lost_ever} += $value;
+        $self->_notice('lost', $value, "$some lost: they came faster than they were read");
+    }
+    elsif ($key eq 'revoked') {
+        $self->_notice('revoked', 1, "no right any more to $value");
+    }
+    elsif ($key eq 'closing') {
+        $self->_notice('closing', 0, "the daemon closes the connection: $value");
+    }
+    else { # otherwise a notice of a newer daemon
+        $self->{name} = $value if $key eq 'whoami' || $key eq 'name';
+        $self->{pack_limit} = $value =~ /\Aon ([0-9]+)/ ? $1 : 0 if $key eq 'pack';
+        $self->{pack_limit} = GATHERED_LIMIT if $self->{pack_limit} > GATHERED_LIMIT;
+        $self->{answer} = $value if $key eq ($self->{awaited} // '');
+    }
+    return;
+}
+
+sub _error {
+    my ($self, $code, $text) = @_;
+    my $error         = [ $code, ($text // '') . " ($code)" ];
+    my $about_request = ($text // '') =~ /\A(?:CMSG|SUB|UNSUB) /;
+    if ($about_request) {
+        $self->{complaint} //= $error;
+    }
+    else {
+        $self->{rejection} //= $error;
+        $self->{rejections}++;
+    }
+    $self->_notice('rejected', 1, $error->[1], code => $code)
+        if !$about_request || ($self->{greeting} && $self->{was_connected});
+    return;
+}
+
+# The oldest message that waits here, or else in the socket.
+sub _next_message {
+    my $self = shift;
+    my $backlog = $self->{backlog};
+    1 while !@{$backlog} && $self->_read;
+    my $message = shift @{$backlog} or return;
+    $self->{waiting} -= MESSAGE_COST + 2 * length $message->{payload};
+    return $message;
+}
+
+# Wait until there is something to read, or connect again when that is due: false when the deadline came first.
+sub _await_input {
+    my ($self, $deadline) = @_;
+    return $self->_wait($deadline, 1) if $self->{socket};
+    if ($self->{retry_at} > $deadline) {
+        my $rest = $deadline - now();
+        sleep $rest if $rest > 0;
+        return now() < $deadline;
+    }
+    $self->_try;
+    return 1;
+}
+
+# Wait for the socket: true when it may be read (or written), false at the deadline.
+sub _wait {
+    my ($self, $deadline, $reading, $writing) = @_;
+    my $bits = '';
+    vec($bits, fileno $self->{socket}, 1) = 1;
+    while (1) {
+        my $left = $deadline - now();
+        $left = $left < 0 ? 0 : $left > WAIT_LIMIT ? WAIT_LIMIT : $left;
+        my ($read, $write) = ($reading ? $bits : undef, $writing ? $bits : undef);
+        my $ready = select $read, $write, undef, $left;
+        return 1 if $ready > 0 || ($ready < 0 && $! != EINTR); # what is wrong the next call tells
+        return 1 if !$self->{socket};                          # a signal handler has closed it
+        return 0 if $ready == 0 && now() >= $deadline;
+    }
+}
+
+# --- writing and asking ---
+
+# Send a packet on this connection.
+sub _send_here {
+    my ($self, $packet, $deadline) = @_;
+    utf8::downgrade($packet, 1) or $self->_fail('invalid', 'not bytes: encode the characters first');
+    while (my $socket = $self->{socket}) {
+        return 1 if defined CORE::send $socket, $packet, MSG_NOSIGNAL;
+        next if $! == EINTR;
+        if ($! == EAGAIN) { # read meanwhile: the daemon may be waiting for us to
+            my $reading = $self->{waiting} < BACKLOG_LIMIT;
+            $self->_wait($deadline, $reading, 1)
+                or $self->_fail('timeout', 'not sent: the daemon takes no more messages');
+            $self->_read if $reading;
+        }
+        elsif ($! == ENOBUFS || $! == ENOMEM) {
+            $self->_fail('timeout', 'not sent: the kernel has no memory for it') if now() >= $deadline;
+            sleep MEMORY_PAUSE;
+        }
+        elsif ($! == EMSGSIZE) {
+            $self->_fail('too-large', 'packet: ' . length($packet) . ' bytes, too many to send');
+        }
+        else { # it is gone: take what still came
+            1 while $self->_read;
+            $self->_lose('the daemon went away') if $self->{socket};
+        }
+    }
+    return;
+}
+
+# Send a packet of so many messages, through reconnections and a full socket.
+sub _transmit {
+    my ($self, $packet, $messages) = @_;
+    my $deadline = deadline_in($self->{timeout});
+    do { $self->_ensure_in_time($deadline) } until $self->_send_here($packet, $deadline);
+    $self->{published} += $messages;
+    return;
+}
+
+# The same as _ensure for who tries again and again: a daemon that only ever hangs up is none.
+sub _ensure_in_time {
+    my ($self, $deadline) = @_;
+    $self->_fail('unavailable', $self->{reason}) if !$self->{socket} && now() > $deadline;
+    return $self->_ensure($deadline);
+}
+
+# What a batch gathered: in one packet where that was agreed.
+sub _flush {
+    my $self = shift;
+    my @packets = splice @{ $self->{batch} // return };
+    $self->{batch_size} = 0;
+    return if !@packets;
+    $self->_ensure;
+    my $pack = @packets > 1 && $self->{pack_limit} ? pack_packets(@packets) : '';
+    return $self->_transmit($pack, scalar @packets) if $pack ne '' && length $pack <= $self->{pack_limit};
+    $self->_transmit($_, 1) for @packets;
+    return;
+}
+
+# Wait until the daemon has dealt with all that was sent on this connection.
+sub _await {
+    my ($self, $deadline) = @_;
+    $self->{published_when_asked} = $self->{published};
+    $self->_send_here("CMSG ping\0" . ++$self->{asked}, $deadline) or return;
+    while ($self->{answered} ne $self->{asked}) {
+        my $read = $self->_read // return;
+        $read || $self->_wait($deadline, 1) || $self->_fail('timeout', 'the daemon does not answer');
+    }
+    return 1;
+}
+
+# Send a request (undef: only a ping) and wait until the daemon has dealt with it. When the connection breaks it is made
+# again on the next one, unless it is `greeted`: part of what a new connection is told anyway.
+sub _ask {
+    my ($self, $packet, $greeted) = @_;
+    my $deadline = deadline_in($self->{timeout});
+    $self->_flush;
+    while (1) {
+        if (!$self->{socket}) {
+            $self->_ensure_in_time($deadline);
+            undef $packet if $greeted;
+        }
+        $self->_check_backlog;
+        undef $self->{complaint};
+        next if defined $packet && !$self->_send_here($packet, $deadline);
+        next if !$self->_await($deadline);
+        $self->_fail(@{ $self->{complaint} }) if $self->{complaint};
+        return;
+    }
+}
+
+# A control request; the value of its answer.
+sub _request {
+    my ($self, $key, $value) = @_;
+    local $self->{awaited} = $key;
+    local $self->{answer}  = '';
+    $self->_ask("CMSG $key" . (defined $value ? "\0$value" : ''));
+    return $self->{answer};
+}
+
+sub _check_backlog {
+    my $self = shift;
+    return if $self->{waiting} <= BACKLOG_LIMIT;
+    return $self->_fail('backlog', scalar @{ $self->{backlog} } . ' messages wait: receive them');
+}
+
+# For programs that only send: hear now and then what the daemon says, before it has to close a deaf client.
+sub _glance {
+    my $self = shift;
+    my $now  = now();
+    return if $now < $self->{glance_at};
+    $self->{glance_at} = $now + GLANCE_INTERVAL;
+    for (1 .. READ_LIMIT) {
+        last if $self->{waiting} > GLANCE_LIMIT || !$self->_read;
+    }
+    return $self->_settle;
+}
+
+1;

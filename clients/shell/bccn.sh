@@ -1,0 +1,775 @@
+# shellcheck shell=sh disable=SC2034 # the variables are for whoever sources this
+# bccn.sh: LISTEN/NOTIFY between the programs of a network segment; the client of the bccnd bus for POSIX shells.
+# See README.md. Needs socat, awk and Linux. To be sourced; results are in variables that begin with BCCN_.
+#
+# Rules:
+# 1. A bridge beside the shell holds the connection, and makes it again. It is one process for the life of a client,
+#    socat and sh by turns, for the daemon knows us by its pid. A line of $dir/in is a packet for the daemon, a line of
+#    $dir/out one from it. In lines, bytes are as printf's %b reads them, those that do not print and the backslash as
+#    \0ooo; so every variable called raw can hold everything, and \0000 is a NUL wherever it stands.
+# 2. No line written at once is longer than PIPE_BUF, so several may write; longer packets go in by a file, out in parts.
+# 3. What was asked has been dealt with when the pong of the ping after it comes. Whoever waits goes on reading, and not
+#    more than UNREAD goes in without a pong: so the bridge can always write, and no two wait for each other.
+# 4. What was read while waiting for something else waits in the queue, up to BACKLOG messages; nothing is dropped here.
+# 5. A connection is a generation. Lines for an older one the bridge drops: a barrier after them says "unconfirmed".
+# 6. A child (of &, of a pipe, of parentheses) touches nothing of its parent's but to close its copies.
+#
+# Descriptors 8 and 9 are ours. Times inside are hundredths of a second of the uptime; deadlines are arguments, since
+# callbacks may call everything. Functions that wait return 3 at the deadline, 1 when the connection broke.
+
+_bccn_UNREAD=16000 _bccn_BACKLOG=20000 _bccn_SLEEP=1000 # no alarm sleeps longer: it may survive the shell
+_bccn_open='' BCCN_TIMEOUT=${BCCN_TIMEOUT-5} BCCN_ON_NOTICE=${BCCN_ON_NOTICE-_bccn_say}
+_bccn_nl='
+'
+
+# --- errors: a word in BCCN_ERROR, a line for people in BCCN_TEXT; exit codes are those of the command bccn ---
+
+_bccn_fail() {
+    BCCN_ERROR=$1 BCCN_TEXT=$2
+    case $1 in
+        timeout) return 3 ;;
+        refused) return 4 ;;
+        unavailable | unconfirmed | closed) return 5 ;;
+        nobody) return 6 ;;
+        invalid | bad-*) return 2 ;;
+    esac
+    return 1
+}
+
+_bccn_say() { printf 'bccn: %b\n' "$3" >&2; }
+
+# --- bytes and times ---
+
+# $1 as %b reads it, on one line: in _bccn_raw.
+_bccn_encode() {
+    _bccn_raw=$1
+    case $1 in
+        *\\* | *"$_bccn_nl"*)
+            _bccn_raw=$(printf '%s.' "$1" | LC_ALL=C awk '{ gsub(/\\/, "\\0134"); printf "%s%s", nl, $0; nl = "\\0012" }')
+            _bccn_raw=${_bccn_raw%.}
+            ;;
+    esac
+}
+
+# $1, which is as %b reads it, without its NULs, which no variable can hold: in _bccn_text.
+_bccn_decode() {
+    _bccn_text=$1
+    case $1 in
+        *\\*) _bccn_text=$(printf '%b.' "$1" | tr -d '\000') && _bccn_text=${_bccn_text%.} ;;
+    esac
+}
+
+_bccn_clock() {
+    IFS=' ' read -r _bccn_now _ </proc/uptime
+    _bccn_now=${_bccn_now%.*}${_bccn_now#*.}
+}
+
+# When $1 seconds will have passed, and never without: in _bccn_deadline.
+_bccn_in() {
+    _bccn_deadline=''
+    case ${1-} in
+        '') return ;;
+        *[!0-9.]* | *.*.* | .) _bccn_fail invalid "$1: seconds are a decimal fraction" || return ;;
+    esac
+    _bccn_fraction=${1#"${1%%.*}"}00
+    _bccn_fraction=${_bccn_fraction#.} _bccn_whole=${1%%.*}
+    _bccn_fraction=${_bccn_fraction%"${_bccn_fraction#??}"}
+    _bccn_clock
+    _bccn_deadline=$((_bccn_now + ${_bccn_whole:-0} * 100 + 1$_bccn_fraction - 100))
+}
+
+# --- the bridge ---
+
+# Run by socat with the socket as stdin and stdout; $1 is the generation. The hex dump of another socat, which only
+# reads, keeps packets apart. dd makes one packet of a file where a shell might write in pieces. No open may block: the
+# shell may be gone.
+# shellcheck disable=SC2016
+_bccn_bridge='
+exec 3<&0 4<>in 5<in 6<>out 7>out 4<&- 6<&-
+rm -f reader
+: >"up$1"
+{
+    { socat -u -x -b131072 FD:3 OPEN:/dev/null,wronly & echo $! >reader; wait; rm -f "up$1"; } 2>&1 | $bccn_awk '\''
+        BEGIN {
+            for (c = 0; c < 256; c++)
+                t[sprintf("%02x", c)] = c < 32 || c == 127 || c == 92 ? sprintf("\\0%03o", c) : sprintf("%c", c)
+        }
+        /^ / {
+            s = " "; n = length($0)
+            for (i = 2; i <= n; i += 3) {
+                s = s t[substr($0, i, 2)]
+                if (length(s) > 3000) { print "+" s; fflush(); s = "" }
+            }
+            print s; fflush()
+        }
+        END { print "E" }'\'' >&7
+    echo "E$1" 1<>in
+} &
+ears=$!
+exec 3<&-
+echo "O$1" >&7
+while IFS= read -r line; do
+    case $line in
+        "$1:"*) printf %b "${line#*:}" ;;
+        "$1@"*) dd bs=131072 count=1 <"${line#*@}" && rm "${line#*@}" ;;
+        *:*) ;; # of an older generation, like the next
+        *@*) rm "${line#*@}" ;;
+        "E$1")
+            set -- $(($1 + 1))
+            while read -r _ _ _ parent _ </proc/self/stat && [ "$parent" = $$ ] && [ ! -e "up$1" ]; do
+                # As long as socat tries, nobody else notices that the shell has closed us, or ended.
+                [ -e "/proc/$bccn_shell/exe" ] && [ -p in ] || kill -KILL $$
+                sleep 0.5
+            done </dev/null >/dev/null 5<&- 7>&- &
+            exec c/* "$bccn_peer,type=5,forever,interval=0.05" "EXEC:$(echo s/*) bridge $1,nofork"
+            ;;
+        Q) break ;;
+    esac
+done <&5
+until [ -s reader ]; do sleep 0.01; done
+kill "$(cat reader)"
+wait $ears # or it writes where nothing is any more'
+
+# Start the bridge to $_bccn_address; how that ends is heard later: O with a connection, X with why there is none.
+_bccn_launch() {
+    _bccn_dir=$(mktemp -d "${TMPDIR:-/tmp}/bccn.XXXXXX") && mkfifo "$_bccn_dir/in" "$_bccn_dir/out" ||
+        _bccn_fail unavailable "no room for the bridge to the daemon in ${TMPDIR:-/tmp}" || return
+    exec 8<>"$_bccn_dir/in" 9<>"$_bccn_dir/out"
+    _bccn_alarm='' _bccn_part='' _bccn_ready='' _bccn_up=''
+    (
+        {
+            set +efu
+            trap '' HUP INT QUIT TERM PIPE
+            cd "$_bccn_dir" || exit
+            export LC_ALL=C bccn_awk=awk bccn_peer bccn_shell="$_bccn_open"
+            case $(awk -W version) in mawk*) bccn_awk='awk -W interactive' ;; esac
+            bccn_peer=$(printf %s "$_bccn_address" | sed 's/[^A-Za-z0-9_./-]/\\&/g; s/^/UNIX-CONNECT:/
+                s/^UNIX-CONNECT:\\@/ABSTRACT-CONNECT:/')
+            name=$(printf %s "${0##*/}" | tr -c 'A-Za-z0-9_.\n-' _ | cut -c 1-15)
+            case $name$(readlink -f "$(command -v sh)") in -* | *busybox*) name='sh' ;; esac
+            mkdir c s && ln -s "$(command -v socat)" "c/$name" && ln -s "$(command -v sh)" "s/$name"
+            printf '%s\n' "$_bccn_bridge" >bridge
+            "c/$name" "$bccn_peer,type=5" "EXEC:s/$name bridge 1,nofork" 2>error 3>&-
+            rm -f up*
+            sed 's/.*: /X/; s/^[^X]/X&/; q' error 1<>out
+            echo X 1<>out
+            cd / || exit
+            rm -rf "$_bccn_dir" || { sleep 1 && rm -rf "$_bccn_dir"; } # an alarm may have come between
+        } </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
+    )
+}
+
+# A line of the bridge, all its parts: in _bccn_line.
+_bccn_read() {
+    while :; do
+        if [ -n "${1-}" ] && [ "${_bccn_alarm:-$(($1 + 1))}" -gt "$1" ]; then _bccn_wake_at "$1"; fi
+        IFS= read -r _bccn_line <&9 || return
+        case $_bccn_line in
+            +*) _bccn_part=$_bccn_part${_bccn_line#+} ;;
+            A*)
+                [ "$_bccn_line" = "A$_bccn_alarms" ] || continue
+                _bccn_alarm=''
+                _bccn_clock
+                [ -z "${1-}" ] || [ "$_bccn_now" -lt "$1" ] || return 3
+                ;;
+            *)
+                _bccn_line=$_bccn_part$_bccn_line _bccn_part=''
+                return 0
+                ;;
+        esac
+    done
+}
+
+# Have the bridge's lines interrupted at $1, or earlier.
+_bccn_wake_at() {
+    _bccn_clock
+    _bccn_alarms=$((_bccn_alarms + 1)) _bccn_alarm=$1
+    if [ "$1" -le "$_bccn_now" ]; then
+        echo "A$_bccn_alarms" >&9
+        return
+    fi
+    [ $(($1 - _bccn_now)) -le $_bccn_SLEEP ] || _bccn_alarm=$((_bccn_now + _bccn_SLEEP))
+    _bccn_nap=$((_bccn_alarm - _bccn_now + 100))
+    ({
+        sleep "$((_bccn_nap / 100 - 1)).${_bccn_nap#"${_bccn_nap%??}"}"
+        [ ! -p "$_bccn_dir/out" ] || echo "A$_bccn_alarms" 1<>"$_bccn_dir/out"
+    } </dev/null >/dev/null 2>&1 8>&- 9>&- &)
+}
+
+# Hand the bridge a packet, $1 as %b reads it.
+_bccn_put() {
+    _bccn_unread=$((_bccn_unread + ${#1}))
+    case $1 in
+        *\\0012*) ;; # a shell may write until there
+        *) if [ ${#1} -le 900 ]; then printf '%s:%s\n' "$_bccn_up" "$1" >&8 && return; fi ;;
+    esac
+    _bccn_files=$((_bccn_files + 1))
+    printf %b "$1" >"$_bccn_dir/p$_bccn_files" && printf '%s@p%s\n' "$_bccn_up" "$_bccn_files" >&8
+}
+
+# --- what the daemon says ---
+
+# Take a line of the bridge to where it belongs.
+_bccn_hear() {
+    _bccn_read "${1-}" || return
+    case $_bccn_line in
+        ' CMSG '*) _bccn_control "${_bccn_line#' CMSG '}" ;;
+        ' '*) _bccn_sort ;;
+        O*) _bccn_up=${_bccn_line#O} _bccn_reached=1 _bccn_unread=0 ;;
+        E*) _bccn_lose ;;
+        X*)
+            _bccn_reason=${_bccn_line#X}
+            _bccn_lose
+            _bccn_dir=''
+            ;;
+    esac
+}
+
+_bccn_lose() {
+    [ -n "$_bccn_up" ] || return 0
+    _bccn_doubt=$((_bccn_doubt + _bccn_published - _bccn_confirmed))
+    _bccn_confirmed=$_bccn_published _bccn_up='' _bccn_ready=''
+    "$BCCN_ON_NOTICE" disconnected $_bccn_doubt 'the daemon went away'
+}
+
+_bccn_control() {
+    _bccn_value=${1#*\\0000}
+    case $1 in
+        pong\\*)
+            _bccn_answered=$_bccn_value
+            if [ "$_bccn_value" = "$_bccn_asked" ]; then
+                _bccn_confirmed=$_bccn_asked_at _bccn_unread=0
+            else
+                _bccn_complaint='' # what came until now belongs to a request that was given up
+            fi
+            ;;
+        error\\*)
+            case ${_bccn_value#* } in
+                CMSG\ * | SUB\ * | UNSUB\ *) _bccn_complaint=${_bccn_complaint:-$_bccn_value} ;;
+                *)
+                    _bccn_rejection=${_bccn_rejection:-$_bccn_value}
+                    "$BCCN_ON_NOTICE" rejected 1 "$_bccn_value"
+                    ;;
+            esac
+            ;;
+        dropped\\*)
+            _bccn_lost=$((_bccn_lost + _bccn_value))
+            "$BCCN_ON_NOTICE" lost "$_bccn_value" "$_bccn_value lost: messages came faster than they were read"
+            ;;
+        revoked\\*) "$BCCN_ON_NOTICE" revoked 1 "no right any more to $_bccn_value" ;;
+        closing\\*) "$BCCN_ON_NOTICE" closing 0 "the daemon closes the connection: $_bccn_value" ;;
+        whoami\\* | name\\*) BCCN_NAME=$_bccn_value ;;
+        *) _bccn_answer=$_bccn_value ;;
+    esac
+}
+
+# A message, to the queue or to the answers that a request waits for.
+_bccn_sort() {
+    if [ -n "$_bccn_requests" ]; then
+        _bccn_take_apart "$_bccn_line"
+        case $_bccn_chan in
+            "$_bccn_requested") ;;
+            !*)
+                case $_bccn_body in
+                    "$_bccn_token$_bccn_requests\\0012"*)
+                        _bccn_heard=1 _bccn_a_last=$((_bccn_a_last + 1))
+                        eval "_bccn_a$_bccn_a_last=\$_bccn_body"
+                        return ;;
+                    "$_bccn_token$_bccn_requests"\?*) _bccn_heard=1 && return ;; # a daemon that has listeners
+                    "$_bccn_token"*) return ;; # late
+                    *) [ -n "$_bccn_listening$_bccn_subs" ] || return 0 ;; # who subscribes listens, too
+                esac
+                ;;
+        esac
+    fi
+    _bccn_q_last=$((_bccn_q_last + 1))
+    eval "_bccn_q$_bccn_q_last=\$_bccn_lost\$_bccn_line"
+    _bccn_lost=0
+}
+
+# A line " MSG <chan> NUL <payload>" or " RECV <peer> <ns> <verdict> NUL BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>".
+_bccn_take_apart() {
+    _bccn_head=${1%%\\0000*} _bccn_body=${1#*\\0000} _bccn_from=''
+    case ${1#*' '} in
+        'MSG '*) _bccn_chan=${_bccn_head#*' MSG '} ;;
+        *\\0000BCCN*]*:*:*\|*)
+            _bccn_body=${_bccn_body#*]}
+            _bccn_from=${_bccn_body%%|*} _bccn_body=${_bccn_body#*|}
+            _bccn_chan=${_bccn_from##*:} _bccn_from=${_bccn_from%:*}
+            ;;
+        *) _bccn_chan='' ;; # what a tap hears
+    esac
+}
+
+# --- asking the daemon ---
+
+# A connection that has been told what we want, made again if need be.
+_bccn_ensure() {
+    while [ -z "$_bccn_ready" ] || [ ! -e "$_bccn_dir/up$_bccn_up" ]; do
+        if [ -z "$_bccn_dir" ]; then
+            _bccn_launch || return
+        elif [ -n "$_bccn_up" ] && [ -z "$_bccn_ready" ]; then
+            _bccn_greet || { [ $? = 1 ] || return 2; }
+        else
+            _bccn_hear "$1" || _bccn_fail unavailable 'the daemon is not back in time' || return
+            [ -n "$_bccn_dir" ] || _bccn_retry "$1" || return
+        fi
+    done
+}
+
+# There is no bridge any more: fail, or wait a little, as long as it is worth while.
+_bccn_retry() {
+    exec 8>&- 9>&-
+    _bccn_text="no daemon at $_bccn_address: ${_bccn_reason:-the bridge has ended}"
+    case $_bccn_reached$_bccn_reason in
+        'Permission denied') _bccn_fail refused "$_bccn_text" || return ;;
+    esac
+    _bccn_clock
+    [ -n "$_bccn_reached" ] || set -- "$_bccn_patience"
+    [ "$_bccn_now" -lt "${1:-$((_bccn_now + 1))}" ] || _bccn_fail unavailable "$_bccn_text" || return
+    sleep 0.1
+}
+
+# Tell a new connection everything. 1: it broke; otherwise nothing of it was to be had.
+_bccn_greet() {
+    _bccn_in "$BCCN_TIMEOUT"
+    set -- "$_bccn_deadline"
+    _bccn_complaint=''
+    if [ -n "$_bccn_parent" ]; then # the child's name ends in the pid that the daemon knows
+        _bccn_put 'CMSG whoami'
+        _bccn_pong "$1" || return
+        _bccn_wanted_name=$_bccn_parent/${BCCN_NAME##*/} _bccn_parent=''
+    fi
+    for _bccn_wish in format separator queue name heartbeat; do
+        eval "_bccn_value=\$_bccn_wanted_$_bccn_wish"
+        [ -z "$_bccn_value" ] || _bccn_put "CMSG $_bccn_wish\\0000$_bccn_value"
+    done
+    [ "$_bccn_wanted_echo" = on ] || _bccn_put 'CMSG echo/off'
+    [ -z "$_bccn_listening$_bccn_requests" ] || _bccn_put 'CMSG listen'
+    while IFS=' ' read -r _bccn_value _; do
+        [ -z "$_bccn_value" ] || _bccn_put "SUB ${_bccn_value#=}"
+    done <<-END
+	$_bccn_subs
+	END
+    _bccn_put 'CMSG whoami'
+    _bccn_pong "$1" || return
+    if [ -n "$_bccn_complaint" ]; then
+        [ -n "$_bccn_greeted" ] || _bccn_complain "$_bccn_complaint" || return 2
+        "$BCCN_ON_NOTICE" rejected 1 "$_bccn_complaint"
+    fi
+    _bccn_ready=1
+    [ -z "$_bccn_greeted" ] || "$BCCN_ON_NOTICE" reconnected 0 'connected to the daemon again'
+    _bccn_greeted=1
+}
+
+# An error "<code> <text>" of the daemon as ours.
+_bccn_complain() {
+    _bccn_decode "$1"
+    _bccn_fail "${_bccn_text%% *}" "${_bccn_text#* } (${_bccn_text%% *})"
+}
+
+# Wait until the daemon has dealt with everything before.
+_bccn_pong() {
+    _bccn_asked=$((_bccn_asked + 1)) _bccn_asked_at=$_bccn_published
+    _bccn_put "CMSG ping\\0000$_bccn_asked"
+    until [ "$_bccn_answered" = "$_bccn_asked" ]; do
+        _bccn_hear "$1" || _bccn_fail timeout 'the daemon does not answer' || return
+        [ -n "$_bccn_up" ] || return 1
+    done
+}
+
+# Say $1 (or nothing) and wait until it has been dealt with. After a break it is said again, unless $2 is set: then it is
+# part of the greeting.
+_bccn_ask() {
+    _bccn_in "$BCCN_TIMEOUT"
+    set -- "$1" "${2-}" "$_bccn_deadline"
+    while :; do
+        _bccn_generation=$_bccn_up
+        _bccn_ensure "$3" || return
+        [ -z "$2" ] || [ "$_bccn_generation" = "$_bccn_up" ] || set -- '' '' "$3"
+        [ $((_bccn_q_last - _bccn_q_first)) -lt $_bccn_BACKLOG ] ||
+            _bccn_fail backlog "$((_bccn_q_last - _bccn_q_first)) messages wait: receive them" || return
+        _bccn_complaint='' _bccn_answer=''
+        [ -z "$1" ] || _bccn_put "$1"
+        _bccn_pong "$3" && break
+        [ $? = 1 ] || return 3
+    done
+    [ -z "$_bccn_complaint" ] || _bccn_complain "$_bccn_complaint"
+}
+
+# Every public function begins here: a child finds out that it is one.
+_bccn_enter() {
+    [ -n "$_bccn_open" ] || _bccn_fail closed 'there is no open connection' || return
+    IFS=' ' read -r _bccn_pid _ </proc/self/stat
+    [ "$_bccn_pid" = "$_bccn_open" ] && return
+    exec 8>&- 9>&-
+    _bccn_parent=$BCCN_NAME
+    _bccn_start "$_bccn_pid"
+}
+
+# As nothing had been said or heard yet.
+_bccn_start() {
+    _bccn_open=$1
+    _bccn_dir='' _bccn_up='' _bccn_ready='' _bccn_reached='' _bccn_greeted='' _bccn_reason='' BCCN_NAME=''
+    _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
+    _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
+    _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0
+    _bccn_q_first=0 _bccn_q_last=0 _bccn_a_first=0 _bccn_a_last=0 _bccn_heard=''
+    [ -z "$_bccn_requests" ] || _bccn_requests=0
+    _bccn_clock
+    _bccn_token=$1-$_bccn_now.
+}
+
+# --- public: a connection ---
+
+# bccn_open [-f full] [-n NAME] [-s SEPARATOR] [-q QUEUE] [-E] [-w SECONDS] [ADDRESS]
+bccn_open() {
+    bccn_close
+    _bccn_wanted_format=plain _bccn_wanted_name='' _bccn_wanted_separator='' _bccn_wanted_queue='' _bccn_wanted_heartbeat=''
+    _bccn_wanted_echo=on _bccn_subs='' _bccn_listening='' _bccn_listener='' _bccn_requests='' _bccn_parent='' _bccn_patience=0
+    OPTIND=1
+    while getopts :f:n:s:q:Ew: _bccn_option; do
+        case $_bccn_option in
+            f) _bccn_wanted_format=$OPTARG ;;
+            n) _bccn_wanted_name=$OPTARG ;;
+            s) _bccn_wanted_separator=$OPTARG ;;
+            q) _bccn_wanted_queue=$OPTARG ;;
+            E) _bccn_wanted_echo=off ;;
+            w) _bccn_patience=$OPTARG ;;
+            *) _bccn_fail invalid 'bccn_open: no such option' || return ;;
+        esac
+    done
+    shift $((OPTIND - 1))
+    command -v socat >/dev/null || _bccn_fail unavailable 'bccn.sh needs socat, which is not here' || return
+    case $_bccn_wanted_format in
+        plain | full) ;;
+        *) _bccn_fail invalid "format $_bccn_wanted_format: plain or full" || return ;;
+    esac
+    _bccn_address=${1:-${BCCN_SOCKET:-/run/bccnd/bus.sock}}
+    [ -n "${1:-${BCCN_SOCKET-}}" ] || [ -e "$_bccn_address" ] || [ ! -e "${XDG_RUNTIME_DIR-}/bccnd/bus.sock" ] ||
+        _bccn_address=$XDG_RUNTIME_DIR/bccnd/bus.sock
+    case $_bccn_address in /* | @*) ;; *) _bccn_address=$PWD/$_bccn_address ;; esac
+    [ ${#_bccn_address} -le 107 ] || _bccn_fail invalid "$_bccn_address: too long for a socket" || return
+    _bccn_in "$_bccn_patience" || return
+    _bccn_patience=$_bccn_deadline
+    IFS=' ' read -r _bccn_pid _ </proc/self/stat
+    _bccn_start "$_bccn_pid"
+    _bccn_in "$BCCN_TIMEOUT" # for a bridge that says nothing
+    [ "$_bccn_deadline" -gt "$_bccn_patience" ] || _bccn_deadline=$_bccn_patience
+    _bccn_ensure "$_bccn_deadline" && return
+    set -- $?
+    bccn_close
+    return "$1"
+}
+
+# The descriptor that is readable when something has come, for a loop that then calls bccn_dispatch 0: in BCCN_FD.
+bccn_fd() { _bccn_enter && BCCN_FD=9; }
+
+# At once: a barrier before it knows that all has arrived.
+bccn_close() {
+    [ -n "$_bccn_open" ] || return 0
+    IFS=' ' read -r _bccn_pid _ </proc/self/stat
+    if [ "$_bccn_pid" = "$_bccn_open" ] && [ -n "$_bccn_dir" ]; then
+        echo Q >&8
+        rm -f "$_bccn_dir/in"
+    fi
+    exec 8>&- 9>&-
+    _bccn_open=''
+}
+
+# Own name: in BCCN_NAME.
+bccn_get_name() {
+    _bccn_enter && _bccn_in "$BCCN_TIMEOUT" && _bccn_ensure "$_bccn_deadline"
+}
+
+bccn_whoami() { bccn_get_name; }
+
+bccn_set_name() {
+    bccn_control name "$1" && _bccn_wanted_name=$BCCN_NAME
+}
+
+# bccn_heartbeat_start SECONDS [TEXT]: the daemon says on heartbeat/<name> that we are there; 0 ends it.
+bccn_heartbeat_start() {
+    set -- "$1${2:+ $2}"
+    case $1 in
+        *[!0.]*) bccn_control heartbeat "$1" ;;
+        *) bccn_control heartbeat off && set -- '' ;;
+    esac || return
+    _bccn_encode "$1"
+    _bccn_wanted_heartbeat=$_bccn_raw
+}
+
+# bccn_control KEY [VALUE]: any request of the protocol; its answer in BCCN_ANSWER, as %b reads it.
+bccn_control() {
+    _bccn_enter || return
+    _bccn_encode "${2-}"
+    _bccn_ask "CMSG $1${2+\\0000$_bccn_raw}" && BCCN_ANSWER=$_bccn_answer
+}
+
+# --- public: publishing. With -b in front the payload is as printf's %b reads it: \0000 is a NUL ---
+
+# bccn_send [-b] CHANNEL [PAYLOAD]
+bccn_send() {
+    _bccn_enter || return
+    if [ "$1" = -b ]; then
+        shift
+        _bccn_raw=${2-}
+    else
+        _bccn_encode "${2-}"
+    fi
+    _bccn_packet=$_bccn_raw
+    _bccn_encode "$1"
+    _bccn_packet="MSG $_bccn_raw\\0000$_bccn_packet"
+    if [ ${#_bccn_packet} -gt 16000 ] && [ "$(printf %b "$_bccn_packet" | wc -c)" -gt 131072 ]; then
+        _bccn_fail too-large 'no packet has more than 131072 bytes' || return
+    fi
+    if [ "$_bccn_unread" -gt 0 ] && [ $((_bccn_unread + ${#_bccn_packet})) -gt $_bccn_UNREAD ]; then
+        _bccn_ask '' || return
+    fi
+    _bccn_in "$BCCN_TIMEOUT"
+    _bccn_ensure "$_bccn_deadline" && _bccn_put "$_bccn_packet" && _bccn_published=$((_bccn_published + 1))
+}
+
+bccn_publish() { bccn_send "$@"; }
+bccn_send_topic() { bccn_send "$@"; }
+
+bccn_send_all() {
+    if [ "$1" = -b ]; then bccn_send -b ! "$2"; else bccn_send ! "$1"; fi
+}
+
+bccn_send_to() {
+    if [ "$1" = -b ]; then bccn_send -b "!$2" "${3-}"; else bccn_send "!$1" "${2-}"; fi
+}
+
+# Wait until the daemon has processed everything before; fails with the first thing it had against a message.
+bccn_barrier() {
+    _bccn_enter && _bccn_ask '' || return
+    set -- "$_bccn_rejection" "$_bccn_doubt"
+    _bccn_rejection='' _bccn_doubt=0
+    if [ -n "$1" ]; then _bccn_complain "$1"; return; fi
+    [ "$2" = 0 ] || _bccn_fail unconfirmed "the daemon went away: up to $2 messages may not have been published"
+}
+
+# --- public: receiving ---
+
+# bccn_listen PATTERN [FUNCTION]: ! is everything directed here or to all.
+bccn_listen() {
+    _bccn_enter || return
+    case $1 in
+        !)
+            _bccn_ask 'CMSG listen' && _bccn_listening=1 _bccn_listener=${2-}
+            return ;;
+        *[!!-~]*) _bccn_fail invalid "pattern $1: only ASCII, without white space" || return ;;
+    esac
+    _bccn_encode "$1"
+    _bccn_before=$_bccn_subs
+    _bccn_subs="${_bccn_subs:+$_bccn_subs$_bccn_nl}=$_bccn_raw ${2-}"
+    _bccn_ask "SUB $_bccn_raw" 1 && return
+    set -- $?
+    _bccn_subs=$_bccn_before
+    return "$1"
+}
+
+bccn_subscribe() { bccn_listen "$@"; }
+
+bccn_unsubscribe() {
+    _bccn_enter || return
+    _bccn_encode "$1"
+    _bccn_kept=$(printf '%s\n' "$_bccn_subs" | LC_ALL=C wanted="=$_bccn_raw" awk '
+        { line[NR] = $0; if ($1 == ENVIRON["wanted"]) last = NR }
+        END { if (!last) exit 1; for (i = 1; i <= NR; i++) if (i != last) print line[i] }') ||
+        _bccn_fail invalid "pattern $1: not subscribed" || return
+    _bccn_subs=$_bccn_kept
+    _bccn_ask "UNSUB $_bccn_raw" 1
+}
+
+# bccn_recv [SECONDS]: the next message: BCCN_CHANNEL; BCCN_PAYLOAD, without NULs, and BCCN_RAW, as %b reads it;
+# BCCN_LOST, how many the daemon dropped before it; in the format full BCCN_SRC _SEQ _PEER _TIME (ns) and _VERDICT.
+# What functions were given for goes to them instead.
+bccn_recv() {
+    _bccn_enter && _bccn_in "${1-}" || return
+    set -- "$_bccn_deadline"
+    until _bccn_next && ! _bccn_call; do
+        _bccn_more "$1" || return
+    done
+}
+
+# bccn_dispatch [SECONDS]: wait so long for messages, and call functions for all that are there. The others are dropped.
+bccn_dispatch() {
+    _bccn_enter && _bccn_in "${1-}" || return
+    set -- "$_bccn_deadline"
+    until _bccn_next; do
+        _bccn_more "$1" || return
+    done
+    while :; do
+        _bccn_call || :
+        until _bccn_next; do
+            _bccn_more 0 || return 0
+        done
+    done
+}
+
+# Wait for a line of the bridge until $1.
+_bccn_more() {
+    if [ -n "$_bccn_ready" ]; then
+        _bccn_hear "$1" && return
+    else
+        _bccn_ensure "$1" && return
+        [ "$BCCN_ERROR" = unavailable ] || return 2
+    fi
+    _bccn_fail timeout 'nothing came in time'
+}
+
+# The oldest message of the queue, for all to see.
+_bccn_next() {
+    [ "$_bccn_q_first" -lt "$_bccn_q_last" ] || return
+    _bccn_q_first=$((_bccn_q_first + 1))
+    eval "_bccn_line=\$_bccn_q$_bccn_q_first; unset _bccn_q$_bccn_q_first"
+    _bccn_take_apart "$_bccn_line"
+    BCCN_LOST=${_bccn_line%% *} BCCN_CHANNEL=$_bccn_chan BCCN_RAW=$_bccn_body
+    BCCN_SRC=${_bccn_from%:*} BCCN_SEQ=${_bccn_from##*:} BCCN_PEER='' BCCN_TIME='' BCCN_VERDICT=''
+    [ "$_bccn_head" = "${_bccn_head#*' RECV '}" ] || IFS=' ' read -r _ _ BCCN_PEER BCCN_TIME BCCN_VERDICT <<-END
+	$_bccn_head
+	END
+    _bccn_decode "$BCCN_RAW"
+    BCCN_PAYLOAD=$_bccn_text
+}
+
+# Call the functions for the message; 1: it is (also) for whoever receives.
+_bccn_call() {
+    case $_bccn_subs$_bccn_listener in *' '[!"$_bccn_nl"]*) ;; *) return 1 ;; esac
+    _bccn_unclaimed='' _bccn_functions=''
+    case $BCCN_CHANNEL in
+        !*) if [ -n "$_bccn_listener" ]; then _bccn_functions=$_bccn_listener; else _bccn_unclaimed=1; fi ;;
+        *)
+            while IFS=' ' read -r _bccn_pattern _bccn_function; do
+                _bccn_matches "${_bccn_pattern#=}" "$BCCN_CHANNEL" || continue
+                _bccn_functions="$_bccn_functions $_bccn_function"
+                [ -n "$_bccn_function" ] || _bccn_unclaimed=1
+            done <<-END
+	$_bccn_subs
+	END
+            ;;
+    esac
+    set -- "$_bccn_unclaimed" "$_bccn_functions"
+    while [ -n "${2# }" ]; do
+        set -- "$1" "${2# }"
+        "${2%% *}" || : # its business
+        case $2 in *' '*) set -- "$1" "${2#* }" ;; *) set -- "$1" '' ;; esac
+    done
+    [ -z "$1" ]
+}
+
+# Whether pattern $1 matches channel $2 (README of bccnd, "Channels and patterns").
+_bccn_matches() {
+    _bccn_separator=${_bccn_wanted_separator:-/}
+    set -- "$1$_bccn_separator" "$2$_bccn_separator"
+    while [ -n "$1" ]; do
+        case $1 in
+            ">$_bccn_separator") [ "$2" != "$_bccn_separator" ] && [ -n "$2" ]; return ;;
+            "$_bccn_separator") return 0 ;; # nothing after a separator: anything
+        esac
+        _bccn_token_wanted=${1%%"$_bccn_separator"*}
+        case $_bccn_token_wanted in
+            *\*)
+                _bccn_token_wanted=${_bccn_token_wanted%?} # not in the pattern: bash 5.2 cannot when it is empty
+                case ${2%%"$_bccn_separator"*} in "$_bccn_token_wanted"*) ;; *) return 1 ;; esac
+                ;;
+            *) [ "$_bccn_token_wanted" = "${2%%"$_bccn_separator"*}" ] || return 1 ;;
+        esac
+        set -- "${1#*"$_bccn_separator"}" "${2#*"$_bccn_separator"}"
+        [ -n "$1$2" ] || return 0
+        [ -n "$1" ] && [ -n "$2" ] || return 1
+    done
+}
+
+# --- public: requests. A request's payload is a line of the asker's choice, the token, and the question; its answer goes
+# to !<asker> and begins with the same line ---
+
+# bccn_request [-b] CHANNEL QUESTION [SECONDS]: the first answer, in BCCN_PAYLOAD and BCCN_RAW.
+bccn_request() {
+    _bccn_enter || return
+    if [ "$1" = -b ]; then
+        shift
+        _bccn_raw=${2-}
+    else
+        _bccn_encode "${2-}"
+    fi
+    _bccn_in "${3-}" || return
+    set -- "$1" "$_bccn_raw" "${_bccn_deadline:-99999999999}"
+    if [ -z "$_bccn_listening$_bccn_requests" ]; then
+        _bccn_ask 'CMSG listen' || return
+    elif [ "$_bccn_published" -gt "$_bccn_confirmed" ]; then # what is rejected later is this request
+        _bccn_ask '' || return
+    fi
+    _bccn_encode "$1"
+    _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_a_first=$_bccn_a_last _bccn_heard=''
+    _bccn_rejected_before=$_bccn_rejection _bccn_rejection=''
+    bccn_send -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested" || return
+    [ "$_bccn_answer" = 0 ] || _bccn_heard=1
+    set -- "$_bccn_requested" "$_bccn_rejection" "$3"
+    _bccn_rejection=$_bccn_rejected_before
+    [ -z "$2" ] || _bccn_complain "$2" || return
+    for _bccn_questions in 2 10 10 10; do # whoever answers at once costs the segment no question
+        _bccn_clock
+        _bccn_due=$((_bccn_now + _bccn_questions))
+        if [ -n "$_bccn_heard" ] || [ $_bccn_due -gt "$3" ]; then _bccn_due=$3; fi
+        _bccn_next_answer "$_bccn_due" && return
+        [ "$_bccn_due" != "$3" ] || return 3
+        [ -z "$_bccn_heard" ] || continue
+        _bccn_listeners "$1 $_bccn_token$_bccn_requests?" || return
+        case $_bccn_answer in
+            0) _bccn_fail nobody "nobody listens to $1" || return ;;
+            '0 asked') ;;
+            *) _bccn_heard=1 ;;
+        esac
+    done
+    _bccn_next_answer "$((_bccn_heard ? $3 : 0))" && return
+    [ -n "$_bccn_heard" ] && return 3
+    _bccn_fail nobody "nobody listens to $1"
+}
+
+# How many listen here, and what came of asking the other hosts; empty: a daemon that does not know.
+_bccn_listeners() {
+    _bccn_ask "CMSG listeners\\0000$1" || [ "$BCCN_ERROR" = unknown-key ]
+}
+
+# bccn_next_answer [SECONDS]: another one, to the last request.
+bccn_next_answer() {
+    _bccn_enter && _bccn_in "${1-}" && _bccn_next_answer "$_bccn_deadline"
+}
+
+_bccn_next_answer() {
+    until [ "$_bccn_a_first" -lt "$_bccn_a_last" ]; do
+        _bccn_more "$1" || return
+    done
+    _bccn_a_first=$((_bccn_a_first + 1))
+    eval "BCCN_RAW=\$_bccn_a$_bccn_a_first; unset _bccn_a$_bccn_a_first"
+    BCCN_RAW=${BCCN_RAW#*\\0012}
+    _bccn_decode "$BCCN_RAW"
+    BCCN_PAYLOAD=$_bccn_text
+}
+
+# The question of the request just received: in BCCN_QUESTION, and as %b reads it in BCCN_QUESTION_RAW; 1: it is none.
+bccn_question() {
+    case $BCCN_RAW in ?*\\0012*) ;; *) return 1 ;; esac
+    _bccn_first_line=${BCCN_RAW%%\\0012*}
+    case $_bccn_first_line in
+        *\\*) [ "$(printf %b "$_bccn_first_line" | wc -c)" -le 128 ] || return 1 ;;
+        *) [ ${#_bccn_first_line} -le 128 ] || return 1 ;;
+    esac
+    BCCN_QUESTION_RAW=${BCCN_RAW#*\\0012}
+    _bccn_decode "$BCCN_QUESTION_RAW"
+    BCCN_QUESTION=$_bccn_text
+}
+
+# bccn_reply [-b] ANSWER: to the request just received, which takes the format full.
+bccn_reply() {
+    if [ "$1" = -b ]; then _bccn_raw=$2; else _bccn_encode "$1"; fi
+    set -- "$_bccn_raw"
+    case ${BCCN_SRC:-?} in
+        *[?*]*) _bccn_fail invalid 'nobody known asked: replying takes the format full' || return ;;
+    esac
+    bccn_question || _bccn_fail invalid 'what came last is no request' || return
+    bccn_send_to -b "$BCCN_SRC" "$_bccn_first_line\\0012$1"
+}

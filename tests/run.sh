@@ -21,8 +21,9 @@ die() { say "$*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # --- system tools: "<command>:<package>" ---
-tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc perl:perl
-       systemctl:systemd tshark:tshark man:man-db cargo:cargo'
+tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc g++:g++ make:make perl:perl
+       systemctl:systemd tshark:tshark man:man-db go:golang-go gofmt:golang-go
+       cargo:cargo rustfmt:rustfmt clippy-driver:rust-clippy'
 
 # The commands of $tools that are not there, with "field 1", or their packages, with "field 2".
 missing() {
@@ -31,7 +32,7 @@ missing() {
     done
 }
 
-PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin
+PATH=${CARGO_HOME:-$HOME/.cargo}/bin:/usr/local/go/bin:$PATH:/usr/sbin:/sbin
 export PATH
 packages=$(missing 2)
 if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && have apt-get; then

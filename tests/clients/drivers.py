@@ -1,0 +1,214 @@
+"""Every language's conformance driver: how it is built, run and spoken to (clients/CONFORMANCE.md).
+
+A language plugs in by an entry in ``LANGUAGES``.
+"""
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Self
+from urllib.parse import unquote_to_bytes
+
+import pytest
+
+from tests.daemon_process import die_with_parent
+
+CLIENTS = Path(__file__).parents[2] / "clients"
+BUILD_SECONDS = 300
+PATIENCE = 20.0  # seconds until a driver that says nothing is given up; its own waits are shorter
+
+Word = str | bytes | int
+
+
+@dataclass(frozen=True)
+class Language:
+    """``folder`` (below clients/) is where ``build`` and ``run`` are executed; ``toolchain`` are commands that must
+    be on PATH for that; ``lacks`` are commands of the script which it answers with ``error unsupported``. One that
+    ``reads_ahead`` empties its socket whether or not the program receives: what it loses has many gaps, not one."""
+
+    name: str
+    folder: str
+    toolchain: tuple[str, ...]
+    run: tuple[str, ...]
+    build: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict, hash=False)
+    lacks: frozenset[str] = frozenset()
+    reads_ahead: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+LANGUAGES = (
+    Language(
+        "python",
+        folder="python",
+        toolchain=(),
+        run=(sys.executable, "conformance/driver.py"),
+        environ={"PYTHONPATH": str(CLIENTS / "python")},
+    ),
+    Language(
+        "c",
+        folder="c",
+        toolchain=("make", "gcc"),
+        build=("make", "--silent", "build/driver", "CC=gcc"),
+        run=("build/driver",),
+    ),
+    Language("perl", folder="perl", toolchain=("perl",), run=("perl", "-Ilib", "conformance/driver.pl")),
+    Language(
+        "go",
+        folder="go",
+        toolchain=("go",),
+        build=("go", "build", "-o", "build/driver", "./conformance"),
+        run=("build/driver",),
+        lacks=frozenset({"fork"}),
+    ),
+    Language(
+        "rust",
+        folder="rust",
+        toolchain=("cargo", "cc"),
+        build=(
+            "cargo",
+            "build",
+            "--quiet",
+            "--locked",
+            "--release",
+            "--target-dir=build",
+            "--example=driver",
+        ),
+        run=("build/release/examples/driver",),
+    ),
+    Language(
+        "shell",
+        folder="shell",
+        toolchain=("sh", "awk", "socat"),
+        run=("sh", "conformance/driver.sh"),
+        lacks=frozenset({"pack"}),
+        reads_ahead=True,
+    ),
+)
+
+
+@cache
+def build(language: Language) -> None:
+    """Once a run. Skips the test, naming what is missing, where the toolchain is not there."""
+    missing = [command for command in language.toolchain if shutil.which(command) is None]
+    if missing:
+        pytest.skip(f"{language}: no {' '.join(missing)} here")
+    if language.build:
+        result = subprocess.run(
+            language.build,
+            cwd=CLIENTS / language.folder,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+class Driver:
+    """A driver process; a context manager that asserts that it ends by itself, with nothing on stderr."""
+
+    def __init__(self, language: Language, log: Path) -> None:
+        build(language)
+        self.language = language
+        self._log = log
+        self._buffer = b""
+        self._asked = ""
+        with log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                language.run,
+                cwd=CLIENTS / language.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, **language.environ},
+                bufsize=0,
+                preexec_fn=die_with_parent,
+            )
+
+    def ask(self, *words: Word) -> None:
+        """Give a command without waiting for its answer."""
+        assert self.process.stdin
+        self._asked = " ".join(map(_encoded, words))
+        self.process.stdin.write(self._asked.encode() + b"\n")
+
+    def answer(self) -> list[str]:
+        """The words of the answer, ``ok`` or ``error`` and the code first, still encoded."""
+        assert self.process.stdout
+        deadline = time.monotonic() + PATIENCE
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            what = f"{self.language}: {self._asked[:200]!r}: "
+            assert ready, what + f"no answer\n{self.log}"
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert data, what + f"the driver has ended\n{self.log}"
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("ascii").split(" ")
+
+    def ok(self) -> list[bytes]:
+        """The decoded words after the ``ok`` that has to come."""
+        word, *words = self.answer()
+        assert word == "ok", f"{self.language}: {self._asked[:200]!r} gave {word} {words}\n{self.log}"
+        return [b"" if each == "%" else unquote_to_bytes(each) for each in words]
+
+    def __call__(self, *words: Word) -> list[bytes]:
+        """Do something that succeeds."""
+        self.ask(*words)
+        return self.ok()
+
+    def error(self, *words: Word) -> str:
+        """Do something that fails: the code."""
+        self.ask(*words)
+        word, code, *_ = [*self.answer(), ""]
+        assert word == "error", f"{self.language}: {self._asked[:200]!r} gave {word} {code}"
+        return code
+
+    def open(self, path: Path | str) -> str:
+        """The name the daemon knows it by."""
+        return self("open", str(path))[0].decode()
+
+    def messages(self) -> list[tuple[str, bytes]]:
+        """(channel, payload) of every message that the daemon has for it by now; nothing but messages."""
+        self("barrier")
+        found = []
+        while (event := self("recv", 0))[0] == b"msg":
+            found.append((event[1].decode(), event[2]))
+        assert event == [b"timeout"], event
+        return found
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        try:
+            code: int | None = self.process.wait(1.0 if kind else PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            code = None
+        self.process.stdout.close()
+        if kind is None:
+            assert (code, self.log) == (0, ""), self.language
+
+
+def _encoded(word: Word) -> str:
+    data = word if isinstance(word, bytes) else str(word).encode()
+    plain = range(0x21, 0x7F)
+    return "".join(chr(byte) if byte in plain and byte != 0x25 else f"%{byte:02X}" for byte in data) or "%"

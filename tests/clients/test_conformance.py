@@ -1,0 +1,502 @@
+"""Every client does the same: each language alone, and each pair of languages, against a real daemon.
+
+The cases speak the script of clients/CONFORMANCE.md; what a language is is in ``drivers.py``.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.clients.drivers import LANGUAGES, Driver, Language
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PacketClient
+from tests.plain_bccn import free_port
+
+REFERENCE = LANGUAGES[0]
+EVERY_BYTE = bytes(range(256))
+FLOOD = (
+    20_000  # messages: more than a queue of QUEUE packets, the socket and what a client reads ahead can hold
+)
+QUEUE = 8
+
+Start = Callable[[Language], Driver]
+
+each_language = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+each_pair = pytest.mark.parametrize(
+    ("sends", "receives"), [(a, b) for a in LANGUAGES for b in LANGUAGES], ids=str
+)
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a daemon that all tests share which do it no harm."""
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port())]
+    with DaemonProcess(tmp_path_factory.mktemp("daemon"), *flags) as daemon:
+        yield daemon.socket
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts drivers, and ends them with the test."""
+    numbers = count()
+    with ExitStack() as stack:
+        yield lambda language: stack.enter_context(Driver(language, tmp_path / f"stderr{next(numbers)}"))
+
+
+def unless_lacking(language: Language, command: str, argument: str, start: Start) -> None:
+    """Asserts that a language says itself that it cannot do something, and ends the test there."""
+    if command in language.lacks:
+        assert start(language).error(command, argument) == "unsupported"
+        pytest.xfail(f"{language} has no {command}")
+
+
+# --- each language alone ---
+
+
+@each_language
+def test_what_a_client_publishes_it_receives(language: Language, bus: Path, start: Start) -> None:
+    driver = start(language)
+    driver.open(bus)
+    driver("sub", "own/x")
+    for payload in (b"", b"hello", b"\0", b"\n", b"two words\r\n", b"%", EVERY_BYTE, b"x" * 1300):
+        driver("pub", "own/x", payload)
+        assert driver("recv", 5) == [b"msg", b"own/x", payload]
+    driver("pub", "own/other", "not subscribed")
+    driver("barrier")
+    assert driver("recv", 0) == [b"timeout"]
+
+
+@each_language
+def test_64_kib_on_a_local_channel(language: Language, bus: Path, start: Start) -> None:
+    driver = start(language)
+    driver.open(bus)
+    driver("sub", "local/big")
+    payload = EVERY_BYTE * 256
+    driver("pub", "local/big", payload)
+    assert driver("recv", 5) == [b"msg", b"local/big", payload]
+
+
+@each_language
+def test_unsubscribe_takes_back_one_subscription(language: Language, bus: Path, start: Start) -> None:
+    driver = start(language)
+    driver.open(bus)
+    driver("sub", "a/>")
+    driver("sub", "a/x")
+    driver("unsub", "a/>")
+    driver("pub", "a/y", "1")
+    driver("pub", "a/x", "2")
+    driver("barrier")
+    assert driver("recv", 5) == [b"msg", b"a/x", b"2"]
+    driver("unsub", "a/x")
+    driver("pub", "a/x", "3")
+    driver("barrier")
+    assert driver("recv", 0) == [b"timeout"]
+    assert driver.error("unsub", "a/x") in ("invalid", "not-subscribed")
+
+
+@pytest.mark.parametrize(
+    ("separator", "pattern", "heard"),
+    [
+        ("/", "w/*/c", ["w/b/c"]),
+        ("/", "w/>", ["w/b", "w/b/c", "w/b.c"]),
+        ("/", "w/b", ["w/b"]),
+        ("/", "w/b*", ["w/b", "w/b.c"]),
+        (".", "w/b.*", ["w/b.c"]),
+    ],
+)
+@each_language
+def test_patterns(
+    language: Language, bus: Path, start: Start, separator: str, pattern: str, heard: list[str]
+) -> None:
+    driver = start(language)
+    driver("separator", separator)
+    driver.open(bus)
+    driver("sub", pattern)
+    for channel in ("w", "w/b", "w/b/c", "w/b.c"):
+        driver("pub", channel, channel)
+    assert driver.messages() == [(channel, channel.encode()) for channel in heard]
+
+
+@each_language
+def test_what_the_daemon_or_the_client_refuses(language: Language, bus: Path, start: Start) -> None:
+    driver = start(language)
+    assert driver.error("open", "/nonexistent/bus.sock") == "unavailable"
+    assert driver.error("pub", "a", "b") == "closed"
+    driver.open(bus)
+    assert driver.error("sub", "ab*c") == "bad-pattern"
+    assert driver.error("sub", "two words") in ("invalid", "bad-pattern")
+    assert driver.error("name", "no name") == "bad-name"
+    assert driver.error("nonsense") == "usage"
+    assert driver("recv", 0) == [b"timeout"]
+    driver("close")
+    driver("queue", "policy=nonsense")
+    assert driver.error("open", str(bus)) == "bad-value"
+
+
+@each_language
+def test_a_rejected_message_is_the_error_of_the_next_barrier(
+    language: Language, bus: Path, start: Start
+) -> None:
+    driver = start(language)
+    driver.open(bus)
+    driver("sub", "ok/>")
+    driver("pub", "demo/x", b"x" * 1500)
+    driver("pub", "bad channel", "")
+    driver("pub", "ok/x", "sound")
+    assert driver.error("barrier") == "too-large"
+    driver("barrier")
+    assert driver("recv", 5) == [b"msg", b"ok/x", b"sound"]
+
+
+@each_language
+def test_a_barrier_comes_after_everything_said_before(language: Language, bus: Path, start: Start) -> None:
+    driver = start(language)
+    driver.open(bus)
+    driver("sub", "flood/one")
+    driver("flood", "flood/one", 500)
+    driver("barrier")
+    assert driver("count", 500, 0) == [b"500", b"0", b"500"]  # all are here: nothing is waited for
+
+
+@each_language
+def test_asking_keeps_messages_in_order(language: Language, bus: Path, start: Start) -> None:
+    driver = start(language)
+    if "pack" not in language.lacks:
+        driver("pack", "on")
+    driver.open(bus)
+    driver("sub", "order/>")
+    driver("flood", "order/x", 20)
+    assert driver("recv", 5) == [b"msg", b"order/x", b"1"]  # of a packed packet
+    driver("barrier")
+    driver("flood", "order/x", 20)
+    driver("name", driver("whoami")[0] + b"/tag")
+    assert driver.messages() == [("order/x", b"%d" % i) for i in [*range(2, 21), *range(1, 21)]]
+
+
+@each_language
+def test_names(language: Language, bus: Path, start: Start) -> None:
+    driver, other = start(language), start(REFERENCE)
+    name = driver.open(bus)
+    host, _, pid = name.split("/")
+    assert (host, int(pid) > 1, driver("whoami")) == ("here", True, [name.encode()])
+    assert driver("name", f"{name}/tag") == [f"{name}/tag".encode()]
+    other.open(bus)
+    assert other.error("name", f"{name}/tag") == "name-taken"
+    other("listen")
+    other("name", "some/other")
+    assert driver.error("name", "some/other") == "name-taken"
+    assert driver("whoami") == [f"{name}/tag".encode()]
+
+
+@each_language
+def test_a_heartbeat(language: Language, bus: Path, start: Start) -> None:
+    driver, other = start(language), start(REFERENCE)
+    name = driver.open(bus)
+    other.open(bus)
+    other("sub", f"heartbeat/{name}")
+    driver("heartbeat", 1, "doing fine")
+    assert other("recv", 5) == [b"msg", f"heartbeat/{name}".encode(), b"doing fine"]
+    driver("heartbeat", 0)
+    driver("heartbeat", 1)
+    assert [other("recv", 5)[1:] for _ in range(2)] == [
+        [f"heartbeat/{name}".encode(), text] for text in (b"leaving", b"")
+    ]
+
+
+@pytest.mark.parametrize("pack", ["on", "off"])
+@each_language
+def test_a_reader_too_slow_is_told_what_it_lost(
+    language: Language, bus: Path, start: Start, pack: str
+) -> None:
+    if pack == "on":
+        unless_lacking(language, "pack", pack, start)
+    driver, other = start(language), start(REFERENCE)
+    driver("pack", pack)
+    driver("queue", f"packets={QUEUE}", "policy=drop-newest")
+    driver.open(bus)
+    driver("sub", "fast/>")
+    other("pack", "on")
+    other.open(bus)
+    total = FLOOD * 3 if pack == "on" else FLOOD  # packed more of them fit into the socket
+    other("flood", "fast/x", total)
+    other("barrier")
+    driver("barrier")
+    assert driver("recv", 5) == [b"msg", b"fast/x", b"1"]  # the gap is not here
+    received, lost, last = map(int, driver("count", total, 0.5))
+    assert last == received + 1 or (
+        language.reads_ahead and last == received + 1 + lost
+    )  # nor before this one
+    other("pub", "fast/x", "next")
+    event = driver("recv", 5)
+    if event[0] == b"lost":
+        lost += int(event[1])
+        event = driver("recv", 5)
+    assert event == [b"msg", b"fast/x", b"next"]
+    assert 0 < lost == total - received - 1
+    other("pub", "fast/x", "after")
+    assert driver("recv", 5) == [b"msg", b"fast/x", b"after"]
+
+
+# --- the connection ---
+
+
+def await_reconnection(driver: Driver) -> None:
+    while (event := driver("recv", 10)) == [b"disconnected"]:
+        pass
+    assert event == [b"reconnected"]
+
+
+@each_language
+def test_a_new_daemon_finds_its_clients_subscribed(
+    language: Language, daemon: DaemonProcess, start: Start
+) -> None:
+    driver, other = start(language), start(REFERENCE)
+    driver("format", "full")
+    name = driver.open(daemon.socket)
+    driver("name", f"{name}/tag")
+    driver("sub", "a/>")
+    driver("sub", "b/>")
+    driver("unsub", "b/>")
+    driver("listen")
+    daemon.terminate()
+    daemon.start()
+    await_reconnection(driver)
+    assert driver("whoami") == [f"{name}/tag".encode()]
+    sender = other.open(daemon.socket)
+    other("pub", "b/x", "no more")
+    other("pub", "a/x", "hello")
+    other("send-to", f"{name}/tag", "still me")
+    assert driver("recv", 5)[:4] == [b"msg", b"a/x", b"hello", sender.encode()]
+    assert driver("recv", 5)[1:3] == [f"!{name}/tag".encode(), b"still me"]
+
+
+@each_language
+def test_publishing_goes_on_with_a_new_daemon(
+    language: Language, daemon: DaemonProcess, start: Start
+) -> None:
+    driver = start(language)
+    driver.open(daemon.socket)
+    driver("pub", "a", "before")
+    driver("barrier")
+    daemon.terminate()
+    daemon.start()
+    with PacketClient(daemon.socket) as listener:
+        listener.subscribe("a")
+        driver("pub", "a", "after")
+        driver("barrier")
+        assert listener.messages() == [("a", b"after")]
+
+
+@each_language
+def test_what_may_be_lost_with_a_daemon_is_told_by_the_barrier(
+    language: Language, daemon: DaemonProcess, start: Start
+) -> None:
+    driver = start(language)
+    driver.open(daemon.socket)
+    daemon.process.send_signal(signal.SIGSTOP)
+    driver("pub", "a", "perhaps")
+    daemon.kill()
+    daemon.start()
+    assert driver.error("barrier") == "unconfirmed"
+    driver("barrier")
+
+
+@each_language
+def test_what_came_before_the_end_is_received(
+    language: Language, daemon: DaemonProcess, start: Start
+) -> None:
+    driver, other = start(language), start(REFERENCE)
+    driver.open(daemon.socket)
+    driver("sub", "a")
+    driver("pub", "b", "")
+    other.open(daemon.socket)
+    other("pub", "a", "last words")
+    other("barrier")
+    daemon.process.send_signal(signal.SIGSTOP)
+    driver("pub", "b", "never read: so the end is a connection reset")
+    daemon.kill()
+    daemon.start()
+    assert driver("recv", 5) == [b"msg", b"a", b"last words"]
+    await_reconnection(driver)
+
+
+# --- fork ---
+
+
+@each_language
+def test_a_child_with_a_client_of_its_own(language: Language, bus: Path, start: Start) -> None:
+    unless_lacking(language, "fork", "A", start)
+    driver, other = start(language), start(REFERENCE)
+    driver("format", "full")
+    name = driver.open(bus)
+    driver("sub", "forked/>")
+    pid, child = driver("fork", "A")
+    assert child.decode() == f"{name.rpartition('/')[0]}/{pid.decode()}"
+    driver("pub", "forked/x", "the child's")
+    driver("barrier")
+    assert driver("recv", 0) == [b"timeout"]  # it has not subscribed
+    driver.ask("exit")
+    assert driver.ok() == [b"0"]
+    assert driver("recv", 5)[:4] == [b"msg", b"forked/x", b"the child's", child]
+    other.open(bus)
+    other("pub", "forked/x", "still there")
+    assert driver("recv", 5)[:3] == [b"msg", b"forked/x", b"still there"]
+    assert driver("whoami") == [name.encode()]
+
+
+@each_language
+def test_a_child_goes_on_with_its_parents_client(language: Language, bus: Path, start: Start) -> None:
+    unless_lacking(language, "fork", "B", start)
+    driver, other = start(language), start(REFERENCE)
+    name = driver.open(bus)
+    driver("sub", "forked/>")
+    driver("listen")
+    driver("pub", "forked/x", "the parent's")
+    driver("barrier")  # received, but not taken
+    pid, child = driver("fork", "B")
+    assert child.decode() == f"{name}/{pid.decode()}"
+    other.open(bus)
+    other("pub", "forked/x", "for both")
+    assert driver("recv", 5) == [b"msg", b"forked/x", b"for both"]
+    other("send-to", name, "for the parent")
+    other("send-to", f"{name}/{pid.decode()}", "for the child")
+    other("send-to", f"{name}/*", "for all below")
+    other("barrier")
+    assert driver.messages() == [
+        (f"!{name}/{pid.decode()}", b"for the child"),
+        (f"!{name}/*", b"for all below"),
+    ]
+    driver.ask("exit")
+    assert driver.ok() == [b"0"]
+    assert driver.messages() == [
+        ("forked/x", b"the parent's"),
+        ("forked/x", b"for both"),
+        (f"!{name}", b"for the parent"),
+        (f"!{name}/*", b"for all below"),
+    ]
+    assert driver("whoami") == [name.encode()]
+
+
+# --- each pair ---
+
+
+@pytest.mark.parametrize("pack", ["on", "off"])
+@each_pair
+def test_messages_between(sends: Language, receives: Language, bus: Path, start: Start, pack: str) -> None:
+    for each in (sends, receives) if pack == "on" else ():
+        unless_lacking(each, "pack", pack, start)
+    sender, receiver = start(sends), start(receives)
+    for each in (sender, receiver):
+        each("pack", pack)
+    sender.open(bus)
+    receiver.open(bus)
+    receiver("sub", "pair/>")
+    sender("pub", "pair/x", EVERY_BYTE)
+    assert receiver("recv", 5) == [b"msg", b"pair/x", EVERY_BYTE]
+    sender("flood", "pair/many", 2000)
+    sender("barrier")
+    assert receiver("count", 2000, 5) == [b"2000", b"0", b"2000"]
+    assert receiver("recv", 0) == [b"timeout"]
+
+
+@each_pair
+def test_who_sent_it(sends: Language, receives: Language, bus: Path, start: Start) -> None:
+    sender, receiver = start(sends), start(receives)
+    receiver("format", "full")
+    name = sender.open(bus)
+    receiver.open(bus)
+    receiver("sub", "pair/*")
+    for payload in (b"|]:[", b""):
+        sender("pub", "pair/x", payload)
+    first, second = (receiver("recv", 5) for _ in range(2))
+    for event, payload in ((first, b"|]:["), (second, b"")):
+        assert event[:4] == [b"msg", b"pair/x", payload, name.encode()]
+        assert event[5:] == [b"local", b"ok"]
+    assert int(second[4]) == int(first[4]) + 1
+
+
+@each_pair
+def test_directed_and_to_all(sends: Language, receives: Language, bus: Path, start: Start) -> None:
+    sender, receiver = start(sends), start(receives)
+    sender.open(bus)
+    name = receiver.open(bus)
+    sender("send-all", "nobody listens yet")
+    sender("barrier")
+    receiver("listen")
+    sender("send-to", name, "you")
+    sender("send-to", name.rpartition("/")[0], "all of the program")
+    sender("send-to", "some/body/else", "not you")
+    sender("send-all", EVERY_BYTE)
+    sender("barrier")
+    assert receiver.messages() == [
+        (f"!{name}", b"you"),
+        (f"!{name.rpartition('/')[0]}", b"all of the program"),
+        ("!", EVERY_BYTE),
+    ]
+
+
+@each_pair
+def test_request_and_reply(sends: Language, receives: Language, bus: Path, start: Start) -> None:
+    asker, server, second = start(sends), start(receives), start(REFERENCE)
+    asker.open(bus)
+    for each in (server, second):
+        each("format", "full")
+        each.open(bus)
+        each("sub", "ask/both")
+    server("sub", "ask/one")
+    server.ask("serve", 2, 5)
+    for question in (b"first line\nsecond", EVERY_BYTE):
+        assert asker("request", "ask/one", question, 5) == [b"re:" + question]
+    assert server.ok() == [b"2"]
+    server.ask("serve", 1, 5)
+    second.ask("serve", 1, 5)
+    assert asker("request", "ask/both", "", 5, 2) == [b"re:", b"re:"]
+    assert [server.ok(), second.ok()] == [[b"1"], [b"1"]]
+    assert asker("recv", 0) == [b"timeout"]
+
+
+@each_language
+def test_a_request_where_nobody_listens(language: Language, bus: Path, start: Start) -> None:
+    driver, other = start(language), start(REFERENCE)
+    driver.open(bus)
+    assert driver.error("request", "local/nobody", "?", 10) == "nobody"  # which does not leave the host
+    assert driver.error("request", "nobody/here", "?", 10) == "nobody"
+    assert driver.error("request", "nobody/here", b"x" * 1500, 10) == "too-large"
+    other.open(bus)
+    other("sub", "ask/silent")
+    assert driver.error("request", "ask/silent", "?", 0.3) == "timeout"
+    driver("barrier")
+
+
+@each_language
+def test_an_asker_keeps_its_other_messages(language: Language, bus: Path, start: Start) -> None:
+    driver, server = start(language), start(REFERENCE)
+    name = driver.open(bus)
+    server("format", "full")
+    server.open(bus)
+    server("sub", "ask/late")
+    assert driver.error("request", "ask/late", "first", 0.1) == "timeout"
+    server("send-to", name, "it listens for answers only")
+    server.ask("serve", 1, 5)
+    assert server.ok() == [b"1"]  # too late: nobody waits for it any more
+    server("barrier")
+    assert driver.messages() == []
+    driver("sub", "other/>")
+    driver("pub", "other/x", "before")
+    assert driver.error("request", "ask/late", "second", 0.1) == "timeout"
+    driver.ask("request", "ask/late", "third", 5)
+    server.ask("serve", 2, 5)
+    assert driver.ok() == [b"re:third"]
+    assert server.ok() == [b"2"]
+    server("pub", "other/x", "after")
+    server("send-to", name, "who subscribes listens")
+    server("barrier")
+    assert driver.messages() == [
+        ("other/x", b"before"),
+        ("other/x", b"after"),
+        (f"!{name}", b"who subscribes listens"),
+    ]

@@ -1,0 +1,92 @@
+"""The Go client beyond the conformance suite: Go's own tests, its form, its worker, the program of its README."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clients import workers
+from tests.clients.drivers import CLIENTS
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient
+
+FOLDER = CLIENTS / "go"
+TOOLS = ("go", "gofmt", "gcc")  # gcc: the race detector is linked by cgo
+SECONDS = 300
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _toolchain() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"go: no {' '.join(missing)} here")
+
+
+def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:
+    """What a command says, which must be a success."""
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+def test_its_own_tests_with_the_race_detector(daemon: DaemonProcess) -> None:
+    said = run("go", "test", "-race", "-count=1", "-v", ".", BCCN_SOCKET=str(daemon.socket), CGO_ENABLED="1")
+    assert len(re.findall(r"^    --- PASS", said, re.MULTILINE)) > 700  # vectors
+    assert "--- SKIP" not in said
+
+
+def test_its_form() -> None:
+    assert run("gofmt", "-l", ".") == ""
+    assert run("go", "vet", "./...") == ""
+    assert not (FOLDER / "go.sum").exists()  # nothing but the standard library
+
+
+def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+    run("go", "build", "-o", "build/worker", "./examples/worker")
+    log = tmp_path / "worker.log"
+    with workers.running(["build/worker", daemon.socket], FOLDER, log) as worker:
+        name = f"here/worker/{worker.pid}"
+        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
+        daemon.terminate()
+        daemon.start()
+        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
+        assert workers.stop(daemon, name, worker) == (0, f"{name} is ready\n2 done\n")
+    assert log.read_text().splitlines() == [
+        "worker: the daemon closes the connection: shutdown",
+        "worker: the daemon went away",
+        "worker: connected to the daemon again",
+    ]
+
+
+def test_the_program_of_the_readme(daemon: DaemonProcess, tmp_path: Path) -> None:
+    (program,) = re.findall(r"```go\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "main.go").write_text(program)
+    (tmp_path / "go.mod").write_text("module example\n\ngo 1.22\n")
+    run("go", "mod", "edit", "-require=bccn@v0.1.0", f"-replace=bccn={FOLDER}", folder=tmp_path)
+    run("go", "build", "-o", "example", ".", folder=tmp_path)
+    with subprocess.Popen(
+        [tmp_path / "example"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "BCCN_SOCKET": str(daemon.socket)},
+    ) as example:
+        assert example.stdout
+        assert example.stdout.readline() == "sensors/kitchen/temperature 21.5\n"
+        with PacketClient(daemon.socket) as client:
+            client.publish("sensors/cellar/temperature", b"12")
+            client.drain()
+        assert example.stdout.readline() == "sensors/cellar/temperature 12\n"
+        example.kill()
+        example.wait(PATIENCE)

@@ -1,0 +1,128 @@
+"""The Perl client beyond the conformance suite: its own tests, its worker, the program of its README, its package."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clients import workers
+from tests.clients.drivers import CLIENTS
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient
+
+FOLDER = CLIENTS / "perl"
+TOOLS = ("perl", "prove")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _toolchain() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"perl: no {' '.join(missing)} here")
+
+
+def run(*command: str, folder: Path = FOLDER, **environ: str) -> str:
+    """What a command says, which must be a success."""
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+def test_its_own_tests(daemon: DaemonProcess) -> None:
+    said = run("prove", "--lib", "t", BCCN_SOCKET=str(daemon.socket))
+    assert re.findall(r"^t/(\w+)\.t \.+ (.*)$", said, re.MULTILINE) == [
+        ("bus", "ok"),
+        ("pod", "ok"),
+        ("vectors", "ok"),
+    ]
+
+
+def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    command = ["perl", "-Ilib", "examples/worker.pl", daemon.socket]
+    with workers.running(command, FOLDER, log) as worker:
+        name = f"here/perl/{worker.pid}"
+        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
+        daemon.terminate()
+        daemon.start()
+        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
+        assert workers.stop(daemon, name, worker) == (0, f"{name} is ready\n2 done\n")
+    assert log.read_text().splitlines() == [
+        "bccn: the daemon closes the connection: shutdown",
+        "bccn: the daemon went away",
+        "bccn: connected to the daemon again",
+    ]
+
+
+def test_the_program_of_the_readme(daemon: DaemonProcess, tmp_path: Path) -> None:
+    found = re.search(r"```perl\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    assert found
+    program = tmp_path / "readme.pl"
+    program.write_text(
+        f"$| = 1; $ENV{{BCCN_SOCKET}} = '{daemon.socket}';\nuse strict; use warnings;\n{found[1]}"
+    )
+    log = tmp_path / "stderr"
+    with workers.running(["perl", "-Ilib", program], FOLDER, log) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"sensors/kitchen/temperature 21.5\n"
+    assert log.read_text() == ""
+
+
+def test_what_is_installed_works(daemon: DaemonProcess, tmp_path: Path) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("perl: no make here")
+    source, root = tmp_path / "source", tmp_path / "root"
+    listed = (FOLDER / "MANIFEST").read_text().split()
+    for name in listed:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FOLDER / name, source / name)
+    said = run(
+        "perl", "Makefile.PL", f"INSTALL_BASE={root}", "NO_PACKLIST=1", "NO_PERLLOCAL=1", folder=source
+    )
+    assert "Looks good" in said
+    run("make", "install", folder=source)
+    program = "print Bccn->new->whoami"
+    name = run("perl", f"-I{root}/lib/perl5", "-MBccn", "-e", program, BCCN_SOCKET=str(daemon.socket))
+    assert name.startswith("here/perl/")
+    assert (root / "man/man3/Bccn.3pm").exists()
+
+
+def test_everything_is_in_the_package() -> None:
+    """What is in the folder is in MANIFEST; that what is there exists, Makefile.PL looks after."""
+    found = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file()}
+    assert found == set((FOLDER / "MANIFEST").read_text().split())
+
+
+def test_a_poll_loop_waits_for_the_daemon_without_spinning(daemon: DaemonProcess, tmp_path: Path) -> None:
+    program = tmp_path / "loop.pl"
+    program.write_text(
+        "use strict; use warnings; use Bccn; use IO::Select; $| = 1;\n"
+        "my $back = 0;\n"
+        "my $bus = Bccn->new(address => $ARGV[0], on_notice => sub { $back++ if $_[0]{kind} eq 'reconnected' });\n"
+        "$bus->subscribe('a'); my $inputs = IO::Select->new($bus->fileno); print \"ready\\n\";\n"
+        "my $turns = 0;\n"
+        "until ($back) { $inputs->can_read; $bus->dispatch; $turns++ }\n"
+        'print "$turns\\n";\n'
+    )
+    with workers.running(["perl", "-Ilib", program, daemon.socket], FOLDER, tmp_path / "stderr") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        daemon.terminate()
+        with pytest.raises(FileNotFoundError):
+            PacketClient(daemon.socket)
+        daemon.start()
+        turns = int(process.stdout.readline())
+        assert process.wait(PATIENCE) == 0
+    assert turns < 100

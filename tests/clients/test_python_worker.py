@@ -1,0 +1,35 @@
+"""The example worker of the Python client."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients import workers
+from tests.clients.drivers import CLIENTS
+from tests.daemon_process import DaemonProcess
+
+FOLDER = CLIENTS / "python"
+
+
+def test_the_worker_answers_beats_and_outlives_its_daemon(
+    daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
+    log = tmp_path / "worker.log"
+    command = [sys.executable, "examples/worker.py", daemon.socket]
+    with workers.running(command, FOLDER, log) as worker:
+        assert worker.stdout
+        ready = worker.stdout.readline().decode()
+        name = ready.split(" ")[0]  # here/<what the interpreter is called>/<pid>
+        assert (ready, name.split("/")[::2]) == (f"{name} is ready\n", ["here", str(worker.pid)])
+        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
+        daemon.terminate()
+        daemon.start()
+        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
+        assert workers.stop(daemon, name, worker) == (0, "2 done\n")
+    assert log.read_text().splitlines() == [
+        "the daemon closes the connection: shutdown",
+        "the daemon went away",
+        "connected to the daemon again",
+    ]

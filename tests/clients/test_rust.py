@@ -1,0 +1,151 @@
+"""The Rust client beyond the conformance suite: its own tests, its form, its worker, programs that use the crate."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clients import workers
+from tests.clients.drivers import CLIENTS
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient
+
+FOLDER = CLIENTS / "rust"
+TARGET = FOLDER / "build"  # shared with the driver, and kept between runs
+TOOLS = ("cargo", "rustfmt", "clippy-driver", "cc")
+SECONDS = 300
+
+LOOP = """
+use bccn::{NoticeKind, Options};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::channel;
+
+fn main() -> bccn::Result<()> {
+    let (told, notices) = channel();
+    let mut bus = Options::new().on_notice(move |notice| told.send(notice.kind).unwrap()).open(None)?;
+    bus.subscribe("a")?;
+    println!("ready");
+    let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut turns = 0;
+    while !notices.try_iter().any(|kind| kind == NoticeKind::Reconnected) {
+        unsafe { libc::poll(&mut polled, 1, -1) };
+        while bus.try_recv()?.is_some() {}
+        turns += 1;
+    }
+    println!("{turns}");
+    Ok(())
+}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _toolchain() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"rust: no {' '.join(missing)} here")
+
+
+def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:
+    """What a command says, which must be a success."""
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "CARGO_TARGET_DIR": str(TARGET), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A crate of somebody else's that depends on this one: where its programs `readme` and `loop` are built."""
+    folder = tmp_path_factory.mktemp("crate")
+    (readme,) = re.findall(r"```rust\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    (folder / "src/bin").mkdir(parents=True)
+    (folder / "src/bin/readme.rs").write_text(readme)
+    (folder / "src/bin/loop.rs").write_text(LOOP)
+    (folder / "Cargo.toml").write_text(
+        '[package]\nname = "other"\nversion = "1.0.0"\nedition = "2021"\n'
+        f'[dependencies]\nbccn = {{ path = "{FOLDER}" }}\nlibc = "0.2"\n'
+    )
+    shutil.copy(FOLDER / "Cargo.lock", folder)  # the versions that are here already
+    run("cargo", "build", "--quiet", "--offline", folder=folder, CARGO_TARGET_DIR=str(folder / "target"))
+    return folder / "target/debug"
+
+
+def test_its_own_tests(daemon: DaemonProcess) -> None:
+    said = run("cargo", "test", "--locked", "--", "--show-output", BCCN_SOCKET=str(daemon.socket))
+    assert sum(map(int, re.findall(r"^(\d+) vectors$", said, re.MULTILINE))) > 700
+    assert re.search(
+        r"Running tests/bus\.rs .*?test result: ok\. [1-9]\d* passed; 0 failed; 0 ignored", said, re.DOTALL
+    )
+    assert "warning" not in said
+
+
+def test_its_form() -> None:
+    assert run("cargo", "fmt", "--check") == ""
+    run("cargo", "clippy", "--quiet", "--locked", "--all-targets", "--", "-D", "warnings")
+    run("cargo", "doc", "--quiet", "--locked", "--no-deps", RUSTDOCFLAGS="-D warnings")
+    tree = run("cargo", "tree", "--locked", "--edges=normal", "--prefix=none")
+    assert [line.split()[0] for line in tree.splitlines()] == ["bccn", "libc"]
+
+
+def test_its_package() -> None:
+    files = run("cargo", "package", "--locked", "--list", "--allow-dirty").splitlines()
+    assert {"Cargo.lock", "README.md", "examples/worker.rs", "src/lib.rs"} <= set(files)
+    assert not [name for name in files if name.startswith("build/")]
+
+
+def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+    run("cargo", "build", "--quiet", "--locked", "--release", "--example=worker")
+    log = tmp_path / "worker.log"
+    with workers.running([TARGET / "release/examples/worker", daemon.socket], FOLDER, log) as worker:
+        name = f"here/worker/{worker.pid}"
+        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
+        daemon.terminate()
+        daemon.start()
+        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
+        assert workers.stop(daemon, name, worker) == (0, f"{name} is ready\n2 done\n")
+    assert log.read_text().splitlines() == [
+        "worker: the daemon closes the connection: shutdown",
+        "worker: the daemon went away",
+        "worker: connected to the daemon again",
+    ]
+
+
+def test_the_program_of_the_readme(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
+    log = tmp_path / "stderr"
+    with workers.running(
+        ["env", f"BCCN_SOCKET={daemon.socket}", programs / "readme"], FOLDER, log
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"sensors/kitchen/temperature 21.5\n"
+        with PacketClient(daemon.socket) as client:
+            client.publish("sensors/cellar/temperature", b"12")
+            client.drain()
+        assert process.stdout.readline() == b"sensors/cellar/temperature 12\n"
+    assert log.read_text() == ""
+
+
+def test_a_poll_loop_waits_for_the_daemon_without_spinning(
+    programs: Path, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    log = tmp_path / "stderr"
+    with workers.running(["env", f"BCCN_SOCKET={daemon.socket}", programs / "loop"], FOLDER, log) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        daemon.terminate()
+        with pytest.raises(FileNotFoundError):
+            PacketClient(daemon.socket)
+        daemon.start()
+        turns = int(process.stdout.readline())
+        assert process.wait(PATIENCE) == 0
+    assert turns < 100

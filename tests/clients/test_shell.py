@@ -1,0 +1,348 @@
+"""The shell client beyond the conformance suite: its worker, its vectors, and what is peculiar to a shell."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients import workers
+from tests.clients.drivers import CLIENTS
+from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.golden import VECTORS
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+
+FOLDER = CLIENTS / "shell"
+SCRIPTS = ("bccn.sh", "conformance/driver.sh", "examples/worker.sh")
+SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)] or ["sh"]
+
+each_shell = pytest.mark.parametrize("shell", SHELLS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _toolchain() -> None:
+    missing = [tool for tool in ("sh", "awk", "socat") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"shell: no {' '.join(missing)} here")
+
+
+def run(
+    shell: str, script: str, *arguments: str, code: int = 0, stdin: str | None = None, **environ: str
+) -> str:
+    """What a script says that has bccn.sh; nothing on stderr."""
+    result = subprocess.run(
+        [shell, "-euc", f". ./bccn.sh\n{script}", "script", *arguments],
+        cwd=FOLDER,
+        env={**os.environ, **environ},
+        input=stdin.encode() if stdin else None,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (result.returncode, result.stderr.decode()) == (code, ""), result.stdout
+    return result.stdout.decode("latin-1")
+
+
+def escaped(data: bytes) -> str:
+    """Bytes as printf's %b reads them."""
+    return "".join(f"\\0{byte:03o}" for byte in data)
+
+
+def bridges(folder: Path) -> list[Path]:
+    return list(folder.glob("bccn.*"))
+
+
+def test_the_program_of_the_readme(daemon: DaemonProcess) -> None:
+    found = re.search(r"```sh\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    assert found
+    program = (
+        found[1].replace("while bccn_recv", "if bccn_recv").replace("done", "fi").replace("do\n", "then\n")
+    )
+    assert run("sh", program, BCCN_SOCKET=str(daemon.socket)) == "sensors/kitchen/temperature 21.5\n"
+
+
+def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    with workers.running(["sh", "examples/worker.sh", daemon.socket], FOLDER, log) as worker:
+        assert worker.stdout
+        ready = worker.stdout.readline().decode()
+        name = ready.split(" ")[0]
+        assert name.startswith("here/worker.sh/")
+        assert ready == f"{name} is ready\n"
+        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
+        daemon.terminate()
+        daemon.start()
+        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
+        assert workers.stop(daemon, name, worker) == (0, "2 done\n")
+    assert log.read_text().splitlines() == [
+        "bccn: the daemon closes the connection: shutdown",
+        "bccn: the daemon went away",
+        "bccn: connected to the daemon again",
+    ]
+
+
+@each_shell
+def test_text_and_bytes(daemon: DaemonProcess, shell: str) -> None:
+    script = r"""
+        bccn_open "$1"
+        bccn_listen a
+        bccn_send a 'back\slash \n and
+        two lines
+'
+        bccn_recv 5
+        printf '[%s]' "$BCCN_PAYLOAD" "$BCCN_RAW"
+        bccn_send -b a 'x\0000y\0377\0012'
+        bccn_recv 5
+        printf '[%s]' "$BCCN_RAW" | od -An -c | tr -d ' \n'
+        printf '[%s]' "${#BCCN_PAYLOAD}"
+        """
+    said = run(shell, script, str(daemon.socket), LC_ALL="C")
+    text = "back\\slash \\n and\n        two lines\n"
+    raw = text.replace("\\", "\\0134").replace("\n", "\\0012")
+    assert said == f"[{text}][{raw}][x\\0000y377\\0012][4]"
+
+
+@each_shell
+def test_a_long_packet_with_line_feeds_stays_one(daemon: DaemonProcess, shell: str) -> None:
+    payload = bytes(range(256)) * 256
+    with PacketClient(daemon.socket) as listener:
+        listener.subscribe("local/big")
+        raw = escaped(bytes(range(256)))
+        script = (
+            'bccn_open "$1"; raw=$2; for i in 1 2 3 4 5 6 7 8; do raw=$raw$raw; done\n'
+            'bccn_send -b local/big "$raw"; bccn_barrier\n'
+            'bccn_send -b local/big "$raw$raw$raw" || echo "$BCCN_ERROR"'
+        )
+        assert run(shell, script, str(daemon.socket), raw) == "too-large\n"
+        assert listener.message() == ("local/big", payload)
+
+
+@each_shell
+def test_who_floods_itself_is_not_stuck(daemon: DaemonProcess, shell: str) -> None:
+    """More than the pipes, the sockets and the bridge can hold."""
+    script = """
+        bccn_open -q packets=5000 "$1"
+        bccn_listen a
+        text=$(printf '%900s' x)
+        i=0
+        while [ $i -lt 1500 ]; do i=$((i + 1)); bccn_send a "$i$text"; done
+        bccn_barrier
+        n=0
+        while bccn_recv 0; do n=$((n + 1)); done
+        echo "$n ${BCCN_PAYLOAD%% *}"
+        """
+    assert run(shell, script, str(daemon.socket)) == "1500 1500\n"
+
+
+@each_shell
+def test_nothing_is_left_behind(daemon: DaemonProcess, tmp_path: Path, shell: str) -> None:
+    """Neither by a script that ends without closing nor by one that is killed nor by one that never connected."""
+    folder = tmp_path / "bridges"
+    folder.mkdir()
+    environ = {"TMPDIR": str(folder)}
+    assert run(shell, 'bccn_open "$1"; bccn_send a b', str(daemon.socket), **environ) == ""
+    run(shell, 'bccn_open "$1" || exit', "/nonexistent/bus.sock", code=5, **environ)
+    run(shell, 'bccn_open "$1"; bccn_close; bccn_recv || echo "$BCCN_ERROR"', str(daemon.socket), **environ)
+    script = f'. ./bccn.sh; bccn_open "{daemon.socket}"; echo open; bccn_recv'
+    process = subprocess.Popen(
+        [shell, "-c", script], cwd=FOLDER, env={**os.environ, **environ}, stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout
+        assert process.stdout.readline() == b"open\n"
+        assert len(bridges(folder)) >= 1
+        process.kill()
+    wait_until(lambda: bridges(folder) == [], "the bridges to end")
+    wait_until(lambda: clients(daemon) == 1, "the daemon to notice")
+
+
+@each_shell
+def test_nothing_is_left_behind_without_a_daemon(daemon: DaemonProcess, tmp_path: Path, shell: str) -> None:
+    """By a script that closes, or ends, while its bridge tries to connect again."""
+    folder = tmp_path / "bridges"
+    folder.mkdir()
+    script = """
+        bccn_open "$1"
+        kill -KILL "$2"
+        bccn_recv 0.3 2>/dev/null || echo "$BCCN_ERROR"
+        [ "$3" = end ] || bccn_close
+        until [ "$3" = end ] || [ "$(echo "$TMPDIR"/*)" = "$TMPDIR/*" ]; do sleep 0.1; done
+        """
+    for how in ("close", "end"):
+        arguments = (str(daemon.socket), str(daemon.process.pid), how)
+        assert run(shell, script, *arguments, TMPDIR=str(folder)) == "timeout\n"
+        daemon.process.wait(PATIENCE)
+        if how == "close":
+            daemon.start()
+    wait_until(lambda: bridges(folder) == [], "the bridge to end")
+
+
+def clients(daemon: DaemonProcess) -> int:
+    with PacketClient(daemon.socket) as client:
+        return len(json.loads(client.request("clients"))["clients"])
+
+
+@each_shell
+def test_a_script_is_not_kept_waiting(daemon: DaemonProcess, shell: str) -> None:
+    """Neither its own `wait`, nor who reads its output, waits for the bridge or for an alarm."""
+    script = 'bccn_open "$1"; bccn_listen a; bccn_send a b; bccn_recv 3600; sleep 0.01 & wait; echo over'
+    assert run(shell, script, str(daemon.socket)) == "over\n"
+
+
+@each_shell
+def test_a_child_has_a_connection_of_its_own(daemon: DaemonProcess, shell: str) -> None:
+    script = """
+        bccn_open -f full "$1"
+        mine=$BCCN_NAME
+        bccn_listen a
+        (bccn_send a "from the child"; bccn_barrier; echo "$BCCN_NAME") | sed "s|^$mine/[0-9]*$|its own|"
+        bccn_recv 5
+        echo "$BCCN_PAYLOAD ${BCCN_SRC%/*}" | sed "s|$mine|parent|"
+        """
+    assert run(shell, script, str(daemon.socket)) == "its own\nfrom the child parent\n"
+
+
+@each_shell
+def test_a_timeout_holds_when_the_daemon_hangs(daemon: DaemonProcess, shell: str) -> None:
+    script = """
+        bccn_open "$1"
+        kill -STOP "$2"
+        bccn_recv 0.2 || echo "$? $BCCN_ERROR"
+        bccn_recv 0 || echo "$? $BCCN_ERROR"
+        BCCN_TIMEOUT=0.2
+        bccn_barrier || echo "$? $BCCN_ERROR"
+        kill -CONT "$2"
+        BCCN_TIMEOUT=5
+        bccn_barrier
+        """
+    said = run(shell, script, str(daemon.socket), str(daemon.process.pid))
+    assert said == "3 timeout\n" * 3
+
+
+@each_shell
+def test_errors_name_their_cause(shell: str, tmp_path: Path) -> None:
+    script = """
+        bccn_send a b || echo "$? $BCCN_ERROR: $BCCN_TEXT"
+        bccn_open "$1" || echo "$? $BCCN_ERROR: $BCCN_TEXT"
+        bccn_open -f lines "$1" || echo "$? $BCCN_ERROR: $BCCN_TEXT"
+        bccn_open -w soon "$1" || echo "$? $BCCN_ERROR: $BCCN_TEXT"
+        """
+    path = tmp_path / "none"
+    assert run(shell, script, str(path)).splitlines() == [
+        "5 closed: there is no open connection",
+        f"5 unavailable: no daemon at {path}: No such file or directory",
+        "2 invalid: format lines: plain or full",
+        "2 invalid: soon: seconds are a decimal fraction",
+    ]
+
+
+@each_shell
+def test_an_abstract_address(loopback_port: int, shell: str, tmp_path: Path) -> None:
+    address = f"@bccn,shell:{os.getpid()}-{shell}"  # socat's own punctuation
+    flags = ["--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port), "--socket", address]
+    daemon = DaemonProcess(tmp_path, *flags)
+    daemon.launch()
+    try:
+        script = 'bccn_open -w 10 "$1"; printf %s "${BCCN_NAME#*/}"'
+        assert run(shell, script, address).startswith("script/")
+    finally:
+        assert daemon.terminate() == 0
+
+
+# --- vectors ---
+
+
+@each_shell
+def test_vectors_of_patterns(shell: str) -> None:
+    """Callbacks are found with the same patterns as messages."""
+    entries = json.loads((VECTORS / "patterns.json").read_text())["matches"]
+    entries = [
+        entry for entry in entries if not entry["channel"].startswith("!")
+    ]  # those go to the function of !
+    script = """
+        while IFS=' ' read -r _bccn_wanted_separator pattern channel; do
+            if _bccn_matches "${pattern#=}" "${channel#=}"; then echo true; else echo false; fi
+        done
+        """
+    lines = "".join(f"{entry['separator']} ={entry['pattern']} ={entry['channel']}\n" for entry in entries)
+    said = run(shell, script, stdin=lines).split()
+    assert [
+        entry for entry, word in zip(entries, said, strict=True) if (word == "true") != entry["matches"]
+    ] == []
+
+
+def valid_packets(*types: str) -> list[dict[str, str]]:
+    """Those that fit a command line."""
+    entries = json.loads((VECTORS / "sbus.json").read_text())["valid"]
+    return [entry for entry in entries if entry["type"] in types and len(entry["packet"]) <= 4000]
+
+
+def unescaped(raw: str) -> bytes:
+    """What printf's %b makes of bytes as bccn.sh gives them."""
+    return re.sub(rb"\\0([0-7]{3})", lambda found: bytes([int(found[1], 8)]), raw.encode("latin-1"))
+
+
+@each_shell
+def test_vectors_of_packets_said(shell: str, tmp_path: Path) -> None:
+    entries = [entry for entry in valid_packets("MSG", "SUB") if entry["canonical"]]
+    calls = [
+        f"bccn_listen '{entry['pattern']}'"
+        if entry["type"] == "SUB"
+        else f"bccn_send -b '{entry['chan']}' '{escaped(bytes.fromhex(entry['payload']))}'"
+        for entry in entries
+    ]
+    path = tmp_path / "bus.sock"
+    with ScriptedDaemon(path, lambda *_: False) as daemon:
+        run(shell, "\n".join(['bccn_open "$1"', *calls, "bccn_barrier"]), str(path))
+    said = [packet for packet in daemon.seen if not packet.startswith(b"CMSG ")]
+    assert said == [bytes.fromhex(entry["packet"]) for entry in entries] != []
+
+
+@each_shell
+def test_vectors_of_packets_heard(shell: str, tmp_path: Path) -> None:
+    entries = valid_packets("MSG", "RECV")
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        for entry in entries if packet.startswith(b"SUB ") else ():
+            connection.send(bytes.fromhex(entry["packet"]))
+        return False
+
+    path = tmp_path / "bus.sock"
+    with ScriptedDaemon(path, script):
+        heard = run(
+            shell,
+            'bccn_open "$1"; bccn_listen x; while bccn_recv 0; do printf "%s\\n" '
+            '"$BCCN_PEER $BCCN_TIME $BCCN_VERDICT $BCCN_SRC:$BCCN_SEQ:" "$BCCN_CHANNEL" "$BCCN_RAW"; done',
+            str(path),
+        ).split("\n")
+    for entry in entries:
+        head, channel, payload = heard[:3]
+        del heard[:3]
+        if entry["type"] == "MSG":
+            assert (head, channel, unescaped(payload).hex()) == ("   ::", entry["chan"], entry["payload"])
+        else:
+            *said, src = head.split(" ")
+            assert said == [entry["peer"], str(entry["unix_ns"]), entry["verdict"]]
+            if not channel:  # no datagram at all
+                assert (src, unescaped(payload).hex()) == ("::", entry["datagram"])
+                continue
+            body = f"{src}{channel}|".encode() + unescaped(payload)
+            assert body == bytes.fromhex(entry["datagram"]).partition(b"]")[2]
+    assert heard == [""]
+
+
+@each_shell
+def test_every_shell_can_read_it(shell: str) -> None:
+    for script in SCRIPTS:
+        assert subprocess.run([shell, "-n", script], cwd=FOLDER, check=False).returncode == 0
+
+
+def test_shellcheck() -> None:
+    command = [Path(sys.executable).with_name("shellcheck"), "-x", *SCRIPTS]
+    assert subprocess.run(command, cwd=FOLDER, check=False).returncode == 0

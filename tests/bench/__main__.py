@@ -13,7 +13,16 @@ from tests.bench import charts, machine, results
 from tests.bench.programs import MeasurementError, build
 from tests.bench.results import Report
 from tests.bench.rounds import Bench, available
-from tests.bench.scenarios import crowds, fan_out, growth, round_trip, segment_in, segment_out, upkeep
+from tests.bench.scenarios import (
+    clients,
+    crowds,
+    fan_out,
+    growth,
+    round_trip,
+    segment_in,
+    segment_out,
+    upkeep,
+)
 
 SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "fan-out": fan_out.run,
@@ -26,6 +35,7 @@ SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "memory": upkeep.memory,
     "start": upkeep.start_and_idle,
     "growth": growth.run,
+    "clients": clients.run,
 }
 RUNS, SECONDS = 5, 1.5
 QUICK_RUNS, QUICK_SECONDS = 1, 0.02

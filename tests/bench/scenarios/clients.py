@@ -1,0 +1,124 @@
+"""The clients of every language: what they publish and take, unpacked, beside a loop written by hand in C.
+
+A client is its conformance driver, so what is measured is what its users call. The daemon is the same for all, and
+faster than any of them; a publisher has ended when the daemon has everything.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+from tests.bench.charts import Bars
+from tests.bench.loads import CHANNEL, PAYLOAD
+from tests.bench.peers import Relay
+from tests.bench.programs import LoadProcess, MeasurementError, words
+from tests.bench.results import Report
+from tests.bench.rounds import STEP, Bench
+from tests.clients.drivers import LANGUAGES, Driver, Language
+
+PER_SECOND = 250_000  # what each language is meant to reach; only sets how much is sent
+LOOP = "loop in C"
+
+
+def run(bench: Bench) -> Report:
+    report = Report("Clients, 100 bytes unpacked, messages a second")
+    count = STEP * 4 if bench.quick else int(PER_SECOND * bench.seconds) // STEP * STEP
+    languages = []
+    for language in LANGUAGES:
+        if language.lacks & {"flood", "count"}:
+            continue
+        if missing := [command for command in language.toolchain if not shutil.which(command)]:
+            report.faults.append(f"{language}: no {' '.join(missing)} here")
+        else:
+            languages.append(language)
+    ways = {"publish": (_published, _published_by_loop), "receive": (_received, _received_by_loop)}
+    for way, (by_client, by_loop) in ways.items():
+        runs: dict[str, Callable[[], float]] = {LOOP: partial(by_loop, bench, count)}
+        runs |= {str(language): partial(by_client, bench, count, language) for language in languages}
+        for each in runs.values():
+            _warm(each, report)
+        measured = bench.alternate(runs, report.faults)
+        for language in languages:
+            name = str(language)
+            report.compare(f"clients/{way}/{name}", f"{name}: {way}", "/s", measured, name, LOOP)
+        report.charts.append(
+            Bars(f"clients-{way}", f"Clients that {way}, unpacked", "messages a second", {"": measured})
+        )
+    return report
+
+
+def _warm(run: Callable[[], float], report: Report) -> None:
+    """Build what has to be built, and fill the caches."""
+    try:
+        run()
+    except (MeasurementError, AssertionError) as error:
+        report.faults.append(str(error))
+
+
+def _published(bench: Bench, count: int, language: Language) -> float:
+    with bench.folder() as folder, bench.ours.start(folder) as relay:
+        with Driver(language, folder / "driver.log") as driver:
+            driver.open(_path(relay))
+            begun = time.monotonic()
+            driver("flood", CHANNEL, count, PAYLOAD)
+            driver("barrier")
+            seconds = time.monotonic() - begun
+        _require(count, relay.status()["counters"]["published"])
+    return count / seconds
+
+
+def _published_by_loop(bench: Bench, count: int) -> float:
+    with bench.folder() as folder, bench.ours.start(folder) as relay:
+        way = words("packets-publish", address=relay.address, channel=CHANNEL, count=count, size=PAYLOAD)
+        with LoadProcess([bench.programs.load, *way]) as sending:
+            sent = sending.tally()
+        _require(count, relay.status()["counters"]["published"])
+    return count / (sent.last - sent.first)
+
+
+def _received(bench: Bench, count: int, language: Language) -> float:
+    with ExitStack() as running:
+        folder = running.enter_context(bench.folder())
+        relay = running.enter_context(bench.ours.start(folder))
+        driver = running.enter_context(Driver(language, folder / "driver.log"))
+        driver("queue", "policy=block")
+        driver.open(_path(relay))
+        driver("sub", CHANNEL)
+        driver.ask("count", count, 5)
+        begun = _publish_packed(bench, relay, count)
+        received, lost, _ = driver.ok()
+        seconds = time.monotonic() - begun
+    _require(count, int(received) + int(lost))
+    return count / seconds
+
+
+def _received_by_loop(bench: Bench, count: int) -> float:
+    with bench.folder() as folder, bench.ours.start(folder) as relay:
+        way = words(
+            "packets-subscribe", address=relay.address, channel=CHANNEL, count=count, copies=1, block=True
+        )
+        with LoadProcess([bench.programs.load, *way, f"slot={PAYLOAD + 1024}"]) as receiving:
+            receiving.await_ready()
+            begun = _publish_packed(bench, relay, count)
+            taken = receiving.tally()
+    return count / (taken.last - begun)
+
+
+def _publish_packed(bench: Bench, relay: Relay, count: int) -> float:
+    """When the first message was published."""
+    way = words(
+        "packets-publish", address=relay.address, channel=CHANNEL, count=count, size=PAYLOAD, packed=True
+    )
+    with LoadProcess([bench.programs.load, *way]) as sending:
+        return sending.tally().first
+
+
+def _path(relay: Relay) -> str:
+    return relay.address.partition(":")[2]
+
+
+def _require(count: int, found: int) -> None:
+    if found != count:
+        raise MeasurementError(f"{found} of {count} messages")

@@ -17,13 +17,14 @@ import fcntl
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import structlog
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.recorder.layout import (
@@ -42,6 +43,7 @@ from bccnd.recorder.layout import (
 ROWS_A_GROUP = 65_536
 BYTES_A_GROUP = 16 << 20
 RETRY_SECONDS = 1.0  # between two attempts on a disk that takes nothing
+log = structlog.get_logger()
 DICTIONARIES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
 
 
@@ -203,20 +205,17 @@ class _File:
 
 
 class Recording:
-    """The files of one host below ``output``. ``say(event, **about)`` tells a person of the disk.
+    """The files of one host below ``output``; ``counts`` goes on where another left off.
 
     Raises ``UnavailableError`` when another process records the host there, ``ConfigError`` or ``RefusedError`` when
     the directory cannot be used.
     """
 
-    def __init__(
-        self, output: Path, host: str, limits: Limits, say: Callable[..., None] = lambda *_, **__: None
-    ) -> None:
+    def __init__(self, output: Path, host: str, limits: Limits, counts: Counts | None = None) -> None:
         self._output = output
         self._host = host
         self._limits = limits
-        self._say = say
-        self.counts = Counts()
+        self.counts = counts or Counts()
         self._lock = _lock(output, host)
         self._file: _File | None = None
         self._whole: deque[_File] = deque()  # complete, waiting for the disk
@@ -225,11 +224,12 @@ class Recording:
         self.kept = sum(size for _, _, size in self._finished)
         for path in _leftovers(output, host):
             path.unlink(missing_ok=True)
-            say("unfinished file removed", file=str(path))
+            log.warning("unfinished file removed", file=str(path))
 
     @property
-    def recording(self) -> bool:
-        return self._file is not None
+    def unfinished(self) -> bool:
+        """Whether anything closed still waits for the disk."""
+        return bool(self._whole)
 
     @property
     def backlog(self) -> int:
@@ -331,17 +331,19 @@ class Recording:
         self.counts.lost += file.rows
         self.counts.disk_errors += file.sink.errors
         why = error.strerror if error else "it was not finished"
-        self._say("recorded file lost", file=str(file.path), rows=file.rows, error=why)
+        log.error("recorded file lost", file=str(file.path), rows=file.rows, error=why)
 
     def _tell_of_the_disk(self) -> None:
         error = self.disk_error
         if error is not None and not self._full:
             self._full = True
-            text = "nothing can be written, tried again; make room or lower --keep-bytes"
-            self._say(text, output=str(self._output), error=error.strerror)
+            remedy = "make room, or lower --keep-bytes"
+            log.error(
+                "not written, tried again", output=str(self._output), error=error.strerror, remedy=remedy
+            )
         elif error is None and self._full:
             self._full = False
-            self._say("written again", output=str(self._output))
+            log.info("written again", output=str(self._output))
 
     def _remove_oldest(self) -> None:
         newest = self._file.path if self._file else self._finished[-1][1] if self._finished else None

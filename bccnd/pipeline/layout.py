@@ -1,7 +1,7 @@
 """What lies where, and in which columns: the recorded files, what was taken over of them, the tables.
 
 Rules
-- Times are UTC. ``*_ns`` are nanoseconds since 1970 (bigint); ``hour``, ``minute``, ``from`` and ``until`` are timestamps.
+- Times are UTC. ``*_ns`` are nanoseconds since 1970 (bigint); ``hour``, ``minute``, ``from``, ``until`` timestamps.
 - Every reader gives its schema: what Spark infers makes the host ``007`` a number and ``1e5`` another one.
 - ``seq`` has 64 bits without a sign, more than a bigint: decimal(20,0). To calculate with, it is split without loss
   into ``word`` = floor(seq / 64) and ``bit`` = seq mod 64.

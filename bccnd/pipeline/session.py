@@ -60,7 +60,7 @@ def connect(
     Raises UnavailableError without pyspark or Java, or when the master cannot be reached.
     """
     try:
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:

@@ -50,7 +50,7 @@ class Span(NamedTuple):
 
 
 def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress) -> None:
-    """Write all ``TABLES`` below ``output.tables``. Raises ConfigError if nothing was taken over, or not of ``span``."""
+    """Write all ``TABLES`` below ``output.tables``. ConfigError if there is nothing, or nothing of ``span``."""
     aside = f"{output.tables}.new"
     storage.delete(spark, aside)
     kept: list[DataFrame] = []

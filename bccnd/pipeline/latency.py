@@ -33,7 +33,7 @@ def sample(traffic: DataFrame, rows: int) -> DataFrame:
 
 
 def delays(sampled: DataFrame, owned: DataFrame) -> DataFrame:
-    """``sample`` and ``delivery.owners`` -> (sender, receiver, hour, delay_ns): received minus sent, by their clocks."""
+    """``sample`` and ``delivery.owners`` -> (sender, receiver, hour, delay_ns): received minus sent, as clocked."""
     sent = (
         sampled.where("direction = 'out'")
         .join(F.broadcast(owned.where("recorded")), "src")

@@ -1,0 +1,1 @@
+"""Where Apache Spark looks at what hosts recorded (``bccnd-pipeline``)."""

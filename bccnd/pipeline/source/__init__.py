@@ -1,7 +1,7 @@
 """Spark's data sources of the bus: ``bccn`` (live, and to publish) and ``bccn-pcap`` (captures).
 
-    from bccnd.pipeline.source import register
-    register(spark)
+from bccnd.pipeline.source import register
+register(spark)
 """
 
 from typing import TYPE_CHECKING

@@ -2,12 +2,12 @@
 
     spark.read.format("bccn-pcap").option("port", 5400).load("captures/*.pcap")
 
-Captures are pcap or pcapng, gzipped or not, of any link type that ``bccnd.wire.udp`` knows. A path is a file, a folder
-(all that it and those below it hold but dot-files) or a glob, on a file system that the driver and all executors see.
+Captures are pcap or pcapng, gzipped or not, of any link type that ``bccnd.wire.udp`` knows. A path is a file, a
+folder (all that it and those below it hold but dot-files) or a glob, where the driver and all executors see the same.
 
     port   of the segment, default 5400; datagrams to other ports are rows, too, where they begin as BCCN's do
     host   whose capture it is; default: from ``host=NAME/`` in the path, else the file's name up to ``.pcap``
-    keys   a key file: hmac is required and checked, as in the daemon; without it, one that cannot be checked is ``ok``
+    keys   a key file: hmac is required and checked, as in the daemon; without it, what cannot be checked is ``ok``
     mode   ``permissive`` (default): of a broken or cut capture what can be read is given, then a row ``broken``;
            ``failfast``: it is an error
 
@@ -26,17 +26,19 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
+from glob import glob as matching
+from glob import has_magic
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bccnd.errors import CaptureError, ConfigError
-from bccnd.pipeline.source import layout
-from bccnd.pipeline.source.layout import Row, mark
+from bccnd.pipeline.source import rows as recorded
+from bccnd.pipeline.source.rows import Row, mark
 from bccnd.process.keys import read_keys
 from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.pcap import Direction, Packet, Reader
@@ -53,9 +55,11 @@ CHUNK = 1 << 18  # bytes of a file at a time
 CUT, OWN = "cut", "own"
 
 _GZIP = b"\x1f\x8b"
-_SUFFIX = re.compile(r"\.(p?cap(ng)?|dmp)\d*(\.|$).*", re.IGNORECASE)  # tcpdump numbers the files that it rotates
+_SUFFIX = re.compile(
+    r"\.(p?cap(ng)?|dmp)\d*(\.|$).*", re.IGNORECASE
+)  # tcpdump numbers the files that it rotates
 _COMMENT = re.compile(r"bccnd (in|out|local) ([a-z0-9-]{1,32})")
-_DIRECTIONS = {Direction.IN: layout.IN, Direction.OUT: layout.OUT, Direction.UNKNOWN: ""}
+_DIRECTIONS = {Direction.IN: recorded.IN, Direction.OUT: recorded.OUT, Direction.UNKNOWN: ""}
 _COOKED = {113: slice(0, 2), 276: slice(10, 11)}  # where "cooked" headers say the type of the packet
 _COOKED_OUT = 4  # sent by us; all others came in
 
@@ -68,7 +72,7 @@ def captures(spark: "SparkSession", paths: str | Sequence[str], **options: str |
 def broken(rows: "DataFrame") -> "DataFrame":
     """(path, reason) of the captures that could be read in part or not at all, out of ``captures``."""
     told = f.from_json(f.col("payload").cast("string"), "path string, reason string")
-    return rows.where((f.col("direction") == "") & (f.col("verdict") == layout.BROKEN)).select(
+    return rows.where((f.col("direction") == "") & (f.col("verdict") == recorded.BROKEN)).select(
         told["path"].alias("path"), told["reason"].alias("reason")
     )
 
@@ -81,7 +85,7 @@ class CaptureSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return layout.ROWS
+        return recorded.ROWS
 
     def reader(self, schema: "StructType") -> "CaptureReader":
         return CaptureReader(Settings.of(self.options), schema.names)
@@ -132,11 +136,11 @@ class CaptureReader(DataSourceReader):
         rows: list[Row] = []
         for row in rows_of(partition.path, self._settings):
             rows.append(row)
-            if len(rows) >= layout.BATCH_ROWS:
-                yield layout.batch_of(rows).select(self._columns)
+            if len(rows) >= recorded.BATCH_ROWS:
+                yield recorded.batch_of(rows).select(self._columns)
                 rows = []
         if rows:
-            yield layout.batch_of(rows).select(self._columns)
+            yield recorded.batch_of(rows).select(self._columns)
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
@@ -145,9 +149,12 @@ def files_of(paths: Sequence[str]) -> list[str]:
     for path in paths:
         url = urlsplit(path)
         if url.scheme not in ("", "file"):
-            raise ConfigError(f"{FORMAT}: {path}: only paths of a file system that all executors have mounted")
+            raise ConfigError(
+                f"{FORMAT}: {path}: only paths of a file system that all executors have mounted"
+            )
         local = unquote(url.path) if url.scheme else path
-        named = sorted(glob(local, recursive=True)) if has_magic(local) and not Path(local).exists() else [local]
+        pattern = has_magic(local) and not Path(local).exists()
+        named = matching(local, recursive=True) if pattern else [local]
         missing = [name for name in named if not Path(name).exists()]
         if missing or not named:
             raise ConfigError(f"{FORMAT}: {path}: no such file or folder")
@@ -187,20 +194,20 @@ def rows_of(path: str, settings: Settings) -> Iterator[Row]:
         if settings.failfast:
             raise CaptureError(f"{path}: {reason}") from None
         told = json.dumps({"path": path, "reason": reason}).encode()
-        yield mark(look.last_ns, host, layout.BROKEN, payload=told)
+        yield mark(look.last_ns, host, recorded.BROKEN, payload=told)
     if look.first_ns is not None:
-        yield mark(look.last_ns, host, layout.CLOSED)
+        yield mark(look.last_ns, host, recorded.CLOSED)
 
 
-def _opened(path: str) -> IO[bytes]:
+def _opened(path: str) -> gzip.GzipFile | BufferedReader:
     with Path(path).open("rb") as stream:
         zipped = stream.read(len(_GZIP)) == _GZIP
     return gzip.open(path) if zipped else Path(path).open("rb")
 
 
-def _stream_rows(stream: IO[bytes], look: "Look") -> Iterator[Row]:
+def _stream_rows(stream: gzip.GzipFile | BufferedReader, look: "Look") -> Iterator[Row]:
     reader = Reader()
-    while chunk := stream.read(CHUNK):
+    while chunk := stream.read1(CHUNK):  # read() would drop what stands before the cut of a gzip
         for packet in reader.feed(chunk):
             yield from look.rows(packet)
     reader.finish()
@@ -221,29 +228,29 @@ class Look:
         time_ns = packet.time_ns
         if self.first_ns is None:
             self.first_ns = time_ns
-            yield mark(time_ns, self._host, layout.OPENED)
+            yield mark(time_ns, self._host, recorded.OPENED)
         if time_ns > self.last_ns:
             self.last_ns = time_ns
         if packet.missing:
-            yield mark(time_ns, self._host, layout.UNRECORDED, packet.missing)
+            yield mark(time_ns, self._host, recorded.UNRECORDED, packet.missing)
         udp = UdpDatagram.parse(packet.linktype, packet.data)
         if udp is not None and (udp.target_port == self._port or udp.payload.startswith(b"BCCN")):
             yield self._row(packet, udp)
 
     def _row(self, packet: Packet, udp: UdpDatagram) -> Row:
-        verdict, (mode, src, seq, channel, payload) = layout.parts_of(udp.payload, self._integrity)
+        verdict, (mode, src, seq, channel, payload) = recorded.parts_of(udp.payload, self._integrity)
         if udp.cut:
             verdict = CUT
         direction = ""
         if told := packet.comment and _COMMENT.match(packet.comment):
             direction, verdict = told[1], told[2]
             if verdict == OWN:
-                direction = layout.ECHO
+                direction = recorded.ECHO
         direction = direction or self._direction(packet, src)
         peer = f"[{udp.source}]:{udp.source_port}" if ":" in udp.source else f"{udp.source}:{udp.source_port}"
         size = len(udp.payload) + udp.cut
         return (
-            packet.time_ns, self._host, None, direction, verdict, mode, None if direction == layout.LOCAL else peer,
+            packet.time_ns, self._host, None, direction, verdict, mode, None if direction == recorded.LOCAL else peer,
             src, seq, channel, payload, size,
         )  # fmt: skip
 
@@ -251,6 +258,6 @@ class Look:
         if packet.direction:
             return _DIRECTIONS[packet.direction]
         if place := _COOKED.get(packet.linktype):
-            return layout.OUT if int.from_bytes(packet.data[place]) == _COOKED_OUT else layout.IN
+            return recorded.OUT if int.from_bytes(packet.data[place]) == _COOKED_OUT else recorded.IN
         ours = src is not None and (src == self._host or src.startswith(self._below))
-        return layout.OUT if ours else layout.IN
+        return recorded.OUT if ours else recorded.IN

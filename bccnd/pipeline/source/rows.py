@@ -2,8 +2,8 @@
 
 The columns are those of recorded files (``bccnd.recorder``) as Spark reads them: seq as decimal(20,0), so that the
 numbers from 2^63 on survive, and ``host``, which recorded files have in their path. Marks have the direction "" and
-the verdicts ``opened``, ``closed``, ``unrecorded`` (``size``: how many datagrams are missing there) and, from captures
-alone, ``broken`` (``payload``: JSON, path and reason).
+the verdicts ``opened``, ``closed``, ``unrecorded`` (``size``: how many datagrams are missing there) and, only from
+captures, ``broken`` (``payload``: JSON, path and reason).
 """
 
 from typing import Any
@@ -42,7 +42,9 @@ BATCH_ROWS = 16_384  # of one Arrow batch: some MB with payloads as large as the
 SIZE_LIMIT = 2**31 - 1  # of the column ``size``
 
 Row = tuple[Any, ...]
-Parts = tuple[str | None, str | None, int | None, str | None, bytes | None]  # mode, src, seq, channel, payload
+Parts = tuple[
+    str | None, str | None, int | None, str | None, bytes | None
+]  # mode, src, seq, channel, payload
 
 
 def mark(time_ns: int, host: str, verdict: str, size: int = 0, payload: bytes | None = None) -> Row:

@@ -26,7 +26,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from glob import glob as matching
 from glob import has_magic
 from io import BufferedReader
 from pathlib import Path
@@ -153,14 +152,19 @@ def files_of(paths: Sequence[str]) -> list[str]:
                 f"{FORMAT}: {path}: only paths of a file system that all executors have mounted"
             )
         local = unquote(url.path) if url.scheme else path
-        pattern = has_magic(local) and not Path(local).exists()
-        named = matching(local, recursive=True) if pattern else [local]
-        missing = [name for name in named if not Path(name).exists()]
-        if missing or not named:
+        named = _matching(Path(local).absolute())
+        if not named:
             raise ConfigError(f"{FORMAT}: {path}: no such file or folder")
-        for name in named:
-            found.update(_files_below(Path(name)))
+        for each in named:
+            found.update(_files_below(each))
     return sorted(found)
+
+
+def _matching(path: Path) -> list[Path]:
+    if path.exists():
+        return [path]
+    root = Path(path.anchor)
+    return [*root.glob(str(path.relative_to(root)))] if has_magic(str(path)) else []
 
 
 def _files_below(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Spark's data sources of the bus: ``bccn`` (live, and to publish) and ``bccn-pcap`` (captures).
+"""Spark's data sources of the bus: ``bccn`` (live, and to publish) and ``bccn-pcap`` (captures of tcpdump).
 
 from bccnd.pipeline.source import register
 register(spark)
@@ -6,14 +6,14 @@ register(spark)
 
 from typing import TYPE_CHECKING
 
-from bccnd.pipeline.source.captures import CaptureSource, broken, captures
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["broken", "captures", "register"]
+__all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
     """Make the formats known to this session."""
+    from bccnd.pipeline.source.captures import CaptureSource
+
     spark.dataSource.register(CaptureSource)

@@ -15,8 +15,15 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.errors import CaptureError, ConfigError
-from bccnd.pipeline.source import broken, captures
-from bccnd.pipeline.source.captures import CaptureSource, Settings, files_of, host_of, rows_of
+from bccnd.pipeline.source.captures import (
+    CaptureSource,
+    Settings,
+    broken,
+    captures,
+    files_of,
+    host_of,
+    rows_of,
+)
 from bccnd.pipeline.source.rows import SCHEMA
 from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.pcap import Direction, Packet, header

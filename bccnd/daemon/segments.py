@@ -27,6 +27,7 @@ from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.ways import Way
 from bccnd.relay.core import Relay
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
+from bccnd.wire.sbus import NOWHERE
 
 SEGMENT_BATCHES = 4  # read in one turn: 256 datagrams, about a millisecond of work
 LAST_BATCHES = 64  # read of a way that goes: 4,096 datagrams, about 20 ms of work
@@ -146,7 +147,10 @@ class Segments:
             log.debug("segment not readable", **_named(segment.way), error=error.strerror)
             return False
         if starts:
-            self._relay.from_segment(starts, ends, self._reader.peer, self._loop.time(), time.time_ns())
+            interface = os.fsencode(segment.way.interface or "") or NOWHERE
+            self._relay.from_segment(
+                starts, ends, self._reader.peer, self._loop.time(), time.time_ns(), interface
+            )
             self._settle()
         return len(starts) == BATCH
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from bccnd.errors import DeniedError, FramingError, PacketError, WireError
 from bccnd.relay import control
-from bccnd.relay.delivery import Run
+from bccnd.relay.delivery import LOCAL_PEER, Run
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import NOTICES, Audience
-from bccnd.relay.segment_input import LOCAL_PEER, Batch, SegmentInput
+from bccnd.relay.segment_input import Batch, SegmentInput
 from bccnd.relay.session import Format, Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, Integrity, valid_chan
 from bccnd.wire.native import alike, codec_of, unpack
-from bccnd.wire.sbus import PACK, Cmsg, Msg, Recv
+from bccnd.wire.sbus import PACK, Cmsg, Msg
 
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
@@ -107,7 +107,7 @@ class ClientInput:
         if shown or audience.retained or not audience.local:
             datagrams = self._encode(session, run, local=audience.local)
             if shown:
-                run.full = [Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize() for datagram in datagrams]
+                delivery.show_ours(run, unix_ns, datagrams, full=bool(audience.full))
             if audience.retained:
                 self._keep(run, datagrams, unix_ns)
         delivery.hand_over(run, session)
@@ -289,7 +289,7 @@ class ClientInput:
             self._relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, payload_at))
         run.starts, run.ends = [self._segment.place(opened, start)], [end]
         if audience.full or self._relay.delivery.taps:
-            run.full.append(Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize())
+            self._relay.delivery.show_ours(run, unix_ns, [datagram], full=bool(audience.full))
         self._relay.delivery.hand_over(run, session)
         if audience.noted:
             self._segment.note(src, chan, datagram[payload_at:], now)

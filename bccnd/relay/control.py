@@ -130,10 +130,11 @@ def _heartbeat(relay: "Relay", session: Session, value: bytes, now: float) -> by
 
 
 def _tap(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
-    on = _choice(value, [b"on", b"off"]) == b"on"
+    """``on``; ``interface``: with the interface in each RECV; ``off``."""
+    on = _choice(value, [b"on", b"off", b"interface"]) != b"off"
     if on and not session.rights.tap:
         raise DeniedError("tap", "no right to tap")
-    relay.set_tap(session, on)
+    relay.set_tap(session, on, interface=value == b"interface")
     return value
 
 

@@ -34,7 +34,7 @@ from bccnd.relay.segment_input import Batch, SegmentInput
 from bccnd.relay.session import Session
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEQ_LIMIT, Integrity
 from bccnd.wire.native import codec_of
-from bccnd.wire.sbus import Cmsg, Memory
+from bccnd.wire.sbus import NOWHERE, Cmsg, Memory
 
 REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
 
@@ -291,7 +291,8 @@ class Relay:
         source = self.sources.get(src)
         return source.heard if source else None
 
-    def set_tap(self, session: Session, on: bool) -> None:
+    def set_tap(self, session: Session, on: bool, *, interface: bool = False) -> None:
+        session.tap_interface = interface
         if session.tap is not on:
             session.tap = on
             self.delivery.taps = [tap for tap in self.sessions.values() if tap.tap]
@@ -318,8 +319,14 @@ class Relay:
         self.counters.published += session.published - published_before
 
     def from_segment(
-        self, starts: list[int], ends: list[int], peer: Callable[[int], bytes], now: float, unix_ns: int
+        self,
+        starts: list[int],
+        ends: list[int],
+        peer: Callable[[int], bytes],
+        now: float,
+        unix_ns: int,
+        interface: bytes = NOWHERE,
     ) -> None:
         """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
         self.delivery.now, self.unix_ns = now, unix_ns
-        self._segment_input.read(Batch(starts, ends, peer, now, unix_ns))
+        self._segment_input.read(Batch(starts, ends, peer, now, unix_ns, interface))

@@ -23,12 +23,13 @@ from bccnd.relay.router import Audience
 from bccnd.relay.session import Session
 from bccnd.relay.slow import SlowClients, Trouble
 from bccnd.wire import sbus
-from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Memory, Msg
+from bccnd.wire.sbus import LENGTH, NOWHERE, PACK, Cmsg, Memory, Msg, Recv
 
 FLUSH_PACKETS = 64  # per client and call; then the others have their turn
 STALL_SECONDS = 1.0  # holding publishers is what ``block`` is for; taking nothing for so long is trouble
 ANSWERS_FATAL = 4096  # unread answers after which a client is closed: it asks but never listens
 
+LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
 GONE = -1  # what a transport says of a client that is no longer there
 
 
@@ -48,16 +49,22 @@ class Transport(Protocol):
 class Run:
     """Consecutive messages for one audience, as places of MSG packets in the memory.
 
-    ``full``: the same messages as RECV packets, collected only when somebody wants them.
+    ``full``: the same messages as RECV packets, ``placed``: as those that tell the interface. Each is collected only
+    when somebody wants it.
     """
 
-    __slots__ = ("audience", "ends", "full", "starts")
+    __slots__ = ("audience", "ends", "full", "placed", "starts")
 
     def __init__(self) -> None:
         self.audience: Audience | None = None
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.full: list[bytes] = []
+        self.placed: list[bytes] = []
+
+    def shown_to(self, session: Session) -> list[bytes]:
+        """The RECV packets in the form that this client reads."""
+        return self.placed if session.tap_interface else self.full
 
 
 class Delivery:
@@ -95,17 +102,46 @@ class Delivery:
                     self._send_packs(session, packs, len(starts), sender)
         for session in audience.full:
             if session is not skip:
-                self.send(session, run.full, sender)
+                self.send(session, run.shown_to(session), sender)
         if audience.lines:
             lines = [Msg.parse(packet[4:]).serialize_line() for packet in self._copies(starts, ends)]
             for session in audience.lines:
                 if session is not skip:
                     self.send(session, lines, sender)
-        for tap in self.taps:
-            self.send(tap, run.full, sender)
+        self.show_taps(run, sender)
         starts.clear()
         ends.clear()
+
+    def show(
+        self,
+        run: Run,
+        peers: Sequence[bytes],
+        unix_ns: int,
+        verdict: bytes,
+        interface: bytes,
+        datagrams: Sequence[bytes],
+        *,
+        full: bool,
+    ) -> None:
+        """Add the RECV packets of datagrams from ``peers`` to the run, in each form that somebody wants: ``full``
+        says that of clients with the format, taps are known.
+        """
+        forms = {tap.tap_interface for tap in self.taps}
+        if full or False in forms:
+            run.full += _recv(peers, unix_ns, verdict, b"", datagrams)
+        if True in forms:
+            run.placed += _recv(peers, unix_ns, verdict, interface, datagrams)
+
+    def show_ours(self, run: Run, unix_ns: int, datagrams: Sequence[bytes], *, full: bool) -> None:
+        """The same of datagrams of this host."""
+        self.show(run, [LOCAL_PEER] * len(datagrams), unix_ns, b"ok", NOWHERE, datagrams, full=full)
+
+    def show_taps(self, run: Run, sender: Session | None) -> None:
+        """Hand the RECV packets of a run to the taps."""
+        for tap in self.taps:
+            self.send(tap, run.shown_to(tap), sender)
         run.full.clear()
+        run.placed.clear()
 
     def send(self, session: Session, packets: Sequence[bytes], sender: Session | None) -> None:
         """Deliver ready-made messages to one client."""
@@ -344,6 +380,19 @@ def packed(packets: Iterable[bytes], limit: int) -> list[bytes | Bundle]:
             size += LENGTH.size + len(packet)
     close_group()
     return packs
+
+
+def _recv(
+    peers: Sequence[bytes], unix_ns: int, verdict: bytes, interface: bytes, datagrams: Sequence[bytes]
+) -> list[bytes]:
+    """Most have the head of the one before."""
+    packets = []
+    last, head = None, b""
+    for peer, datagram in zip(peers, datagrams, strict=True):
+        if peer != last:
+            last, head = peer, Recv(peer, unix_ns, verdict, b"", interface).head
+        packets.append(head + datagram)
+    return packets
 
 
 def _packet(entry: bytes | Bundle) -> bytes:

@@ -8,11 +8,11 @@ Rules
 
 from typing import TYPE_CHECKING
 
+from bccnd.relay.delivery import LOCAL_PEER, Run
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import NOTICES
-from bccnd.relay.segment_input import LOCAL_PEER
 from bccnd.relay.session import Session
-from bccnd.wire.sbus import Msg, Recv
+from bccnd.wire.sbus import Msg
 
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
@@ -51,5 +51,9 @@ def publish(relay: "Relay", source: OwnSource | Session, chan: bytes, payload: b
         delivery.send(session, [message.serialize()], None)
     for session in audience.lines:
         delivery.send(session, [message.serialize_line()], None)
-    for session in (*audience.full, *(() if chan.startswith(NOTICES) else delivery.taps)):
-        delivery.send(session, [Recv(LOCAL_PEER, unix_ns, b"ok", datagram).serialize()], None)
+    run = Run()
+    delivery.show_ours(run, unix_ns, [datagram], full=True)
+    for session in audience.full:
+        delivery.send(session, run.shown_to(session), None)
+    if not chan.startswith(NOTICES):
+        delivery.show_taps(run, None)

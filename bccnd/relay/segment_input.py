@@ -20,24 +20,27 @@ from bccnd.relay.retained import Kept
 from bccnd.relay.router import HEARTBEATS
 from bccnd.wire.batch import Burst
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
-from bccnd.wire.sbus import Recv
+from bccnd.wire.sbus import NOWHERE
 
 if TYPE_CHECKING:
     from bccnd.relay.core import Relay
 
-LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
 REFUSED = "refused"  # of a bridged datagram: its channel is not for this bridge
 
 
 @dataclass(slots=True)
 class Batch:
-    """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
+    """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th.
+
+    ``interface``: by which they came, or NOWHERE.
+    """
 
     starts: list[int]
     ends: list[int]
     peer: Callable[[int], bytes]
     now: float
     unix_ns: int
+    interface: bytes = NOWHERE
 
 
 class SegmentInput:
@@ -127,11 +130,8 @@ class SegmentInput:
         relay.rejected[reason] += count
         if relay.delivery.taps:
             relay.delivery.hand_over(run, None)
-            for at in range(index, index + count):
-                datagram = self._memory[batch.starts[at] : batch.ends[at]]
-                packet = Recv(batch.peer(at), batch.unix_ns, reason.encode(), datagram).serialize()
-                for tap in relay.delivery.taps:
-                    relay.delivery.send(tap, [packet], None)
+            self._show(run, batch, index, self._datagrams(batch, index, count), reason.encode())
+            relay.delivery.show_taps(run, None)
 
     def _accept(
         self,
@@ -157,9 +157,7 @@ class SegmentInput:
             run.audience = audience
         whole = bool(audience.full or delivery.taps)
         if whole or audience.retained or audience.noted:
-            datagrams = datagrams or [
-                self._memory[batch.starts[at] : batch.ends[at]] for at in range(index, index + count)
-            ]
+            datagrams = datagrams or self._datagrams(batch, index, count)
             if audience.retained:
                 at, payload = index + count - 1, ends[-1] - starts[-1] - len(b"MSG ") - len(chan) - 1
                 kept = Kept(batch.peer(at), batch.unix_ns, datagrams[-1], len(datagrams[-1]) - payload)
@@ -168,16 +166,31 @@ class SegmentInput:
             run.starts += starts
             run.ends += ends
             if whole and datagrams:
-                run.full += [
-                    Recv(batch.peer(at), batch.unix_ns, b"ok", datagram).serialize()
-                    for at, datagram in enumerate(datagrams, index)
-                ]
+                self._show(run, batch, index, datagrams, b"ok", full=bool(audience.full))
         else:
             relay.counters.unwanted += count
         if audience.noted:
             delivery.hand_over(run, None)
             for start, end in zip(starts, ends, strict=True):
                 self.note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], batch.now)
+
+    def _datagrams(self, batch: Batch, index: int, count: int) -> list[bytes]:
+        """``count`` of the batch from ``index`` on, as they came."""
+        places = zip(batch.starts[index : index + count], batch.ends[index : index + count], strict=True)
+        return [self._memory[start:end] for start, end in places]
+
+    def _show(
+        self,
+        run: Run,
+        batch: Batch,
+        index: int,
+        datagrams: list[bytes],
+        verdict: bytes,
+        *,
+        full: bool = False,
+    ) -> None:
+        peers = [batch.peer(at) for at in range(index, index + len(datagrams))]
+        self._relay.delivery.show(run, peers, batch.unix_ns, verdict, batch.interface, datagrams, full=full)
 
     def note(self, src: bytes, chan: bytes, payload: bytes, now: float) -> None:
         """A message that was delivered and that the daemon itself makes something of."""

@@ -54,6 +54,7 @@ class Session:
         "since",
         "subscriptions",
         "tap",
+        "tap_interface",
         "waits_for",
     )
 
@@ -73,6 +74,7 @@ class Session:
         self.echo = True
         self.listening = False
         self.tap = False
+        self.tap_interface = False  # it is told by which interface a datagram came, too
         self.subscriptions: dict[tuple[bytes, bytes], int] = {}  # (separator, pattern) -> how often
         self.outbox: Outbox
         self.queue_asked: dict[str, Any] = {}  # packets, bytes, policy: what the client chose by CMSG queue

@@ -33,6 +33,7 @@ _PLAIN = (
     "echo",
     "listening",
     "tap",
+    "tap_interface",
     "published",
     "delivered",
     "queue_asked",

@@ -2,7 +2,7 @@
 
     SUB <pattern>[NUL ignored]      UNSUB <pattern>[NUL ignored]      MSG <chan> NUL <payload>
     CMSG <key>[NUL <value>]         PACK (u32 length, packet)...      BCCN1[...]... (a whole datagram)
-    RECV <peer> <unix_ns> <verdict> NUL <datagram>                    (to a client that asked for ``full``)
+    RECV <peer> <unix_ns> <verdict>[ <interface>] NUL <datagram>      (to a client that asked for ``full``, or taps)
 
 One packet is one message, but for PACK, which holds several for clients that agreed to it. ``parse`` takes
 any packet apart; each kind has its ``serialize``. Channels and patterns are not judged here, the relay does
@@ -19,6 +19,7 @@ from bccnd.errors import FramingError, PacketError
 
 LENGTH = Struct(">I")
 PACK = b"PACK "
+NOWHERE = b"-"  # in place of an interface: from a client of this host, or by a way that is bound to none
 KEY_LIMIT = 64  # the longest control key is a fifth of this
 PATTERN_LIMIT = 1024  # no channel is longer
 TIME_DIGITS = 20  # what 64 bits of nanoseconds can take; int() of thousands of digits is an error of its own
@@ -122,23 +123,35 @@ class Cmsg:
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """A delivery in the format ``full``: who sent it, when it came (unix ns), and how it was judged."""
+    """A delivery in the format ``full``: who sent it, when it came (unix ns), and how it was judged.
+
+    ``interface``: by which it came, or NOWHERE; empty, and no field, but for a tap that asked for it.
+    """
 
     peer: bytes
     unix_ns: int
     verdict: bytes
     datagram: bytes
+    interface: bytes = b""
 
     @classmethod
     def parse(cls, rest: bytes) -> Self:
         head, nul, datagram = rest.partition(b"\0")
         fields = head.split(b" ")
-        if not nul or len(fields) != 3 or not fields[1].isdigit() or len(fields[1]) > TIME_DIGITS:
+        if not nul or len(fields) not in (3, 4) or not fields[1].isdigit() or len(fields[1]) > TIME_DIGITS:
             raise PacketError("bad-packet", "packet: RECV needs <peer> <unix_ns> <verdict> NUL <datagram>")
-        return cls(fields[0], int(fields[1]), fields[2], datagram)
+        if fields[3:] == [b""]:
+            raise PacketError("bad-packet", "packet: RECV with an empty interface")
+        return cls(fields[0], int(fields[1]), fields[2], datagram, *fields[3:])
 
     def serialize(self) -> bytes:
-        return b"RECV %b %d %b\0%b" % (self.peer, self.unix_ns, self.verdict, self.datagram)
+        return self.head + self.datagram
+
+    @property
+    def head(self) -> bytes:
+        """What stands before the datagram."""
+        interface = b" " + self.interface if self.interface else b""
+        return b"RECV %b %d %b%b\0" % (self.peer, self.unix_ns, self.verdict, interface)
 
 
 @dataclass(frozen=True, slots=True)

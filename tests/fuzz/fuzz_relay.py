@@ -247,10 +247,15 @@ def observe(bus: Bus, model: Model) -> None:
         assert not model.own_words
 
     def hearing(
-        starts: list[int], ends: list[int], peer: Callable[[int], bytes], now: float, unix_ns: int
+        starts: list[int],
+        ends: list[int],
+        peer: Callable[[int], bytes],
+        now: float,
+        unix_ns: int,
+        interface: bytes,
     ) -> None:
         datagrams = packets_at(starts, ends)
-        from_segment(starts, ends, peer, now, unix_ns)
+        from_segment(starts, ends, peer, now, unix_ns, interface)
         model.hear(datagrams, judged, ELSEWHERE, unix_ns)
         assert not judged
 

@@ -6,6 +6,7 @@ read them, with what it judged of each datagram. ``judge`` then holds against it
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bccnd.errors import FramingError, PacketError, WireError
 from bccnd.relay import pattern as patterns
@@ -18,13 +19,14 @@ from bccnd.relay.router import NOTICES
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
-from bccnd.wire.sbus import Cmsg, Msg, Pack, Recv
+from bccnd.wire.sbus import NOWHERE, Cmsg, Msg, Pack, Recv
+from tests.relay.fakes import INTERFACE
 
 SIMPLE = {b"ping", b"whoami", b"!/cred/whoami", b"status", b"clients", b"sources"}
 CHOICES = {
     b"format": [b"plain", b"full", b"lines"],
     b"pack": [b"on", b"off"],
-    b"tap": [b"on", b"off"],
+    b"tap": [b"on", b"off", b"interface"],
     b"separator": [b"/", b"."],
 }
 
@@ -51,7 +53,7 @@ class ModelClient:
 
     @property
     def tapping(self) -> bool:
-        return self.settings[b"tap"] == b"on"
+        return self.settings[b"tap"] != b"off"
 
     def reached_by(self, chan: bytes) -> bool:
         return any(patterns.matches(pattern, separator, chan) for separator, pattern in self.patterns)
@@ -222,7 +224,11 @@ class Model:
 
     def show(self, seen: bytes | Message) -> None:
         for client in self.connected.values():
-            if client.tapping:
+            if client.settings[b"tap"] == b"interface" and isinstance(seen, bytes):
+                recv = Recv.parse(seen[5:])
+                told = replace(recv, interface=NOWHERE if recv.peer == b"local" else INTERFACE)
+                client.expected.append(told.serialize())
+            elif client.tapping:
                 client.expected.append(seen)
 
     def subscribe(self, client: ModelClient, pattern: bytes, typed: bool) -> None:
@@ -258,7 +264,7 @@ class Model:
         if key in CHOICES:
             if value not in CHOICES[key]:
                 raise PacketError("bad-value", "")
-            if (key, value) == (b"tap", b"on") and not client.rights.tap:
+            if key == b"tap" and value != b"off" and not client.rights.tap:
                 raise PacketError("refused", "")
             client.settings[key] = value
             client.format_chosen = client.format_chosen or key == b"format"

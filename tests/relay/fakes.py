@@ -22,6 +22,7 @@ UNLIMITED = 1 << 60
 CLOCK = 1_800_000_000_000_000  # microseconds since the epoch
 HOST = b"here"
 ELSEWHERE = b"10.0.0.2:5400"
+INTERFACE = b"eth0"
 
 
 def datagram(
@@ -220,11 +221,11 @@ class Bus:
 
     # -- the segment
 
-    def hear(self, *datagrams: bytes, peer: bytes = ELSEWHERE) -> None:
+    def hear(self, *datagrams: bytes, peer: bytes = ELSEWHERE, interface: bytes = INTERFACE) -> None:
         """Datagrams from the segment, read together."""
         for first in range(0, len(datagrams), BATCH):
             starts, ends = self._lay(datagrams[first : first + BATCH], self._datagram_slots)
-            self.relay.from_segment(starts, ends, lambda _: peer, self.now, self.unix_us * 1000)
+            self.relay.from_segment(starts, ends, lambda _: peer, self.now, self.unix_us * 1000, interface)
             self.settle()
 
     # -- what the relay asks for

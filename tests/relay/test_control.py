@@ -1,6 +1,7 @@
 """Every control key: its answer, its errors, and what it changes."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -242,6 +243,29 @@ def test_tap(bus: Bus):
     bus.hear(datagram(b"x", 2, b"b"), datagram(b"x", 3, b"a"))
     assert client.heard() == [b"MSG a\0"]
     assert bus.connect().ask(b"CMSG tap\0off") == [b"CMSG tap\0off"]
+
+
+def test_a_tap_with_the_interface_and_one_without(bus: Bus):
+    """Each sees everything in its own form, from the segment, refused there, and of this host."""
+    first = bus.connect(b"CMSG tap\0on", privileged=True)
+    second = bus.connect(privileged=True)
+    full = bus.connect(b"CMSG format\0full", b"SUB >")
+    assert second.ask(b"CMSG tap\0interface") == [b"CMSG tap\0interface"]
+    bus.hear(datagram(b"x", 1, b"b"), b"BCCN1[9]short", interface=b"wlan0")
+    bus.clients[full.session.number].say(b"MSG c\0")
+    told = [sbus.Recv.parse(packet[5:]) for packet in second.heard()]
+    assert [(recv.verdict, recv.interface) for recv in told] == [
+        (b"ok", b"wlan0"),
+        (b"length", b"wlan0"),
+        (b"ok", sbus.NOWHERE),
+    ]
+    untold = [replace(recv, interface=b"") for recv in told]
+    assert [sbus.Recv.parse(packet[5:]) for packet in first.heard()] == untold
+    assert [sbus.Recv.parse(packet[5:]) for packet in full.heard()] == [untold[0], untold[2]]
+    assert second.ask(b"CMSG tap\0on") == [b"CMSG tap\0on"]
+    bus.hear(datagram(b"x", 2, b"b"))
+    assert second.heard() == first.heard()
+    assert bus.connect().ask(b"CMSG tap\0interface")[0].startswith(b"CMSG error\0refused")
 
 
 # What is told

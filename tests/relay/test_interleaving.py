@@ -17,7 +17,7 @@ from bccnd.relay import pattern as patterns
 from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Message, matches_target, valid_chan
-from tests.relay.fakes import CLOCK, UNLIMITED, Bus, FakeClient, datagram
+from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient, datagram
 
 MOST_CLIENTS = 5
 CHANNELS = [
@@ -50,7 +50,7 @@ class Ledger:
         self.heard: list[bytes] = []
         self.subscriptions: Counter[tuple[bytes, bytes]] = Counter()
         self.separator, self.form, self.chosen = b"/", b"plain", False
-        self.listening, self.echo, self.tap = False, True, False
+        self.listening, self.echo, self.tap, self.told = False, True, False, False
 
     def wants(self, chan: bytes) -> bool:
         if chan == b"!":
@@ -65,11 +65,15 @@ class Ledger:
 
     def item(self, src: bytes, chan: bytes, payload: bytes, peer: bytes) -> Item:
         if self.tap or self.form == b"full":
-            return b"full", peer, b"ok", src, chan, payload
+            return b"full", peer, b"ok", src, chan, payload, self.interface(peer)
         if self.form == b"lines":
             shown = payload.replace(b"\n", rb"\n").replace(b"\r", rb"\r").replace(b"\0", rb"\0")
             return b"lines", b"MSG %b %b\n" % (chan, shown)
         return b"plain", chan, payload
+
+    def interface(self, peer: bytes) -> bytes:
+        """What it is told of where a datagram came by."""
+        return (sbus.NOWHERE if peer == b"local" else b"eth0") if self.told else b""
 
 
 def as_item(packet: bytes) -> Item | int | None:
@@ -81,9 +85,9 @@ def as_item(packet: bytes) -> Item | int | None:
     if packet.startswith(b"RECV "):
         recv = sbus.Recv.parse(packet[5:])
         if recv.verdict != b"ok":
-            return b"rejected", recv.datagram
+            return b"rejected", recv.datagram, recv.interface
         message = Message.parse(Envelope.parse(recv.datagram).body)
-        return b"full", recv.peer, recv.verdict, message.src, message.chan, message.payload
+        return b"full", recv.peer, recv.verdict, message.src, message.chan, message.payload, recv.interface
     head, _, _ = packet.partition(b" ")
     assert head == b"MSG"
     chan, nul, payload = packet[4:].partition(b"\0")
@@ -116,7 +120,7 @@ class Interleaving(RuleBasedStateMachine):
     def expect_rejected(self, *datagrams: bytes):
         for ledger in self.ledgers:
             if ledger.tap:
-                ledger.expected += [(b"rejected", one) for one in datagrams]
+                ledger.expected += [(b"rejected", one, ledger.interface(ELSEWHERE)) for one in datagrams]
 
     def say(self, ledger: Ledger, *packets_: bytes):
         ledger.client.say(*packets_)
@@ -207,7 +211,7 @@ class Interleaving(RuleBasedStateMachine):
     @rule(
         index=some_client,
         setting=st.sampled_from(
-            ["echo", "no echo", "listen", "tap", "no tap", "pack", "no pack", "dot", "slash"]
+            ["echo", "no echo", "listen", "tap", "told tap", "no tap", "pack", "no pack", "dot", "slash"]
         ),
     )
     def set(self, index: int, setting: str):
@@ -220,9 +224,10 @@ class Interleaving(RuleBasedStateMachine):
             case "listen":
                 ledger.listening = True
                 self.say(ledger, b"CMSG listen")
-            case "tap" | "no tap":
-                ledger.tap = setting == "tap"
-                self.say(ledger, b"CMSG tap\0on" if ledger.tap else b"CMSG tap\0off")
+            case "tap" | "told tap" | "no tap":
+                ledger.tap, ledger.told = setting != "no tap", setting == "told tap"
+                words = {"tap": b"on", "told tap": b"interface", "no tap": b"off"}
+                self.say(ledger, b"CMSG tap\0" + words[setting])
             case "pack" | "no pack":
                 self.say(ledger, b"CMSG pack\0on" if setting == "pack" else b"CMSG pack\0off")
             case _:

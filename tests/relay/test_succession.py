@@ -31,7 +31,8 @@ PATTERNS = st.sampled_from([b"a", b"a/", b"a/*", b">", b"b", b"local/>", b"a.>"]
 REQUESTS = st.sampled_from(
     [
         b"ping\0x", b"whoami", b"listen", b"echo/on", b"echo/off", b"pack\0on", b"pack\0off", b"format\0plain",
-        b"format\0full", b"format\0lines", b"tap\0on", b"tap\0off", b"separator\0.", b"separator\0/",
+        b"format\0full", b"format\0lines", b"tap\0on", b"tap\0off", b"tap\0interface", b"separator\0.",
+        b"separator\0/",
         b"name\0here/prog/extra", b"queue\0packets=3 policy=block", b"queue\0policy=drop-newest",
         b"queue\0policy=drop-oldest", b"queue\0bytes=2000", b"queue\0policy=disconnect", b"sources", b"nonsense",
     ]

@@ -25,14 +25,14 @@ def described(packet: sbus.Packet) -> dict[str, Any]:
             return {"type": "MSG", "chan": chan.decode("latin-1"), "payload": payload.hex()}
         case sbus.Cmsg(key, value):
             return {"type": "CMSG", "key": key.decode(), "value": value.hex()}
-        case sbus.Recv(peer, unix_ns, verdict, datagram):
+        case sbus.Recv(peer, unix_ns, verdict, datagram, interface):
             return {
                 "type": "RECV",
                 "peer": peer.decode(),
                 "unix_ns": str(unix_ns),
                 "verdict": verdict.decode(),
                 "datagram": datagram.hex(),
-            }
+            } | ({"interface": interface.decode()} if interface else {})
         case sbus.Datagram(datagram):
             return {"type": "BCCN", "datagram": datagram.hex()}
         case sbus.Pack(packets):
@@ -42,7 +42,7 @@ def described(packet: sbus.Packet) -> dict[str, Any]:
 # The golden vectors
 
 
-@pytest.mark.parametrize("vector", golden("sbus", "valid"))
+@pytest.mark.parametrize("vector", golden("sbus", "valid") + golden("sbus", "tapped"))
 def test_valid_packet(vector: dict[str, Any]):
     packet = bytes.fromhex(vector["packet"])
     parsed = sbus.parse(packet)
@@ -109,7 +109,7 @@ lone_packets = st.one_of(
         st.text("abz/!-", min_size=1).map(str.encode),
         payloads.filter(lambda raw: not raw.endswith(b"\n")),
     ),
-    st.builds(sbus.Recv, words, st.integers(0, 2**64 - 1), words, payloads),
+    st.builds(sbus.Recv, words, st.integers(0, 2**64 - 1), words, payloads, words | st.just(b"")),
     st.builds(sbus.Datagram, payloads.map(lambda raw: b"BCCN1" + raw)),
 )
 real_packets = st.sampled_from(

@@ -1,4 +1,4 @@
-"""The functions of ``bccnd.wire.batch``, compiled where the extension (Rust, beside this file) was built.
+"""The functions of ``bccnd.wire.batch`` and ``columns``, compiled where the extension (Rust, beside this) was built.
 
 Without it, or with ``BCCN_PURE`` in the environment, they are the ones in Python: slower, never different.
 """
@@ -6,9 +6,11 @@ Without it, or with ``BCCN_PURE`` in the environment, they are the ones in Pytho
 import os
 
 from bccnd.wire import batch
+from bccnd.wire import columns as plain
 from bccnd.wire.bccn1 import Integrity, Level
+from bccnd.wire.sbus import Memory
 
-__all__ = ["COMPILED", "alike", "codec_of", "unpack"]
+__all__ = ["COMPILED", "alike", "codec_of", "columns", "unpack"]
 
 try:
     if os.environ.get("BCCN_PURE"):
@@ -27,3 +29,9 @@ def codec_of(integrity: Integrity) -> "batch.Codec | _native.Codec":
     if COMPILED and integrity.required is not Level.CRC32:
         return _native.Codec(integrity.keys, integrity.required is Level.HMAC)
     return batch.Codec(integrity)
+
+
+def columns(memory: Memory, starts: list[int], ends: list[int]) -> plain.Columns:
+    if COMPILED:
+        return plain.Columns(*_native.columns(memory, starts, ends))
+    return plain.columns(memory, starts, ends)

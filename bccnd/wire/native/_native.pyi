@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bccnd.wire.batch import Burst
 from bccnd.wire.sbus import Memory
@@ -20,4 +21,5 @@ def alike(
     route: object,
     longest: tuple[int, int],
 ) -> int: ...
+def columns(memory: Memory, starts: list[int], ends: list[int]) -> tuple[Any, ...]: ...
 def unpack(memory: Memory, start: int, end: int) -> tuple[list[int], list[int]] | None: ...

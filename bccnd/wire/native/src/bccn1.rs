@@ -116,6 +116,40 @@ fn parse(datagram: &[u8]) -> Option<Fields> {
     (!datagram[chan.clone()].starts_with(b"!?")).then_some(Fields { sum, body, src, seq, chan })
 }
 
+/// What a datagram says of itself, whether or not its length, its sum and all else are right.
+pub struct Header<'a> {
+    pub mode: &'a [u8],
+    pub src: &'a [u8],
+    pub seq: u64,
+    pub chan: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+pub fn header(datagram: &[u8]) -> Option<Header<'_>> {
+    let mut reader = Reader { bytes: datagram, at: 0 };
+    reader.literal(b"BCCN1[")?;
+    reader.number(LENGTH_DIGITS)?;
+    let mut mode: &[u8] = b"";
+    for algorithm in [&b":hmac="[..], b":crc32="] {
+        if mode.is_empty() && reader.literal(algorithm).is_some() {
+            mode = &algorithm[1..algorithm.len() - 1];
+            let digits = datagram[reader.at..].iter().take(SUM_DIGITS).take_while(|digit| hex(**digit).is_some()).count();
+            reader.at += digits;
+            (digits > 0).then_some(())?;
+        }
+    }
+    reader.literal(b"]")?;
+    let src = reader.token(SRC_LIMIT)?;
+    reader.literal(b":")?;
+    let digits = datagram[reader.at..].iter().take(20).take_while(|digit| digit.is_ascii_digit()).count();
+    let seq = std::str::from_utf8(&datagram[reader.at..reader.at + digits]).ok()?.parse().ok()?;
+    reader.at += digits;
+    reader.literal(b":")?;
+    let chan = reader.token(CHAN_LIMIT)?;
+    reader.literal(b"|")?;
+    Some(Header { mode, src: &datagram[src], seq, chan: &datagram[chan], payload: &datagram[reader.at..] })
+}
+
 fn is_signed(body: &[u8], sum: &[u8; SUM], macs: &[Hmac<Sha256>]) -> bool {
     macs.iter().any(|mac| {
         let mut mac = mac.clone();

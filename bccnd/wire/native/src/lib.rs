@@ -6,13 +6,14 @@
 //! - No unsafe code but the view of the buffer: it is held for one call, with the interpreter's lock.
 
 mod bccn1;
+mod columns;
 mod sbus;
 
 use hmac::{Hmac, Mac};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use sha2::Sha256;
 
 /// The bytes of a writable, contiguous buffer, as long as `body` runs.
@@ -143,9 +144,50 @@ fn alike(
     })
 }
 
+/// `columns.columns`, as a plain tuple.
+#[pyfunction]
+#[pyo3(name = "columns")]
+fn columns_of<'py>(
+    py: Python<'py>,
+    memory: PyBuffer<u8>,
+    starts: Vec<usize>,
+    ends: Vec<usize>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    with_bytes(&memory, |bytes| {
+        check_places(&starts, &ends, bytes.len())?;
+        let made = columns::Columns::of(bytes, &starts, &ends);
+        let words = |index: &columns::Index| -> PyResult<Bound<'py, PyAny>> {
+            let words = PyList::new(py, index.words.iter().map(|word| PyBytes::new(py, word)))?;
+            Ok((PyBytes::new(py, &index.numbers), words).into_pyobject(py)?.into_any())
+        };
+        let array = |numbers: &[u8]| PyBytes::new(py, numbers).into_any();
+        let others = PyList::new(py, made.others.iter().map(|(row, packet)| (*row, PyBytes::new(py, packet))))?;
+        PyTuple::new(
+            py,
+            [
+                made.rows.into_pyobject(py)?.into_any(),
+                array(&made.time_ns),
+                array(&made.size),
+                array(&made.seq),
+                array(&made.sound),
+                words(&made.peer)?,
+                words(&made.verdict)?,
+                words(&made.interface)?,
+                words(&made.mode)?,
+                words(&made.src)?,
+                words(&made.chan)?,
+                array(&made.payload_at),
+                array(&made.payload),
+                others.into_any(),
+            ],
+        )
+    })
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Codec>()?;
+    module.add_function(wrap_pyfunction!(columns_of, module)?)?;
     module.add_function(wrap_pyfunction!(unpack, module)?)?;
     module.add_function(wrap_pyfunction!(alike, module)?)
 }

@@ -14,6 +14,8 @@ __all__ = ["register"]
 
 def register(spark: "SparkSession") -> None:
     """Make the formats known to this session."""
+    from bccnd.pipeline.source.bus import BusSource
     from bccnd.pipeline.source.captures import CaptureSource
 
-    spark.dataSource.register(CaptureSource)
+    for source in (BusSource, CaptureSource):
+        spark.dataSource.register(source)

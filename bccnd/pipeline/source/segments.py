@@ -20,6 +20,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,9 +103,10 @@ def header_of(path: str) -> Header:
         return _header(path, file.readline(HEADER_LIMIT))
 
 
-def read(path: str) -> tuple[Header, bytes, list[int], list[int]]:
+def read(path: str) -> tuple[Header, mmap, list[int], list[int]]:
     """The header, all bytes, and where in them the packets begin and end."""
-    content = Path(path).read_bytes()
+    with Path(path).open("rb") as file:
+        content = mmap(file.fileno(), 0, access=ACCESS_COPY)  # writable, as the compiled functions want it
     at = content.find(b"\n", 0, HEADER_LIMIT) + 1
     header = _header(path, content[:at])
     starts, ends = [], []
@@ -114,7 +116,7 @@ def read(path: str) -> tuple[Header, bytes, list[int], list[int]]:
     return header, content, starts, ends
 
 
-def places(frames: bytes | bytearray | memoryview, at: int = 0) -> Iterator[tuple[int, int]]:
+def places(frames: mmap | memoryview, at: int = 0) -> Iterator[tuple[int, int]]:
     """Where the packets are between their lengths."""
     end = len(frames)
     while at < end:

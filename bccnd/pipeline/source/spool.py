@@ -6,7 +6,7 @@ Reads the bus as the tap does, or subscribed to patterns, and writes it into the
 is taken apart here, which leaves the time to read. ``readStream.format("bccn")`` starts one where none runs.
 
 Rules
-- One spooler per spool: it holds the lock of ``<spool>/spooler``. Who starts one may have locked it already, and hands
+- One spooler per spool: it holds the lock of ``<spool>/spooler``. Who starts one may have locked it already and hands
   the descriptor over (``--lock``); so there is no moment at which two could start, or none.
 - Two threads. The one that reads waits for nothing but the bus; the other syncs to the disk. Between them are
   ``BUFFERS`` of a segment each. When all wait for a slow or full disk, reading stops: then the daemon's queue

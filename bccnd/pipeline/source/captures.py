@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bccnd.errors import CaptureError, ConfigError
@@ -70,8 +70,8 @@ def captures(spark: "SparkSession", paths: str | Sequence[str], **options: str |
 
 def broken(rows: "DataFrame") -> "DataFrame":
     """(path, reason) of the captures that could be read in part or not at all, out of ``captures``."""
-    told = f.from_json(f.col("payload").cast("string"), "path string, reason string")
-    return rows.where((f.col("direction") == "") & (f.col("verdict") == recorded.BROKEN)).select(
+    told = F.from_json(F.col("payload").cast("string"), "path string, reason string")
+    return rows.where((F.col("direction") == "") & (F.col("verdict") == recorded.BROKEN)).select(
         told["path"].alias("path"), told["reason"].alias("reason")
     )
 

@@ -326,8 +326,8 @@ class Spooler:
             now = time.monotonic()
             if length and filling.due > now + self._seconds:
                 filling.due = now + self._seconds
-            if length == 0 or filling.full or now >= filling.due or self._leaving:
-                return length
+            if length == 0 or filling.full or now >= filling.due or (self._leaving and not length):
+                return length  # who leaves takes what is there
             if now >= look:
                 look = now + RETRY_SECONDS
                 if self._done():
@@ -364,6 +364,7 @@ def main() -> int:
         )
         if lock is None:
             raise UnavailableError(f"{arguments.spool}: another spooler writes there")
+        os.pwrite(lock, b"%-10d\n" % os.getpid(), 0)  # for people
         spooler = Spooler(arguments)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, spooler.leave)

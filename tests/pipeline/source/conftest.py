@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from bccnd.pipeline.source import register
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _sources(request: pytest.FixtureRequest) -> None:
-    spark: SparkSession = request.getfixturevalue("spark")
+@pytest.fixture(scope="session")
+def spark(spark: SparkSession) -> SparkSession:
     register(spark)
+    return spark

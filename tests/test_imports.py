@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},
     "pipeline": {"bccn", "wire", "process", "recorder"},
+    "recorder": {"wire", "relay", "net", "process"},
     "cli": {"bccn", "commands"},
     "commands": {"bccn", "wire", "process"},
 }
@@ -43,11 +44,11 @@ PURE_BUT_FOR = {"wire.native": {"os"}}  # BCCN_PURE in the environment, once, wh
 # third party -> parts that may import it; everything else third party is for pyproject.toml to allow.
 ONLY_IN = {
     "pyspark": {"pipeline"},
-    "pyarrow": {"pipeline", "services.recorder"},
+    "pyarrow": {"pipeline", "recorder"},
     "uvloop": {"daemon"},
-    "structlog": {"process", "daemon", "report", "restart", "services"},
-    "prometheus_client": {"process.metrics"},
-    "pydantic": {"process"},
+    "structlog": {"process", "daemon", "report", "restart", "services", "recorder"},
+    "prometheus_client": {"process.metrics", "recorder.metrics"},
+    "pydantic": {"process", "recorder.settings"},
     "pydantic_core": {"process"},  # pydantic's own
     "pydantic_settings": {"process"},
 }

@@ -143,7 +143,7 @@ class _Snapshot(Collector):
             for state, count in sorted(states.items()):
                 gauge.add_metric([state], count)
             yield gauge
-        yield from _process()
+        yield from process()
 
 
 def _labelled(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
@@ -167,7 +167,7 @@ def _segments(rows: list[dict[str, Any]]) -> Iterator[Metric]:
             yield _labelled(f"bccnd_interface_datagrams_{key}", text, "interface", counts)
 
 
-def _process() -> Iterator[Metric]:
+def process() -> Iterator[Metric]:
     """The usual ones of a process; not the library's, which need all of /proc (see ProcSubset= of systemd)."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     pages = int(Path("/proc/self/statm").read_text().split()[1])

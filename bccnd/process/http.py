@@ -1,4 +1,4 @@
-"""HTTP for a few readers of this host: GET and HEAD, a request a connection, on the daemon's own loop.
+"""HTTP for a few readers of this host: GET and HEAD, a request a connection, on the loop of who serves it.
 
 Rules
 - No body of a request is looked at, and each answer ends the connection (RFC 9112 section 9.6): that leaves so

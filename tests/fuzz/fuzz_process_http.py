@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from http import HTTPStatus
 
-from bccnd.daemon.http import Response, answer
+from bccnd.process.http import Response, answer
 
 KNOWN = "/metrics"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bccnd.daemon import http
-from bccnd.daemon.http import CONNECTIONS, HEAD_LIMIT, HttpServer, Response, answer, plain
 from bccnd.net import local_stream
+from bccnd.process import http
+from bccnd.process.http import CONNECTIONS, HEAD_LIMIT, HttpServer, Response, answer, plain
 
 
 def handler(path: str, headers: dict[str, str]) -> Response | None:

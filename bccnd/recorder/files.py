@@ -1,0 +1,417 @@
+"""Recorded files: written aside, renamed when whole, replaced by the next, and the oldest removed.
+
+Rules
+- ``Recording`` is the one writer of a host's files in a directory; a lock file says so to others. It knows nothing of
+  where rows come from, and does not wait: time is given.
+- The disk is asked by ``Sink`` only, which keeps what it does not take and tries again: a full disk leaves the file
+  that is being written as sound as it was. ``backlog`` is how much waits in memory; its owner bounds it.
+- A file that cannot be brought to its end (a disk that fails to sync, or is full when we have to leave) is removed,
+  and what it held is told as lost. What a killed writer left behind is removed at the next start.
+- Bounded: the files of this host, the unfinished one included, have at most ``keep_bytes``, and none is kept that is
+  ``keep_days`` older than the newest. The oldest go first. Other hosts' files in the directory are not touched.
+- Rows go into the file in groups of ROWS_A_GROUP or BYTES_A_GROUP, whichever is sooner: that much is held in memory.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import structlog
+
+from bccnd.errors import ConfigError, RefusedError, UnavailableError
+from bccnd.recorder.layout import (
+    DAY_NS,
+    SCHEMA,
+    SUFFIX,
+    UNFINISHED,
+    Mark,
+    day_of,
+    folder_of,
+    host_folder,
+    mark,
+    name_of,
+)
+
+ROWS_A_GROUP = 65_536
+BYTES_A_GROUP = 16 << 20
+RETRY_SECONDS = 1.0  # between two attempts on a disk that takes nothing
+log = structlog.get_logger()
+DICTIONARIES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``rotate_*``: when a file is finished; ``keep_*``: how much stays."""
+
+    rotate_seconds: float = 30.0
+    rotate_bytes: int = 128 << 20
+    keep_bytes: int = 10 << 30
+    keep_days: int = 7
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start. ``rows`` and ``size``: of finished files; ``lost``: rows of files that could not be."""
+
+    rows: int = 0
+    size: int = 0
+    files: int = 0
+    removed: int = 0
+    disk_errors: int = 0
+    lost: int = 0
+
+
+class Sink:
+    """A file that is written as far as the disk takes it; the rest waits in memory, in order.
+
+    What pyarrow needs of a file: ``write``, ``tell``, ``flush``, ``close``, ``closed``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.closed = False
+        self.error: OSError | None = None  # what the disk said last, None when it took everything
+        self.errors = 0
+        self.backlog = 0
+        self._waiting: deque[bytes] = deque()
+        self._written = 0
+        self._descriptor = -1
+        self._retry_at = 0.0
+
+    def write(self, data: bytes) -> int:
+        # Arrow's buffer is only lent to us. What the disk is known not to take is not offered to it again and again.
+        self._waiting.append(bytes(data))
+        self.backlog += len(data)
+        if self.error is None:
+            self._push()
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written + self.backlog
+
+    def flush(self) -> None:
+        """For pyarrow; nothing is to be forced before the file is whole."""
+
+    def close(self) -> None:
+        """For pyarrow: it has written its last. The file is ours until ``finish`` or ``discard``."""
+        self.closed = True
+
+    def retry(self, now: float) -> bool:
+        """Offer what waits to the disk, once a while; whether it has taken everything."""
+        if self.error is not None and now >= self._retry_at:
+            self._retry_at = now + RETRY_SECONDS
+            self._push()
+        return self.error is None
+
+    def finish(self, path: Path) -> None:
+        """Have the file on the disk for good, under this name. ``OSError`` when that fails: it must be discarded."""
+        self._open()
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self.path.rename(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def discard(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._waiting.clear()
+        self.backlog = 0
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def _push(self) -> None:
+        try:
+            self._open()
+            while self._waiting:
+                data = self._waiting[0]
+                went = os.write(self._descriptor, data)
+                self._written += went
+                self.backlog -= went
+                if went == len(data):
+                    self._waiting.popleft()
+                else:
+                    self._waiting[0] = data[went:]
+            self.error = None
+        except OSError as error:
+            self.error = error
+            self.errors += 1
+
+    def _open(self) -> None:
+        if self._descriptor < 0:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._descriptor = os.open(self.path, flags, 0o640)
+
+
+class _File:
+    """One that is being written."""
+
+    def __init__(self, folder: Path, opened_ns: int, now: float) -> None:
+        self.path = folder / name_of(opened_ns, secrets.token_hex(4))
+        self.day = day_of(opened_ns)
+        self.begun = now
+        self.until = opened_ns  # the latest time in it
+        self.rows = 0
+        self.sink = Sink(folder / f".{self.path.name}{UNFINISHED}")
+        self._writer = pq.ParquetWriter(
+            self.sink,
+            SCHEMA,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=DICTIONARIES,
+            store_schema=False,  # words are a matter of memory: whoever reads it gets strings
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, about: what is in memory counts as it is there."""
+        return self.sink.tell() + self._waiting_size
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._waiting_rows += len(batch)
+        self._waiting_size += batch.get_total_buffer_size()
+        if self._waiting_rows >= ROWS_A_GROUP or self._waiting_size >= BYTES_A_GROUP:
+            self._flush()
+
+    def complete(self) -> None:
+        """All has been written that there will be."""
+        self._flush()
+        self._writer.close()
+        self.sink.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting, SCHEMA).unify_dictionaries()
+            self._writer.write_table(table, row_group_size=len(table))
+            self._waiting.clear()
+            self._waiting_rows = self._waiting_size = 0
+
+
+class Recording:
+    """The files of one host below ``output``; ``counts`` goes on where another left off.
+
+    Raises ``UnavailableError`` when another process records the host there, ``ConfigError`` or ``RefusedError`` when
+    the directory cannot be used.
+    """
+
+    def __init__(self, output: Path, host: str, limits: Limits, counts: Counts | None = None) -> None:
+        self._output = output
+        self._host = host
+        self._limits = limits
+        self.counts = counts or Counts()
+        self._lock = _lock(output, host)
+        self._file: _File | None = None
+        self._whole: deque[_File] = deque()  # complete, waiting for the disk
+        self._full = False
+        self._finished = deque(sorted(_finished(output, host)))
+        self.kept = sum(size for _, _, size in self._finished)
+        for path in _leftovers(output, host):
+            path.unlink(missing_ok=True)
+            log.warning("unfinished file removed", file=str(path))
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything closed still waits for the disk."""
+        return bool(self._whole)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that wait for the disk in memory."""
+        files = [*self._whole, self._file] if self._file else self._whole
+        return sum([file.sink.backlog for file in files])
+
+    @property
+    def disk_error(self) -> OSError | None:
+        files = [*self._whole, self._file] if self._file else self._whole
+        return next((file.sink.error for file in files if file.sink.error), None)
+
+    def open(self, time_ns: int, now: float) -> None:
+        """From this time on everything is recorded. ``now``: monotonic seconds."""
+        self._file = _File(self._output / folder_of(self._host, day_of(time_ns)), time_ns, now)
+        self._file.write(mark(Mark.OPENED, time_ns))
+
+    def close(self, time_ns: int, now: float) -> None:
+        """Up to this time everything was."""
+        if self._file is not None:
+            self._file.write(mark(Mark.CLOSED, time_ns))
+            self._file.complete()
+            self._whole.append(self._file)
+            self._file = None
+        self.tick(now)
+
+    def write(self, batch: pa.RecordBatch, now: float) -> None:
+        """Rows, in the order in which they came. Where the day changes, so does the file."""
+        for day, part in _by_day(batch):
+            times = pc.min_max(part.column("time_ns"))
+            self._turn(day, times["min"].as_py(), now)
+            assert self._file is not None  # noqa: S101 - open comes first
+            self._file.write(part)
+            self._file.until = max(self._file.until, times["max"].as_py())
+            self._file.rows += len(part)
+            self.counts.rows += len(part)
+
+    def mark_unrecorded(self, time_ns: int, messages: int) -> None:
+        if self._file is not None:
+            self._file.write(mark(Mark.UNRECORDED, time_ns, messages))
+
+    def rotate_if_due(self, time_ns: int, now: float) -> None:
+        """``time_ns``: everything before it has been written."""
+        file = self._file
+        if file is None:
+            return
+        if day_of(time_ns) > file.day:
+            self._turn(day_of(time_ns), time_ns, now)
+        elif now - file.begun >= self._limits.rotate_seconds or file.size >= self._limits.rotate_bytes:
+            self.close(time_ns, now)
+            self.open(time_ns, now)
+
+    def tick(self, now: float) -> None:
+        """Bring to the disk what waits for it, finish what is whole, and remove what is too old or too much."""
+        if self._file is not None and self._file.sink.error is not None:
+            self._file.sink.retry(now)
+        while self._whole and (self._whole[0].sink.error is None or self._whole[0].sink.retry(now)):
+            self._finish(self._whole.popleft())
+        self._tell_of_the_disk()
+        self._remove_oldest()
+
+    def end(self) -> None:
+        """The last call: what the disk does not take now is lost, and told."""
+        for file in self._whole:
+            self._give_up(file, file.sink.error)
+        self._whole.clear()
+        if self._file is not None:
+            self._give_up(self._file, self._file.sink.error)
+            self._file = None
+        os.close(self._lock)
+
+    # -- files
+
+    def _turn(self, day: int, first_ns: int, now: float) -> None:
+        """Have a file of this day: from midnight on, or where the clock was set back, from its first row on."""
+        file = self._file
+        if file is None or file.day == day:
+            return
+        forward = day > file.day
+        self.close((file.day + 1) * DAY_NS if forward else file.until, now)
+        self.open(day * DAY_NS if forward else first_ns, now)
+
+    def _finish(self, file: _File) -> None:
+        try:
+            file.sink.finish(file.path)
+        except OSError as error:
+            self.counts.disk_errors += 1
+            self._give_up(file, error)
+            return
+        size = file.sink.tell()
+        self.counts.files += 1
+        self.counts.size += size
+        self.counts.disk_errors += file.sink.errors
+        self._finished.append((_opened(file.path), file.path, size))
+        self.kept += size
+
+    def _give_up(self, file: _File, error: OSError | None) -> None:
+        file.sink.discard()
+        self.counts.lost += file.rows
+        self.counts.disk_errors += file.sink.errors
+        why = error.strerror if error else "it was not finished"
+        log.error("recorded file lost", file=str(file.path), rows=file.rows, error=why)
+
+    def _tell_of_the_disk(self) -> None:
+        error = self.disk_error
+        if error is not None and not self._full:
+            self._full = True
+            remedy = "make room, or lower --keep-bytes"
+            log.error(
+                "not written, tried again", output=str(self._output), error=error.strerror, remedy=remedy
+            )
+        elif error is None and self._full:
+            self._full = False
+            log.info("written again", output=str(self._output))
+
+    def _remove_oldest(self) -> None:
+        newest = self._file.path if self._file else self._finished[-1][1] if self._finished else None
+        if newest is None:
+            return
+        oldest_ns = _opened(newest) - self._limits.keep_days * DAY_NS
+        writing = self._file.size if self._file else 0
+        while self._finished and (
+            self.kept + writing > self._limits.keep_bytes or self._finished[0][0] < oldest_ns
+        ):
+            _, path, size = self._finished.popleft()
+            self.kept -= size
+            self.counts.removed += 1
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()  # the last of its host and day
+                path.parent.parent.rmdir()
+
+
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows, cut where one is of another day than the one before it."""
+    times = batch.column("time_ns")
+    first, last = (day_of(times[at].as_py()) for at in (0, len(times) - 1))
+    bounds = pc.min_max(times).as_py()
+    if first == last == day_of(bounds["min"]) == day_of(bounds["max"]):
+        yield first, batch
+        return
+    begin = 0
+    days = [day_of(time) for time in times.to_pylist()]
+    for at in range(1, len(days) + 1):
+        if at == len(days) or days[at] != days[begin]:
+            yield days[begin], batch.slice(begin, at - begin)
+            begin = at
+
+
+def _lock(output: Path, host: str) -> int:
+    """A descriptor that holds the lock as long as it is open."""
+    path = output / f".{host_folder(host)}.lock"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    except PermissionError as error:
+        raise RefusedError(f"{error.filename}: permission denied; --output must be writable") from None
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}; --output must be a directory") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise UnavailableError(f"{output}: another process records host {host} there") from None
+    return descriptor
+
+
+def _folders(output: Path, host: str) -> Iterator[Path]:
+    yield from output.glob(f"date=*/{host_folder(host)}")
+
+
+def _finished(output: Path, host: str) -> Iterator[tuple[int, Path, int]]:
+    for folder in _folders(output, host):
+        for path in folder.glob(f"[0-9]*{SUFFIX}"):
+            with contextlib.suppress(OSError, ValueError):
+                yield _opened(path), path, path.stat().st_size
+
+
+def _leftovers(output: Path, host: str) -> Iterator[Path]:
+    for folder in _folders(output, host):
+        yield from folder.glob(f".*{UNFINISHED}")
+
+
+def _opened(path: Path) -> int:
+    return int(path.name.partition("-")[0])

@@ -1,0 +1,189 @@
+"""What came from a tap, as rows in the order in which it came.
+
+Rules
+- A batch of packets is taken apart with one call (``bccnd.wire.columns``); the columns go to Arrow as they are. Words
+  are looked at once each, not once a row.
+- Between the rows stand the daemon's notices: how many messages it dropped for us, and answers to our pings, which
+  say up to when everything has been read.
+- Which way a datagram went: what a client of this host sent is ``out``, or ``local`` on channels that stay here. What
+  came from the segment is ``in``, unless it is ours: ``own`` to the daemon, or a ``duplicate`` of a source that was
+  seen to send from here and has left.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bccnd.errors import ProtocolError
+from bccnd.recorder.layout import SCHEMA, Direction
+from bccnd.relay import pattern
+from bccnd.wire.columns import Columns, Words
+from bccnd.wire.native import columns
+from bccnd.wire.sbus import NOWHERE, Memory
+
+OWN_SOURCES = (
+    65536  # of this host, remembered for the echoes of what they sent; as many as the daemon keeps sources
+)
+CHANNELS = 65536  # judged once for whether they are local; then all over again
+LOCAL = b"local"  # the peer of what a client of this host sent
+NOTICES = b"local/presence/"  # local whatever the settings say
+DIRECTIONS = pa.array([Direction.IN, Direction.OUT, Direction.LOCAL, Direction.ECHO], pa.string())
+IN, OUT, STAYS, ECHO = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Here the daemon left out so many messages, since we read too slowly."""
+
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadUntil:
+    """Everything that the daemon saw before this time (unix ns) stands before here."""
+
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The daemon closes the connection or takes the tap away, and why."""
+
+    reason: str
+
+
+Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended
+
+
+class Rows:
+    """``local``: patterns of channels that stay on this host."""
+
+    def __init__(self, local: Iterable[bytes]) -> None:
+        self._stays = pattern.matcher(list(local), b"/")
+        self._known: dict[bytes, bool] = {}
+        self._ours: OrderedDict[bytes, None] = OrderedDict()
+
+    def read(self, memory: Memory, starts: list[int], ends: list[int]) -> Iterator[Item]:
+        """What the packets at these places say. ``ProtocolError`` for what no daemon sends."""
+        made = columns(memory, starts, ends)
+        batch = self._batch(made) if made.rows else None
+        done = 0
+        for row, packet in made.others:
+            if batch is not None and row > done:
+                yield batch.slice(done, row - done)
+                done = row
+            yield from notice(packet)
+        if batch is not None and done < made.rows:
+            yield batch.slice(done)
+
+    def _batch(self, made: Columns) -> pa.RecordBatch:
+        rows = made.rows
+        sound = pc.cast(_numbers(made.sound, pa.uint8(), rows), pa.bool_())
+        peer, verdict = _indexes(made.peer, rows), _indexes(made.verdict, rows)
+        src, chan = _indexes(made.src, rows), _indexes(made.chan, rows)
+        direction = self._directions(made, peer, verdict, src, chan)
+        interfaces = [word.decode("utf-8", "backslashreplace") for word in made.interface[1]]
+        arrays = [
+            _numbers(made.time_ns, pa.int64(), rows),
+            _words(_indexes(made.interface, rows), interfaces, null=NOWHERE.decode()),
+            pa.DictionaryArray.from_arrays(direction, DIRECTIONS),
+            _words(verdict, _decoded(made.verdict)),
+            _words(_indexes(made.mode, rows, sound), [word or "none" for word in _decoded(made.mode)]),
+            _words(peer, _decoded(made.peer), null=LOCAL.decode()),
+            _words(_where(src, sound), _decoded(made.src)),
+            _where(_numbers(made.seq, pa.uint64(), rows), sound),
+            _words(_where(chan, sound), _decoded(made.chan)),
+            pa.Array.from_buffers(
+                pa.binary(), rows, [None, pa.py_buffer(made.payload_at), pa.py_buffer(made.payload)]
+            ),
+            _numbers(made.size, pa.int32(), rows),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def _directions(
+        self, made: Columns, peer: pa.Array, verdict: pa.Array, src: pa.Array, chan: pa.Array
+    ) -> pa.Array:
+        ways = pa.array([OUT if word == LOCAL else IN for word in made.peer[1]], pa.int32()).take(peer)
+        if LOCAL in made.peer[1]:
+            stays = pa.array([self._is_local(word) for word in made.chan[1]], pa.bool_()).take(chan)
+            ways = pc.if_else(pc.and_(pc.equal(ways, OUT), stays), STAYS, ways)
+            self._remember(made.src[1], pc.unique(src.filter(pc.equal(ways, OUT))).to_pylist())
+        echoes = [word in (b"own", b"duplicate") for word in made.verdict[1]]
+        if any(echoes):
+            ours = pa.array([word in self._ours for word in made.src[1]], pa.bool_()).take(src)
+            own = pa.array([word == b"own" for word in made.verdict[1]], pa.bool_()).take(verdict)
+            again = pa.array([word == b"duplicate" for word in made.verdict[1]], pa.bool_()).take(verdict)
+            echo = pc.and_(pc.equal(ways, IN), pc.or_(own, pc.and_(again, ours)))
+            ways = pc.if_else(echo, ECHO, ways)
+        return ways.cast(pa.int32())
+
+    def _is_local(self, channel: bytes) -> bool:
+        known = self._known.get(channel)
+        if known is None:
+            if len(self._known) >= CHANNELS:
+                self._known.clear()
+            plain = not channel.startswith(b"!")
+            known = self._known[channel] = plain and (channel.startswith(NOTICES) or self._stays(channel))
+        return known
+
+    def _remember(self, words: list[bytes], numbers: list[int]) -> None:
+        for number in numbers:
+            self._ours[words[number]] = None
+            self._ours.move_to_end(words[number])
+        while len(self._ours) > OWN_SOURCES:
+            self._ours.popitem(last=False)
+
+
+def notice(packet: bytes) -> Iterator[Item]:
+    """What a packet that is no RECV says; nothing for the answers that a tap has no use for."""
+    key, _, value = packet.removeprefix(b"CMSG ").partition(b"\0")
+    number = int(value) if value.isdigit() and len(value) < 20 else -1
+    text = value.decode("utf-8", "backslashreplace")
+    if not packet.startswith(b"CMSG "):
+        raise ProtocolError(f"the daemon sent {packet[:32]!r}, which a tap does not get")
+    if key == b"dropped" and number >= 0:
+        yield Dropped(number)
+    elif key == b"pong" and number >= 0:
+        yield ReadUntil(number)
+    elif key == b"closing":
+        yield Ended(f"closed by the daemon: {text}")
+    elif key == b"revoked" and value == b"CMSG tap":
+        yield Ended("the right to tap was revoked")
+
+
+def messages_in(memory: Memory, starts: list[int], ends: list[int]) -> tuple[int, list[Item]]:
+    """How many messages the packets hold, and what else they say, for who cannot keep them."""
+    made = columns(memory, starts, ends)
+    return made.rows, [item for _, packet in made.others for item in notice(packet)]
+
+
+def _numbers(data: bytes, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)])
+
+
+def _indexes(words: Words, rows: int, sound: pa.Array | None = None) -> pa.Array:
+    made = _numbers(words[0], pa.int32(), rows)
+    return made if sound is None else _where(made, sound)
+
+
+def _where(values: pa.Array, sound: pa.Array) -> pa.Array:
+    """Null for what has no header."""
+    return (
+        values if sound.true_count == len(sound) else pc.if_else(sound, values, pa.scalar(None, values.type))
+    )
+
+
+def _decoded(words: Words) -> list[str]:
+    return [word.decode("ascii", "backslashreplace") for word in words[1]]
+
+
+def _words(indexes: pa.Array, words: list[str], *, null: str | None = None) -> pa.DictionaryArray:
+    """``null``: the word that stands for none."""
+    if null in words:
+        is_null = pc.equal(indexes, words.index(null))
+        indexes = pc.if_else(is_null, pa.scalar(None, pa.int32()), indexes)
+    return pa.DictionaryArray.from_arrays(indexes, pa.array(words, pa.string()))

@@ -1,0 +1,195 @@
+"""The recorder put together: a thread that reads, one that writes, and a loop for signals, metrics and supervision.
+
+Rules
+- SIGTERM and SIGINT: the tap is turned off, what was read until then is written, and the file finished.
+- A fault in a thread ends the process, with what could be saved saved.
+- The watchdog is told that we get on as long as the reader does: a disk that takes its time is no reason to be ended.
+"""
+
+import asyncio
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+
+from bccnd import __version__
+from bccnd.errors import BccndError
+from bccnd.net import local_stream
+from bccnd.process.http import HttpServer, Response, plain
+from bccnd.process.systemd import notify, take_watchdog
+from bccnd.recorder.files import Limits
+from bccnd.recorder.inbox import Inbox
+from bccnd.recorder.settings import Settings
+from bccnd.recorder.tap import Tap
+from bccnd.recorder.writer import Writer
+from bccnd.wire import native
+
+SWITCH_SECONDS = 0.001  # a thread that computes lets the reader have its turn
+STUCK_SECONDS = 5.0  # a reader whose loop has not turned for so long
+PINGS = 3  # in the time that the watchdog allows
+TELL_SECONDS = 10.0  # between two lines about messages that were not recorded
+LEAVE_SECONDS = 10.0  # for the threads, once told to stop; a disk may hold them for good
+
+log = structlog.get_logger()
+
+
+class Recorder:
+    """Runs from ``start`` to ``stop``; ``on_fault`` is called, from a thread, when it cannot go on."""
+
+    def __init__(self, settings: Settings, on_fault: Any) -> None:
+        half = settings.buffer_bytes // 2
+        limits = Limits(
+            settings.rotate_seconds, settings.rotate_bytes, settings.keep_bytes, settings.keep_days
+        )
+        self.inbox = Inbox(half)
+        self.tap = Tap(settings.socket, self.inbox, on_fault)
+        self.writer = Writer(settings.output, limits, self.inbox, half, self.tap.ended, on_fault)
+        self._threads = [
+            threading.Thread(target=self.tap.run, name="tap", daemon=True),
+            threading.Thread(target=self.writer.run, name="writer", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> bool:
+        """Whether all that was read is on the disk, or told as lost."""
+        self.tap.stop()
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def snapshot(self) -> dict[str, Any]:
+        """For the metrics."""
+        counts, writer = self.writer.counts, self.writer
+        return {
+            "version": __version__,
+            "rows": counts.rows,
+            "bytes": counts.size,
+            "files": counts.files,
+            "removed": counts.removed,
+            "lost": counts.lost,
+            "unrecorded": writer.unrecorded,
+            "disk_errors": counts.disk_errors,
+            "kept": writer.kept,
+            "buffered": self.inbox.size + writer.backlog,
+            "connected": int(self.tap.connected),
+            "lag": max(0.0, time.time() - writer.until / 1e9) if writer.until else 0.0,
+        }
+
+
+def serve(settings: Settings) -> None:
+    """Record until told to stop. Raises ``BccndError``."""
+    faulthandler.enable(2)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    faults: list[BaseException] = []
+
+    def fault(error: BaseException) -> None:
+        faults.append(error)
+        loop.call_soon_threadsafe(stop.set)
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    recorder = Recorder(settings, fault)
+    metrics = _Metrics(loop, settings.metrics, recorder)
+    watch = asyncio.create_task(_watch(recorder, take_watchdog(os.environ)))
+    log.info("starting", socket=settings.socket, version=__version__, compiled=native.COMPILED)
+    recorder.start()
+    await stop.wait()
+    notify("STOPPING=1", "STATUS=finishing the last file")
+    watch.cancel()
+    metrics.close()
+    finished = await asyncio.to_thread(recorder.stop)
+    counts = recorder.writer.counts
+    about = {"rows": counts.rows, "files": counts.files, "unrecorded": recorder.writer.unrecorded}
+    if faults:
+        if isinstance(faults[0], BccndError):
+            raise faults[0]
+        log.error("fault", exc_info=faults[0])
+    if faults or not finished:
+        log.error("stopped, not all is on the disk", **about)
+        sys.stderr.flush()
+        os._exit(1)  # a thread that the disk holds would hold the interpreter, too
+    log.info("stopped", **about)
+
+
+async def _watch(recorder: Recorder, watchdog: float) -> None:
+    """Tell the service manager, and people, how it goes."""
+    interval = min(1.0, watchdog / PINGS) if watchdog else 1.0
+    status, told_at, unrecorded, lost = "", 0.0, 0, 0
+    while True:
+        writer, now = recorder.writer, time.monotonic()
+        if watchdog and now - recorder.tap.turned_at < STUCK_SECONDS:
+            notify("WATCHDOG=1")
+        new = _status(recorder)
+        if new != status:
+            ready = ["READY=1"] if not status and writer.until else []
+            if ready or status:
+                status = new
+                notify(*ready, f"STATUS={status}")
+        if writer.unrecorded + writer.counts.lost > unrecorded + lost and now - told_at > TELL_SECONDS:
+            told_at = now
+            log.warning(
+                "not recorded",
+                messages=writer.unrecorded - unrecorded,
+                rows_of_lost_files=writer.counts.lost - lost,
+                remedy="a faster disk, a larger --buffer-bytes, or more CPU",
+            )
+            unrecorded, lost = writer.unrecorded, writer.counts.lost
+        await asyncio.sleep(interval)
+
+
+def _status(recorder: Recorder) -> str:
+    writer = recorder.writer
+    if writer.disk_error:
+        return f"the disk takes nothing: {writer.disk_error}"
+    return f"recording {writer.host}" if recorder.tap.connected else f"no daemon at {recorder.tap.path}"
+
+
+class _Metrics:
+    """``/metrics``, ``/healthz`` and ``/readyz``, where that is wanted."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, where: str, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._listening = local_stream.listen(where, 0o660) if where else None
+        if self._listening is not None:
+            from bccnd.recorder import metrics  # loaded only where it is used
+
+            self._render = metrics.render
+            self._server = HttpServer(loop, self._listening, self._handle)
+            self._server.resume()
+
+    def close(self) -> None:
+        if self._listening is not None:
+            self._server.close()
+            local_stream.close(self._listening)
+
+    def _handle(self, path: str, headers: dict[str, str]) -> Response | None:
+        match path:
+            case "/metrics":
+                text, content_type = self._render(self._recorder.snapshot(), headers.get("accept", ""))
+                return Response(HTTPStatus.OK, text, content_type)
+            case "/healthz":
+                return plain(HTTPStatus.OK, "alive")
+            case "/readyz":
+                recorder = self._recorder
+                sound = recorder.tap.connected and not recorder.writer.disk_error
+                return plain(
+                    HTTPStatus.OK if sound else HTTPStatus.SERVICE_UNAVAILABLE,
+                    "ready" if sound else _status(recorder),
+                )
+        return None

@@ -1,0 +1,225 @@
+"""Settings of ``bccnd-record``: flags, and BCCND_RECORD_* in the environment, of which the flags win.
+
+A value is right or refused, never guessed or clipped; each fault is one line that names the flag or the variable.
+Nothing here needs more than pydantic: ``--help`` and the manual need neither pyarrow nor a daemon.
+"""
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from bccnd import __version__
+from bccnd.errors import ConfigError
+from bccnd.process import logs
+from bccnd.process.limits import KIB, MIB
+from bccnd.process.settings import SOCKET_PATH_LIMIT, Metrics
+
+PREFIX = "BCCND_RECORD_"
+GIB = 1 << 30
+_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
+
+
+def _size(value: object) -> object:
+    found = re.fullmatch(r"(\d{1,15})([KMG]?)", value, re.ASCII) if isinstance(value, str) else None
+    if isinstance(value, str) and not found:
+        raise ValueError("must be a number of bytes, such as 500000, 64M or 10G")
+    return int(found[1]) * _UNITS[found[2]] if found else value
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"\d{1,15}", value, re.ASCII):
+        raise ValueError("must be a whole number")
+    return int(value) if isinstance(value, str) else value
+
+
+Bytes = Annotated[int, BeforeValidator(_size)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+class Settings(BaseModel):
+    """All settings of one recorder, immutable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    socket: str = Field(description="the daemon's socket: a path or @NAME (default: where bccn finds it)")
+    output: Path = Field(description="directory of the recorded files; it is made")
+    rotate_seconds: Whole = Field(
+        default=30, ge=1, le=3600, description="seconds after which a file is finished; a crash loses no more"
+    )
+    rotate_bytes: Bytes = Field(
+        default=128 * MIB, ge=MIB, le=4 * GIB, description="bytes after which a file is finished"
+    )
+    keep_bytes: Bytes = Field(
+        default=10 * GIB,
+        ge=2 * MIB,
+        le=1 << 50,
+        description="bytes kept of this host; the oldest file goes first",
+    )
+    keep_days: Whole = Field(default=7, ge=1, le=36_500, description="days kept")
+    buffer_bytes: Bytes = Field(
+        default=64 * MIB, ge=8 * MIB, le=64 * GIB, description="memory for what the disk has not taken yet"
+    )
+    metrics: str = Field(
+        default="", description="127.0.0.1:PORT, [::1]:PORT or a path: metrics for Prometheus (default: none)"
+    )
+    log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
+    log_format: logs.Format = Field(
+        default="auto", description="console, json or auto: by whether it is a terminal"
+    )
+
+    @field_validator("socket")
+    @classmethod
+    def _usable_socket(cls, value: str) -> str:
+        if not value or not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
+            raise ValueError(f"must be a path or @NAME of 1 to {SOCKET_PATH_LIMIT} bytes")
+        return value
+
+    @field_validator("output", mode="before")
+    @classmethod
+    def _usable_output(cls, value: object) -> object:
+        if not value or "\0" in str(value):
+            raise ValueError("must be the path of a directory")
+        return value
+
+    @field_validator("metrics")
+    @classmethod
+    def _of_this_host(cls, value: str) -> str:
+        try:
+            return Metrics(listen=value).listen
+        except ValidationError as error:
+            raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
+
+    @field_validator("keep_bytes")
+    @classmethod
+    def _room_for_two(cls, value: int, info: Any) -> int:
+        rotate = info.data.get("rotate_bytes", 0)
+        if value < 2 * rotate:
+            raise ValueError(f"must be at least twice --rotate-bytes, which is {rotate}")
+        return value
+
+
+METAVARS = {
+    "socket": "PATH",
+    "output": "DIR",
+    "metrics": "ADDRESS",
+    "log_level": "LEVEL",
+    "log_format": "FORMAT",
+    "rotate_bytes": "BYTES",
+    "keep_bytes": "BYTES",
+    "buffer_bytes": "BYTES",
+}
+
+DESCRIPTION = """\
+Record what this host sends, receives and rejects as Parquet files, one after
+the other, in folders of date and host. It needs the right to tap.
+"""
+EPILOG = """\
+Each flag is a variable as well, which it wins over: BCCND_RECORD_OUTPUT,
+BCCND_RECORD_KEEP_BYTES. Bytes may be said as 64M or 10G.
+
+examples:
+  bccnd-record --output /var/lib/bccnd-record
+  bccnd-record --output /data/bccn --keep-bytes 100G --keep-days 30
+
+exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
+            5 recorded there by another, or the address is taken"""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    settings: Settings
+    check_only: bool
+
+
+class _CommandLine(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{ascii(message)[1:-1]} (see {self.prog} --help)")
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The parser. Values stay text, which ``Settings`` checks."""
+    parser = _CommandLine(
+        prog="bccnd-record",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80),
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    for name, field in Settings.model_fields.items():
+        default = (
+            "" if field.is_required() or not field.default else f" (default: {_shown(name, field.default)})"
+        )
+        parser.add_argument(
+            _flag(name),
+            metavar=METAVARS.get(name, "N"),
+            help=f"{field.description}{default}".replace("%", "%%"),
+        )
+    parser.add_argument(
+        "--check", action="store_true", default=False, help="check the settings, print them, and leave"
+    )
+    parser.add_argument("--version", action="version", version=f"bccnd-record {__version__}")
+    return parser
+
+
+def load(argv: Sequence[str], environ: Mapping[str, str], default_socket: str) -> Invocation:
+    """Raises ``ConfigError``, a line per fault; ``SystemExit`` for --help and --version."""
+    given: dict[str, Any] = vars(command_line().parse_args(argv))
+    check_only = given.pop("check")
+    variables = {PREFIX + name.upper(): name for name in Settings.model_fields}
+    unknown = [name for name in environ if name.startswith(PREFIX) and name not in variables]
+    if unknown:
+        raise ConfigError("\n".join(f"{ascii(name)[1:-1]}: unknown setting" for name in sorted(unknown)))
+    origins = {name: variable for variable, name in variables.items() if variable in environ}
+    origins |= {name: _flag(name) for name in given}
+    values = {name: environ[origin] for name, origin in origins.items() if origin in environ} | given
+    values.setdefault("socket", default_socket)
+    try:
+        return Invocation(Settings(**values), check_only)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, origins)) from None
+
+
+def effective(settings: Settings) -> str:
+    """The settings as lines for the environment."""
+    return "\n".join(f"{PREFIX}{name.upper()}={_shown(name, value)}" for name, value in settings)
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    lines = []
+    for detail in error.errors(include_url=False):
+        name = str(detail["loc"][0])
+        context = detail.get("ctx", {})
+        got = f" (got {ascii(detail['input'])[:60]})"
+        match detail["type"]:
+            case "missing":
+                rule, got = "must be given", ""
+            case "greater_than_equal":
+                rule = f"must be at least {context['ge']}"
+            case "less_than_equal":
+                rule = f"must be at most {context['le']}"
+            case "value_error":
+                rule = str(context["error"])
+            case "literal_error":
+                rule = f"must be {context['expected']}"
+            case _:
+                rule = detail["msg"]
+        lines.append(f"{origins.get(name, _flag(name))}: {rule}{got}")
+    return "\n".join(lines)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _shown(name: str, value: object) -> str:
+    if name.endswith("_bytes") and isinstance(value, int):
+        for unit in ("G", "M"):
+            if value % _UNITS[unit] == 0:
+                return f"{value // _UNITS[unit]}{unit}"
+    return str(value)

@@ -1,0 +1,172 @@
+"""The thread that makes files of what the tap reads.
+
+Rules
+- Everything comes through the inbox, in order; what is kept here is up to when the record reaches (``until``).
+- Messages that are missing are marked where they are. Where more than GAP_NS of the record is missing with them, it
+  is closed before and opened after, so that nobody takes the time between for recorded.
+- While the disk takes nothing, files go on growing in memory up to a bound; then nothing is taken from the inbox any
+  more, which fills up, and the reader counts what it cannot put there.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from bccnd.recorder.files import Counts, Limits, Recording
+from bccnd.recorder.inbox import Chunk, Closed, Finished, Inbox, Lost, Opened
+from bccnd.recorder.rows import Dropped, Ended, ReadUntil, Rows
+
+GAP_NS = 10**9
+IDLE_SECONDS = 0.2  # between two looks at the disk and the clock
+LAST_SECONDS = 5.0  # for a disk that takes nothing, once we leave
+
+log = structlog.get_logger()
+
+
+class Writer:
+    """``run`` is the thread. ``ended``: told what the daemon says of the connection's end."""
+
+    def __init__(
+        self,
+        output: Path,
+        limits: Limits,
+        inbox: Inbox,
+        backlog_limit: int,
+        ended: Callable[[str], None],
+        fault: Callable[[BaseException], None],
+    ) -> None:
+        self.unrecorded = 0  # messages, lost by the daemon for us or by our reader
+        self.until = 0  # unix ns
+        self.host = ""
+        self._output = output
+        self._limits = limits
+        self._inbox = inbox
+        self._backlog_limit = backlog_limit
+        self._ended = ended
+        self._fault = fault
+        self._recording: Recording | None = None
+        self._before = Counts()  # of recordings of other hosts, that is of a daemon that was renamed
+        self._rows = Rows(())
+        self._missing = 0  # messages since ``until``
+        self._finished = False
+
+    @property
+    def counts(self) -> Counts:
+        return self._recording.counts if self._recording else self._before
+
+    @property
+    def backlog(self) -> int:
+        return self._recording.backlog if self._recording else 0
+
+    @property
+    def kept(self) -> int:
+        return self._recording.kept if self._recording else 0
+
+    @property
+    def disk_error(self) -> str:
+        error = self._recording.disk_error if self._recording else None
+        return error.strerror or str(error) if error else ""
+
+    def run(self) -> None:
+        try:
+            while not self._finished:
+                self._step()
+            self._end()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the process must end with it
+            self._fault(error)
+
+    def _step(self) -> None:
+        recording = self._recording
+        if recording is not None:
+            recording.tick(time.monotonic())
+            if recording.backlog > self._backlog_limit:
+                time.sleep(IDLE_SECONDS)
+                return
+        item = self._inbox.get(IDLE_SECONDS)
+        match item:
+            case Chunk():
+                self._read(item)
+                self._inbox.give_back(item)
+            case Lost(messages):
+                self._lose(messages)
+            case Opened():
+                self._open(item)
+            case Closed(time_ns):
+                self._close(time_ns)
+            case Finished():
+                self._finished = True
+        if self._recording is not None:
+            self._recording.rotate_if_due(self.until, time.monotonic())
+
+    def _open(self, opened: Opened) -> None:
+        if self._recording is None or opened.host != self.host:
+            self._end()
+            self._recording = Recording(self._output, opened.host, self._limits, self._before)
+            self.host = opened.host
+        self._rows = Rows(opened.local)
+        self._missing = 0
+        if self.until:
+            log.info("recording again", host=self.host, after_seconds=self._since(opened.time_ns))
+        else:
+            log.info("recording", host=self.host, output=str(self._output))
+        self.until = opened.time_ns
+        self._recording.open(opened.time_ns, time.monotonic())
+
+    def _close(self, time_ns: int | None) -> None:
+        assert self._recording is not None  # noqa: S101 - it was opened
+        until = max(self.until, time_ns or 0)
+        self._reach(until)
+        self.until = until
+        self._recording.close(until, time.monotonic())
+
+    def _end(self) -> None:
+        """Bring to the disk what it takes within LAST_SECONDS."""
+        if self._recording is not None:
+            deadline = time.monotonic() + LAST_SECONDS
+            while self._recording.unfinished and time.monotonic() < deadline:
+                self._recording.tick(time.monotonic())
+                if self._recording.unfinished:
+                    time.sleep(IDLE_SECONDS)
+            self._recording.end()
+            self._before = self._recording.counts
+            self._recording = None
+
+    def _read(self, chunk: Chunk) -> None:
+        assert self._recording is not None  # noqa: S101 - it was opened
+        for item in self._rows.read(chunk.memory, chunk.starts, chunk.ends):
+            match item:
+                case pa.RecordBatch():
+                    bounds = pc.min_max(item.column("time_ns"))
+                    self._reach(bounds["min"].as_py())
+                    self._recording.write(item, time.monotonic())
+                    self.until = max(self.until, bounds["max"].as_py())
+                case ReadUntil(time_ns):
+                    self._reach(time_ns)
+                    self.until = max(self.until, time_ns)
+                case Dropped(messages):
+                    self._lose(messages)
+                case Ended(reason):
+                    self._ended(reason)
+
+    def _lose(self, messages: int) -> None:
+        self._missing += messages
+        self.unrecorded += messages
+
+    def _reach(self, time_ns: int) -> None:
+        """The record goes on at this time: say what is missing before it."""
+        recording, missing = self._recording, self._missing
+        if not missing or recording is None:
+            return
+        self._missing = 0
+        now = time.monotonic()
+        if time_ns > self.until + GAP_NS:
+            recording.close(self.until, now)
+            recording.open(time_ns, now)
+        recording.mark_unrecorded(max(time_ns, self.until), missing)
+
+    def _since(self, time_ns: int) -> float:
+        return round((time_ns - self.until) / 1e9, 3)

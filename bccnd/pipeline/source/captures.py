@@ -39,6 +39,7 @@ from bccnd.errors import CaptureError, ConfigError
 from bccnd.pipeline.source import rows as recorded
 from bccnd.pipeline.source.rows import Row, mark
 from bccnd.process.keys import read_keys
+from bccnd.recorder.layout import Mark
 from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.pcap import Direction, Packet, Reader
 from bccnd.wire.udp import UdpDatagram
@@ -200,7 +201,7 @@ def rows_of(path: str, settings: Settings) -> Iterator[Row]:
         told = json.dumps({"path": path, "reason": reason}).encode()
         yield mark(look.last_ns, host, recorded.BROKEN, payload=told)
     if look.first_ns is not None:
-        yield mark(look.last_ns, host, recorded.CLOSED)
+        yield mark(look.last_ns, host, Mark.CLOSED)
 
 
 def _opened(path: str) -> gzip.GzipFile | BufferedReader:
@@ -232,11 +233,11 @@ class Look:
         time_ns = packet.time_ns
         if self.first_ns is None:
             self.first_ns = time_ns
-            yield mark(time_ns, self._host, recorded.OPENED)
+            yield mark(time_ns, self._host, Mark.OPENED)
         if time_ns > self.last_ns:
             self.last_ns = time_ns
         if packet.missing:
-            yield mark(time_ns, self._host, recorded.UNRECORDED, packet.missing)
+            yield mark(time_ns, self._host, Mark.UNRECORDED, packet.missing)
         udp = UdpDatagram.parse(packet.linktype, packet.data)
         if udp is not None and (udp.target_port == self._port or udp.payload.startswith(b"BCCN")):
             yield self._row(packet, udp)

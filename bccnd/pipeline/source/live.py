@@ -43,7 +43,7 @@ from pyspark.sql.streaming.datasource import (
 from bccnd.errors import ConfigError, UnavailableError
 from bccnd.pipeline.source import rows, segments, spool
 from bccnd.pipeline.source.rows import mark
-from bccnd.wire.native import columns
+from bccnd.recorder.layout import Mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -211,25 +211,11 @@ def read_segment(path: str) -> Iterator["pa.RecordBatch"]:
             f"{Path(path).parent}: not on this executor: a spool must be where all of them see it"
         ) from None
     host = header.host
-    opened = [mark(header.opened, host, rows.OPENED)]
-    opened += [mark(time_ns, host, rows.UNRECORDED, messages) for time_ns, messages in header.removed]
+    opened = [mark(header.opened, host, Mark.OPENED)]
+    opened += [mark(time_ns, host, Mark.UNRECORDED, messages) for time_ns, messages in header.removed]
     yield rows.batch_of(opened)
-    tap = columns(content, starts, ends)
-    told = rows.tapped(tap, host, header.local)
-    if tap.rows:
-        yield told
-    closed = [
-        mark(told["time_ns"][at].as_py() if at < tap.rows else header.closed, host, rows.UNRECORDED, missing)
-        for at, packet in tap.others
-        if (missing := _dropped(packet))
-    ]
-    yield rows.batch_of([*closed, mark(header.closed, host, rows.CLOSED)])
-
-
-def _dropped(packet: bytes) -> int:
-    """How many messages are missing, as a notice of the daemon says; 0 for any other packet."""
-    head, _, count = packet.partition(b"\0")
-    return int(count) if head == b"CMSG dropped" and count.isdigit() else 0
+    yield from rows.Tapped(host, header.local).batches(content, starts, ends, header.opened)
+    yield rows.batch_of([mark(header.closed, host, Mark.CLOSED)])
 
 
 def _start(settings: Settings, lock: int) -> None:

@@ -6,18 +6,19 @@ the verdicts ``opened``, ``closed``, ``unrecorded`` (``size``: how many datagram
 captures, ``broken`` (``payload``: JSON, path and reason).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from sys import byteorder
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import bccn
 from bccnd.errors import WireError
+from bccnd.recorder.layout import Direction, Mark
+from bccnd.recorder.rows import Dropped, Rows
 from bccnd.wire.bccn1 import Integrity
-from bccnd.wire.columns import Columns, Words, columns
-from bccnd.wire.sbus import NOWHERE
+from bccnd.wire.columns import columns
+from bccnd.wire.sbus import Memory
 
 ROWS = (
     "time_ns bigint, host string, interface string, direction string, verdict string, mode string, peer string, "
@@ -42,10 +43,9 @@ SCHEMA = pa.schema(
 )
 
 OK, OWN, DUPLICATE = "ok", "own", "duplicate"
-OURS = "local"  # the peer of what this host sends
 NO_SUM = "none"
-IN, OUT, LOCAL, ECHO = "in", "out", "local", "echo"
-OPENED, CLOSED, UNRECORDED, BROKEN = "opened", "closed", "unrecorded", "broken"
+IN, OUT, LOCAL, ECHO = Direction.IN.value, Direction.OUT.value, Direction.LOCAL.value, Direction.ECHO.value
+BROKEN = "broken"
 
 BATCH_ROWS = 16_384  # of one Arrow batch: some MB with payloads as large as they may be
 SIZE_LIMIT = 2**31 - 1  # of the column ``size``
@@ -92,54 +92,33 @@ def _readable(datagram: bytes) -> Parts:
     return mode or NO_SUM, src, int.from_bytes(parts.seq, byteorder), chan, parts.payload
 
 
-def tapped(tap: Columns, host: str, local: Sequence[str]) -> pa.RecordBatch:
-    """Packets of a tap as rows. ``local``: the patterns of channels that stay on the host."""
-    sound = _numbers(pa.uint8(), tap.rows, tap.sound).cast(pa.bool_())
-    nothing = pa.scalar(None, pa.string())
-    ours = _each(tap.peer, tap.rows, lambda peer: peer == OURS)
-    echo = _each(tap.verdict, tap.rows, lambda verdict: verdict == OWN)
-    # An own one that comes back is a duplicate once its sender has left.
-    again = _each(tap.verdict, tap.rows, lambda verdict: verdict == DUPLICATE)
-    of_host = _each(tap.src, tap.rows, lambda src: src == host or src.startswith(f"{host}/"))
-    stays = _each(tap.chan, tap.rows, lambda chan: any(bccn.matches(pattern, chan) for pattern in local))
-    direction = pc.case_when(
-        pc.make_struct(pc.and_(ours, stays), ours, pc.or_(echo, pc.and_(again, of_host))),
-        LOCAL,
-        OUT,
-        ECHO,
-        IN,
-    )
-    parts = [
-        pc.if_else(sound, _each(words, tap.rows, lambda word: word), nothing) for words in (tap.src, tap.chan)
-    ]
-    return pa.RecordBatch.from_arrays(
-        [
-            _numbers(pa.int64(), tap.rows, tap.time_ns),
-            pa.repeat(host, tap.rows),
-            _each(tap.interface, tap.rows, lambda name: None if name == NOWHERE.decode() else name),
-            direction,
-            _each(tap.verdict, tap.rows, lambda verdict: verdict),
-            pc.if_else(sound, _each(tap.mode, tap.rows, lambda mode: mode or NO_SUM), nothing),
-            _each(tap.peer, tap.rows, lambda peer: None if peer == OURS else peer),
-            parts[0],
-            pc.if_else(sound, _numbers(pa.uint64(), tap.rows, tap.seq), pa.scalar(None, pa.uint64())).cast(SEQ),
-            parts[1],
-            pa.Array.from_buffers(
-                pa.binary(), tap.rows, [None, pa.py_buffer(tap.payload_at), pa.py_buffer(tap.payload)]
-            ),
-            _numbers(pa.int32(), tap.rows, tap.size),
-        ],
-        schema=SCHEMA,
-    )  # fmt: skip
+class Tapped:
+    """Makes rows here of what a tap has read on a host, in the order in which it came."""
 
+    def __init__(self, host: str, local: Sequence[str]) -> None:
+        """``local``: the patterns of channels that stay on the host."""
+        self._host = host
+        self._read = Rows([pattern.encode() for pattern in local])
 
-def _numbers(kind: pa.DataType, rows: int, content: bytes) -> pa.Array:
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(content)])
+    def batches(
+        self, memory: Memory, starts: list[int], ends: list[int], opened: int
+    ) -> Iterator[pa.RecordBatch]:
+        """``opened``: the time of what is missing before the first row."""
+        time_ns = opened
+        for item in self._read.read(memory, starts, ends):
+            if isinstance(item, pa.RecordBatch):
+                yield self._as_told(item)
+                time_ns = item["time_ns"][-1].as_py()
+            elif isinstance(item, Dropped):
+                yield batch_of([mark(time_ns, self._host, Mark.UNRECORDED, item.messages)])
 
-
-def _each(words: Words, rows: int, meant: Callable[[str], Any]) -> pa.Array:
-    """A column of what each distinct word means."""
-    numbers, known = words
-    kind = pa.bool_() if isinstance(meant(""), bool) else pa.string()
-    values = pa.array([meant(word.decode("utf-8", "backslashreplace")) for word in known], kind)
-    return values.take(_numbers(pa.int32(), rows, numbers))
+    def _as_told(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: batch[name].cast(SCHEMA.field(name).type) for name in batch.schema.names}
+        columns["host"] = pa.repeat(self._host, len(batch))
+        # A source that sent in an earlier segment and has left: its echo, too, is no duplicate of the segment's.
+        ours = pc.starts_with(columns["src"], f"{self._host}/")
+        echo = pc.and_(
+            pc.and_(pc.equal(columns["verdict"], DUPLICATE), pc.equal(columns["direction"], IN)), ours
+        )
+        columns["direction"] = pc.if_else(pc.fill_null(echo, False), ECHO, columns["direction"])
+        return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

@@ -49,6 +49,7 @@ BUFFERS = 4  # of SEGMENT_BYTES each: seconds of a flood, while a disk is slow
 LINGER = 600.0  # seconds: a driver that crashed is running again by then, or will not be
 SPOOLER, READER = "spooler", "reader"  # files that are locked by whoever is that
 READY = b"ready\n"
+REVOKED = b"CMSG revoked\0"  # of the daemon, for a tap or a subscription
 
 QUEUE = (
     "packets=65536 bytes=33554432 policy=drop-oldest"  # the daemon's, for us: what a second of stalling needs
@@ -160,12 +161,14 @@ class Filling:
         return self.size + LENGTH.size + PACKET_LIMIT > SEGMENT_BYTES
 
     def receive(self, bus: Bus) -> int | None:
+        """As ``Bus.receive_into``; a connection without the right that it was made for is none any more."""
         start = self.size + LENGTH.size
         length = bus.receive_into(self._view[start : start + PACKET_LIMIT])
-        if length:
-            LENGTH.pack_into(self._memory, self.size, length)
-            self.size = start + length
-        return length
+        if not length:
+            return length
+        LENGTH.pack_into(self._memory, self.size, length)
+        self.size = start + length
+        return 0 if self._memory[start : start + len(REVOKED)] == REVOKED else length
 
     def frames(self) -> memoryview:
         return self._view[: self.size]

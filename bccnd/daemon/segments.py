@@ -196,7 +196,6 @@ class Segments:
             self._loop.remove_reader(segment.fileno())
             egress.close()
             segment.close()
-        self.open, self._egresses = [], []  # the taps that leave after them have nothing to filter
 
     def _relieved(self) -> None:
         if not self.congested:

@@ -381,6 +381,7 @@ class Daemon:
         self._settle()
         while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        self.relay.on_taps = lambda _tapped: None  # no socket is left whose filter it could change
         self._links.close()
         self._segments.close()
         self._metrics.close()

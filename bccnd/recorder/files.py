@@ -9,7 +9,7 @@ Rules
   and what it held is told as lost. What a killed writer left behind is removed at the next start.
 - Bounded: the files of this host, the unfinished one included, have at most ``keep_bytes``, and none is kept that is
   ``keep_days`` older than the newest. The oldest go first. Other hosts' files in the directory are not touched.
-- Rows go into the file in groups of ROWS_A_GROUP or BYTES_A_GROUP, whichever is sooner: that much is held in memory.
+- Rows go into the file in groups of GROUP_ROWS or ``group_bytes``, whichever is sooner: that much is held in memory.
 """
 
 import contextlib
@@ -40,8 +40,8 @@ from bccnd.recorder.layout import (
     name_of,
 )
 
-ROWS_A_GROUP = 65_536
-BYTES_A_GROUP = 16 << 20
+GROUP_ROWS = 65_536
+GROUP_BYTES = 16 << 20
 RETRY_SECONDS = 1.0  # between two attempts on a disk that takes nothing
 log = structlog.get_logger()
 DICTIONARIES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
@@ -55,6 +55,7 @@ class Limits:
     rotate_bytes: int = 128 << 20
     keep_bytes: int = 10 << 30
     keep_days: int = 7
+    group_bytes: int = GROUP_BYTES
 
 
 @dataclass(slots=True)
@@ -160,7 +161,7 @@ class Sink:
 class _File:
     """One that is being written."""
 
-    def __init__(self, folder: Path, opened_ns: int, now: float) -> None:
+    def __init__(self, folder: Path, opened_ns: int, now: float, group_bytes: int) -> None:
         self.path = folder / name_of(opened_ns, secrets.token_hex(4))
         self.day = day_of(opened_ns)
         self.begun = now
@@ -175,6 +176,7 @@ class _File:
             use_dictionary=DICTIONARIES,
             store_schema=False,  # words are a matter of memory: whoever reads it gets strings
         )
+        self._group_bytes = group_bytes
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_size = 0
 
@@ -183,11 +185,16 @@ class _File:
         """Bytes so far, about: what is in memory counts as it is there."""
         return self.sink.tell() + self._waiting_size
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that the disk does not take."""
+        return self.sink.backlog + self._waiting_size if self.sink.error else 0
+
     def write(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
         self._waiting_rows += len(batch)
         self._waiting_size += batch.get_total_buffer_size()
-        if self._waiting_rows >= ROWS_A_GROUP or self._waiting_size >= BYTES_A_GROUP:
+        if self._waiting_rows >= GROUP_ROWS or self._waiting_size >= self._group_bytes:
             self._flush()
 
     def complete(self) -> None:
@@ -235,7 +242,7 @@ class Recording:
     def backlog(self) -> int:
         """Bytes that wait for the disk in memory."""
         files = [*self._whole, self._file] if self._file else self._whole
-        return sum([file.sink.backlog for file in files])
+        return sum([file.backlog for file in files])
 
     @property
     def disk_error(self) -> OSError | None:
@@ -244,7 +251,8 @@ class Recording:
 
     def open(self, time_ns: int, now: float) -> None:
         """From this time on everything is recorded. ``now``: monotonic seconds."""
-        self._file = _File(self._output / folder_of(self._host, day_of(time_ns)), time_ns, now)
+        folder = self._output / folder_of(self._host, day_of(time_ns))
+        self._file = _File(folder, time_ns, now, self._limits.group_bytes)
         self._file.write(mark(Mark.OPENED, time_ns))
 
     def close(self, time_ns: int, now: float) -> None:

@@ -6,8 +6,8 @@ Rules
 - Between the rows stand the daemon's notices: how many messages it dropped for us, and answers to our pings, which
   say up to when everything has been read.
 - Which way a datagram went: what a client of this host sent is ``out``, or ``local`` on channels that stay here. What
-  came from the segment is ``in``, unless it is ours: ``own`` to the daemon, or a ``duplicate`` of a source that was
-  seen to send from here and has left.
+  came from the segment is ``in``, unless it is ours: ``own`` to the daemon, or, when its sender has left, a
+  ``duplicate`` of a source that has the name of a client of this host or was seen to send from here.
 """
 
 from collections import OrderedDict
@@ -60,9 +60,10 @@ Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended
 
 
 class Rows:
-    """``local``: patterns of channels that stay on this host."""
+    """``local``: patterns of channels that stay on this host, which is called ``host``."""
 
-    def __init__(self, local: Iterable[bytes]) -> None:
+    def __init__(self, local: Iterable[bytes], host: str) -> None:
+        self._beginning = host.encode() + b"/"  # of the names of its clients, unless they take others
         self._stays = pattern.matcher(list(local), b"/")
         self._known: dict[bytes, bool] = {}
         self._ours: OrderedDict[bytes, None] = OrderedDict()
@@ -114,7 +115,7 @@ class Rows:
             self._remember(made.src[1], pc.unique(src.filter(pc.equal(ways, OUT))).to_pylist())
         echoes = [word in (b"own", b"duplicate") for word in made.verdict[1]]
         if any(echoes):
-            ours = pa.array([word in self._ours for word in made.src[1]], pa.bool_()).take(src)
+            ours = pa.array([self._is_ours(word) for word in made.src[1]], pa.bool_()).take(src)
             own = pa.array([word == b"own" for word in made.verdict[1]], pa.bool_()).take(verdict)
             again = pa.array([word == b"duplicate" for word in made.verdict[1]], pa.bool_()).take(verdict)
             echo = pc.and_(pc.equal(ways, IN), pc.or_(own, pc.and_(again, ours)))
@@ -129,6 +130,9 @@ class Rows:
             plain = not channel.startswith(b"!")
             known = self._known[channel] = plain and (channel.startswith(NOTICES) or self._stays(channel))
         return known
+
+    def _is_ours(self, src: bytes) -> bool:
+        return src.startswith(self._beginning) or src in self._ours
 
     def _remember(self, words: list[bytes], numbers: list[int]) -> None:
         for number in numbers:

@@ -23,7 +23,7 @@ from bccnd.errors import BccndError
 from bccnd.net import local_stream
 from bccnd.process.http import HttpServer, Response, plain
 from bccnd.process.systemd import notify, take_watchdog
-from bccnd.recorder.files import Limits
+from bccnd.recorder.files import GROUP_BYTES, Limits
 from bccnd.recorder.inbox import Inbox
 from bccnd.recorder.settings import Settings
 from bccnd.recorder.tap import Tap
@@ -45,7 +45,11 @@ class Recorder:
     def __init__(self, settings: Settings, on_fault: Any) -> None:
         half = settings.buffer_bytes // 2
         limits = Limits(
-            settings.rotate_seconds, settings.rotate_bytes, settings.keep_bytes, settings.keep_days
+            settings.rotate_seconds,
+            settings.rotate_bytes,
+            settings.keep_bytes,
+            settings.keep_days,
+            group_bytes=min(GROUP_BYTES, settings.buffer_bytes // 4),
         )
         self.inbox = Inbox(half)
         self.tap = Tap(settings.socket, self.inbox, on_fault)
@@ -67,6 +71,11 @@ class Recorder:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
+    @property
+    def unrecorded(self) -> int:
+        """Messages that the daemon dropped for us, or that found no room here."""
+        return self.writer.dropped + self.tap.unrecorded
+
     def snapshot(self) -> dict[str, Any]:
         """For the metrics."""
         counts, writer = self.writer.counts, self.writer
@@ -77,7 +86,7 @@ class Recorder:
             "files": counts.files,
             "removed": counts.removed,
             "lost": counts.lost,
-            "unrecorded": writer.unrecorded,
+            "unrecorded": self.unrecorded,
             "disk_errors": counts.disk_errors,
             "kept": writer.kept,
             "buffered": self.inbox.size + writer.backlog,
@@ -115,7 +124,7 @@ async def _serve(settings: Settings) -> None:
     metrics.close()
     finished = await asyncio.to_thread(recorder.stop)
     counts = recorder.writer.counts
-    about = {"rows": counts.rows, "files": counts.files, "unrecorded": recorder.writer.unrecorded}
+    about = {"rows": counts.rows, "files": counts.files, "unrecorded": recorder.unrecorded}
     if faults:
         if isinstance(faults[0], BccndError):
             raise faults[0]
@@ -141,15 +150,15 @@ async def _watch(recorder: Recorder, watchdog: float) -> None:
             if ready or status:
                 status = new
                 notify(*ready, f"STATUS={status}")
-        if writer.unrecorded + writer.counts.lost > unrecorded + lost and now - told_at > TELL_SECONDS:
+        if recorder.unrecorded + writer.counts.lost > unrecorded + lost and now - told_at > TELL_SECONDS:
             told_at = now
             log.warning(
                 "not recorded",
-                messages=writer.unrecorded - unrecorded,
+                messages=recorder.unrecorded - unrecorded,
                 rows_of_lost_files=writer.counts.lost - lost,
                 remedy="a faster disk, a larger --buffer-bytes, or more CPU",
             )
-            unrecorded, lost = writer.unrecorded, writer.counts.lost
+            unrecorded, lost = recorder.unrecorded, writer.counts.lost
         await asyncio.sleep(interval)
 
 

@@ -39,7 +39,7 @@ class Writer:
         ended: Callable[[str], None],
         fault: Callable[[BaseException], None],
     ) -> None:
-        self.unrecorded = 0  # messages, lost by the daemon for us or by our reader
+        self.dropped = 0  # messages, by the daemon
         self.until = 0  # unix ns
         self.host = ""
         self._output = output
@@ -50,7 +50,7 @@ class Writer:
         self._fault = fault
         self._recording: Recording | None = None
         self._before = Counts()  # of recordings of other hosts, that is of a daemon that was renamed
-        self._rows = Rows(())
+        self._rows = Rows((), "")
         self._missing = 0  # messages since ``until``
         self._finished = False
 
@@ -92,7 +92,7 @@ class Writer:
                 self._read(item)
                 self._inbox.give_back(item)
             case Lost(messages):
-                self._lose(messages)
+                self._missing += messages
             case Opened():
                 self._open(item)
             case Closed(time_ns):
@@ -107,7 +107,7 @@ class Writer:
             self._end()
             self._recording = Recording(self._output, opened.host, self._limits, self._before)
             self.host = opened.host
-        self._rows = Rows(opened.local)
+        self._rows = Rows(opened.local, opened.host)
         self._missing = 0
         if self.until:
             log.info("recording again", host=self.host, after_seconds=self._since(opened.time_ns))
@@ -148,13 +148,10 @@ class Writer:
                     self._reach(time_ns)
                     self.until = max(self.until, time_ns)
                 case Dropped(messages):
-                    self._lose(messages)
+                    self._missing += messages
+                    self.dropped += messages
                 case Ended(reason):
                     self._ended(reason)
-
-    def _lose(self, messages: int) -> None:
-        self._missing += messages
-        self.unrecorded += messages
 
     def _reach(self, time_ns: int) -> None:
         """The record goes on at this time: say what is missing before it."""

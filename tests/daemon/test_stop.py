@@ -120,3 +120,12 @@ def test_what_was_published_leaves_the_host_with_all_its_copies(tmp_path: Path, 
         assert daemon.terminate() == 0
         heard = [wire.recv(2048).rpartition(b"|")[2] for _ in range(150)]
         assert sorted(heard, key=int) == [b"%d" % number for number in range(50) for _ in range(3)]
+
+
+def test_a_client_that_taps_is_let_go_like_any_other(daemon: DaemonProcess) -> None:
+    """Its leaving would change the filter of sockets that are closed by then."""
+    with PacketClient(daemon.socket) as tap:
+        tap.request("tap", "on")
+        assert daemon.terminate() == 0
+        assert tap.receive() == b"CMSG closing\0shutdown"
+    assert "Traceback" not in daemon.log

@@ -1,0 +1,278 @@
+"""Files: whole or not there, rotated, bounded, and what a disk may do."""
+
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bccnd.errors import ConfigError, RefusedError, UnavailableError
+from bccnd.recorder import files
+from bccnd.recorder.files import Limits, Recording
+from bccnd.recorder.layout import DAY_NS, SCHEMA
+from tests.recorder_process import assert_well_kept, rows_of
+
+NOON = 20_000 * DAY_NS + DAY_NS // 2
+
+
+def batch(*times: int, payload: bytes = b"x") -> pa.RecordBatch:
+    columns = {
+        "time_ns": list(times),
+        "direction": ["in"] * len(times),
+        "verdict": ["ok"] * len(times),
+        "size": [1] * len(times),
+        "payload": [payload] * len(times),
+    }
+    arrays = [pa.array(columns.get(field.name, [None] * len(times)), field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def whole(output: Path) -> list[Path]:
+    return sorted(output.glob("date=*/host=here/*.parquet"), key=lambda path: path.name)
+
+
+def unfinished(output: Path) -> list[Path]:
+    return list(output.rglob("*.partial"))
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.write(batch(NOON + 1, NOON + 2), 0.0)
+    recording.mark_unrecorded(NOON + 3, 7)
+    assert not whole(tmp_path)
+    recording.close(NOON + 9, 1.0)
+    (path,) = whole(tmp_path)
+    assert path.parent == tmp_path / "date=2024-10-04" / "host=here"
+    rows = rows_of(path)
+    assert_well_kept(rows)
+    assert [(row["verdict"], row["time_ns"] - NOON, row["size"]) for row in rows] == [
+        ("opened", 0, 0), ("ok", 1, 1), ("ok", 2, 1), ("unrecorded", 3, 7), ("closed", 9, 0)
+    ]  # fmt: skip
+    assert not unfinished(tmp_path)
+    counts = recording.counts
+    assert (counts.rows, counts.files, counts.size) == (2, 1, path.stat().st_size)
+    recording.end()
+
+
+def test_rotation_by_time_and_by_size(tmp_path: Path):
+    limits = Limits(rotate_seconds=30, rotate_bytes=1 << 20)
+    recording = Recording(tmp_path, "here", limits)
+    recording.open(NOON, 0.0)
+    recording.rotate_if_due(NOON + 1, 29.9)
+    assert not whole(tmp_path)
+    recording.rotate_if_due(NOON + 2, 30.0)
+    assert len(whole(tmp_path)) == 1
+    recording.write(batch(NOON + 3, payload=os.urandom(1 << 20)), 31.0)
+    recording.rotate_if_due(NOON + 3, 31.0)
+    recording.close(NOON + 4, 32.0)
+    spans = [
+        (rows[0]["time_ns"] - NOON, rows[-1]["time_ns"] - NOON) for rows in map(rows_of, whole(tmp_path))
+    ]
+    assert spans == [(0, 2), (2, 3), (3, 4)]
+    recording.end()
+
+
+def test_no_file_spans_midnight(tmp_path: Path):
+    midnight = 20_001 * DAY_NS
+    recording = Recording(tmp_path, "here", Limits())
+    recording.open(midnight - 10, 0.0)
+    recording.write(batch(midnight - 5, midnight - 1, midnight, midnight + 5), 0.0)
+    recording.rotate_if_due(midnight + DAY_NS + 3, 0.0)
+    recording.close(midnight + DAY_NS + 7, 0.0)
+    found = [
+        (path.parts[-3], [row["time_ns"] - midnight for row in rows_of(path)]) for path in whole(tmp_path)
+    ]
+    assert found == [
+        ("date=2024-10-04", [-10, -5, -1, 0]),
+        ("date=2024-10-05", [0, 0, 5, DAY_NS]),
+        ("date=2024-10-06", [DAY_NS, DAY_NS + 7]),
+    ]
+    recording.end()
+
+
+def test_a_clock_that_is_set_back_begins_a_file_of_that_day(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.write(batch(NOON + 5, NOON - DAY_NS, NOON - DAY_NS + 1), 0.0)
+    recording.close(NOON - DAY_NS + 2, 0.0)
+    found = [[row["time_ns"] - NOON for row in rows_of(path)] for path in whole(tmp_path)]
+    assert found == [[-DAY_NS, -DAY_NS, -DAY_NS + 1, -DAY_NS + 2], [0, 5, 5]]
+    recording.end()
+
+
+def test_the_oldest_go_when_there_is_too_much(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits(keep_bytes=5 << 20))
+    for number in range(8):
+        recording.open(NOON + number, 0.0)
+        recording.write(batch(NOON + number, payload=os.urandom(1 << 20)), 0.0)
+        recording.close(NOON + number, 0.0)
+    names = [int(path.name.split("-")[0]) - NOON for path in whole(tmp_path)]
+    assert names == [4, 5, 6, 7]
+    assert recording.kept == sum(path.stat().st_size for path in whole(tmp_path)) <= 5 << 20
+    assert recording.counts.removed == 4
+    recording.end()
+
+
+def test_what_is_being_written_counts_too(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits(keep_bytes=3 << 20, group_bytes=1))
+    for number in range(2):
+        recording.open(NOON + number, 0.0)
+        recording.write(batch(NOON + number, payload=os.urandom(1 << 20)), 0.0)
+        recording.close(NOON + number, 0.0)
+    recording.open(NOON + 2, 0.0)
+    recording.write(batch(NOON + 2, payload=os.urandom(1 << 20)), 0.0)
+    recording.tick(0.0)
+    assert len(whole(tmp_path)) == 1
+    recording.close(NOON + 3, 0.0)
+    recording.end()
+
+
+def test_days_are_counted_from_the_newest_and_empty_folders_go(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits(keep_days=3))
+    other = tmp_path / "date=2024-10-04" / "host=other"
+    other.mkdir(parents=True)
+    (other / f"{NOON}-00000000.parquet").write_bytes(b"not ours")
+    for day in range(6):
+        recording.open(NOON + day * DAY_NS, 0.0)
+        recording.close(NOON + day * DAY_NS, 0.0)
+    assert [path.parts[-3] for path in whole(tmp_path)] == [f"date=2024-10-0{day}" for day in (6, 7, 8, 9)]
+    assert sorted(path.name for path in tmp_path.glob("date=*")) == [
+        f"date=2024-10-0{day}" for day in (4, 6, 7, 8, 9)
+    ]
+    assert list(other.iterdir())
+    recording.end()
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_it_finished_counted(tmp_path: Path):
+    first = Recording(tmp_path, "here", Limits())
+    first.open(NOON, 0.0)
+    first.close(NOON, 0.0)
+    first.end()
+    left = whole(tmp_path)[0].parent / f".{NOON}-00000000.parquet.partial"
+    left.write_bytes(b"PAR1")
+    second = Recording(tmp_path, "here", Limits())
+    assert not left.exists()
+    assert second.kept == whole(tmp_path)[0].stat().st_size
+    second.end()
+
+
+def test_one_writer_per_host_and_directory(tmp_path: Path):
+    first = Recording(tmp_path, "here", Limits())
+    with pytest.raises(UnavailableError, match="another process records host here there"):
+        Recording(tmp_path, "here", Limits())
+    Recording(tmp_path, "there", Limits()).end()
+    first.end()
+    Recording(tmp_path, "here", Limits()).end()
+
+
+def test_a_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="--output must be a directory"):
+        Recording(tmp_path / "file", "here", Limits())
+
+    def denied(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(RefusedError, match="must be writable"):
+        Recording(tmp_path, "here", Limits())
+
+
+class Disk:
+    """What the disk does with what is written, instead of the real one: takes ``room`` bytes, then fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room = 1 << 40
+        self.error = errno.ENOSPC
+        self._write = os.write
+        monkeypatch.setattr(files.os, "write", self.write)
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if not self.room:
+            raise OSError(self.error, os.strerror(self.error))
+        taken = min(self.room, len(data))
+        self.room -= taken
+        return self._write(descriptor, data[:taken])
+
+
+@pytest.mark.parametrize("room", [0, 1, 4, 100, 2000])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_disk_that_takes_nothing_for_a_while_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, error: int
+):
+    disk = Disk(monkeypatch)
+    disk.room, disk.error = room, error
+    recording = Recording(tmp_path, "here", Limits(group_bytes=1))
+    recording.open(NOON, 0.0)
+    for number in range(20):
+        recording.write(batch(NOON + number, payload=os.urandom(100)), 0.0)
+    recording.close(NOON + 20, 0.0)
+    recording.open(NOON + 20, 0.0)
+    recording.write(batch(NOON + 21), 0.0)
+    assert recording.backlog > 0
+    assert recording.unfinished
+    assert recording.disk_error is not None
+    assert not whole(tmp_path)
+    disk.room = 1 << 40
+    recording.tick(0.5 + files.RETRY_SECONDS)
+    recording.close(NOON + 22, 9.0)
+    assert (recording.backlog, recording.unfinished, recording.disk_error) == (0, False, None)
+    assert [len(rows_of(path)) for path in whole(tmp_path)] == [22, 3]
+    assert recording.counts.disk_errors > 0
+    recording.end()
+    assert recording.counts.lost == 0
+
+
+def test_a_disk_is_not_asked_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    disk = Disk(monkeypatch)
+    disk.room = 0
+    recording = Recording(tmp_path, "here", Limits(group_bytes=1))
+    recording.open(NOON, 0.0)
+    for tenth in range(50):
+        recording.write(batch(NOON), 0.0)
+        recording.tick(1.0 + tenth / 10)
+    recording.end()
+    assert recording.counts.disk_errors <= 1 + 6
+
+
+def test_a_file_that_cannot_be_synced_is_lost_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    recording = Recording(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.write(batch(NOON, NOON), 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "fsync", failing)
+        recording.close(NOON, 0.0)
+    assert (recording.counts.lost, whole(tmp_path), unfinished(tmp_path)) == (2, [], [])
+    recording.end()
+
+
+def test_what_the_disk_does_not_take_in_the_end_is_lost_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    disk = Disk(monkeypatch)
+    recording = Recording(tmp_path, "here", Limits(group_bytes=1))
+    recording.open(NOON, 0.0)
+    disk.room = 0
+    recording.write(batch(NOON, NOON, NOON), 0.0)
+    recording.close(NOON, 0.0)
+    recording.end()
+    assert (recording.counts.lost, whole(tmp_path), unfinished(tmp_path)) == (3, [], [])
+
+
+def test_many_groups_with_words_of_their_own_are_one_file(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits(group_bytes=1000))
+    recording.open(NOON, 0.0)
+    for number in range(100):
+        words = batch(NOON + number).to_pylist()
+        words[0] |= {"src": f"there/{number % 7}", "channel": f"c/{number}", "seq": 2**64 - 1 - number}
+        recording.write(pa.RecordBatch.from_pylist(words, SCHEMA), 0.0)
+    recording.close(NOON + 100, 0.0)
+    rows = rows_of(whole(tmp_path)[0])[1:-1]
+    assert [row["channel"] for row in rows] == [f"c/{number}" for number in range(100)]
+    assert [row["seq"] for row in rows] == [2**64 - 1 - number for number in range(100)]
+    recording.end()

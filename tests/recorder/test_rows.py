@@ -1,0 +1,135 @@
+"""What a tap is sent, as rows: the values of each column, which way each went, and the notices between them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bccnd.errors import ProtocolError
+from bccnd.recorder.layout import SCHEMA
+from bccnd.recorder.rows import Dropped, Ended, ReadUntil, Rows, messages_in
+from bccnd.wire import sbus
+from bccnd.wire.bccn1 import Integrity, Level
+from tests.relay.fakes import datagram
+from tests.wire.test_columns import laid_out
+
+OURS, THEIRS = b"here/prog/1", b"there/prog/1"
+ELSEWHERE = b"10.0.0.2:5400"
+
+
+def recv(
+    datagram_: bytes,
+    verdict: bytes = b"ok",
+    peer: bytes = ELSEWHERE,
+    interface: bytes = b"eth0",
+    time_ns: int = 5,
+) -> bytes:
+    return sbus.Recv(peer, time_ns, verdict, datagram_, interface).serialize()
+
+
+def sent(datagram_: bytes) -> bytes:
+    return recv(datagram_, peer=b"local", interface=b"-")
+
+
+def items_of(packets: Sequence[bytes], rows: Rows | None = None) -> list[Any]:
+    items = (rows or Rows([b"local/>"], "here")).read(*laid_out(list(packets)))
+    return [item.to_pylist() if isinstance(item, pa.RecordBatch) else item for item in items]
+
+
+def directions(rows: Rows, *packets: bytes) -> list[str]:
+    return [row["direction"] for (item) in items_of(packets, rows) for row in item]
+
+
+def test_every_column_has_its_value():
+    signed = Integrity([b"k" * 32], Level.HMAC).seal(b"there/prog/1:18446744073709551615:a/b|pay\0load")
+    ((row,),) = items_of([recv(signed, time_ns=1_760_000_000_000_000_001)])
+    assert row == {
+        "time_ns": 1_760_000_000_000_000_001,
+        "interface": "eth0",
+        "direction": "in",
+        "verdict": "ok",
+        "mode": "hmac",
+        "peer": "10.0.0.2:5400",
+        "src": "there/prog/1",
+        "seq": 2**64 - 1,
+        "channel": "a/b",
+        "payload": b"pay\0load",
+        "size": len(signed),
+    }
+    assert list(row) == SCHEMA.names
+
+
+def test_what_has_no_header_has_no_source_and_nothing_of_its_own_is_lost():
+    sound = datagram(THEIRS, 0, b"a", b"x")
+    ((noise, plain),) = items_of([recv(b"noise", b"magic"), recv(sound)])
+    assert [noise[name] for name in ("src", "seq", "channel", "mode")] == [None] * 4
+    assert (noise["payload"], noise["size"]) == (b"noise", 5)
+    assert (plain["src"], plain["seq"], plain["mode"]) == ("there/prog/1", 0, "none")
+
+
+def test_which_way_each_went():
+    rows = Rows([b"local/>", b"here/*/state"], "here")
+    packets = {
+        sent(datagram(OURS, 1, b"a")): "out",
+        sent(datagram(OURS, 1, b"local/a")): "local",
+        sent(datagram(OURS, 2, b"here/x/state")): "local",
+        sent(datagram(OURS, 2, b"!local/a")): "out",
+        sent(datagram(b"here/bccnd/1", 2, b"local/presence/left/x")): "local",
+        recv(datagram(THEIRS, 1, b"a")): "in",
+        recv(datagram(THEIRS, 1, b"a"), b"duplicate"): "in",
+        recv(datagram(THEIRS, 1, b"local/a"), b"local-channel"): "in",
+        recv(datagram(OURS, 1, b"a"), b"own"): "echo",
+        recv(datagram(OURS, 1, b"a"), b"duplicate"): "echo",
+        recv(datagram(OURS, 9, b"a"), b"conflict"): "in",
+        recv(b"noise", b"magic"): "in",
+    }
+    assert directions(rows, *packets) == list(packets.values())
+
+
+def test_an_echo_under_a_name_that_is_not_of_this_host_is_known_by_what_was_sent():
+    rows = Rows([], "here")
+    other = datagram(b"bridged/prog/1", 1, b"a")
+    assert directions(rows, recv(other, b"duplicate")) == ["in"]
+    assert directions(rows, sent(other)) == ["out"]
+    assert directions(rows, recv(other, b"duplicate")) == ["echo"]
+
+
+def test_notices_stand_where_they_came():
+    one, two = recv(datagram(THEIRS, 1, b"a")), recv(datagram(THEIRS, 2, b"a"))
+    items = items_of(
+        [
+            b"CMSG pong\x0077",
+            sbus.pack([one, b"CMSG dropped\x0012", two, one]),
+            b"CMSG closing\0shutdown",
+            b"CMSG revoked\0CMSG tap",
+            b"CMSG tap\0off",
+            two,
+        ]
+    )
+    assert [[row["seq"] for row in item] if isinstance(item, list) else item for item in items] == [
+        ReadUntil(77),
+        [1],
+        Dropped(12),
+        [2, 1],
+        Ended("closed by the daemon: shutdown"),
+        Ended("the right to tap was revoked"),
+        [2],
+    ]
+
+
+@pytest.mark.parametrize("packet", [b"MSG a\0x", b"noise", b"PACK \0", b"RECV a b"])
+def test_what_a_tap_is_not_sent(packet: bytes):
+    with pytest.raises(ProtocolError, match="which a tap does not get"):
+        items_of([packet])
+
+
+def test_counting_what_cannot_be_kept():
+    one = recv(datagram(THEIRS, 1, b"a"))
+    counted = messages_in(*laid_out([one, sbus.pack([one, b"CMSG dropped\x0012", one])]))
+    assert counted == (3, [Dropped(12)])
+
+
+def test_interfaces_whose_names_are_no_text():
+    ((row,),) = items_of([recv(datagram(THEIRS, 1, b"a"), interface=b"w\xffn")])
+    assert row["interface"] == "w\\xffn"

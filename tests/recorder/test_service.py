@@ -1,0 +1,385 @@
+"""The recorder beside a real daemon: what happened stands in the files, exactly, whatever else happens."""
+
+import os
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bccnd.wire import sbus
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PacketClient, wait_until
+from tests.plain_bccn import datagram
+from tests.recorder_process import RecorderProcess, assert_well_kept, rows_of
+from tests.replaceable_daemon import ReplaceableDaemon
+
+
+@pytest.fixture
+def plain(loopback_port: int) -> Iterator[socket.socket]:
+    """Sends to the segment like any program of another host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        sender.connect((LOOPBACK_BROADCAST, loopback_port))
+        yield sender
+
+
+def received_by(daemon: DaemonProcess, count: int) -> None:
+    """Wait until the daemon has read so many datagrams of the segment."""
+    with PacketClient(daemon.socket) as client:
+        wait_until(lambda: client.status()["counters"]["received"] >= count, f"{count} received")
+
+
+def test_what_was_sent_received_and_rejected_stands_there_exactly(
+    tmp_path: Path, daemon: DaemonProcess, plain: socket.socket
+):
+    with RecorderProcess(tmp_path, daemon.socket) as recorder, PacketClient(daemon.socket) as client:
+        name = client.request("whoami")
+        for number in range(300):
+            client.publish("demo/x", b"%d" % number)
+            if number < 50:
+                client.publish("local/x", b"\0\xff%d" % number)
+        client.drain()
+        received_by(daemon, 300)  # they come back
+        for number in range(200):
+            plain.send(datagram("there/prog/1", 2**63 + number, "demo/y", b"in"))
+            if number % 2:
+                plain.send(datagram("there/prog/1", 2**63 + number, "demo/y", b"in"))
+        malformed = [
+            b"noise",
+            b"BCCN1[99]x:1:a|short",
+            b"BCCN1[6:sha1=00]x:1:a|",
+            b"BCCN1[26]x:18446744073709551616:a|z",
+        ]
+        for each in malformed:
+            plain.send(each)
+        received_by(daemon, 300 + 300 + len(malformed))
+    rows = recorder.rows()
+    assert_well_kept(rows)
+    told = Counter((row["direction"], row["verdict"]) for row in rows if row["direction"])
+    assert told == {
+        ("out", "ok"): 300,
+        ("local", "ok"): 50,
+        ("echo", "own"): 300,
+        ("in", "ok"): 200,
+        ("in", "duplicate"): 100,
+        ("in", "magic"): 1,
+        ("in", "length"): 1,
+        ("in", "algorithm"): 1,
+        ("in", "sequence"): 1,
+    }
+    sent = [row for row in rows if row["direction"] == "out"]
+    assert [row["payload"] for row in sent] == [b"%d" % number for number in range(300)]
+    assert {row["src"] for row in sent} == {name}
+    assert [row["seq"] - sent[0]["seq"] for row in sent] == list(range(300))
+    assert {(row["peer"], row["interface"], row["mode"]) for row in sent} == {(None, None, "none")}
+    assert [row["payload"] for row in rows if row["direction"] == "local"] == [
+        b"\0\xff%d" % n for n in range(50)
+    ]
+    came = [row for row in rows if (row["direction"], row["verdict"]) == ("in", "ok")]
+    assert [row["seq"] for row in came] == [2**63 + number for number in range(200)]
+    assert {row["interface"] for row in came} == {"lo"}
+    host, port = plain.getsockname()
+    assert {row["peer"] for row in came} == {f"{host}:{port}"}
+    assert {row["size"] for row in came} == {len(datagram("there/prog/1", 2**63, "demo/y", b"in"))}
+    bad = {
+        row["verdict"]: row for row in rows if row["verdict"] in ("magic", "length", "algorithm", "sequence")
+    }
+    assert (bad["magic"]["src"], bad["magic"]["payload"], bad["magic"]["size"]) == (None, b"noise", 5)
+    assert (bad["length"]["src"], bad["length"]["seq"], bad["length"]["channel"]) == ("x", 1, "a")
+    assert {row["payload"] for row in (bad["algorithm"], bad["sequence"])} == set(malformed[2:])
+
+
+def test_an_echo_after_its_sender_has_left_is_no_message_of_somebody_else(
+    tmp_path: Path, daemon: DaemonProcess, plain: socket.socket
+):
+    with RecorderProcess(tmp_path, daemon.socket) as recorder:
+        with PacketClient(daemon.socket) as client:
+            client.publish("demo/x", b"once")
+            client.drain()
+        received_by(daemon, 1)
+        in_files = [row for row in _after(recorder) if row["direction"] == "out"]
+        again = datagram(in_files[0]["src"], in_files[0]["seq"], "demo/x", b"once")
+        plain.send(again)
+        received_by(daemon, 2)
+    assert Counter((row["direction"], row["verdict"]) for row in recorder.datagrams()) == {
+        ("out", "ok"): 1,
+        ("echo", "own"): 1,
+        ("echo", "duplicate"): 1,
+    }
+
+
+def _after(recorder: RecorderProcess) -> list[dict[str, object]]:
+    """What it has recorded, once restarted; the test goes on with another."""
+    recorder.terminate()
+    rows = recorder.datagrams()
+    recorder.start()
+    return rows
+
+
+def test_files_follow_each_other_without_a_gap(tmp_path: Path, daemon: DaemonProcess):
+    recorder = RecorderProcess(tmp_path, daemon.socket, "--rotate-seconds", "1")
+    with recorder, PacketClient(daemon.socket) as client:
+        for number in range(10_000):
+            client.publish("local/x", b"%d" % number)
+            if number % 100 == 0 and len(recorder.files()) >= 3:
+                break
+        client.drain()
+        wait_until(lambda: len(recorder.files()) >= 3, "three files, also without traffic")
+    rows = recorder.rows()
+    spans = assert_well_kept(rows)
+    assert len(spans) >= 4
+    assert [opened for opened, _ in spans[1:]] == [closed for _, closed in spans[:-1]]
+    payloads = [int(row["payload"]) for row in rows if row["direction"]]
+    assert payloads == list(range(len(payloads)))
+
+
+def test_a_killed_recorder_leaves_whole_files_and_the_next_goes_on(tmp_path: Path, daemon: DaemonProcess):
+    recorder = RecorderProcess(tmp_path, daemon.socket, "--rotate-seconds", "1")
+    with recorder, PacketClient(daemon.socket) as client:
+        client.publish("local/x", b"before")
+        wait_until(recorder.datagrams, "a whole file with the message")
+        client.publish("local/x", b"perhaps lost")
+        client.drain()
+        wait_until(lambda: list(recorder.output.glob("date=*/host=*/.*")), "an unfinished file")
+        recorder.kill()
+        before = recorder.files()
+        assert [row["payload"] for path in before for row in rows_of(path) if row["direction"]][:1] == [
+            b"before"
+        ]
+        recorder.start()
+        assert not {path.name for path in before} - {path.name for path in recorder.files()}
+        client.publish("local/x", b"after")
+        client.drain()
+    spans = assert_well_kept(recorder.rows())
+    assert [row["payload"] for row in recorder.datagrams()][-1] == b"after"
+    assert spans == sorted(spans)
+    assert not list(recorder.output.glob("date=*/host=*/.*")), "what the killed one left is gone"
+
+
+def test_it_waits_for_a_daemon_that_comes_back(tmp_path: Path, daemon: DaemonProcess):
+    with RecorderProcess(tmp_path, daemon.socket) as recorder:
+        with PacketClient(daemon.socket) as client:
+            client.publish("local/x", b"before")
+            client.drain()
+        daemon.terminate()
+        wait_until(lambda: recorder.logged("no daemon, tried again"), "a line about it")
+        daemon.start()
+        wait_until(lambda: recorder.logged("recording again"), "a recorder that records again")
+        with PacketClient(daemon.socket) as client:
+            client.publish("local/x", b"after")
+            client.drain()
+    rows = recorder.rows()
+    (first, second) = assert_well_kept(rows)
+    assert first[1] < second[0], "what lies between was not recorded, and nobody says so"
+    assert [row["payload"] for row in rows if row["direction"]] == [b"before", b"after"]
+
+
+def test_a_replacement_of_the_daemon_goes_unnoticed(tmp_path: Path, loopback_port: int):
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with ReplaceableDaemon(tmp_path, *flags) as daemon, RecorderProcess(tmp_path, daemon.socket) as recorder:
+        with PacketClient(daemon.socket) as client:
+            client.publish("local/x", b"before")
+            client.drain()
+            daemon.replace()
+            client.publish("local/x", b"after")
+            client.drain()
+        recorder.terminate()
+    assert len(assert_well_kept(recorder.rows())) == 1
+    assert [(row["payload"], row["interface"]) for row in recorder.datagrams()] == [
+        (b"before", None),
+        (b"after", None),
+    ]
+
+
+def test_what_the_daemon_dropped_for_a_stopped_recorder_is_marked(tmp_path: Path, daemon: DaemonProcess):
+    count = 0
+    with RecorderProcess(tmp_path, daemon.socket) as recorder, PacketClient(daemon.socket) as client:
+        client.request("pack", "on")
+        recorder.process.send_signal(signal.SIGSTOP)
+        pack = sbus.pack([b"MSG local/x\0%d" % number for number in range(1000)])
+        while not client.status()["counters"]["dropped"]:
+            for _ in range(10):
+                client.send(pack)
+            count += 10_000
+        recorder.process.send_signal(signal.SIGCONT)
+        client.drain()
+    rows = recorder.rows()
+    assert_well_kept(rows)
+    unrecorded = sum(row["size"] for row in rows if row["verdict"] == "unrecorded")
+    assert unrecorded > 0
+    assert len([row for row in rows if row["direction"]]) + unrecorded == count
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(place: Path) -> Path:
+    """A file that leaves no room."""
+    filler = place / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return filler
+
+
+def test_a_full_disk_is_told_harms_nobody_and_is_got_over(
+    tmp_path: Path, daemon: DaemonProcess, small_disk: Path
+):
+    flags = ["--rotate-seconds", "1"]
+    output = small_disk / "recorded"
+    with RecorderProcess(tmp_path, daemon.socket, *flags, output=output) as recorder:
+        wait_until(recorder.files, "a first file")
+        filler = fill(small_disk)
+        with PacketClient(daemon.socket) as client, PacketClient(daemon.socket) as other:
+            other.subscribe("local/>")
+            for number in range(300):
+                client.publish("local/x", b"%d" % number)
+            client.drain()
+            wait_until(lambda: recorder.logged("not written, tried again"), "a line about the disk")
+            assert [payload for _, payload in other.messages()] == [b"%d" % number for number in range(300)]
+        filler.unlink()
+        wait_until(lambda: recorder.logged("written again"), "a line that it is over")
+    (line,) = recorder.logged("not written, tried again")
+    assert (line["level"], line["error"]) == ("error", "No space left on device")
+    rows = recorder.rows()
+    spans = assert_well_kept(rows)
+    assert [opened for opened, _ in spans[1:]] == [closed for _, closed in spans[:-1]], "nothing was lost"
+    assert [int(row["payload"]) for row in rows if row["direction"]] == list(range(300))
+
+
+def test_what_does_not_fit_into_memory_while_the_disk_is_full_is_counted(
+    tmp_path: Path, daemon: DaemonProcess, small_disk: Path
+):
+    output = small_disk / "recorded"
+    flags = ["--rotate-seconds", "1", "--buffer-bytes", "8M", "--keep-bytes", "1G"]
+    sent = 0
+    with RecorderProcess(tmp_path, daemon.socket, *flags, output=output) as recorder:
+        fill(small_disk)
+        with PacketClient(daemon.socket) as client:
+            client.request("pack", "on")
+            for _ in range(30):
+                payloads = [os.urandom(30_000) for _ in range(20)]
+                for payload in payloads:
+                    client.publish("local/x", payload)
+                client.drain()
+                sent += len(payloads)
+            wait_until(lambda: recorder.logged("not recorded"), "a line about what is missing", seconds=30)
+            subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+            wait_until(lambda: recorder.logged("written again"), "a line that it is over")
+            client.publish("local/x", b"last")
+            client.drain()
+            sent += 1
+    rows = recorder.rows()
+    assert_well_kept(rows)
+    unrecorded = sum(row["size"] for row in rows if row["verdict"] == "unrecorded")
+    recorded = [row for row in rows if row["direction"]]
+    assert unrecorded > 0
+    assert recorded[-1]["payload"] == b"last"
+    assert len(recorded) + unrecorded == sent
+
+
+def test_a_full_disk_at_the_end_costs_the_last_file_only_and_is_told(
+    tmp_path: Path, daemon: DaemonProcess, small_disk: Path
+):
+    output = small_disk / "recorded"
+    recorder = RecorderProcess(tmp_path, daemon.socket, output=output)
+    recorder.start()
+    fill(small_disk)
+    with PacketClient(daemon.socket) as client:
+        client.publish("local/x", os.urandom(30_000))
+        client.drain()
+    assert recorder.terminate() == 0
+    assert [line["rows"] for line in recorder.logged("recorded file lost")] == [1]
+    assert recorder.files() == []
+    assert not list(recorder.output.rglob("*.partial"))
+
+
+def test_two_recorders_of_a_host_do_not_share_a_directory(tmp_path: Path, daemon: DaemonProcess):
+    (tmp_path / "second").mkdir()
+    with RecorderProcess(tmp_path, daemon.socket) as recorder:
+        second = RecorderProcess(tmp_path / "second", daemon.socket, output=recorder.output)
+        second.launch()
+        assert second.process.wait(10) == 5
+        assert "another process records host here there" in second.log
+        assert "Traceback" not in second.log
+
+
+def test_without_the_right_to_tap_it_says_so_and_leaves(tmp_path: Path, loopback_port: int):
+    configuration = tmp_path / "bccnd.toml"
+    configuration.write_text('[[rights]]\npublish = [">"]\n')
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with DaemonProcess(tmp_path, "--config", str(configuration), *flags) as daemon:
+        recorder = RecorderProcess(tmp_path, daemon.socket)
+        recorder.launch()
+        assert recorder.process.wait(10) == 4
+        assert "no right to tap" in recorder.log.splitlines()[-1]
+
+
+def test_a_right_that_is_taken_away_ends_it(tmp_path: Path, loopback_port: int):
+    configuration = tmp_path / "bccnd.toml"
+    configuration.write_text("[[rights]]\ntap = true\n")
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with DaemonProcess(tmp_path, "--config", str(configuration), *flags) as daemon:
+        recorder = RecorderProcess(tmp_path, daemon.socket)
+        recorder.start()
+        configuration.write_text('[[rights]]\npublish = [">"]\n')
+        daemon.process.send_signal(signal.SIGHUP)
+        assert recorder.process.wait(10) == 4
+        assert "revoked" in recorder.log.splitlines()[-1]
+        assert_well_kept(recorder.rows())
+
+
+def test_the_service_manager_learns_how_it_goes(tmp_path: Path, daemon: DaemonProcess):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+        with RecorderProcess(tmp_path, daemon.socket, environ=environ):
+            told = [manager.recv(4096).decode() for _ in range(4)]
+        manager.settimeout(0)
+        while "STOPPING" not in told[-1]:
+            told.append(manager.recv(4096).decode())
+    assert "READY=1\nSTATUS=recording here" in told
+    assert told.count("WATCHDOG=1") >= 2
+
+
+def test_metrics_and_health(tmp_path: Path, daemon: DaemonProcess):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{probe.getsockname()[1]}"
+
+    def get(path: str) -> str:
+        with urllib.request.urlopen(f"http://{where}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    with RecorderProcess(tmp_path, daemon.socket, "--metrics", where), PacketClient(daemon.socket) as client:
+        client.publish("local/x", b"1")
+        wait_until(lambda: "bccnd_record_rows_total 1.0" in get("/metrics"), "a row that is counted")
+        text = get("/metrics")
+        assert "bccnd_record_unrecorded_total 0.0" in text
+        assert "bccnd_record_connected 1.0" in text
+        assert get("/healthz") == "alive\n"
+        assert get("/readyz") == "ready\n"
+        daemon.terminate()
+        wait_until(lambda: "bccnd_record_connected 0.0" in get("/metrics"), "a daemon that is missed")
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            get("/readyz")

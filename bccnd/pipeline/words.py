@@ -16,7 +16,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 
 from bccnd.pipeline.layout import DELIVERED, NAMELESS
 
-SECOND_NS = 10**9
 SANITY = 1000  # the default of dedup.sanity
 JUMP = 2**20
 _SANITY_WORDS = -(-SANITY // 64)

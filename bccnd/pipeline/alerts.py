@@ -20,7 +20,7 @@ from bccnd.pipeline.times import moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 CHANNEL = "bccn/alerts/loss"
 THRESHOLD = 0.01  # of what was sent

@@ -8,8 +8,10 @@ folder (all that it and those below it hold but dot-files) or a glob, where the 
     port   of the segment, default 5400; datagrams to other ports are rows, too, where they begin as BCCN's do
     host   whose capture it is; default: from ``host=NAME/`` in the path, else the file's name up to ``.pcap``
     keys   a key file: hmac is required and checked, as in the daemon; without it, what cannot be checked is ``ok``
-    mode   ``permissive`` (default): of a broken or cut capture what can be read is given, then a row ``broken``;
-           ``failfast``: it is an error
+    mode   ``permissive`` (default): of a broken or cut capture what can be read is given, then a row ``broken``, a
+           mark with the reason as payload; ``failfast``: it is an error
+
+Rows are as recorded (``rows``), and have the column ``file``. ``captures`` and ``broken`` are what ingestion takes.
 
 A file is a partition, and read as a stream: memory is a chunk, a batch of rows and one packet. Its first row is
 ``opened``, at the time of the first packet of whatever kind, and its last ``closed``: for that time, whoever is not
@@ -32,24 +34,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bccnd.errors import CaptureError, ConfigError
+from bccnd.pipeline.layout import RECORDED
 from bccnd.pipeline.source import rows as recorded
 from bccnd.pipeline.source.rows import Row, mark
+from bccnd.pipeline.times import moment
 from bccnd.process.keys import read_keys
-from bccnd.recorder.layout import Mark
+from bccnd.recorder.layout import Direction, Mark
+from bccnd.wire import pcap
 from bccnd.wire.bccn1 import Integrity, Level
-from bccnd.wire.pcap import Direction, Packet, Reader
 from bccnd.wire.udp import UdpDatagram
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 FORMAT = "bccn-pcap"
+ROWS = f"{recorded.ROWS}, file string"
+COLUMNS = [column.split()[0] for column in RECORDED.split(", ")]
 PORT = 5400
 CHUNK = 1 << 18  # bytes of a file at a time
 CUT, OWN = "cut", "own"
@@ -59,21 +65,22 @@ _SUFFIX = re.compile(
     r"\.(p?cap(ng)?|dmp)\d*(\.|$).*", re.IGNORECASE
 )  # tcpdump numbers the files that it rotates
 _COMMENT = re.compile(r"bccnd (in|out|local) ([a-z0-9-]{1,32})")
-_DIRECTIONS = {Direction.IN: recorded.IN, Direction.OUT: recorded.OUT, Direction.UNKNOWN: ""}
+_DIRECTIONS = {pcap.Direction.IN: Direction.IN.value, pcap.Direction.OUT: Direction.OUT.value}
 _COOKED = {113: slice(0, 2), 276: slice(10, 11)}  # where "cooked" headers say the type of the packet
 _COOKED_OUT = 4  # sent by us; all others came in
 
 
 def captures(spark: "SparkSession", paths: str | Sequence[str], **options: str | int) -> "DataFrame":
-    """The rows of captures, those ``broken`` among them; see ``broken``."""
-    return spark.read.format(FORMAT).options(**options).load([paths] if isinstance(paths, str) else [*paths])
+    """The rows of captures as ``RECORDED``, and (file); those ``broken`` among them; see ``broken``."""
+    rows = spark.read.format(FORMAT).options(**options).load([paths] if isinstance(paths, str) else [*paths])
+    date = F.date_format(moment("time_ns"), "yyyy-MM-dd")
+    return rows.withColumn("date", date).select(*COLUMNS, "file")
 
 
 def broken(rows: "DataFrame") -> "DataFrame":
-    """(path, reason) of the captures that could be read in part or not at all, out of ``captures``."""
-    told = F.from_json(F.col("payload").cast("string"), "path string, reason string")
-    return rows.where((F.col("direction") == "") & (F.col("verdict") == recorded.BROKEN)).select(
-        told["path"].alias("path"), told["reason"].alias("reason")
+    """``REJECTED_FILES``: the captures that could be read in part or not at all, out of ``captures``."""
+    return rows.where((F.col("direction") == Direction.MARK) & (F.col("verdict") == recorded.BROKEN)).select(
+        F.col("file").alias("path"), F.col("payload").cast("string").alias("reason")
     )
 
 
@@ -85,7 +92,7 @@ class CaptureSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return recorded.ROWS
+        return ROWS
 
     def reader(self, schema: "StructType") -> "CaptureReader":
         return CaptureReader(Settings.of(self.options), schema.names)
@@ -132,15 +139,19 @@ class CaptureReader(DataSourceReader):
             read_keys(Path(self._settings.keys))  # a wrong one ends it here, once
         return [CaptureFile(path) for path in files_of(self._settings.paths)]
 
-    def read(self, partition: CaptureFile) -> Iterator["pa.RecordBatch"]:  # type: ignore[override]
+    def read(self, partition: CaptureFile) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         rows: list[Row] = []
         for row in rows_of(partition.path, self._settings):
             rows.append(row)
             if len(rows) >= recorded.BATCH_ROWS:
-                yield recorded.batch_of(rows).select(self._columns)
+                yield self._batch(rows, partition.path)
                 rows = []
         if rows:
-            yield recorded.batch_of(rows).select(self._columns)
+            yield self._batch(rows, partition.path)
+
+    def _batch(self, rows: list[Row], path: str) -> pa.RecordBatch:
+        batch = recorded.batch_of(rows)
+        return batch.append_column("file", pa.repeat(path, len(rows))).select(self._columns)
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
@@ -198,8 +209,7 @@ def rows_of(path: str, settings: Settings) -> Iterator[Row]:
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         if settings.failfast:
             raise CaptureError(f"{path}: {reason}") from None
-        told = json.dumps({"path": path, "reason": reason}).encode()
-        yield mark(look.last_ns, host, recorded.BROKEN, payload=told)
+        yield mark(look.last_ns, host, recorded.BROKEN, payload=reason.encode())
     if look.first_ns is not None:
         yield mark(look.last_ns, host, Mark.CLOSED)
 
@@ -211,7 +221,7 @@ def _opened(path: str) -> gzip.GzipFile | BufferedReader:
 
 
 def _stream_rows(stream: gzip.GzipFile | BufferedReader, look: "Look") -> Iterator[Row]:
-    reader = Reader()
+    reader = pcap.Reader()
     while chunk := stream.read1(CHUNK):  # read() would drop what stands before the cut of a gzip
         for packet in reader.feed(chunk):
             yield from look.rows(packet)
@@ -229,7 +239,7 @@ class Look:
         self.first_ns: int | None = None
         self.last_ns = 0
 
-    def rows(self, packet: Packet) -> Iterator[Row]:
+    def rows(self, packet: pcap.Packet) -> Iterator[Row]:
         time_ns = packet.time_ns
         if self.first_ns is None:
             self.first_ns = time_ns
@@ -242,7 +252,7 @@ class Look:
         if udp is not None and (udp.target_port == self._port or udp.payload.startswith(b"BCCN")):
             yield self._row(packet, udp)
 
-    def _row(self, packet: Packet, udp: UdpDatagram) -> Row:
+    def _row(self, packet: pcap.Packet, udp: UdpDatagram) -> Row:
         verdict, (mode, src, seq, channel, payload) = recorded.parts_of(udp.payload, self._integrity)
         if udp.cut:
             verdict = CUT
@@ -250,19 +260,27 @@ class Look:
         if told := packet.comment and _COMMENT.match(packet.comment):
             direction, verdict = told[1], told[2]
             if verdict == OWN:
-                direction = recorded.ECHO
+                direction = Direction.ECHO.value
         direction = direction or self._direction(packet, src)
-        peer = f"[{udp.source}]:{udp.source_port}" if ":" in udp.source else f"{udp.source}:{udp.source_port}"
+        peer: str | None = (
+            f"[{udp.source}]:{udp.source_port}" if ":" in udp.source else f"{udp.source}:{udp.source_port}"
+        )
         size = len(udp.payload) + udp.cut
+        if direction == Direction.LOCAL.value:
+            peer = None
         return (
-            packet.time_ns, self._host, None, direction, verdict, mode, None if direction == recorded.LOCAL else peer,
+            packet.time_ns, self._host, None, direction, verdict, mode, peer,
             src, seq, channel, payload, size,
         )  # fmt: skip
 
-    def _direction(self, packet: Packet, src: str | None) -> str:
+    def _direction(self, packet: pcap.Packet, src: str | None) -> str:
         if packet.direction:
             return _DIRECTIONS[packet.direction]
         if place := _COOKED.get(packet.linktype):
-            return recorded.OUT if int.from_bytes(packet.data[place]) == _COOKED_OUT else recorded.IN
+            return (
+                Direction.OUT.value
+                if int.from_bytes(packet.data[place]) == _COOKED_OUT
+                else Direction.IN.value
+            )
         ours = src is not None and (src == self._host or src.startswith(self._below))
-        return recorded.OUT if ours else recorded.IN
+        return Direction.OUT.value if ours else Direction.IN.value

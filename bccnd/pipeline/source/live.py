@@ -41,7 +41,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from bccnd.errors import ConfigError, UnavailableError
-from bccnd.pipeline.source import rows, segments, spool
+from bccnd.pipeline.source import rows, segments
+from bccnd.pipeline.source import spool as spooler
 from bccnd.pipeline.source.rows import mark
 from bccnd.recorder.layout import Mark
 
@@ -63,9 +64,9 @@ class Settings:
     socket: str | None = None
     channels: tuple[str, ...] = ()
     max_rows: int = 0
-    bytes: int = spool.SPOOL_BYTES
-    seconds: float = spool.SECONDS
-    linger: float = spool.LINGER
+    bytes: int = spooler.SPOOL_BYTES
+    seconds: float = spooler.SECONDS
+    linger: float = spooler.LINGER
 
     @classmethod
     def of(cls, options: Any) -> "Settings":
@@ -78,9 +79,9 @@ class Settings:
             options.get("socket"),
             tuple(options.get("channels", "").split()),
             int(_number(options, "max_rows", 0)),
-            int(_number(options, "bytes", spool.SPOOL_BYTES)),
-            _number(options, "seconds", spool.SECONDS),
-            _number(options, "linger", spool.LINGER),
+            int(_number(options, "bytes", spooler.SPOOL_BYTES)),
+            _number(options, "seconds", spooler.SECONDS),
+            _number(options, "linger", spooler.LINGER),
         )
 
     def command(self, lock: int) -> list[str]:
@@ -180,12 +181,12 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _attend(self) -> None:
         """Have the spool to ourselves, and somebody who fills it."""
         if self._lock is None:
-            self._lock = spool.locked(self._settings.spool, spool.READER, spool.LOCK_SECONDS)
+            self._lock = spooler.locked(self._settings.spool, spooler.READER, spooler.LOCK_SECONDS)
             if self._lock is None:
                 raise UnavailableError(
                     f"{self._settings.spool}: another query reads this spool: each needs its own"
                 )
-        lock = spool.locked(self._settings.spool, spool.SPOOLER)
+        lock = spooler.locked(self._settings.spool, spooler.SPOOLER)
         if lock is not None:
             try:
                 _start(self._settings, lock)
@@ -232,8 +233,8 @@ def _start(settings: Settings, lock: int) -> None:
     assert process.stdout is not None  # noqa: S101
     with process.stdout as stdout:
         readable, _, _ = select.select([stdout], [], [], START_SECONDS)
-        said = os.read(stdout.fileno(), len(spool.READY)) if readable else b""
-    if said == spool.READY:
+        said = os.read(stdout.fileno(), len(spooler.READY)) if readable else b""
+    if said == spooler.READY:
         return
     if not readable:
         process.kill()

@@ -96,7 +96,7 @@ class BatchPublisher(DataSourceArrowWriter):
     def __init__(self, target: Target) -> None:
         self._target = target
 
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Published:  # type: ignore[override]
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Published:
         return self._target.publish(iterator)
 
 
@@ -104,7 +104,7 @@ class StreamPublisher(DataSourceStreamArrowWriter):
     def __init__(self, target: Target) -> None:
         self._target = target
 
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Published:  # type: ignore[override]
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Published:
         return self._target.publish(iterator)
 
 

@@ -3,15 +3,15 @@
 The columns are those of recorded files (``bccnd.recorder``) as Spark reads them: seq as decimal(20,0), so that the
 numbers from 2^63 on survive, and ``host``, which recorded files have in their path. Marks have the direction "" and
 the verdicts ``opened``, ``closed``, ``unrecorded`` (``size``: how many datagrams are missing there) and, only from
-captures, ``broken`` (``payload``: JSON, path and reason).
+captures, ``broken`` (``payload``: the reason).
 """
 
 from collections.abc import Iterator, Sequence
+from mmap import mmap
 from sys import byteorder
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bccnd.errors import WireError
 from bccnd.recorder.layout import Direction, Mark
@@ -42,9 +42,8 @@ SCHEMA = pa.schema(
     ]
 )
 
-OK, OWN, DUPLICATE = "ok", "own", "duplicate"
+OK = "ok"
 NO_SUM = "none"
-IN, OUT, LOCAL, ECHO = Direction.IN.value, Direction.OUT.value, Direction.LOCAL.value, Direction.ECHO.value
 BROKEN = "broken"
 
 BATCH_ROWS = 16_384  # of one Arrow batch: some MB with payloads as large as they may be
@@ -57,7 +56,20 @@ Parts = tuple[
 
 
 def mark(time_ns: int, host: str, verdict: str, size: int = 0, payload: bytes | None = None) -> Row:
-    return (time_ns, host, None, "", verdict, None, None, None, None, None, payload, min(size, SIZE_LIMIT))
+    return (
+        time_ns,
+        host,
+        None,
+        Direction.MARK.value,
+        verdict,
+        None,
+        None,
+        None,
+        None,
+        None,
+        payload,
+        min(size, SIZE_LIMIT),
+    )
 
 
 def batch_of(rows: list[Row]) -> pa.RecordBatch:
@@ -85,7 +97,9 @@ def parts_of(datagram: bytes, integrity: Integrity) -> tuple[str, Parts]:
 def _readable(datagram: bytes) -> Parts:
     """As the tap's packets are read: all of it is payload where there is no sound header."""
     packet = b"RECV - 0 -\0" + datagram
-    parts = columns(packet, [0], [len(packet)])
+    with mmap(-1, len(packet)) as memory:
+        memory[:] = packet
+        parts = columns(memory, [0], [len(packet)])
     if not parts.sound[0]:
         return None, None, None, None, datagram
     mode, src, chan = (words[1][0].decode() for words in (parts.mode, parts.src, parts.chan))
@@ -98,7 +112,7 @@ class Tapped:
     def __init__(self, host: str, local: Sequence[str]) -> None:
         """``local``: the patterns of channels that stay on the host."""
         self._host = host
-        self._read = Rows([pattern.encode() for pattern in local])
+        self._read = Rows([pattern.encode() for pattern in local], host)
 
     def batches(
         self, memory: Memory, starts: list[int], ends: list[int], opened: int
@@ -115,10 +129,4 @@ class Tapped:
     def _as_told(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch[name].cast(SCHEMA.field(name).type) for name in batch.schema.names}
         columns["host"] = pa.repeat(self._host, len(batch))
-        # A source that sent in an earlier segment and has left: its echo, too, is no duplicate of the segment's.
-        ours = pc.starts_with(columns["src"], f"{self._host}/")
-        echo = pc.and_(
-            pc.and_(pc.equal(columns["verdict"], DUPLICATE), pc.equal(columns["direction"], IN)), ours
-        )
-        columns["direction"] = pc.if_else(pc.fill_null(echo, False), ECHO, columns["direction"])
         return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

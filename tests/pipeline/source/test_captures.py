@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.errors import CaptureError, ConfigError
+from bccnd.pipeline.layout import RECORDED
 from bccnd.pipeline.source.captures import (
     CaptureSource,
     Settings,
@@ -90,7 +92,7 @@ def test_tcpdump_of_a_daemon(
     finally:
         tcpdump.close()
     read = captures(spark, str(path), port=loopback_port)
-    assert read.columns == FIELDS
+    assert read.columns == [*StructType.fromDDL(RECORDED).names, "file"]
     found = read.orderBy("time_ns").collect()
     assert [found[0]["verdict"], found[-1]["verdict"]] in (
         ["opened", "closed"],
@@ -136,11 +138,12 @@ def test_with_a_key_file_hmac_is_required(tmp_path: Path) -> None:
 
 def test_what_is_rejected_shows_the_parts_that_can_be_read(tmp_path: Path) -> None:
     crc = Integrity([], Level.CRC32).seal(b"b/x/1:1:c|p")
+    broken_ones = [b"noise", b"BCCN1[7]\xff:1:c|p", b"BCCN1[6]b:x:c|"]
     path = write(
         tmp_path / "a.pcapng",
         *map(
             packet,
-            [crc, crc[:-1] + b"q", b"BCCN1[22]b/x:7:c|p", b"noise", b"BCCN1[7]\xff:1:c|p", b"BCCN1[6]b:x:c|"],
+            [crc, crc[:-1] + b"q", b"BCCN1[22]b/x:7:c|p", *broken_ones],
         ),
     )
     parts = [
@@ -151,9 +154,10 @@ def test_what_is_rejected_shows_the_parts_that_can_be_read(tmp_path: Path) -> No
         ("ok", "crc32", "b/x/1", 1, "c", b"p"),
         ("crc32", "crc32", "b/x/1", 1, "c", b"q"),
         ("length", "none", "b/x", 7, "c", b"p"),
-        ("magic", None, None, None, None, None),
-        ("source", "none", None, None, None, None),
-        ("sequence", "none", "b", None, "c", b""),
+        *[
+            (reason, None, None, None, None, noise)
+            for reason, noise in zip(("magic", "source", "sequence"), broken_ones, strict=True)
+        ],
     ]
 
 

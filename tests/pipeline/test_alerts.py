@@ -8,7 +8,6 @@ from pyspark.testing import assertDataFrameEqual
 
 import bccn
 from bccnd.pipeline.alerts import CHANNEL, alerting, losses, of_minutes, publishing
-from bccnd.pipeline.source import register
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
 from tests.pipeline.rows import at, mark, recording, traffic
@@ -93,7 +92,6 @@ def test_the_same_loss_has_the_same_id_and_another_another(spark: SparkSession) 
 def test_a_stream_of_rows_publishes_its_losses(
     spark: SparkSession, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
-    register(spark)
     lossy(spark).write.parquet(str(tmp_path / "rows"))
     rows = spark.readStream.schema(lossy(spark).schema).parquet(str(tmp_path / "rows"))
     with bccn.Client(str(daemon.socket)) as bus:

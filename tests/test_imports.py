@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"wire", "relay", "net", "process"},
     "cli": {"bccn", "commands"},
-    "commands": {"bccn", "wire", "process"},
+    "commands": {"bccn", "wire", "process", "recorder"},
 }
 EVERYONE = {"errors"}
 

@@ -11,8 +11,8 @@ SHELLS = ("bash", "zsh", "fish")
 FILES = frozenset({"FILE", "PATH", "DIR"})  # values of these names are files
 
 DESCRIPTION = """\
-Print a script that makes a shell complete the commands and options of bccn
-and bccnd.
+Print a script that makes a shell complete the commands and options of bccn,
+bccnd and bccnd-record.
 """
 EPILOG = """\
 examples:
@@ -91,7 +91,7 @@ def zsh() -> str:
 
 
 def fish() -> str:
-    lines = ['# Completion for bccn and bccnd, from "bccn completion".']
+    lines = ['# Completion for bccn, bccnd and bccnd-record, from "bccn completion".']
     for program in programs():
         lines.append(f"complete -c {program.name} -f")
         condition = "__fish_use_subcommand" if program.words else ""

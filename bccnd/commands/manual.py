@@ -11,8 +11,8 @@ from bccnd.commands.outline import Option, Outline, commands, programs
 from bccnd.process.configuration import described
 
 DESCRIPTION = """\
-Write the manual pages: bccn(1) and one for each of its commands, bccnd(8) and
-bccnd.toml(5), into the folders man1, man5 and man8 of DIR.
+Write the manual pages: bccn(1) and one for each of its commands, bccnd(8),
+bccnd-record(8) and bccnd.toml(5), into the folders man1, man5 and man8 of DIR.
 """
 EPILOG = """\
 examples:
@@ -45,12 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def pages() -> dict[str, str]:
     """Name of the file -> its text for man(1)."""
-    client, daemon = programs()
+    client, daemon, recorder = programs()
     parts = commands()
     names = [f"bccn-{command}" for command in parts]
     made = {
         "bccn.1": _page(client, "bccn", 1, [*names, "bccnd"]),
         "bccnd.8": _page(daemon, "bccnd", 8, ["bccnd.toml", "bccn"]),
+        "bccnd-record.8": _page(recorder, "bccnd-record", 8, ["bccnd"]),
         "bccnd.toml.5": _settings(),
     }
     for command, part in parts.items():
@@ -58,7 +59,7 @@ def pages() -> dict[str, str]:
     return made
 
 
-SECTIONS = {"bccnd": 8, "bccnd.toml": 5}  # the others are in 1
+SECTIONS = {"bccnd": 8, "bccnd-record": 8, "bccnd.toml": 5}  # the others are in 1
 
 
 def _page(part: Outline, name: str, section: int, also: Iterable[str]) -> str:

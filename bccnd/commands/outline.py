@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bccnd.commands.parsers import COMMANDS, command_parser, main_parser
-from bccnd.process.configuration import command_line
+from bccnd.process import configuration
+from bccnd.recorder import settings as recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,11 @@ class Outline:
 
 
 def programs() -> list[Outline]:
-    """``bccn`` and ``bccnd``."""
+    """``bccn``, ``bccnd`` and ``bccnd-record``."""
     return [
         _outline(main_parser(), "talk to the bccnd bus of this host", COMMANDS),
-        _outline(command_line(), "relay messages between the programs of a network segment"),
+        _outline(configuration.command_line(), "relay messages between the programs of a network segment"),
+        _outline(recorder.command_line(), "record what this host sends and receives"),
     ]
 
 

@@ -38,6 +38,7 @@ from bccnd.process.settings import Grant, Settings
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
 DEFAULT_SOCKET = "/run/bccnd/bus.sock"
 PREFIX = "BCCND_"
+NOT_OURS = PREFIX + "CONFIG", PREFIX + "RECORD_"  # read above; settings of bccnd-record
 RIGHTS = (
     "BCCND_RIGHTS"  # no text says what tables say; read as an empty list, it would open what the file closes
 )
@@ -259,7 +260,7 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
             values = layer.values.setdefault(table, {}) if table else layer.values
             values[key] = _decode(environ[variable], field)
             layer.origins[name] = variable
-        elif variable.startswith(PREFIX) and variable != PREFIX + "CONFIG":
+        elif variable.startswith(PREFIX) and not variable.startswith(NOT_OURS):
             unknown.append(_one_line(f"{variable}: unknown setting{_hint(variable, known, PREFIX)}"))
     if unknown:
         raise ConfigError(_first(unknown))

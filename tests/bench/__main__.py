@@ -13,7 +13,7 @@ from tests.bench import charts, machine, results
 from tests.bench.programs import MeasurementError, build
 from tests.bench.results import Report
 from tests.bench.rounds import Bench, available
-from tests.bench.scenarios import crowds, fan_out, growth, round_trip, segment_in, segment_out, upkeep
+from tests.bench.scenarios import crowds, fan_out, growth, record, round_trip, segment_in, segment_out, upkeep
 
 SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "fan-out": fan_out.run,
@@ -23,6 +23,7 @@ SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "round-trip": round_trip.run,
     "segment-in": segment_in.run,
     "segment-out": segment_out.run,
+    "record": record.run,
     "memory": upkeep.memory,
     "start": upkeep.start_and_idle,
     "growth": growth.run,

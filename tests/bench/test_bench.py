@@ -17,7 +17,7 @@ from tests.bench.results import Figure, Series, Target, targets
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ("fan-out", "many-clients", "patterns", "churn", "round-trip", "memory", "start", "growth")
-NETWORK = ("segment-in", "segment-out")
+NETWORK = ("segment-in", "segment-out", "record")
 
 
 @dataclass(frozen=True)

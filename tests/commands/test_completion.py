@@ -55,6 +55,7 @@ def test_files(tmp_path: Path) -> None:
 def test_the_daemon() -> None:
     assert completed("bccnd", "--ch") == ["--check"]
     assert "--socket-mode" in completed("bccnd", "--so")
+    assert completed("bccnd-record", "--rot") == ["--rotate-bytes", "--rotate-seconds"]
 
 
 @pytest.mark.parametrize(("shell", "flag"), [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")])

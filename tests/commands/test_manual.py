@@ -40,7 +40,13 @@ def test_a_page_is_sound_and_fits(name: str, tmp_path: Path) -> None:
 
 
 def test_there_is_a_page_for_everything(tmp_path: Path) -> None:
-    assert set(PAGES) == {"bccn.1", "bccnd.8", "bccnd.toml.5", *(f"bccn-{command}.1" for command in COMMANDS)}
+    assert set(PAGES) == {
+        "bccn.1",
+        "bccnd.8",
+        "bccnd-record.8",
+        "bccnd.toml.5",
+        *(f"bccn-{command}.1" for command in COMMANDS),
+    }
     daemon, settings = shown("bccnd.8", tmp_path), shown("bccnd.toml.5", tmp_path)
     assert all(flag.flag in daemon for flag in FLAGS)
     assert all(setting.name in settings for setting in described())

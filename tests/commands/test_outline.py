@@ -5,9 +5,10 @@ from bccnd.commands.parsers import COMMANDS
 from bccnd.process.configuration import FLAGS
 
 
-def test_both_programs() -> None:
-    client, daemon = programs()
-    assert (client.name, daemon.name) == ("bccn", "bccnd")
+def test_all_programs() -> None:
+    client, daemon, recorder = programs()
+    assert (client.name, daemon.name, recorder.name) == ("bccn", "bccnd", "bccnd-record")
+    assert {"--output", "--rotate-seconds"} <= {flag for option in recorder.options for flag in option.flags}
     assert client.words == COMMANDS
     assert {flag.flag for flag in FLAGS} <= {flag for option in daemon.options for flag in option.flags}
 

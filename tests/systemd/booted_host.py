@@ -29,7 +29,10 @@ PROGRAM = """\
 #!{python}
 import sys
 sys.path[:0] = ["/opt/checkout", "/opt/packages"]
-from bccnd.daemon import main
+if sys.argv[0].endswith("-record"):
+    from bccnd.recorder.command import main
+else:
+    from bccnd.daemon import main
 sys.exit(main())
 """
 BOOT = """\
@@ -49,12 +52,15 @@ for place in checkout:{root} packages:{packages}; do
     mount --bind "${{place#*:}}" /opt/${{place%%:*}}
 done
 cp {folder}/bccnd /usr/bin/bccnd
+cp {folder}/bccnd /usr/bin/bccnd-record
 mkdir -p /run/units /etc/bccnd
 for unit in {base_units}; do ln -s /lib/systemd/system/$unit /run/units/; done
-cp {root}/systemd/bccnd.service {root}/systemd/bccnd.socket /run/units/
+cp {root}/systemd/bccnd*.service {root}/systemd/bccnd.socket /run/units/
 case {base} in /home/* | /root/*)
-    mkdir /run/units/bccnd.service.d && cd /run/units/bccnd.service.d
-    printf '[Service]\\nProtectHome=tmpfs\\nBindReadOnlyPaths={base}\\n' >interpreter.conf ;;
+    for unit in bccnd.service bccnd-record.service; do
+        mkdir /run/units/$unit.d
+        printf '[Service]\\nProtectHome=tmpfs\\nBindReadOnlyPaths={base}\\n' >/run/units/$unit.d/interpreter.conf
+    done ;;
 esac
 printf '[Unit]\\nRequires=sysinit.target basic.target\\nWants=systemd-journald.service\\n' >/run/units/host.target
 echo 0123456789abcdef0123456789abcdef >/etc/machine-id
@@ -162,10 +168,10 @@ class BootedHost:
             ["nsenter", "--all", "--target", str(self.init), *command], timeout=2 * PATIENCE, check=False
         ).returncode
 
-    def journal(self) -> str:
+    def journal(self, unit: str = "bccnd") -> str:
         """What the unit wrote, and systemd about it."""
         return subprocess.run(
-            ["nsenter", "--all", "--target", str(self.init), "journalctl", "--unit=bccnd", "--output=cat"],
+            ["nsenter", "--all", "--target", str(self.init), "journalctl", f"--unit={unit}", "--output=cat"],
             capture_output=True, text=True, timeout=PATIENCE, check=False,
         ).stdout  # fmt: skip
 

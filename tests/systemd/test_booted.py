@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.packet_client import PacketClient, wait_until
+from tests.recorder_process import rows_of
 from tests.systemd.booted_host import BootedHost, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()) and os.environ.get("CI") != "true", reason=why_not())
@@ -192,3 +193,24 @@ def test_the_socket_is_there_before_the_daemon_and_after_it(host: BootedHost) ->
     assert os.stat(host.path(BUS)).st_ino == inode
     host.run("systemctl", "stop", "bccnd.socket")
     assert not Path(host.path(BUS)).exists()
+
+
+def test_the_recorder_records_within_its_restrictions(host: BootedHost) -> None:
+    unit = "bccnd-record.service"
+    host.write(
+        f"/run/units/{unit}.d/test.conf", "[Service]\nEnvironment=BCCND_RECORD_METRICS=127.0.0.1:9541\n"
+    )
+    host.run("systemctl", "daemon-reload")
+    host.run("systemctl", "start", unit)
+    assert host.show("StatusText", unit) == "recording here"
+    with connect(host) as client:
+        client.publish("local/a", b"x")
+        client.drain()
+    host.run("systemctl", "restart", "bccnd.service")
+    wait_until(lambda: "recording again" in host.journal(unit), "a recorder that has found the new daemon")
+    host.run("systemctl", "stop", unit)
+    assert host.show("Result", unit) == "success", host.journal(unit)
+    files = sorted(host.path("/var/lib/bccnd-record").glob("date=*/host=here/*.parquet"))
+    rows = [row for file in files for row in rows_of(file)]
+    assert [row["payload"] for row in rows if row["channel"] == "local/a"] == [b"x"]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o640}

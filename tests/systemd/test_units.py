@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bccnd.process.configuration import load
+from bccnd.recorder.settings import load as load_recorder
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "systemd"
@@ -33,13 +34,13 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
 
 
 def test_there_are_units() -> None:
-    assert [unit.name for unit in UNITS] == ["bccnd.service", "bccnd.socket"]
+    assert [unit.name for unit in UNITS] == ["bccnd-record.service", "bccnd.service", "bccnd.socket"]
 
 
 def test_systemd_finds_nothing_to_complain_about(tmp_path: Path) -> None:
     """Only the program's path is exchanged, for it need not be installed where the tests run."""
     for unit in UNITS:
-        text = re.sub(r"/usr/bin/bccnd\b", shutil.which("true") or "", unit.read_text())
+        text = re.sub(r"/usr/bin/bccnd(-record)?\b", shutil.which("true") or "", unit.read_text())
         (tmp_path / unit.name).write_text(re.sub("^Documentation=.*\n", "", text, flags=re.MULTILINE))
     done = subprocess.run(
         ["systemd-analyze", "verify", *(tmp_path / unit.name for unit in UNITS)],
@@ -61,11 +62,20 @@ def test_a_service_exposes_little(unit: Path) -> None:
 
 @pytest.mark.parametrize("key", ["ExecStart", "ExecReload"])
 def test_the_unit_starts_the_program_with_flags_that_it_knows(key: str) -> None:
-    program, *argv = settings_of(SERVICES[0])[key][0].split()
+    program, *argv = settings_of(FOLDER / "bccnd.service")[key][0].split()
     assert program == "/usr/bin/bccnd"
     invocation = load([*argv, "--config", "/dev/null"], {})
     assert invocation.settings.socket == "/run/bccnd/bus.sock"
     assert invocation.check_only == (key == "ExecReload")
+
+
+def test_the_recorder_reads_the_bus_of_the_daemon_and_writes_where_it_may() -> None:
+    unit = settings_of(FOLDER / "bccnd-record.service")
+    program, *argv = unit["ExecStart"][0].split()
+    assert program == "/usr/bin/bccnd-record"
+    settings = load_recorder(argv, {}, "").settings
+    assert settings.socket == load(["--config", "/dev/null"], {}).settings.socket
+    assert settings.output == Path("/var/lib") / unit["StateDirectory"][0]
 
 
 def test_socket_and_service_mean_the_same_path() -> None:
@@ -93,6 +103,7 @@ def test_installed_by_the_book(tmp_path: Path) -> None:
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert found == {
         "usr/lib/systemd/system/bccnd.service", "usr/lib/systemd/system/bccnd.socket",
+        "usr/lib/systemd/system/bccnd-record.service",
         "usr/lib/sysusers.d/bccnd.conf", "usr/lib/tmpfiles.d/bccnd.conf", "usr/lib/sysctl.d/bccnd.conf",
         "etc/bccnd/bccnd.toml",
     }  # fmt: skip

@@ -1,0 +1,73 @@
+"""The command line of ``bccnd-record``."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bccnd.recorder import command
+
+WITHOUT_ARROW = """\
+import sys
+sys.modules["pyarrow"] = None
+from bccnd.recorder.command import main
+sys.exit(main())
+"""
+
+
+def run(*argv: str, code: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    program = ["-c", code] if code else ["-m", "bccnd.recorder"]
+    return subprocess.run(
+        [sys.executable, *program, *argv],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_check_shows_what_is_in_effect():
+    done = run("--check", "--output", "/data", BCCND_RECORD_KEEP_DAYS="3", BCCN_SOCKET="/tmp/x.sock")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "BCCND_RECORD_KEEP_DAYS=3\n" in done.stdout
+    assert "BCCND_RECORD_SOCKET=/tmp/x.sock\n" in done.stdout
+
+
+def test_a_mistake_is_a_line_each_and_exit_code_2():
+    done = run("--rotate-seconds", "0", "--keep-days", "x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "bccnd-record: --output: must be given\n"
+        "bccnd-record: --rotate-seconds: must be at least 1 (got 0)\n"
+        "bccnd-record: --keep-days: must be a whole number (got 'x')\n"
+    )
+
+
+def test_without_pyarrow_it_says_what_to_install():
+    done = run("--output", "/tmp/x", code=WITHOUT_ARROW)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("bccnd-record: pyarrow cannot be loaded")
+    assert done.stderr.endswith("pip install 'bccnd[record]'\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_needs_nothing(flag: str):
+    done = run(flag, code=WITHOUT_ARROW)
+    assert done.returncode == 0
+    assert "bccnd-record" in done.stdout
+
+
+def test_the_socket_is_found_as_the_clients_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BCCN_SOCKET", "@other")
+    assert command.default_socket() == "@other"
+    monkeypatch.delenv("BCCN_SOCKET")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert command.default_socket() == "/run/bccnd/bus.sock"
+    (tmp_path / "bccnd").mkdir()
+    (tmp_path / "bccnd/bus.sock").touch()
+    if not Path("/run/bccnd/bus.sock").exists():
+        assert command.default_socket() == f"{tmp_path}/bccnd/bus.sock"

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon": {"wire", "relay", "net", "process", "reload", "report", "restart"},
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},
-    "pipeline": {"wire", "process"},
+    "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"wire", "relay", "net", "process"},
     "cli": {"bccn", "commands"},
     "commands": {"bccn", "wire", "process", "recorder"},

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from bccnd.errors import UnavailableError
+from bccnd.pipeline.source import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +90,7 @@ def connect(
         except (PySparkException, Py4JError, RuntimeError, OSError) as error:
             raise UnavailableError(f"no Spark on {master or LOCAL}: {_reason(error, said)}") from error
     session.sparkContext.setLogLevel("ERROR")
+    register(session)
     try:
         yield session
     finally:

@@ -6,7 +6,8 @@ packets that a host captures of its own have none yet, its network card makes th
 """
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from functools import lru_cache
+from ipaddress import ip_address
 from struct import Struct
 from typing import Self
 
@@ -57,7 +58,7 @@ class UdpDatagram:
             return None
         payload = packet[payload_at : at + length]
         cut = length - _UDP_HEADER.size - len(payload)
-        return cls(str(source), source_port, str(target), target_port, payload, cut)
+        return cls(_text(source), source_port, _text(target), target_port, payload, cut)
 
     def serialize(self) -> bytes:
         """Raises ``ValueError`` for a payload above ``PAYLOAD_LIMIT`` or addresses of two families."""
@@ -103,7 +104,7 @@ def _behind_ethertype(packet: bytes, at: int) -> int | None:
     return None
 
 
-Addressed = tuple[IPv4Address | IPv6Address, IPv4Address | IPv6Address, int]
+Addressed = tuple[bytes, bytes, int]  # source, target, where UDP begins
 
 
 def _through_ipv4(packet: bytes, at: int) -> Addressed | None:
@@ -113,7 +114,7 @@ def _through_ipv4(packet: bytes, at: int) -> Addressed | None:
     size = (first & 15) * 4
     if size < _IPV4_LENGTH or protocol != _UDP or fragment & 0x1FFF:
         return None
-    return IPv4Address(source), IPv4Address(target), at + size
+    return source, target, at + size
 
 
 def _through_ipv6(packet: bytes, at: int) -> Addressed | None:
@@ -125,7 +126,12 @@ def _through_ipv6(packet: bytes, at: int) -> Addressed | None:
         if following not in _EXTENSIONS or len(packet) < at + 2:
             break
         following, at = packet[at], at + 8 * (packet[at + 1] + 1)
-    return (IPv6Address(source), IPv6Address(target), at) if following == _UDP else None
+    return (source, target, at) if following == _UDP else None
+
+
+@lru_cache(4096)  # a capture has few addresses, and each a thousand times
+def _text(packed: bytes) -> str:
+    return str(ip_address(packed))
 
 
 def _checksum(data: bytes) -> int:

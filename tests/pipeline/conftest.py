@@ -1,12 +1,16 @@
 """One Spark for all tests of the pipeline: starting one takes longer than most of them."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline import session
 
+ROOT = Path(__file__).parents[2]
+os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'clients' / 'python'}"  # for the Python that Spark starts
 FAST = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",

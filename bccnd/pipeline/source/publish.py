@@ -1,0 +1,137 @@
+"""``write`` and ``writeStream`` of the format ``bccn``: rows become messages, from where the rows are.
+
+    frame.select("channel", "payload").write.format("bccn").mode("append").save()
+    frame.writeStream.format("bccn").option("checkpointLocation", DIR).start()
+
+    channel (string), payload (string or binary; null is empty): these two columns and no others
+    socket     of the daemon that each executor's host has to have, default as for ``bccn``
+    timeout    seconds to wait for it, default 10
+
+Rules
+- A task is over when the daemon has taken all its rows; else it fails, with the reason, and Spark repeats it.
+- Therefore at least once: what a task published before it failed, or a batch before the driver was killed, comes
+  again. A message that must count once carries an id that is the same every time it is made: a hash of what it is
+  about (as ``bccnd.pipeline.alerts`` does), never a random one or the time.
+- What the daemon rejects is an error that names the row: too large, a channel that is none, no right to it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, StringType
+
+import bccn
+from bccnd.errors import ConfigError, RefusedError, UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+FORMAT = "bccn"
+WINDOW = 1024  # rows between two answers of the daemon: among them one is found that it rejected
+TIMEOUT = 10.0  # seconds
+
+Row = tuple[str | None, bytes | str | None]
+
+
+@dataclass(frozen=True)
+class Published(WriterCommitMessage):
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to, checked."""
+
+    socket: str | None
+    timeout: float
+
+    @classmethod
+    def of(cls, options: Any, schema: "StructType", *, overwrite: bool) -> "Target":
+        """Raises ``ConfigError``."""
+        kinds = {field.name: field.dataType for field in schema.fields}
+        text, content = kinds.pop("channel", None), kinds.pop("payload", None)
+        if not isinstance(text, StringType) or not isinstance(content, StringType | BinaryType) or kinds:
+            raise ConfigError(
+                f"{FORMAT}: publishes the columns channel (string) and payload (string or binary) and no others; "
+                f"got {schema.simpleString()}"
+            )
+        if overwrite:
+            raise ConfigError(f'{FORMAT}: what was published cannot be replaced; use mode("append")')
+        try:
+            timeout = float(options.get("timeout", TIMEOUT))
+        except ValueError:
+            raise ConfigError(f"{FORMAT}: timeout {options['timeout']}: must be seconds") from None
+        return cls(options.get("socket"), timeout)
+
+    def publish(self, batches: Iterator["pa.RecordBatch"]) -> Published:
+        """Raises ``ConfigError`` naming the row that cannot be published, ``UnavailableError`` without a daemon."""
+        count = 0
+        rejections: list[bccn.Notice] = []  # they come out of the barrier
+        try:
+            with bccn.Client(
+                self.socket, pack=True, timeout=self.timeout, wait=self.timeout, on_notice=rejections.append
+            ) as bus:
+                for batch in batches:
+                    channels, payloads = batch.column("channel"), batch.column("payload")
+                    for at in range(0, batch.num_rows, WINDOW):
+                        window = [
+                            *zip(
+                                channels[at : at + WINDOW].to_pylist(),
+                                payloads[at : at + WINDOW].to_pylist(),
+                                strict=True,
+                            )
+                        ]
+                        _publish(bus, window, count)
+                        count += len(window)
+        except (bccn.UnavailableError, bccn.TimedOutError) as error:
+            raise UnavailableError(f"{FORMAT}: {error}; {count} rows of {_task()} were published") from None
+        return Published(count)
+
+
+class BatchPublisher(DataSourceArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Published:
+        return self._target.publish(iterator)
+
+
+class StreamPublisher(DataSourceStreamArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> Published:
+        return self._target.publish(iterator)
+
+
+def _publish(bus: bccn.Client, window: Sequence[Row], before: int) -> None:
+    """Returns when the daemon has taken them all."""
+    try:
+        with bus.batch():
+            for at, (channel, payload) in enumerate(window):
+                if channel is None:
+                    raise ConfigError(f"{FORMAT}: row {before + at} of {_task()}: its channel is null")
+                try:
+                    bus.publish(channel, payload or b"")
+                except bccn.InvalidError as error:
+                    raise ConfigError(f"{FORMAT}: row {before + at} of {_task()}: {error}") from None
+        bus.barrier()
+    except bccn.RejectedError as error:
+        kind = RefusedError if isinstance(error, bccn.RefusedError) else ConfigError
+        at = _rejected(window, error)
+        raise kind(f"{FORMAT}: row {before + at} of {_task()}: {error}") from None
+
+
+def _rejected(window: Sequence[Row], error: bccn.RejectedError) -> int:
+    """Which row it was. The daemon names the channel; of those too large for it, the largest is one."""
+    named = [at for at, (channel, _) in enumerate(window) if error.text.startswith(f"MSG {channel}:")]
+    return max(named, key=lambda at: len(window[at][1] or b""), default=0)
+
+
+def _task() -> str:
+    context = TaskContext.get()
+    return f"partition {context.partitionId()}" if context else "the frame"

@@ -1,0 +1,132 @@
+"""The recorded layout as Spark's sources here give it: one row per datagram, and marks between them.
+
+The columns are those of recorded files (``bccnd.recorder``) as Spark reads them: seq as decimal(20,0), so that the
+numbers from 2^63 on survive, and ``host``, which recorded files have in their path. Marks have the direction "" and
+the verdicts ``opened``, ``closed``, ``unrecorded`` (``size``: how many datagrams are missing there) and, only from
+captures, ``broken`` (``payload``: the reason).
+"""
+
+from collections.abc import Iterator, Sequence
+from mmap import mmap
+from sys import byteorder
+from typing import Any
+
+import pyarrow as pa
+
+from bccnd.errors import WireError
+from bccnd.recorder.layout import Direction, Mark
+from bccnd.recorder.rows import Dropped, Rows
+from bccnd.wire.bccn1 import Integrity
+from bccnd.wire.columns import columns
+from bccnd.wire.sbus import Memory
+
+ROWS = (
+    "time_ns bigint, host string, interface string, direction string, verdict string, mode string, peer string, "
+    "src string, seq decimal(20,0), channel string, payload binary, size int"
+)
+SEQ = pa.decimal128(20, 0)
+SCHEMA = pa.schema(
+    [
+        ("time_ns", pa.int64()),
+        ("host", pa.string()),
+        ("interface", pa.string()),
+        ("direction", pa.string()),
+        ("verdict", pa.string()),
+        ("mode", pa.string()),
+        ("peer", pa.string()),
+        ("src", pa.string()),
+        ("seq", SEQ),
+        ("channel", pa.string()),
+        ("payload", pa.binary()),
+        ("size", pa.int32()),
+    ]
+)
+
+OK = "ok"
+NO_SUM = "none"
+BROKEN = "broken"
+
+BATCH_ROWS = 16_384  # of one Arrow batch: some MB with payloads as large as they may be
+SIZE_LIMIT = 2**31 - 1  # of the column ``size``
+
+Row = tuple[Any, ...]
+Parts = tuple[
+    str | None, str | None, int | None, str | None, bytes | None
+]  # mode, src, seq, channel, payload
+
+
+def mark(time_ns: int, host: str, verdict: str, size: int = 0, payload: bytes | None = None) -> Row:
+    return (
+        time_ns,
+        host,
+        None,
+        Direction.MARK.value,
+        verdict,
+        None,
+        None,
+        None,
+        None,
+        None,
+        payload,
+        min(size, SIZE_LIMIT),
+    )
+
+
+def batch_of(rows: list[Row]) -> pa.RecordBatch:
+    """``rows`` in the order of ``SCHEMA``, at least one."""
+    columns = []
+    for field, values in zip(SCHEMA, zip(*rows, strict=True), strict=True):
+        if field.name == "seq":
+            columns.append(pa.array(values, pa.uint64()).cast(field.type))
+        else:
+            columns.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def parts_of(datagram: bytes, integrity: Integrity) -> tuple[str, Parts]:
+    """The verdict of ``integrity`` on a datagram, and its parts; where it is rejected, those that can be read."""
+    try:
+        src, seq, channel, _, payload_at = integrity.open(datagram)
+    except WireError as error:
+        return str(error.reason), _readable(datagram)
+    bracket = datagram[: datagram.find(b"]")]
+    mode = NO_SUM if b":" not in bracket else "hmac" if b":hmac=" in bracket else "crc32"
+    return OK, (mode, src.decode(), seq, channel.decode(), datagram[payload_at:])
+
+
+def _readable(datagram: bytes) -> Parts:
+    """As the tap's packets are read: all of it is payload where there is no sound header."""
+    packet = b"RECV - 0 -\0" + datagram
+    with mmap(-1, len(packet)) as memory:
+        memory[:] = packet
+        parts = columns(memory, [0], [len(packet)])
+    if not parts.sound[0]:
+        return None, None, None, None, datagram
+    mode, src, chan = (words[1][0].decode() for words in (parts.mode, parts.src, parts.chan))
+    return mode or NO_SUM, src, int.from_bytes(parts.seq, byteorder), chan, parts.payload
+
+
+class Tapped:
+    """Makes rows here of what a tap has read on a host, in the order in which it came."""
+
+    def __init__(self, host: str, local: Sequence[str]) -> None:
+        """``local``: the patterns of channels that stay on the host."""
+        self._host = host
+        self._read = Rows([pattern.encode() for pattern in local], host)
+
+    def batches(
+        self, memory: Memory, starts: list[int], ends: list[int], opened: int
+    ) -> Iterator[pa.RecordBatch]:
+        """``opened``: the time of what is missing before the first row."""
+        time_ns = opened
+        for item in self._read.read(memory, starts, ends):
+            if isinstance(item, pa.RecordBatch):
+                yield self._as_told(item)
+                time_ns = item["time_ns"][-1].as_py()
+            elif isinstance(item, Dropped):
+                yield batch_of([mark(time_ns, self._host, Mark.UNRECORDED, item.messages)])
+
+    def _as_told(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: batch[name].cast(SCHEMA.field(name).type) for name in batch.schema.names}
+        columns["host"] = pa.repeat(self._host, len(batch))
+        return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

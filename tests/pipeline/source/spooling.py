@@ -1,0 +1,68 @@
+"""A spooler in a process of its own, and what its segments hold."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import bccn
+from bccnd.pipeline.source import segments
+from bccnd.pipeline.source.live import read_segment
+from tests.daemon_process import DaemonProcess, die_with_parent
+from tests.packet_client import PATIENCE, wait_until
+
+
+def start(spool: Path, *flags: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bccnd.pipeline.source.spool", str(spool), *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """The exit code, and what it complained about."""
+    _, complaint = process.communicate(timeout=PATIENCE)
+    return process.returncode, complaint.decode()
+
+
+@contextmanager
+def spooling(daemon: DaemonProcess, spool: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One that reads the bus; at the end it must have left by itself, with all that it read written."""
+    process = start(spool, f"--socket={daemon.socket}", *flags)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n", ended(process)
+        yield process
+        process.terminate()
+        assert ended(process)[0] == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def publish(daemon: DaemonProcess, channel: str, numbers: range) -> None:
+    with bccn.Client(str(daemon.socket), pack=True) as bus:
+        bus.publish_many((channel, str(number)) for number in numbers)
+
+
+def spooled(spool: Path) -> list[dict[str, Any]]:
+    return [
+        row
+        for each in segments.listed(str(spool))
+        for batch in read_segment(each.path)
+        for row in batch.to_pylist()
+    ]
+
+
+def payloads(rows: list[dict[str, Any]]) -> list[int]:
+    return [int(row["payload"]) for row in rows if row["direction"] in ("out", "local")]
+
+
+def await_messages(spool: Path, count: int) -> None:
+    """Until so many have been in segments that are still there."""
+    wait_until(
+        lambda: spool.exists() and sum(each.messages for each in segments.listed(str(spool))) >= count,
+        f"{count} messages in {spool}",
+    )

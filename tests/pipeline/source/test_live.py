@@ -1,0 +1,281 @@
+"""The live source: offsets, and a query that loses nothing and has nothing twice, whoever is killed."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import bccn
+from bccnd.errors import ConfigError, UnavailableError
+from bccnd.pipeline.source import segments, spool
+from bccnd.pipeline.source.live import PARTITION_SEGMENTS, LiveReader, Settings, read_segment
+from bccnd.pipeline.source.rows import SCHEMA
+from bccnd.pipeline.source.segments import Header
+from tests.daemon_process import DaemonProcess, die_with_parent
+from tests.packet_client import wait_until
+from tests.pipeline.source.spooling import await_messages, publish, spooling
+
+LONG = 60.0  # seconds: a driver starts on a busy machine
+ALL = ReadAllAvailable()
+
+
+def fill(folder: Path, messages: list[int], first: int = 1) -> None:
+    """Segments that claim to hold so many."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, count in enumerate(messages, first):
+        segments.write(str(folder), number, count, Header("here", number, number + 1), memoryview(b""))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A spool whose spooler is somebody else: none is started."""
+    lock = spool.locked(str(tmp_path / "spool"), spool.SPOOLER)
+    assert lock is not None
+    yield tmp_path / "spool"
+    os.close(lock)
+
+
+@contextmanager
+def reading(folder: Path, **options: object) -> Iterator[LiveReader]:
+    reader = LiveReader(Settings.of({"spool": str(folder), **options}), SCHEMA.names)
+    try:
+        yield reader
+    finally:
+        reader.stop()
+
+
+def test_an_offset_is_the_number_of_a_segment(folder: Path) -> None:
+    with reading(folder) as reader:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ALL) == start
+        fill(folder, [1] * 20)
+        end = reader.latestOffset(start, ALL)
+        assert end == {"segment": 20}
+        spans = reader.partitions(start, end)
+        assert [len(span.paths) for span in spans] == [PARTITION_SEGMENTS, PARTITION_SEGMENTS, 4]
+        assert reader.partitions(end, end) == []
+        assert [
+            Path(path).name for span in reader.partitions({"segment": 17}, end) for path in span.paths
+        ] == [f"{number:017}-1.segment" for number in (18, 19, 20)]
+
+
+def test_a_batch_has_as_many_rows_as_it_may_and_at_least_a_segment(folder: Path) -> None:
+    fill(folder, [10, 10, 10, 50, 1])
+    with reading(folder, max_rows="25") as reader:
+        limit = reader.getDefaultReadLimit()
+        assert limit == ReadMaxRows(25)
+        seen = [reader.initialOffset()["segment"]]
+        while (end := reader.latestOffset({"segment": seen[-1]}, limit)["segment"]) != seen[-1]:
+            seen.append(end)
+        assert seen == [0, 2, 3, 4, 5]
+
+
+def test_available_now_ends_where_it_began_to_look(folder: Path) -> None:
+    fill(folder, [1, 1])
+    with reading(folder) as reader:
+        reader.prepareForTriggerAvailableNow()
+        fill(folder, [1], first=3)
+        assert reader.latestOffset({"segment": 0}, ALL) == {"segment": 2}
+        assert reader.reportLatestOffset() == {"segment": 3}
+
+
+def test_what_is_committed_goes_but_for_the_newest_number(folder: Path) -> None:
+    fill(folder, [1, 1, 1])
+    with reading(folder) as reader:
+        reader.commit({"segment": 2})
+        assert [each.number for each in segments.listed(str(folder))] == [3]
+        reader.commit({"segment": 3})
+        assert segments.next_number(str(folder)) == 4
+
+
+def test_a_planned_segment_that_had_to_go_is_passed_over(folder: Path) -> None:
+    fill(folder, [1, 1])
+    with reading(folder) as reader:
+        [span] = reader.partitions({"segment": 0}, {"segment": 2})
+        Path(span.paths[0]).unlink()
+        batches = [row for batch in reader.read(span) for row in batch.to_pylist()]
+        assert [(row["verdict"], row["time_ns"]) for row in batches] == [("opened", 2), ("closed", 3)]
+    with pytest.raises(ConfigError, match="not on this executor"):
+        list(read_segment("/nowhere/00000000000000001-1.segment"))
+
+
+def test_a_spool_is_one_querys(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "LOCK_SECONDS", 0.05)
+    fill(folder, [1])
+    with reading(folder) as first, reading(folder) as second:
+        first.latestOffset({"segment": 0}, ALL)
+        with pytest.raises(UnavailableError, match="another query"):
+            second.latestOffset({"segment": 0}, ALL)
+        first.stop()
+        assert second.latestOffset({"segment": 0}, ALL) == {"segment": 1}
+        with pytest.raises(ConfigError, match="another query's spool"):
+            second.latestOffset({"segment": 9}, ALL)
+
+
+def test_a_reader_is_sent_about_without_its_lock(folder: Path) -> None:
+    fill(folder, [1])
+    with reading(folder) as reader:
+        reader.latestOffset({"segment": 0}, ALL)
+        copy = pickle.loads(pickle.dumps(reader))  # noqa: S301
+        assert [
+            batch.num_rows
+            for span in copy.partitions({"segment": 0}, {"segment": 1})
+            for batch in copy.read(span)
+        ]
+        copy.stop()
+        assert spool.locked(str(folder), spool.READER) is None, "the reader itself still has it"
+
+
+@pytest.mark.parametrize("options", [{}, {"spool": "x", "max_rows": "many"}, {"spool": "x", "bytes": "-1"}])
+def test_wrong_options_are_named(options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=[*options, "spool"][-1 if len(options) < 2 else 1]):
+        Settings.of(options)
+
+
+def test_why_no_spooler_starts_is_said(tmp_path: Path) -> None:
+    with (
+        reading(tmp_path / "spool", socket=str(tmp_path / "none")) as reader,
+        pytest.raises(UnavailableError, match="no daemon at"),
+    ):
+        reader.latestOffset({"segment": 0}, ALL)
+
+
+def test_available_now_with_spark(spark: SparkSession, daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    seen: list[tuple[int, int]] = []
+
+    def run() -> list[int]:
+        rows = spark.readStream.format("bccn").options(spool=str(folder), max_rows=10).load()
+        before = len(seen)
+        sent = rows.where("direction = 'local'").selectExpr("cast(cast(payload as string) as int) as number")
+        query = sent.writeStream.trigger(availableNow=True).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        query.foreachBatch(
+            lambda batch, at: seen.extend((at, row["number"]) for row in batch.collect())
+        ).start().awaitTermination()
+        return [number for _, number in seen[before:]]
+
+    with spooling(daemon, folder, "--seconds=0.05"):
+        for first in (0, 10, 20):
+            publish(daemon, "local/x", range(first, first + 10))
+            await_messages(folder, first + 10)
+        assert run() == [*range(30)]
+        assert len({batch for batch, _ in seen}) == 3
+        publish(daemon, "local/x", range(30, 40))
+        wait_until(lambda: segments.listed(str(folder))[-1].messages == 10, "the last segment")
+        assert run() == [*range(30, 40)]
+
+
+class Publisher(threading.Thread):
+    """Numbers on ``local/x``, 1000 a second, until told to stop; remembers when."""
+
+    def __init__(self, socket: Path) -> None:
+        super().__init__()
+        self._socket = socket
+        self._ends = threading.Event()
+        self.times_ns: list[int] = []
+
+    def run(self) -> None:
+        with bccn.Client(str(self._socket), pack=True) as bus:
+            while not self._ends.wait(0.02):
+                self.times_ns += [time.time_ns()] * 20
+                count = len(self.times_ns)
+                bus.publish_many(("local/x", str(number)) for number in range(count - 20, count))
+
+    def stop(self) -> None:
+        self._ends.set()
+        self.join()
+
+
+class Driver:
+    """``live_query.py`` and its JVM, in a session of their own."""
+
+    def __init__(self, folder: Path, socket: Path) -> None:
+        program = Path(__file__).with_name("live_query.py")
+        with (folder / "driver").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(program), str(folder), str(socket)],
+                stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """The driver and the JVM at once; nothing of theirs is tidied up."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def test_nothing_twice_and_nothing_missing_whoever_is_killed(daemon: DaemonProcess, tmp_path: Path) -> None:
+    publisher = Publisher(daemon.socket)
+    driver = Driver(tmp_path, daemon.socket)
+    spooler = 0
+    try:
+        wait_until(lambda: _spooler(tmp_path), "a spooler", LONG)
+        publisher.start()
+        wait_until(lambda: _batches(tmp_path) >= 2, "a batch", LONG)
+        driver.kill()
+        driver = Driver(tmp_path, daemon.socket)
+        before = _batches(tmp_path)
+        wait_until(lambda: _batches(tmp_path) >= before + 2, "a batch of the second driver", LONG)
+        spooler = _spooler(tmp_path)
+        os.kill(spooler, signal.SIGKILL)
+        wait_until(lambda: _spooler(tmp_path) not in (0, spooler), "another spooler", LONG)
+        newest = segments.listed(str(tmp_path / "spool"))[-1].number
+        wait_until(
+            lambda: segments.listed(str(tmp_path / "spool"))[-1].number > newest + 2, "its segments", LONG
+        )
+        publisher.stop()
+        count = len(publisher.times_ns)
+        wait_until(lambda: count - 1 in _numbers(tmp_path), "the last message", LONG)
+    finally:
+        publisher.stop()
+        driver.kill()
+        if last := _spooler(tmp_path):
+            os.kill(last, signal.SIGTERM)
+    numbers = _numbers(tmp_path)
+    assert len(numbers) == len(set(numbers)), "something came twice"
+    missing = sorted(set(range(count)) - set(numbers))
+    # The spooler that was killed had a fraction of a second in its memory; the marks tell of it.
+    marks = _rows(tmp_path, ds.field("direction") == "")
+    opened = sorted(row["time_ns"] for row in marks if row["verdict"] == "opened")
+    closed = sorted(row["time_ns"] for row in marks if row["verdict"] == "closed")
+    gaps = [(end, begin) for end, begin in zip(closed, opened[1:], strict=False) if begin > end]
+    assert len(gaps) == 1
+    [(end, begin)] = gaps
+    assert missing == [*range(missing[0], missing[-1] + 1)]
+    assert end - 10**8 < publisher.times_ns[missing[0]]
+    assert publisher.times_ns[missing[-1]] < begin
+
+
+def _spooler(folder: Path) -> int:
+    try:
+        return int((folder / "spool" / "spooler").read_text() or 0)
+    except FileNotFoundError:
+        return 0
+
+
+def _batches(folder: Path) -> int:
+    return len([*folder.glob("out/*/_SUCCESS")])
+
+
+def _rows(folder: Path, which: ds.Expression) -> list[dict[str, object]]:
+    files = [
+        str(path) for success in folder.glob("out/*/_SUCCESS") for path in success.parent.glob("*.parquet")
+    ]
+    return ds.dataset(files, format="parquet").to_table(filter=which).to_pylist()
+
+
+def _numbers(folder: Path) -> list[int]:
+    return [int(row["payload"]) for row in _rows(folder, ds.field("channel") == "local/x")]  # type: ignore[call-overload]

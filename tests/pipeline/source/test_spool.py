@@ -1,0 +1,186 @@
+"""The spooler beside a real daemon: what it keeps, and what of it is left after everything that may happen."""
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+from bccnd.pipeline.source import segments, spool
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import wait_until
+from tests.pipeline.source.spooling import (
+    await_messages,
+    ended,
+    payloads,
+    publish,
+    spooled,
+    spooling,
+    start,
+)
+
+
+def test_what_is_on_the_bus_is_in_the_segments_once(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with spooling(daemon, folder, "--seconds=0.2") as process:
+        publish(daemon, "local/x", range(1000))
+        await_messages(folder, 1000)
+        publish(daemon, "far/x", range(1000, 1010))
+        await_messages(folder, 1020)
+        assert int((folder / "spooler").read_text()) == process.pid
+    rows = spooled(folder)
+    assert payloads(rows) == [*range(1010)]
+    assert [row["verdict"] for row in rows if row["direction"] == "echo"] == ["duplicate"] * 10
+    assert {row["host"] for row in rows} == {"here"}
+    assert {row["channel"]: row["direction"] for row in rows if row["direction"] in ("out", "local")} == {
+        "local/x": "local",
+        "far/x": "out",
+    }
+    marks = [(row["verdict"], row["time_ns"]) for row in rows if not row["direction"]]
+    assert [verdict for verdict, _ in marks] == ["opened", "closed"] * (len(marks) // 2)
+    assert [time for _, time in marks[1:-1:2]] == [time for _, time in marks[2::2]], (
+        "one goes on where the other ends"
+    )
+
+
+def test_only_the_channels_asked_for(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with spooling(daemon, folder, "--channels", "local/a/>", "far/>"):
+        for number, channel in enumerate(("local/a/x", "local/b/x", "far/x", "local/a")):
+            publish(daemon, channel, range(number, number + 1))
+    assert payloads(spooled(folder)) == [0, 2]
+
+
+def test_the_daemon_goes_and_comes_back(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with spooling(daemon, folder, "--seconds=0.1"):
+        publish(daemon, "local/x", range(10))
+        assert daemon.terminate() == 0
+        await_messages(folder, 10)
+        daemon.start()
+        wait_until(lambda: _tapped(daemon), "the tap")
+        publish(daemon, "local/x", range(10, 20))
+    rows = spooled(folder)
+    assert payloads(rows) == [*range(20)]
+    marks = [row["time_ns"] for row in rows if not row["direction"]]
+    assert any(closed < opened for closed, opened in zip(marks[1:-1:2], marks[2::2], strict=True)), (
+        "a gap is told"
+    )
+
+
+def _tapped(daemon: DaemonProcess) -> bool:
+    import bccn
+
+    with bccn.Client(str(daemon.socket)) as bus:
+        return any(row["tap"] for row in bus.clients())
+
+
+def test_killed_it_loses_what_was_not_synced_and_numbers_go_on(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    process = start(folder, f"--socket={daemon.socket}", "--seconds=0.1")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    publish(daemon, "local/x", range(10))
+    await_messages(folder, 10)
+    process.kill()
+    process.communicate()
+    [before] = segments.listed(str(folder))
+    (folder / ".segment").write_bytes(b"half of one")
+    with spooling(daemon, folder):
+        publish(daemon, "local/x", range(10, 20))
+    rows = spooled(folder)
+    assert payloads(rows) == [*range(20)]
+    assert [each.number for each in segments.listed(str(folder))] == [before.number, before.number + 1]
+
+
+def test_a_full_spool_gives_up_the_oldest_and_says_so(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with spooling(daemon, folder, "--seconds=0.05", "--bytes=20000"):
+        for number in range(0, 1000, 100):
+            publish(daemon, "local/x", range(number, number + 100))
+            wait_until(lambda upto=number + 100: _newest(folder) >= upto, "its segment")  # type: ignore[misc]
+    rows = spooled(folder)
+    there = payloads(rows)
+    assert sum(each.size for each in segments.listed(str(folder))) <= 20_000 + 8_000
+    assert there == [*range(1000 - len(there), 1000)]
+    assert 0 < len(there) < 1000
+    # The counts of what went stand in segments; those that went themselves took theirs along.
+    assert sum(row["size"] for row in rows if row["verdict"] == "unrecorded") > 0
+
+
+def _newest(folder: Path) -> int:
+    return max(payloads(spooled(folder)), default=-1) + 1
+
+
+def test_a_full_disk_stops_the_writing_and_nothing_else(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with spooling(daemon, folder, "--seconds=0.1") as process:
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        publish(daemon, "local/x", range(1000))
+        assert process.stderr is not None
+        assert b"File too large" in process.stderr.readline()
+        publish(daemon, "local/x", range(1000, 2000))
+        assert segments.listed(str(folder)) == []
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        await_messages(folder, 2000)
+    assert payloads(spooled(folder)) == [*range(2000)]
+
+
+def test_one_spooler_a_spool(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with spooling(daemon, folder):
+        code, complaint = ended(start(folder, f"--socket={daemon.socket}"))
+        assert (code, complaint) == (5, f"bccnd spool: {folder}: another spooler writes there\n")
+
+
+def test_without_a_daemon_or_its_consent_it_ends_with_one_line(tmp_path: Path, loopback_port: int) -> None:
+    code, complaint = ended(start(tmp_path / "spool", f"--socket={tmp_path / 'none'}"))
+    assert (code, complaint.count("\n")) == (5, 1)
+    settings = tmp_path / "bccnd.toml"
+    settings.write_text("[[rights]]\nuid = 54321\ntap = true\n")
+    flags = ["--config", str(settings), "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with DaemonProcess(tmp_path, *flags) as daemon:
+        code, complaint = ended(start(tmp_path / "spool", f"--socket={daemon.socket}"))
+    assert (code, complaint.count("\n")) == (4, 1), complaint
+
+
+def test_it_leaves_once_nobody_reads(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    reader = spool.locked(str(folder), spool.READER)
+    assert reader is not None
+    process = start(folder, f"--socket={daemon.socket}", "--linger=0.1")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        publish(daemon, "local/x", range(10))
+        await_messages(folder, 10)
+        assert process.poll() is None, "a reader is there"
+        os.close(reader)
+        assert ended(process)[0] == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_lock_is_handed_over_without_a_moment_between(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    lock = spool.locked(str(folder), spool.SPOOLER)
+    assert lock is not None
+    os.set_inheritable(lock, True)
+    process = spool.parse([str(folder), "--lock", str(lock)])
+    assert process.lock == lock
+    assert spool.locked(str(folder), spool.SPOOLER) is None
+    os.close(lock)
+    again = spool.locked(str(folder), spool.SPOOLER)
+    assert again is not None
+    os.close(again)
+
+
+def test_sigterm_writes_what_was_read(daemon: DaemonProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    with spooling(daemon, folder, "--seconds=3600") as process:
+        publish(daemon, "local/x", range(10))
+        assert segments.listed(str(folder)) == []
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 0
+    assert payloads(spooled(folder)) == [*range(10)]

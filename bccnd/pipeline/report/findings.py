@@ -31,9 +31,6 @@ SENTENCES = 5  # of one kind: a screen of findings is read, three are not
 BAD_LOSS = 0.01  # from where on loss is a problem and not a blemish
 WIDESPREAD = 0.6  # of a host's ways that lose: then it is the host, not the way
 EXCESS = 2.0  # times the loss of all the others, for the same conclusion
-GAP_SECONDS = (
-    2.0  # between two files of a recorder, below which nothing can be missing: the margin of the slots
-)
 NOTABLE_REORDERING = 0.001  # of what was received
 DAEMON = "bccnd"  # the program that beats for its host: sources are <host>/<program>/<pid>
 
@@ -145,7 +142,7 @@ def _episode(row: Episode, clock: Clock) -> Finding:
     return Finding(_loss_level(loss), f"{who} lost {amount} {when}{how} ({row.lost:,} of {row.sent:,}).")
 
 
-def silences(rows: Sequence[Silence], observers: int, clock: Clock) -> list[Finding]:
+def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int = 0) -> list[Finding]:
     """Who is silent still, then who was, the longest first. ``observers``: how many hosts have a recorder."""
     lasting = [row for row in rows if row.ongoing]
     ended = [row for row in rows if not row.ongoing]
@@ -165,7 +162,7 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock) -> list[Find
         )
         for row in sorted(ended, key=lambda row: row.start - row.end)
     ]
-    return _worst(found, "silence")
+    return _worst(found, "silence", total=total)
 
 
 def rejections(rows: Iterable[Rejection], clock: Clock) -> list[Finding]:
@@ -198,12 +195,13 @@ def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
     found = _worst(found, "recorder that lost messages", "recorders that lost messages")
     off = []
     for row in sorted(recorders, key=lambda row: -row.missing):
-        for before, after in zip(row.spans, row.spans[1:], strict=False):
-            if (after.start - before.end).total_seconds() > GAP_SECONDS:
-                when = clock.between(before.end, after.start)
-                text = f"Host {shown(row.host)} recorded nothing {when}: what it missed then cannot be said."
-                off.append(Finding(Level.UNKNOWN, text))
-    return found + _worst(off, "pause of a recorder", "pauses of recorders")
+        for gap in sorted(row.gaps, key=lambda gap: gap.start - gap.end):
+            when = clock.between(gap.start, gap.end)
+            text = f"Host {shown(row.host)} recorded nothing {when}: what it missed then cannot be said."
+            off.append(Finding(Level.UNKNOWN, text))
+    return found + _worst(
+        off, "pause of a recorder", "pauses of recorders", sum(row.pauses for row in recorders)
+    )
 
 
 def without_recorder(hosts: Sequence[str], total: int) -> list[Finding]:
@@ -289,14 +287,13 @@ def by_importance(found: Iterable[Finding]) -> list[Finding]:
     return sorted(found, key=lambda finding: order.index(finding.level))
 
 
-def _worst(found: list[Finding], noun: str, plural: str = "") -> list[Finding]:
-    if len(found) <= SENTENCES:
+def _worst(found: list[Finding], noun: str, plural: str = "", total: int = 0) -> list[Finding]:
+    """The first few and how many more; ``total`` where ``found`` is not all there is."""
+    rest = max(total, len(found)) - SENTENCES
+    if rest <= 0:
         return found
-    rest = len(found) - SENTENCES
-    more = Finding(
-        found[-1].level, f"There {_are(rest)} {counted(rest, f'more {noun}', plural and f'more {plural}')}."
-    )
-    return [*found[:SENTENCES], more]
+    more = counted(rest, f"more {noun}", plural and f"more {plural}")
+    return [*found[:SENTENCES], Finding(found[-1].level, f"There {_are(rest)} {more}.")]
 
 
 def _are(count: int) -> str:

@@ -101,6 +101,15 @@ class Silence(NamedTuple):
     ongoing: bool
 
 
+class Reason(NamedTuple):
+    """A verdict other than ok: the most datagrams and peers that any one host saw of it, and how many hosts did."""
+
+    verdict: str
+    datagrams: int
+    peers: int
+    hosts: int
+
+
 class Rejection(NamedTuple):
     """``datagrams``: the most that any one host saw (a broadcast is rejected by each); ``hosts``: how many did."""
 
@@ -114,24 +123,24 @@ class Rejection(NamedTuple):
     channel: str = ""
 
 
-class Span(NamedTuple):
-    """A stretch that a host's recorder covers without a break."""
+class Gap(NamedTuple):
+    """A stretch between two files of a recorder that neither covers."""
 
-    host: str
     start: datetime
     end: datetime
 
 
 class Recorder(NamedTuple):
-    """``missing``: seconds between first and last that are not covered; ``unrecorded``: messages it lost itself."""
+    """``missing``: seconds between first and last that are not covered, in so many ``pauses``, of which the longest
+    are ``gaps``, by time; ``unrecorded``: messages it lost itself."""
 
     host: str
     start: datetime
     end: datetime
-    covered: float
     missing: float
     unrecorded: int
-    spans: tuple[Span, ...] = ()
+    pauses: int = 0
+    gaps: tuple[Gap, ...] = ()
 
 
 class Channel(NamedTuple):

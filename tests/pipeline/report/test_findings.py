@@ -10,13 +10,13 @@ from bccnd.pipeline.report.rows import (
     Channel,
     Copies,
     Episode,
+    Gap,
     HostLoss,
     Recorder,
     Rejection,
     Reordering,
     Silence,
     Source,
-    Span,
     Totals,
     Way,
 )
@@ -195,11 +195,9 @@ def test_what_is_dropped_every_day_is_no_finding() -> None:
 
 
 def test_what_a_recorder_did_not_see_is_said_and_nobody_is_blamed() -> None:
-    spans = (Span("b", at("13:00"), at("14:05")), Span("b", at("14:05:01"), at("14:10")))
-    resumed = (*spans, Span("b", at("14:20"), at("16:00")))
     recorders = [
-        Recorder("b", at("13:00"), at("16:00"), 0, 601, 0, resumed),
-        Recorder("a", at("13:00"), at("16:00"), 0, 0, 1200, ()),
+        Recorder("b", at("13:00"), at("16:00"), 600, 0, 1, (Gap(at("14:10"), at("14:20")),)),
+        Recorder("a", at("13:00"), at("16:00"), 0, 1200),
     ]
     assert sentences(findings.coverage(recorders, ONE_DAY)) == [
         "Host a's recorder itself lost 1,200 messages: around there its losses are not counted.",

@@ -46,6 +46,7 @@ class HeatMap(NamedTuple):
     fields: list[Field]
     rows: list[Label]
     columns: list[Label]
+    slanted: bool
     numbers: bool
 
 
@@ -77,7 +78,7 @@ def heat_map(ways: Iterable[Way], senders: Sequence[str], receivers: Sequence[st
         for place, name in enumerate(receivers)
     ]
     width, height = left + len(receivers) * side + 12, top + len(senders) * side + 8
-    return HeatMap(width, height, left, top, side, fields, rows, columns, numbers)
+    return HeatMap(width, height, left, top, side, fields, rows, columns, slanted, numbers)
 
 
 def _field(x: float, y: float, sender: str, receiver: str, way: Way | None, numbers: bool) -> Field:
@@ -133,7 +134,6 @@ class Curve(NamedTuple):
     line: str
     x: list[Tick]
     y: list[Tick]
-    peak: str
 
 
 def curve(
@@ -162,7 +162,7 @@ def curve(
     ticks = [Tick(scale(ceiling * part), percent(ceiling * part, " %")) for part in (0, 0.5, 1)]
     return Curve(
         width, height, left, right, top, bottom, "".join(area), "".join(line),
-        time.ticks(max(2, int((right - left) / 70))), ticks, percent(peak),
+        time.ticks(max(2, int((right - left) / 70))), ticks,
     )  # fmt: skip
 
 

@@ -165,7 +165,7 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int =
     return _worst(found, "silence", total=total)
 
 
-def rejections(rows: Iterable[Rejection], clock: Clock) -> list[Finding]:
+def rejections(rows: Iterable[Rejection], clock: Clock, total: int = 0) -> list[Finding]:
     """Forged, damaged and foreign datagrams by reason and peer; nothing about what is dropped every day."""
     found = []
     relevant = [row for row in rows if row.verdict not in HARMLESS and row.datagrams]
@@ -182,7 +182,7 @@ def rejections(rows: Iterable[Rejection], clock: Clock) -> list[Finding]:
             f"{where} ({reason}){when}."
         )
         found.append(Finding(Level.PROBLEM if row.verdict in ATTACKS else Level.WARNING, text))
-    return _worst(found, "kind of rejected traffic", "kinds of rejected traffic")
+    return _worst(found, "kind of rejected traffic", "kinds of rejected traffic", total)
 
 
 def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:

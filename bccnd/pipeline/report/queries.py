@@ -48,9 +48,9 @@ WORST_HOSTS = 24  # rows and columns of a larger matrix that are drawn large
 THUMBNAIL = 200  # rows and columns of the thumbnail; with more hosts a field stands for a block of them
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Of the worst hours: what host2 and host10 are in a person's order.
+# A person's order: host2 comes before host10.
 NATURAL = (
-    "regexp_replace(host, '[0-9]+$', ''), cast(regexp_extract(host, '([0-9]{1,18})$', 1) as bigint), host"
+    "regexp_replace(host, '[0-9]+$', ''), try_cast(regexp_extract(host, '([0-9]+)$', 1) as bigint), host"
 )
 
 
@@ -164,7 +164,7 @@ class Summaries:
             ways=self._ways, block=block_hosts(hosts),
         )  # fmt: skip
         rows = self._rows(
-            """select s.place as row, r.place as column, max(lost / sent) as loss from {ways}
+            """select s.place as row, r.place as column, max(lost / greatest(sent, 1)) as loss from {ways}
                  join {numbered} s on sender = s.host join {numbered} r on receiver = r.host
                where lost > 0 group by s.place, r.place""",
             ways=self._ways, numbered=numbered,
@@ -208,8 +208,9 @@ class Summaries:
         """The busiest; and of all how many, their messages and their bytes."""
         whole = self._sql(
             """select channel, sum(messages) as messages, sum(bytes) as size, max(rate_peak) as rate_peak,
-                      sum(payload_p50 * messages) / sum(messages) as payload_p50,
-                      sum(payload_p95 * messages) / sum(messages) as payload_p95, max(payload_max) as payload_max
+                      sum(payload_p50 * messages) / greatest(sum(messages), 1) as payload_p50,
+                      sum(payload_p95 * messages) / greatest(sum(messages), 1) as payload_p95,
+                      max(payload_max) as payload_max
                from {channels} group by channel"""
         )
         (total,) = self._rows(

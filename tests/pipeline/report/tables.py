@@ -80,15 +80,13 @@ def _write_loss(
         out, gone = sent[:, hour : hour + 60].sum(axis=1), lost[:, hour : hour + 60].sum(axis=1)
         for way in range(ways):
             burst = int(min(gone[way], 40 if gone[way] > 100 else 1))
-            pair = {
-                "sender": words[sender[way]],
-                "receiver": words[receiver[way]],
-                "hour": START + timedelta(minutes=hour),
-            }
+            pair = {"sender": words[sender[way]], "receiver": words[receiver[way]]}
+            pair["hour"] = START + timedelta(minutes=hour)
             p50 = float(fastest[way])
             delivery.append({
                 **pair, "basis": "record", "sent": int(out[way]), "received": int(out[way] - gone[way]),
-                "lost": int(gone[way]), "loss": float(gone[way] / out[way]), "bursts": int(gone[way] // max(1, burst)),
+                "lost": int(gone[way]), "loss": float(gone[way] / out[way]),
+                "bursts": int(gone[way] // max(1, burst)),
                 "burst_p50": burst, "burst_p95": burst * 2, "burst_max": burst * 3, "latency_method": "both-ways",
                 "clock_offset_us": 12.5, "latency_p50_us": p50, "latency_p90_us": p50 * 2.1,
                 "latency_p99_us": p50 * (9 + way % 40), "latency_max_us": p50 * (60 + way % 70),
@@ -128,8 +126,8 @@ def _write_hosts(
             })  # fmt: skip
         other = host[(place + 1) % len(host)]
         sources.append({
-            "receiver": other, "src": f"{name}/sensor/{4000 + place}", "hour": START, "received": 60_000, "lost": 3 * place,
-            "duplicates": 40, "late": place % 4, "restarts": 1 if place == 1 else 0,
+            "receiver": other, "src": f"{name}/sensor/{4000 + place}", "hour": START, "received": 60_000,
+            "lost": 3 * place, "duplicates": 40, "late": place % 4, "restarts": 1 if place == 1 else 0,
         })  # fmt: skip
         reordering.append({
             "receiver": other, "src": f"{name}/sensor/{4000 + place}", "hour": START,
@@ -143,11 +141,13 @@ def _write_hosts(
                 "example_channel": SPY if verdict == "hmac" else "metrics/cpu",
             })  # fmt: skip
     last = host[-1]
-    for name in host[:-1]:
-        silences.append({
+    silences.extend(
+        {
             "observer": name, "src": f"{last}/bccnd/77", "from": end - timedelta(minutes=28), "until": end,
             "seconds": 28 * 60, "expected_s": 5,
-        })  # fmt: skip
+        }
+        for name in host[:-1]
+    )  # fmt: skip
     silences.append({
         "observer": host[0], "src": f"{host[1]}/pump/<b>9</b>", "from": START + timedelta(minutes=12),
         "until": START + timedelta(minutes=14, seconds=20), "seconds": 140, "expected_s": 10,
@@ -159,12 +159,14 @@ def _write_hosts(
             "payload_p95": 700, "payload_max": 1288,
         }
         for hour in range(max(1, minutes // 60))
-        for rank, channel in enumerate(["metrics/cpu", "metrics/disk", "orders/new", SPY, "log/" + "deep/" * 150]
-                                       + [f"sensor/{n}/temperature" for n in range(40)])
+        for rank, channel in enumerate(
+            ["metrics/cpu", "metrics/disk", "orders/new", SPY, "log/" + "deep/" * 150]
+            + [f"sensor/{n}/temperature" for n in range(40)]
+        )
     ]  # fmt: skip
     tables = {
-        "coverage": coverage, "sources": sources, "rejected": rejected, "silences": silences, "reordering": reordering,
-        "channels": channels,
+        "coverage": coverage, "sources": sources, "rejected": rejected, "silences": silences,
+        "reordering": reordering, "channels": channels,
     }  # fmt: skip
     for name, rows in tables.items():
         write_table(directory, name, rows)

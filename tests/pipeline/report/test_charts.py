@@ -55,12 +55,11 @@ def test_a_curve_has_its_own_round_scale_and_breaks_where_nothing_was_sent() -> 
     assert [tick.label for tick in drawn.y] == ["0 %", "2.5 %", "5.0 %"]
     assert drawn.line.count("M") == 2
     assert drawn.area.count("Z") == 2
-    assert drawn.peak == "3.0 percent"
 
 
 def test_a_curve_of_nothing() -> None:
     drawn = charts.curve([], HOUR, 1, 360, 200)
-    assert (drawn.area, drawn.line, drawn.peak) == ("", "", "0 percent")
+    assert (drawn.area, drawn.line) == ("", "")
 
 
 def test_latency_strips_rise_and_stay_in_the_picture() -> None:

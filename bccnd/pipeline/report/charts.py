@@ -81,6 +81,11 @@ def heat_map(ways: Iterable[Way], senders: Sequence[str], receivers: Sequence[st
     return HeatMap(width, height, left, top, side, fields, rows, columns, slanted, numbers)
 
 
+def has_room(receivers: int) -> bool:
+    """For a table beside the heat map, on a screen."""
+    return receivers <= 8
+
+
 def _field(x: float, y: float, sender: str, receiver: str, way: Way | None, numbers: bool) -> Field:
     name = f"{shown(sender)} to {shown(receiver)}"
     if sender == receiver:

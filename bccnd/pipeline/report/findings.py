@@ -28,6 +28,7 @@ from bccnd.pipeline.report.rows import (
 from bccnd.pipeline.report.wording import Clock, counted, duration, latency, listed, percent, shown
 
 SENTENCES = 5  # of one kind: a screen of findings is read, three are not
+PEERS = 3  # named for one reason of rejection
 BAD_LOSS = 0.01  # from where on loss is a problem and not a blemish
 WIDESPREAD = 0.6  # of a host's ways that lose: then it is the host, not the way
 EXCESS = 2.0  # times the loss of all the others, for the same conclusion
@@ -35,15 +36,15 @@ NOTABLE_REORDERING = 0.001  # of what was received
 DAEMON = "bccnd"  # the program that beats for its host: sources are <host>/<program>/<pid>
 
 REJECTED = {
-    "hmac": ("forged datagram", "hmac"),
-    "crc32": ("damaged datagram", "crc32"),
-    "sum": ("datagram with a broken checksum", "sum"),
-    "unauthenticated": ("unauthenticated datagram", "unauthenticated"),
-    "magic": ("datagram of something else than BCCN", "magic"),
-    "version": ("datagram of another version of BCCN", "version"),
-    "conflict": ("datagram under a name in use here", "conflict"),
-    "unknown-source": ("datagram of an unknown source", "unknown-source"),
-}
+    "hmac": "forged datagram",
+    "crc32": "damaged datagram",
+    "sum": "datagram with a broken checksum",
+    "unauthenticated": "unauthenticated datagram",
+    "magic": "datagram of something else than BCCN",
+    "version": "datagram of another version of BCCN",
+    "conflict": "datagram under a name in use here",
+    "unknown-source": "datagram of an unknown source",
+}  # the rest is malformed
 HARMLESS = frozenset({"ok", "own", "duplicate", "late"})  # dropped, but nothing is wrong with them
 ATTACKS = frozenset({"hmac", "unauthenticated", "conflict"})
 
@@ -79,7 +80,7 @@ def overall(totals: Totals, recorded: bool) -> list[Finding]:
         Finding(
             Level.PROBLEM if totals.loss >= BAD_LOSS else Level.WARNING,
             f"{percent(totals.loss).capitalize()} of all messages between hosts "
-            f"{'was' if totals.lost == 1 else 'were'} lost: {totals.lost:,} of {totals.sent:,}, "
+            f"{_were(totals.lost)} lost: {totals.lost:,} of {totals.sent:,}, "
             f"on {totals.lossy_ways:,} of {counted(totals.ways, 'way')} from a sender to a receiver.",
         )
     ]
@@ -166,23 +167,44 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int =
 
 
 def rejections(rows: Iterable[Rejection], clock: Clock, total: int = 0) -> list[Finding]:
-    """Forged, damaged and foreign datagrams by reason and peer; nothing about what is dropped every day."""
+    """Forged, damaged and foreign datagrams by reason and peer; nothing about what is dropped every day.
+
+    ``total``: of reasons and peers, where ``rows`` are the largest of them.
+    """
+    by_verdict: dict[str, list[Rejection]] = {}
+    for row in sorted(rows, key=lambda row: -row.datagrams):
+        if row.verdict not in HARMLESS and row.datagrams:
+            by_verdict.setdefault(row.verdict, []).append(row)
     found = []
-    relevant = [row for row in rows if row.verdict not in HARMLESS and row.datagrams]
-    for row in sorted(relevant, key=lambda row: (row.verdict not in ATTACKS, -row.datagrams)):
-        noun, reason = REJECTED.get(row.verdict, ("malformed datagram", row.verdict))
-        where = f"on host {shown(row.host)}" if row.hosts == 1 else f"on {row.hosts:,} hosts"
-        many = noun if row.datagrams == 1 else noun.replace("datagram", "datagrams", 1)
-        when = ""
-        if row.first and row.last:
-            near = row.last - row.first < timedelta(seconds=1)
-            when = f", at {clock.at(row.first)}" if near else f", {clock.between(row.first, row.last)}"
-        text = (
-            f"{row.datagrams:,} {many} from {shown(row.peer)} {'was' if row.datagrams == 1 else 'were'} rejected "
-            f"{where} ({reason}){when}."
-        )
-        found.append(Finding(Level.PROBLEM if row.verdict in ATTACKS else Level.WARNING, text))
-    return _worst(found, "kind of rejected traffic", "kinds of rejected traffic", total)
+    for verdict in sorted(
+        by_verdict, key=lambda verdict: (verdict not in ATTACKS, -by_verdict[verdict][0].datagrams)
+    ):
+        level = Level.PROBLEM if verdict in ATTACKS else Level.WARNING
+        peers = by_verdict[verdict]
+        named = peers if len(peers) <= PEERS else peers[: PEERS - 1]
+        found += [Finding(level, _rejection(row, clock)) for row in named]
+        if rest := peers[len(named) :]:
+            count = sum(row.datagrams for row in rest)
+            others = (
+                f"{count:,} more from {counted(len(rest), 'other peer')} {_were(count)} rejected ({verdict})."
+            )
+            found.append(Finding(level, others))
+    if (left := total - sum(map(len, by_verdict.values()))) > 0:
+        text = f"Besides, {counted(left, 'pair')} of a reason and a peer had fewer datagrams rejected."
+        found.append(Finding(Level.NOTE, text))
+    return found
+
+
+def _rejection(row: Rejection, clock: Clock) -> str:
+    noun = REJECTED.get(row.verdict, "malformed datagram")
+    many = noun if row.datagrams == 1 else noun.replace("datagram", "datagrams", 1)
+    where = f"on host {shown(row.host)}" if row.hosts == 1 else f"on {row.hosts:,} hosts"
+    when = ""
+    if row.first and row.last:
+        near = row.last - row.first < timedelta(seconds=1)
+        when = f", at {clock.at(row.first)}" if near else f", {clock.between(row.first, row.last)}"
+    what = f"{row.datagrams:,} {many} from {shown(row.peer)} {_were(row.datagrams)} rejected"
+    return f"{what} {where} ({row.verdict}){when}."
 
 
 def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
@@ -294,6 +316,10 @@ def _worst(found: list[Finding], noun: str, plural: str = "", total: int = 0) ->
         return found
     more = counted(rest, f"more {noun}", plural and f"more {plural}")
     return [*found[:SENTENCES], Finding(found[-1].level, f"There {_are(rest)} {more}.")]
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _are(count: int) -> str:

@@ -131,6 +131,7 @@ def matrix(
         rows.append(
             [shown(sender), *(percent(way.loss, " %") if way and way.sent else "-" for way in losses)]
         )
+    worst = sorted((way for way in ways if way.lost), key=lambda way: -way.loss)[: max(5, 2 * len(senders))]
     each = "host" if block == 1 else f"block of {block} hosts, the worst way in it"
     return {
         "lead": lead,
@@ -139,12 +140,26 @@ def matrix(
         "thumbnail": charts.thumbnail(blocks, side) if blocks is not None else None,
         "thumbnail_size": THUMBNAIL_SIZE,
         "thumbnail_caption": f"All {totals.hosts:,} hosts by name; a row and a column for each {each}",
+        "worst": _worst_ways(worst) if worst and charts.has_room(len(receivers)) else None,
         "table": Table(
             "Share lost, by sender (rows) and receiver (columns)",
             [Column("Sender"), *(Column(shown(name), "n") for name in receivers)],
             rows,
         ),
     }
+
+
+def _worst_ways(ways: Sequence[Way]) -> Table:
+    """Beside a matrix that leaves room for it."""
+    rows: list[list[object]] = [
+        [
+            f"{shown(way.sender, 24)} → {shown(way.receiver, 24)}", charts.share(way.loss, ways[0].loss),
+            percent(way.loss, " %"), f"{way.lost:,}", f"{way.sent:,}",
+        ]
+        for way in ways
+    ]  # fmt: skip
+    numbers = [Column(title, "n") for title in ("Loss", "Lost", "Of")]
+    return Table("Ways with loss, the worst first", [Column("Way"), Column("", "bar"), *numbers], rows)
 
 
 def loss(

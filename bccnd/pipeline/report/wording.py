@@ -122,7 +122,9 @@ class Clock:
             return "no time at all"
         dated = Clock(None, None)
         start, end = self.start.astimezone(UTC), self.end.astimezone(UTC)
-        return f"{dated.at(start)} to {dated.at(end) if start.date() != end.date() else Clock(end, end).at(end)} UTC"
+        return (
+            f"{dated.at(start)} to {dated.at(end) if start.date() != end.date() else Clock(end, end).at(end)}"
+        )
 
 
 def last_date(start: datetime, end: datetime) -> object:

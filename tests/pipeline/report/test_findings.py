@@ -189,6 +189,16 @@ def test_rejected_traffic(row: Rejection, level: Level, sentence: str) -> None:
     assert findings.rejections([row], ONE_DAY) == [Finding(level, sentence)]
 
 
+def test_many_peers_are_added_up() -> None:
+    rows = [Rejection("crc32", f"p{n}", n, 1, "b", None, None) for n in range(1, 7)]
+    assert sentences(findings.rejections(rows, ONE_DAY, 9)) == [
+        "6 damaged datagrams from p6 were rejected on host b (crc32).",
+        "5 damaged datagrams from p5 were rejected on host b (crc32).",
+        "10 more from 4 other peers were rejected (crc32).",
+        "Besides, 3 pairs of a reason and a peer had fewer datagrams rejected.",
+    ]
+
+
 def test_what_is_dropped_every_day_is_no_finding() -> None:
     rows = [Rejection(verdict, "p", 9, 1, "b", None, None) for verdict in ("own", "duplicate", "late")]
     assert findings.rejections(rows, ONE_DAY) == []

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from bccnd.pipeline.report.rows import Bin, Block, Recorder, Silence, Way
 from bccnd.pipeline.report.scales import Linear, Log, Tick, TimeAxis, log_limits, loss_class, nice_ceiling
-from bccnd.pipeline.report.wording import Clock, compact, counted, latency, listed, percent, shown
+from bccnd.pipeline.report.wording import Clock, brief, compact, counted, latency, listed, percent, shown
 
 WIDE, NARROW = 1040, 360  # pixels: of the page's column on a screen, and on a phone
-LETTER = 6.7  # pixels of a letter of 12 pixels, roughly; longer labels are cut
+LETTER = 7.4  # pixels of a letter of 12 pixels, roughly; longer labels are cut
 FEW_HOSTS = 14  # with so many rows and columns a number fits into each field
 THUMBNAIL_SIZE = 360
 
@@ -55,7 +55,7 @@ def heat_map(ways: Iterable[Way], senders: Sequence[str], receivers: Sequence[st
     found = {(way.sender, way.receiver): way for way in ways}
     count = max(len(senders), len(receivers))
     numbers = count <= FEW_HOSTS
-    side = 76 if count <= 5 else 60 if count <= 10 else 48 if numbers else 28 if count <= 24 else 20
+    side = 76 if count <= 5 else 60 if count <= 10 else 48 if numbers else 26 if count <= 24 else 20
     letters = 18
     left = 22 + LETTER * max((min(letters, len(shown(name))) for name in senders), default=0) + 10
     slanted = max((len(shown(name)) for name in receivers), default=0) * LETTER > side - 6
@@ -94,7 +94,7 @@ def _field(x: float, y: float, sender: str, receiver: str, way: Way | None, numb
         return Field(x, y, -1, "?" if numbers else "", f"{name}: not known")
     least = "at least " if way.basis == "gaps" and way.lost else ""
     tip = f"{name}: {least}{percent(way.loss)} lost, {way.lost:,} of {counted(way.sent, 'message')}"
-    text = ("≥" if least else "") + (percent(way.loss, "%") if way.lost else "0") if numbers else ""
+    text = ("≥" if least else "") + brief(way.loss) if numbers else ""
     return Field(x, y, loss_class(way.loss), text, tip)
 
 
@@ -145,7 +145,7 @@ def curve(
     bins: Sequence[Bin], axis: tuple[datetime, datetime], minutes: int, width: int, height: int
 ) -> Curve:
     """Of one way, or of all; its own scale from 0 to a round number above the peak."""
-    left, right, top, bottom = 46.0, width - 12.0, 10.0, height - 24.0
+    left, right, top, bottom = 56.0, width - 12.0, 10.0, height - 24.0
     time = TimeAxis(*axis, left, right)
     peak = max((one.lost / one.sent for one in bins if one.sent), default=0.0)
     ceiling = nice_ceiling(peak) if peak else 0.01
@@ -164,7 +164,7 @@ def curve(
         if one.lost:
             area.append(f"M{start:g} {bottom:g}V{level:g}H{end:.1f}V{bottom:g}Z")
         before = end
-    ticks = [Tick(scale(ceiling * part), percent(ceiling * part, " %")) for part in (0, 0.5, 1)]
+    ticks = [Tick(scale(ceiling * part), f"{100 * ceiling * part:g} %") for part in (0, 0.5, 1)]
     return Curve(
         width, height, left, right, top, bottom, "".join(area), "".join(line),
         time.ticks(max(2, int((right - left) / 70))), ticks,

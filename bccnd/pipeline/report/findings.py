@@ -28,6 +28,7 @@ from bccnd.pipeline.report.rows import (
 from bccnd.pipeline.report.wording import Clock, counted, duration, latency, listed, percent, shown
 
 SENTENCES = 5  # of one kind: a screen of findings is read, three are not
+WITNESSES = 3  # named for one silence
 PEERS = 3  # named for one reason of rejection
 BAD_LOSS = 0.01  # from where on loss is a problem and not a blemish
 WIDESPREAD = 0.6  # of a host's ways that lose: then it is the host, not the way
@@ -86,34 +87,45 @@ def overall(totals: Totals, recorded: bool) -> list[Finding]:
     ]
 
 
-def widespread(hosts: Iterable[HostLoss], totals: Totals) -> list[Finding]:
+def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
     """Hosts that lose on most of their ways, and far more than the rest: there the cause is the host's."""
     found = []
     for host in sorted(hosts, key=lambda host: -host.lost):
         rest_sent, rest_lost = totals.sent - host.sent, totals.lost - host.lost
         rest = rest_lost / rest_sent if rest_sent > 0 else 0.0
-        loss = host.lost / host.sent if host.sent else 0.0
-        if host.partners < 2 or host.lossy < max(2, WIDESPREAD * host.partners) or loss < EXCESS * rest:
-            continue
-        name = shown(host.host)
-        others = (
-            f"all {host.partners:,} other hosts"
-            if host.lossy == host.partners
-            else f"{host.lossy:,} of {host.partners:,} other hosts"
-        )
-        text = (
-            f"Host {name} lost messages of {others}, {percent(loss)} of what reached the rest: look for the cause "
-            f"at host {name} or on its link."
-            if host.role == "receiver"
-            else f"Messages of host {name} were lost at {others}, {percent(loss)} in all: look for the cause "
-            f"where host {name} sends."
-        )
-        found.append(Finding(_loss_level(loss), text))
+        if (
+            host.partners >= 2
+            and host.lossy >= max(2, WIDESPREAD * host.partners)
+            and host.loss >= EXCESS * rest
+        ):
+            found.append(host)
     return found[:SENTENCES]
 
 
+def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
+    """What to think of the ``causes``."""
+    found = []
+    for host in hosts:
+        name = shown(host.host)
+        all_or_some = "all" if host.lossy == host.partners else f"{host.lossy:,} of"
+        others = f"{all_or_some} {host.partners:,} other hosts"
+        when = f" {clock.between(host.start, host.end)}" if host.start and host.end else ""
+        text = (
+            f"Host {name} lost messages of {others}{when}, {percent(host.loss)} in all: look for the cause at host "
+            f"{name} or on its link."
+            if host.role == "receiver"
+            else f"Messages of host {name} were lost at {others}{when}, {percent(host.loss)} in all: look for the "
+            f"cause where host {name} sends."
+        )
+        found.append(Finding(_loss_level(host.loss), text))
+    return found
+
+
 def episodes(rows: Sequence[Episode], total: int, clock: Clock) -> list[Finding]:
-    """Who lost how much of whose messages, when, and in what bursts. ``total``: of the episodes there are."""
+    """Who lost how much of whose messages, when, and in what bursts; without what ``widespread`` has said.
+
+    ``total``: of the episodes there are.
+    """
     worst = sorted(rows, key=lambda row: -row.lost)[:SENTENCES]
     found = [_episode(row, clock) for row in worst]
     if found and total > len(found):
@@ -347,6 +359,8 @@ def _every(seconds: float) -> str:
 def _witnesses(row: Silence, observers: int) -> str:
     if observers < 2:
         return ""
+    if len(row.observers) > WITNESSES and len(row.observers) < observers:
+        return f" (noticed by {len(row.observers):,} of {observers:,} recorders)"
     if len(row.observers) >= observers:
         return f" (noticed by {'both' if observers == 2 else f'all {observers:,}'} recorders)"
     return f" (noticed by host{'s' * (len(row.observers) > 1)} {listed([shown(name) for name in row.observers])})"

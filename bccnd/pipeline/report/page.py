@@ -28,8 +28,8 @@ TITLE = "Network report"
 BINS = 240  # of time in a chart: a step of four pixels on a screen
 SECTIONS = {
     "findings": "Findings", "matrix": "Delivery matrix", "loss": "Loss over time", "latency": "Latency",
-    "channels": "Channels", "silences": "Silent sources", "rejected": "Rejected traffic", "reordering": "Reordering",
-    "copies": "Second copies", "coverage": "Coverage", "sources": "Sources",
+    "channels": "Channels", "silences": "Silences", "rejected": "Rejected", "reordering": "Reordering",
+    "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
 }  # fmt: skip
 LEVELS = {
     Level.PROBLEM: "Problem", Level.WARNING: "Warning", Level.GOOD: "Good", Level.UNKNOWN: "Not known",
@@ -75,10 +75,11 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
     (rejections, rejection_count), reasons = ask.rejections(), ask.reasons()
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
+    causes = findings.causes(ask.host_losses(), totals)
     said = [
         *findings.overall(totals, bool(recorders)),
-        *findings.widespread(ask.host_losses(), totals),
-        *findings.episodes(*ask.episodes(), clock),
+        *findings.widespread(causes, clock),
+        *findings.episodes(*ask.episodes(causes), clock),
         *findings.silences(silences, recorder_count, clock, silence_count),
         *findings.rejections(rejections, clock, rejection_count),
         *findings.coverage(recorders, clock),
@@ -90,7 +91,9 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         *findings.busiest(channels, messages),
     ]
     return {
-        "title": title, "period": clock.period(), "version": bccnd.__version__, "sections": list(SECTIONS.items()),
+        "title": title,
+        "period": f"{clock.period()}, all times in UTC" if period else "Nothing was recorded",
+        "version": bccnd.__version__, "sections": list(SECTIONS.items()),
         "levels": LEVELS, "loss_labels": LOSS_LABELS,
         "figures": sections.figures(totals, recorder_count, (channel_count, messages, volume), silences, reasons),
         "findings": findings.by_importance(said),

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bccnd.pipeline.layout import TABLES
 from bccnd.pipeline.report.rows import (
+    OF_ONE_HOST,
     Bin,
     Block,
     Channel,
@@ -39,6 +40,7 @@ TABLE_ROWS = 20  # of channels, sources, rejected traffic: what a person reads o
 TIMELINE_ROWS = 30  # silent sources and recorders, a bar each
 GAPS = 20  # of one recorder: more cannot be told apart in its bar
 EPISODES = 50  # the findings say the worst few of them
+NEARLY_ALL = 0.5  # of a way's messages: that is worth a sentence whatever else the host suffers
 HOST_LOSSES = 20  # hosts looked at for a cause of their own
 GAP_SECONDS = (
     2.0  # between two files of a recorder, below which nothing can be missing: the margin of the slots
@@ -119,7 +121,19 @@ class Summaries:
         return Totals(*row)
 
     def worst_ways(self) -> list[Way]:
-        rows = self._ways.where("lost > 0").orderBy("lost", ascending=False).limit(WAYS)
+        """At most a few of any one receiver or sender, so that a single bad host does not fill them."""
+        ranked = self._sql(
+            """select *, row_number() over (partition by receiver order by lost desc, sender) as of_receiver,
+                      row_number() over (partition by sender order by lost desc, receiver) as of_sender
+               from {ways} where lost > 0""",
+            ways=self._ways,
+        )
+        few = ranked.where(f"of_receiver <= {OF_ONE_HOST} and of_sender <= {OF_ONE_HOST}")
+        rows = (
+            few.drop("of_receiver", "of_sender")
+            .orderBy("lost", "sender", ascending=[False, True])
+            .limit(WAYS)
+        )
         return [_way(row) for row in rows.collect()]
 
     def slowest_ways(self) -> list[Way]:
@@ -131,16 +145,29 @@ class Summaries:
 
     def host_losses(self) -> list[HostLoss]:
         rows = self._rows(
-            """select * from
-                 (select receiver as host, 'receiver' as role, count(*) as partners, count_if(lost > 0) as lossy,
-                         sum(sent) as sent, sum(lost) as lost from {ways} group by receiver
-                  union all
-                  select sender, 'sender', count(*), count_if(lost > 0), sum(sent), sum(lost)
-                    from {ways} group by sender)
-               where lost > 0 order by lost desc, host limit {limit}""",
+            """with by_host as (
+                 select receiver as host, 'receiver' as role, count(*) as partners, count_if(lost > 0) as lossy,
+                        sum(sent) as sent, sum(lost) as lost from {ways} group by receiver
+                 union all
+                 select sender, 'sender', count(*), count_if(lost > 0), sum(sent), sum(lost)
+                   from {ways} group by sender),
+               worst as (select * from by_host where lost > 0 order by lost desc, host, role limit {limit}),
+               within as (
+                 select receiver as host, 'receiver' as role, min(`from`) as start, max(until) as end
+                   from {episodes} group by receiver
+                 union all
+                 select sender, 'sender', min(`from`), max(until) from {episodes} group by sender)
+               select worst.*, unix_micros(start) as start, unix_micros(end) as end
+               from worst left join within using (host, role) order by lost desc, host, role""",
             ways=self._ways, limit=HOST_LOSSES,
         )  # fmt: skip
-        return [HostLoss(*row) for row in rows]
+        return [
+            HostLoss(
+                row.host, row.role, row.partners, row.lossy, row.sent, row.lost,
+                row.start and moment(row.start), row.end and moment(row.end),
+            )
+            for row in rows
+        ]  # fmt: skip
 
     def matrix_hosts(self, hosts: int) -> tuple[list[str], list[str]]:
         """Senders and receivers of the matrix as it is drawn large; all when there are few, else the worst."""
@@ -171,20 +198,27 @@ class Summaries:
         )  # fmt: skip
         return [Block(*row) for row in rows]
 
-    def episodes(self) -> tuple[list[Episode], int]:
+    def episodes(self, explained: Sequence[HostLoss]) -> tuple[list[Episode], int]:
+        """The worst, and how many there are; without those of explained hosts, unless most of a way was lost."""
+        receivers = [host.host for host in explained if host.role == "receiver"]
+        senders = [host.host for host in explained if host.role == "sender"]
+        table = self._tables["episodes"]
+        left = table.where(
+            (table.lost >= NEARLY_ALL * table.sent)
+            | ~(table.receiver.isin(*receivers) | table.sender.isin(*senders))
+        )
         rows = self._rows(
             """select sender, receiver, unix_micros(`from`) as start, unix_micros(until) as end, sent, lost,
-                      coalesce(burst_p50, 0) as burst from {episodes} order by lost desc limit {limit}""",
-            limit=EPISODES,
-        )
-        count = len(rows) if len(rows) < EPISODES else self._tables["episodes"].count()
+                      coalesce(burst_p50, 0) as burst from {left} order by lost desc, start limit {limit}""",
+            left=left, limit=EPISODES,
+        )  # fmt: skip
         found = [
             Episode(
                 row.sender, row.receiver, moment(row.start), moment(row.end), row.sent, row.lost, row.burst
             )
             for row in rows
         ]
-        return found, count
+        return found, len(rows) if len(rows) < EPISODES else left.count()
 
     def bins(self, minutes: int, ways: Sequence[Way]) -> list[Bin]:
         """Loss in bins of so many minutes: on all ways together, and on each of the given."""

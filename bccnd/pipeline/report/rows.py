@@ -7,6 +7,8 @@ receiver whose record covers it, so that sent, received and lost can be compared
 from datetime import datetime
 from typing import NamedTuple
 
+OF_ONE_HOST = 4  # of the worst ways, at most so many with the same receiver or sender: the page says so, too
+
 
 class Totals(NamedTuple):
     """Of the delivery matrix; a way is a pair of sender and receiver. ``hosts``: senders and receivers together."""
@@ -58,7 +60,7 @@ class Block(NamedTuple):
 
 
 class HostLoss(NamedTuple):
-    """What one host lost as a receiver (of so many partners), or others of it as a sender."""
+    """What one host lost as a receiver (of so many partners), or others of it as a sender; and within what time."""
 
     host: str
     role: str  # receiver | sender
@@ -66,6 +68,12 @@ class HostLoss(NamedTuple):
     lossy: int
     sent: int
     lost: int
+    start: datetime | None = None
+    end: datetime | None = None
+
+    @property
+    def loss(self) -> float:
+        return self.lost / self.sent if self.sent else 0.0
 
 
 class Episode(NamedTuple):

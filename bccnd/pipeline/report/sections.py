@@ -11,6 +11,7 @@ from bccnd.pipeline.report import charts
 from bccnd.pipeline.report.charts import NARROW, THUMBNAIL_SIZE, WIDE
 from bccnd.pipeline.report.findings import BAD_LOSS, HARMLESS
 from bccnd.pipeline.report.rows import (
+    OF_ONE_HOST,
     Bin,
     Block,
     Channel,
@@ -88,7 +89,7 @@ def figures(
     count, messages, volume = channels
     bad = [row for row in reasons if row.verdict not in HARMLESS]
     dropped, silent = sum(row.datagrams for row in bad), sum(row.ongoing for row in silences)
-    loss = percent(totals.loss, " %") if totals.sent else "not known"
+    loss = percent(totals.loss, " %") if totals.sent else "?"
     level = "problem" if totals.loss >= BAD_LOSS else "warning" if totals.lost else "good"
     return [
         Figure("Hosts", f"{max(totals.hosts, recorders):,}", f"{counted(recorders, 'recorder')}"),
@@ -181,7 +182,9 @@ def loss(
         for way in worst
         if (own := by_way.get((way.sender, way.receiver)))
     ]
-    shown_of = f"The {len(multiples)} worst of {totals.lossy_ways:,} ways with loss"
+    shown_of = f"The {len(multiples)} worst of {counted(totals.lossy_ways, 'way')} with loss"
+    if totals.lossy_ways > len(multiples):
+        shown_of += f", at most {OF_ONE_HOST} of one host"
     rows: list[list[object]] = [
         [
             f"{shown(way.sender)} → {shown(way.receiver)}", f"{way.sent:,}", f"{way.lost:,}", percent(way.loss, " %"),

@@ -36,6 +36,16 @@ def percent(share: float, sign: str = " percent") -> str:
     return f"{value:.{digits}f}{sign}"
 
 
+def brief(share: float) -> str:
+    """At most six signs, for a field of the heat map."""
+    value = share * 100
+    if 0 < value < 0.1:
+        return "<0.1%"
+    if 99.5 <= value < 100:
+        return ">99%"
+    return "0" if not value else f"{value:.1f}%" if value < 9.95 else f"{value:.0f}%"
+
+
 def compact(number: float) -> str:
     """For axes and tiles: ``950``, ``12.3 k``, ``4 M``."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):

@@ -21,7 +21,7 @@ def test_the_heat_map_tells_nothing_lost_from_nothing_known() -> None:
     assert [(field.colour, field.text) for field in drawn.fields] == [
         (-2, ""), (0, "0"),
         (3, "3.0%"), (-2, ""),
-        (6, "≥60.0%"), (-1, "?"),
+        (6, "≥60%"), (-1, "?"),
     ]  # fmt: skip
     assert drawn.fields[2].tip == "b to a: 3.0 percent lost, 3 of 100 messages"
     assert drawn.fields[4].tip == "c to a: at least 60.0 percent lost, 60 of 100 messages"
@@ -52,7 +52,7 @@ def test_neighbours_of_a_thumbnail_are_one_stroke() -> None:
 def test_a_curve_has_its_own_round_scale_and_breaks_where_nothing_was_sent() -> None:
     bins = [Bin("", "", minute(0), 100, 0), Bin("", "", minute(1), 100, 3), Bin("", "", minute(30), 100, 1)]
     drawn = charts.curve(bins, HOUR, 1, 1040, 200)
-    assert [tick.label for tick in drawn.y] == ["0 %", "2.5 %", "5.0 %"]
+    assert [tick.label for tick in drawn.y] == ["0 %", "2.5 %", "5 %"]
     assert drawn.line.count("M") == 2
     assert drawn.area.count("Z") == 2
 

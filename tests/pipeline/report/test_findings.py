@@ -105,27 +105,30 @@ def test_the_worst_episodes_are_said_and_the_others_counted() -> None:
     assert found[-1] == "There are 4 shorter or lighter episodes of loss; the worst are said above."
 
 
-def test_a_host_that_loses_everybodys_messages_is_named_once_and_those_it_loses_are_not() -> None:
+def test_the_cause_is_at_a_host_that_loses_on_most_ways_and_more_than_the_rest() -> None:
     totals = Totals(4, 12, 3, 12_000, 310)
-    rows = [
-        HostLoss("c", "receiver", 3, 3, 3000, 300),
-        HostLoss("a", "sender", 3, 1, 3000, 100),
-        HostLoss("b", "receiver", 3, 3, 3000, 3),
-    ]
-    assert sentences(findings.widespread(rows, totals)) == [
+    bad = HostLoss("c", "receiver", 3, 3, 3000, 300)
+    a_third = HostLoss("a", "sender", 3, 1, 3000, 100)
+    as_all = HostLoss("b", "receiver", 3, 3, 3000, 3)
+    lone = HostLoss("d", "receiver", 1, 1, 3000, 300)
+    assert findings.causes([as_all, a_third, lone, bad], totals) == [bad]
+
+
+def test_a_receiver_that_loses_everybodys_messages() -> None:
+    host = HostLoss("c", "receiver", 3, 3, 3000, 300, at("14:05"), at("14:20"))
+    assert sentences(findings.widespread([host], ONE_DAY)) == [
         (
-            "Host c lost messages of all 3 other hosts, 10.0 percent of what reached the rest: look for the cause "
-            "at host c or on its link."
-        ),
+            "Host c lost messages of all 3 other hosts between 14:05 and 14:20, 10.0 percent in all: look for the "
+            "cause at host c or on its link."
+        )
     ]
 
 
 def test_a_sender_whom_most_receivers_miss() -> None:
-    rows = [HostLoss("a", "sender", 5, 4, 5000, 50)]
-    assert sentences(findings.widespread(rows, Totals(6, 30, 4, 30_000, 50))) == [
+    assert sentences(findings.widespread([HostLoss("a", "sender", 5, 4, 5000, 50)], ONE_DAY)) == [
         (
-            "Messages of host a were lost at 4 of 5 other hosts, 1.0 percent in all: "
-            "look for the cause where host a sends."
+            "Messages of host a were lost at 4 of 5 other hosts, 1.0 percent in all: look for the cause where host a "
+            "sends."
         )
     ]
 
@@ -154,6 +157,11 @@ def test_a_sender_whom_most_receivers_miss() -> None:
 )  # fmt: skip
 def test_a_silence(row: Silence, observers: int, level: Level, sentence: str) -> None:
     assert findings.silences([row], observers, ONE_DAY) == [Finding(level, sentence)]
+
+
+def test_many_witnesses_are_counted() -> None:
+    row = Silence("d/pump/9", at("14:32"), at("16:00"), 5, ("a", "b", "c", "e"), True)
+    assert sentences(findings.silences([row], 5, ONE_DAY))[0].endswith("(noticed by 4 of 5 recorders).")
 
 
 def test_who_is_silent_still_comes_before_who_was_longer() -> None:

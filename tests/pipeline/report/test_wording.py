@@ -47,6 +47,22 @@ def test_a_little_is_never_nothing_and_much_never_all(share: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0"),
+        (1e-6, "<0.1%"),
+        (0.031, "3.1%"),
+        (0.0999, "10%"),
+        (0.123, "12%"),
+        (0.999, ">99%"),
+        (1, "100%"),
+    ],
+)
+def test_brief(share: float, text: str) -> None:
+    assert wording.brief(share) == text
+
+
+@pytest.mark.parametrize(
     ("number", "text"),
     [
         (0, "0"),

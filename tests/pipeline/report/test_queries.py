@@ -30,9 +30,9 @@ def delivery(
         "latency_max_us": 400.0,
     }
     return {
-        "sender": sender, "receiver": receiver, "hour": hour, "basis": "record", "sent": sent, "received": sent - lost,
-        "lost": lost, "loss": lost / sent, "bursts": lost, "burst_p50": 1, "burst_max": 2, "latency_method": "both-ways",
-        **latency, **more,
+        "sender": sender, "receiver": receiver, "hour": hour, "basis": "record", "sent": sent,
+        "received": sent - lost, "lost": lost, "loss": lost / sent, "bursts": lost, "burst_p50": 1, "burst_max": 2,
+        "latency_method": "both-ways", **latency, **more,
     }  # fmt: skip
 
 
@@ -193,8 +193,8 @@ def test_what_several_observers_noticed_is_one_silence(spark: SparkSession, tmp_
 def test_a_rejected_broadcast_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         {
-            "host": host, "hour": at(hour * 60), "verdict": verdict, "peer": peer, "datagrams": count, "first": at(hour * 60 + 1),
-            "last": at(hour * 60 + 9), "example_channel": channel,
+            "host": host, "hour": at(hour * 60), "verdict": verdict, "peer": peer, "datagrams": count,
+            "first": at(hour * 60 + 1), "last": at(hour * 60 + 9), "example_channel": channel,
         }
         for host, hour, verdict, peer, count, channel in (
             ("a", 0, "hmac", "p", 10, "c"), ("a", 1, "hmac", "p", 5, "c"), ("b", 0, "hmac", "p", 9, "c"),
@@ -220,15 +220,15 @@ def test_channels_sources_reordering_and_copies_add_up(spark: SparkSession, tmp_
     hours = [NOON, at(60)]
     channels = [
         {
-            "channel": channel, "hour": hour, "messages": count, "bytes": 10 * count, "rate_peak": count, "payload_p50": 8,
-            "payload_p95": 9, "payload_max": 10,
+            "channel": channel, "hour": hour, "messages": count, "bytes": 10 * count, "rate_peak": count,
+            "payload_p50": 8, "payload_p95": 9, "payload_max": 10,
         }
         for hour in hours for channel, count in (("t", 3), ("u", 1))
     ]  # fmt: skip
     sources = [
         {
-            "receiver": receiver, "src": "a/x/1", "hour": hour, "received": 100, "lost": 1, "duplicates": 2, "late": 3,
-            "restarts": 1,
+            "receiver": receiver, "src": "a/x/1", "hour": hour, "received": 100, "lost": 1, "duplicates": 2,
+            "late": 3, "restarts": 1,
         }
         for hour in hours for receiver in ("b", "c")
     ]  # fmt: skip
@@ -238,8 +238,8 @@ def test_channels_sources_reordering_and_copies_add_up(spark: SparkSession, tmp_
     ]
     copies = [
         {
-            "sender": "a", "receiver": receiver, "hour": NOON, "copies": number, "sent": 100, "lost": 1, "lost_single": 5.0,
-            "saved": 4.0,
+            "sender": "a", "receiver": receiver, "hour": NOON, "copies": number, "sent": 100, "lost": 1,
+            "lost_single": 5.0, "saved": 4.0,
         }
         for receiver, number in (("b", 2), ("c", 1))
     ]  # fmt: skip

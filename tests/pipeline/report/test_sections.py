@@ -43,8 +43,8 @@ def test_the_large_numbers() -> None:
         [Reason("hmac", 7, 1, 1), Reason("duplicate", 900, 1, 1)],
     )  # fmt: skip
     assert [(one.name, one.value, one.level) for one in found] == [
-        ("Hosts", "4", ""), ("Messages", "5,000", ""), ("Lost", "2.0 %", "problem"), ("Ways with loss", "1", "warning"),
-        ("Silent at the end", "1", "problem"), ("Rejected", "7", "problem"),
+        ("Hosts", "4", ""), ("Messages", "5,000", ""), ("Lost", "2.0 %", "problem"),
+        ("Ways with loss", "1", "warning"), ("Silent at the end", "1", "problem"), ("Rejected", "7", "problem"),
     ]  # fmt: skip
 
 

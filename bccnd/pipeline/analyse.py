@@ -1,0 +1,135 @@
+"""All tables of what was taken over, from one pass over the numbers and one for each of the others.
+
+Rules
+- The words (``words``) are made once and kept for the run; rows are read again only for what words do not tell:
+  channels, heartbeats, rejected traffic, order, and a sample for the latency.
+- The tables are written aside and take the place of the old ones together, so that a report is of one run, and a run
+  that is killed leaves the last one's tables.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from bccnd.errors import ConfigError
+from bccnd.pipeline import (
+    channels,
+    copies,
+    coverage,
+    delivery,
+    latency,
+    liveness,
+    loss,
+    rejected,
+    reordering,
+    storage,
+    words,
+)
+from bccnd.pipeline.layout import MARK, TABLES, Output
+from bccnd.pipeline.progress import Progress
+from bccnd.pipeline.times import HOUR_NS, SECOND_NS, date
+
+SLOT_NS = 10 * SECOND_NS
+SHORT_NS = HOUR_NS  # a record this short has slots of a second: longer ones would leave too much at its ends
+SHORT_SLOT_NS = SECOND_NS
+
+
+class Span(NamedTuple):
+    """From when to when, in nanoseconds since 1970; None is without an end."""
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+    def widened(self, margin_ns: int) -> "Span":
+        return Span(
+            None if self.since_ns is None else self.since_ns - margin_ns,
+            None if self.until_ns is None else self.until_ns + margin_ns,
+        )
+
+
+def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress) -> None:
+    """Write all ``TABLES`` below ``output.tables``. ConfigError if there is nothing, or nothing of ``span``."""
+    aside = f"{output.tables}.new"
+    storage.delete(spark, aside)
+    kept: list[DataFrame] = []
+    try:
+        for name, table in tables(storage.traffic(spark, output), span, kept):
+            with progress.step(f"analyse: {name}"):
+                typed(table, name).write.parquet(f"{aside}/{name}")
+    finally:
+        for frame in kept:
+            frame.unpersist()
+    storage.replace(spark, aside, output.tables)
+
+
+def typed(table: DataFrame, name: str) -> DataFrame:
+    """``table`` with the columns of ``TABLES[name]``, in order and of their types."""
+    columns = table.sparkSession.createDataFrame([], TABLES[name]).schema.fields
+    return table.select(*(F.col(f"`{field.name}`").cast(field.dataType) for field in columns))
+
+
+def tables(all_traffic: DataFrame, span: Span, kept: list[DataFrame]) -> Iterator[tuple[str, DataFrame]]:
+    """``TRAFFIC`` -> the tables by name; what is used several times is persisted and goes into ``kept``."""
+
+    def keep(frame: DataFrame) -> DataFrame:
+        kept.append(frame.persist())
+        return frame
+
+    seen_span = span.widened(coverage.MARGIN_NS)
+    days = _of_days(all_traffic, seen_span)
+    covered = keep(coverage.coverage(days, *seen_span))
+    stretches = keep(coverage.stretches(days, covered))
+    traffic = _within(days, seen_span)
+    slot_ns = _slot_ns(covered)
+    yield "coverage", covered
+
+    numbers = keep(words.of(traffic, slot_ns))
+    seen = keep(loss.seen(numbers))
+    gaps = keep(loss.gaps(seen, stretches))
+    yield "sources", loss.sources(seen, gaps)
+
+    owned = keep(delivery.owners(numbers))
+    sent = keep(delivery.sent(numbers, owned))
+    receivers = delivery.pairs(owned, delivery.segments(numbers, owned), stretches)
+    matched = keep(delivery.matched(sent, delivery.received(numbers, sent), receivers, slot_ns))
+    guessed, guessed_bursts = delivery.by_gaps(seen, gaps, loss.bursts(gaps), owned)
+    minutes = keep(delivery.counted(delivery.by_minute(matched, slot_ns), guessed))
+    yield "minutes", delivery.minutes(minutes)
+    bursts = keep(delivery.bursts(matched, slot_ns).unionByName(guessed_bursts))
+    yield "episodes", delivery.episodes(minutes, bursts)
+    rows = numbers.agg(F.sum("rows")).first()
+    sampled = latency.sample(traffic, (rows and rows[0]) or 0)
+    latencies = latency.latency(keep(latency.delays(sampled, owned)))
+    yield "delivery", delivery.delivery(minutes, bursts, latencies)
+    yield "copies", copies.copies(minutes)
+
+    yield "channels", channels.channels(channels.witnessed(traffic))
+    yield "silences", liveness.silences(keep(liveness.beats(traffic)), stretches)
+    yield "rejected", rejected.rejected(traffic)
+    yield "reordering", reordering.reordering(traffic, slot_ns)
+
+
+def _of_days(traffic: DataFrame, span: Span) -> DataFrame:
+    """Without the folders of other days."""
+    if span.since_ns is not None:
+        traffic = traffic.where(F.col("date") >= date(span.since_ns))
+    if span.until_ns is not None:
+        traffic = traffic.where(F.col("date") <= date(span.until_ns))
+    return traffic
+
+
+def _within(traffic: DataFrame, span: Span) -> DataFrame:
+    if span.since_ns is not None:
+        traffic = traffic.where(F.col("time_ns") >= span.since_ns)
+    if span.until_ns is not None:
+        traffic = traffic.where(F.col("time_ns") < span.until_ns)
+    return traffic.where(F.col("direction") != MARK)
+
+
+def _slot_ns(covered: DataFrame) -> int:
+    row = covered.agg(F.min("from_ns"), F.max("until_ns")).first()
+    if row is None or row[0] is None:
+        raise ConfigError("nothing was recorded in the time that is asked for")
+    return SHORT_SLOT_NS if row[1] - row[0] < SHORT_NS else SLOT_NS

@@ -1,0 +1,91 @@
+"""When a host's record is whole, from the marks of its files: so that nobody is blamed for what was not recorded.
+
+Rules
+- Every file says from when to when it is the whole record (``opened``, ``closed``). Of the time of a file that is not
+  there nothing is known.
+- At a mark ``unrecorded`` the recorder lost messages itself: what is missing from MARGIN before to MARGIN after it
+  may be among them. There the record has a hole.
+- Two hosts' clocks differ and messages travel: a slot of a sender's time is whole at a receiver if the receiver's
+  record is whole from MARGIN before it to MARGIN after it.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from bccnd.pipeline.layout import MARK
+
+MARGIN_NS = 2 * 10**9
+
+
+def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | None = None) -> DataFrame:
+    """``TRAFFIC`` -> table ``coverage``: what the files of a host cover, joined where they touch or overlap.
+
+    Cut to ``since_ns`` .. ``until_ns``, if given. ``unrecorded`` counts what the recorder lost within.
+    """
+    marks = _marks(traffic)
+    order = Window.partitionBy("host").orderBy("time_ns", F.col("verdict") != "opened")
+    open_files = F.sum(
+        F.when(F.col("verdict") == "opened", 1).when(F.col("verdict") == "closed", -1).otherwise(0)
+    ).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    begins = (F.col("verdict") == "opened") & (F.col("open") == 1)
+    spans = (
+        marks.withColumn("open", open_files)
+        .withColumn("span", F.sum(F.when(begins, 1).otherwise(0)).over(order))
+        .groupBy("host", "span")
+        .agg(
+            F.min("time_ns").alias("from_ns"),
+            F.max("time_ns").alias("until_ns"),
+            F.sum(F.when(F.col("verdict") == "unrecorded", F.col("size")).otherwise(0)).alias("unrecorded"),
+        )
+    )
+    if since_ns is not None:
+        spans = spans.withColumn("from_ns", F.greatest("from_ns", F.lit(since_ns)))
+    if until_ns is not None:
+        spans = spans.withColumn("until_ns", F.least("until_ns", F.lit(until_ns)))
+    return spans.where("from_ns <= until_ns").select("host", "from_ns", "until_ns", "unrecorded")
+
+
+def stretches(traffic: DataFrame, covered: DataFrame) -> DataFrame:
+    """Table ``coverage`` -> (host, stretches array<struct<from_ns, until_ns>>): in order and without the holes."""
+    holes = (
+        _marks(traffic)
+        .where("verdict = 'unrecorded'")
+        .join(covered, "host")
+        .where("time_ns BETWEEN from_ns AND until_ns")
+        .groupBy("host", "from_ns", "until_ns")
+        .agg(F.array_sort(F.collect_set("time_ns")).alias("holes"))
+    )
+    pieces = F.expr(
+        f"""transform(sequence(0, size(holes)), i -> struct(
+            IF(i = 0, from_ns, holes[i - 1] + {MARGIN_NS}) AS from_ns,
+            IF(i = size(holes), until_ns, holes[i] - {MARGIN_NS}) AS until_ns))"""
+    )
+    return (
+        covered.join(holes, ["host", "from_ns", "until_ns"], "left")
+        .withColumn("holes", F.coalesce("holes", F.array().cast("array<bigint>")))
+        .select("host", F.explode(pieces).alias("piece"))
+        .where("piece.from_ns <= piece.until_ns")
+        .groupBy("host")
+        .agg(F.array_sort(F.collect_list("piece")).alias("stretches"))
+    )
+
+
+def stretch_at(time_ns: str) -> Column:
+    """Where among ``stretches`` the time lies: odd within one, even between two."""
+    return F.expr(
+        f"""size(filter(stretches, s -> s.from_ns <= {time_ns}))
+        + size(filter(stretches, s -> s.until_ns < {time_ns}))"""
+    )
+
+
+def whole(slots: str, slot_ns: int) -> Column:
+    """Those of ``slots`` (array of structs with ``slot``) that one of ``stretches`` holds wholly, with the margin."""
+    return F.expr(
+        f"""filter({slots}, at -> exists(stretches, s ->
+            s.from_ns <= at.slot * {slot_ns} - {MARGIN_NS}
+            AND s.until_ns >= (at.slot + 1) * {slot_ns} + {MARGIN_NS}))"""
+    )
+
+
+def _marks(traffic: DataFrame) -> DataFrame:
+    return traffic.where(F.col("direction") == MARK).select("host", "time_ns", "verdict", "size")

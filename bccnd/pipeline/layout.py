@@ -1,0 +1,101 @@
+"""What lies where, and in which columns: the recorded files, what was taken over of them, the tables.
+
+Rules
+- Times are UTC. ``*_ns`` are nanoseconds since 1970 (bigint); ``hour``, ``minute``, ``from``, ``until`` timestamps.
+- Every reader gives its schema: what Spark infers makes the host ``007`` a number and ``1e5`` another one.
+- ``seq`` has 64 bits without a sign, more than a bigint: decimal(20,0). To calculate with, it is split without loss
+  into ``word`` = floor(seq / 64) and ``bit`` = seq mod 64.
+- A batch counts once its directory has ``_SUCCESS``; the tables are replaced all at once.
+- Paths may be those of any file system Spark knows (``hdfs://``, ``s3a://``), so they are strings here.
+"""
+
+from typing import NamedTuple
+
+# One row per datagram or mark, as recorded. ``date`` and ``host`` are the folders' (``date=/host=``).
+RECORDED = (
+    "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
+    "seq decimal(20,0), channel string, payload binary, size int, date string, host string"
+)
+# As taken over: what is recorded, and the number split.
+TRAFFIC = (
+    "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
+    "seq decimal(20,0), channel string, payload binary, size int, word bigint, bit int, "
+    "batch bigint, date string, host string"
+)
+REJECTED_FILES = "path string, reason string"
+
+MARK = ""  # the direction of rows that are no datagrams: ``opened``, ``closed``, ``unrecorded``
+DELIVERED = ("ok", "duplicate", "late")  # verdicts of what the network did bring, wanted or not
+NAMELESS = "?"  # the source of who has not named itself; its numbers are nobody's
+
+_PAIR = "sender string, receiver string"
+TABLES = {
+    "coverage": "host string, from_ns bigint, until_ns bigint, unrecorded bigint",
+    "sources": (
+        "receiver string, src string, hour timestamp, received bigint, lost bigint, duplicates bigint, "
+        "late bigint, restarts bigint"
+    ),
+    "delivery": (
+        f"{_PAIR}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, loss double, "
+        "bursts bigint, burst_p50 bigint, burst_p95 bigint, burst_max bigint, latency_method string, "
+        "clock_offset_us double, latency_p50_us double, latency_p90_us double, latency_p99_us double, "
+        "latency_max_us double"
+    ),
+    "minutes": f"{_PAIR}, minute timestamp, sent bigint, lost bigint",
+    "episodes": (
+        f"{_PAIR}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
+    ),
+    "channels": (
+        "channel string, hour timestamp, messages bigint, bytes bigint, rate_peak bigint, payload_p50 bigint, "
+        "payload_p95 bigint, payload_max bigint"
+    ),
+    "silences": (
+        "observer string, src string, `from` timestamp, until timestamp, seconds double, expected_s double"
+    ),
+    "rejected": (
+        "host string, hour timestamp, verdict string, peer string, datagrams bigint, first timestamp, "
+        "last timestamp, example_channel string"
+    ),
+    "reordering": (
+        "receiver string, src string, hour timestamp, reordered bigint, distance_p50 bigint, distance_max bigint"
+    ),
+    "copies": (
+        f"{_PAIR}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
+    ),
+}
+
+
+class Output(NamedTuple):
+    """The directory everything is written below; ``root`` as the user gave it."""
+
+    root: str
+
+    def at(self, *names: str) -> str:
+        return "/".join([self.root.rstrip("/"), *names])
+
+    @property
+    def traffic(self) -> str:
+        """``batch=<id>/date=/host=/*.parquet`` of ``TRAFFIC``."""
+        return self.at("traffic")
+
+    def batch(self, number: int) -> str:
+        return self.at("traffic", f"batch={number}")
+
+    @property
+    def checkpoint(self) -> str:
+        """Which recorded files are taken over, and in which batch; Spark's."""
+        return self.at("checkpoint")
+
+    @property
+    def rejected_files(self) -> str:
+        """``batch=<id>/*.parquet`` of ``REJECTED_FILES``."""
+        return self.at("rejected-files")
+
+    @property
+    def tables(self) -> str:
+        """``<name>/*.parquet`` of ``TABLES``."""
+        return self.at("tables")
+
+    @property
+    def report(self) -> str:
+        return self.at("report.html")

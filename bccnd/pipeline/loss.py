@@ -1,0 +1,106 @@
+"""What receivers can tell from the numbers alone: received, duplicate, late, and the gaps between what they saw.
+
+Rules
+- Lost is what is missing between the first and the last number seen of an epoch of a source, at one receiver.
+  What was lost before the first or after the last only the sender's own record tells (``delivery``).
+- What is missing across a hole of the receiver's record counts for nobody.
+- A gap belongs to the time of the word that ends it; it is exact to 64 numbers.
+"""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from bccnd.pipeline import words
+from bccnd.pipeline.coverage import stretch_at
+from bccnd.pipeline.times import hour
+
+_SOURCE = ("receiver", "src")
+_EPOCH = (*_SOURCE, "epoch")
+
+
+def seen(all_words: DataFrame) -> DataFrame:
+    """``words.of`` -> what came from the segment, with epochs and (receiver); persist it: everything here uses it."""
+    return words.with_epochs(all_words.where("direction = 'in'")).withColumnRenamed("host", "receiver")
+
+
+def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
+    """``seen`` -> (receiver, src, epoch, word, bits, first_ns, before, inside): per word, what is missing.
+
+    ``before`` (bigint): how many numbers between the word's first and what was seen before it; ``inside`` (bigint):
+    as bits, those between its first and its last.
+    """
+    merged = seen_words.groupBy(*_EPOCH, "word").agg(
+        F.bit_or("bits").alias("bits"), F.min("first_ns").alias("first_ns"), F.max("last_ns").alias("last_ns")
+    )
+    order = Window.partitionBy(*_EPOCH).orderBy("word")
+    between = (F.col("word") - F.col("previous") - 1) * 64 + 63 - F.col("previous_high") + F.col("low")
+    return (
+        merged.join(F.broadcast(stretches.withColumnRenamed("host", "receiver")), "receiver", "left")
+        .withColumn("from_stretch", F.coalesce(stretch_at("first_ns"), F.lit(0)))
+        .withColumn("until_stretch", F.coalesce(stretch_at("last_ns"), F.lit(0)))
+        .drop("stretches")
+        .withColumn("low", words.lowest("bits"))
+        .withColumn("high", words.highest("bits"))
+        .withColumn("previous", F.lag("word").over(order))
+        .withColumn("previous_high", F.lag("high").over(order))
+        .withColumn("previous_stretch", F.lag("until_stretch").over(order))
+        .withColumn(
+            "before",
+            F.when(F.expr("previous_stretch = from_stretch AND from_stretch % 2 = 1"), between)
+            .otherwise(0)
+            .cast("bigint"),
+        )
+        .withColumn(
+            "inside",
+            F.expr(
+                """IF(from_stretch = until_stretch AND from_stretch % 2 = 1,
+                ~bits & shiftleft(-1L, low) & shiftrightunsigned(-1L, 63 - high), 0L)"""
+            ),
+        )
+        .select(*_EPOCH, "word", "bits", "first_ns", "before", "inside")
+    )
+
+
+def bursts(missing: DataFrame) -> DataFrame:
+    """``gaps`` -> (receiver, src, first_ns, length bigint): numbers missing one after the other."""
+    inside = words.runs(missing.withColumn("missing", F.col("inside")))
+    return inside.select(
+        *_SOURCE, "first_ns", (F.col("end") - F.col("start") + 1).cast("bigint").alias("length")
+    ).union(missing.where("before > 0").select(*_SOURCE, "first_ns", F.col("before").alias("length")))
+
+
+def sources(seen_words: DataFrame, missing: DataFrame) -> DataFrame:
+    """``seen`` and ``gaps`` -> table ``sources``."""
+    earlier = Window.partitionBy(*_EPOCH, "word").orderBy("slot").rowsBetween(Window.unboundedPreceding, -1)
+    known = F.coalesce(F.bit_or("bits").over(earlier), F.lit(0).cast("bigint"))
+    fresh = F.bit_count(F.col("bits").bitwiseAND(F.bitwise_not(known)))
+    none = F.lit(0).cast("bigint")
+    counted = seen_words.select(
+        *_SOURCE,
+        hour("first_ns").alias("hour"),
+        fresh.cast("bigint").alias("received"),
+        none.alias("lost"),
+        "rows",
+        "late",
+        F.col("restart").cast("bigint").alias("restarts"),
+    )
+    lost = missing.where("before > 0 OR inside != 0").select(
+        *_SOURCE,
+        hour("first_ns").alias("hour"),
+        none.alias("received"),
+        F.expr("before + bit_count(inside)").alias("lost"),
+        none.alias("rows"),
+        none.alias("late"),
+        none.alias("restarts"),
+    )
+    return (
+        counted.union(lost)
+        .groupBy(*_SOURCE, "hour")
+        .agg(
+            F.sum("received").alias("received"),
+            F.sum("lost").alias("lost"),
+            (F.sum("rows") - F.sum("received")).alias("duplicates"),
+            F.sum("late").alias("late"),
+            F.sum("restarts").alias("restarts"),
+        )
+    )

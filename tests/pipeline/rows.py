@@ -1,0 +1,65 @@
+"""Literal rows of recorded traffic for the tests of the transforms."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bccnd.pipeline.layout import TABLES, TRAFFIC
+
+DAY = datetime(2026, 1, 31, tzinfo=UTC)
+START_NS = int(DAY.timestamp()) * 10**9  # a midnight: rows give seconds after it
+
+
+def at(seconds: float) -> datetime:
+    """As Spark gives timestamps back: without a zone, UTC meant (the tests run in UTC)."""
+    return datetime.fromtimestamp(DAY.timestamp() + seconds, UTC).replace(tzinfo=None)
+
+
+def ns(seconds: float) -> int:
+    return START_NS + round(seconds * 10**9)
+
+
+def datagram(
+    host: str,
+    seconds: float,
+    src: str | None,
+    seq: int | None,
+    *,
+    direction: str = "in",
+    verdict: str = "ok",
+    channel: str | None = "a/b",
+    payload: bytes = b"payload",
+    peer: str | None = "10.0.0.1:4321",
+    size: int = 60,
+) -> tuple[Any, ...]:
+    word, bit = divmod(seq, 64) if seq is not None else (None, None)
+    number = None if seq is None else Decimal(seq)
+    return (
+        ns(seconds), "eth0", direction, verdict, "none", peer, src, number, channel, payload, size, word, bit,
+        0, "2026-01-31", host,
+    )  # fmt: skip
+
+
+def sent(host: str, seconds: float, src: str, seq: int, **others: Any) -> tuple[Any, ...]:
+    return datagram(host, seconds, src, seq, direction="out", peer=None, **others)
+
+
+def mark(host: str, seconds: float, what: str, size: int = 0) -> tuple[Any, ...]:
+    return (
+        ns(seconds), None, "", what, None, None, None, None, None, None, size, None, None, 0, "2026-01-31", host,
+    )  # fmt: skip
+
+
+def recording(host: str, begin: float, end: float) -> list[tuple[Any, ...]]:
+    return [mark(host, begin, "opened"), mark(host, end, "closed")]
+
+
+def traffic(spark: SparkSession, rows: Iterable[tuple[Any, ...]]) -> DataFrame:
+    return spark.createDataFrame(list(rows), TRAFFIC)
+
+
+def table(spark: SparkSession, name: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    return spark.createDataFrame(list(rows), TABLES[name])

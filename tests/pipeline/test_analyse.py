@@ -1,0 +1,177 @@
+"""``bccnd/pipeline/analyse.py``, from recorded files to the tables: what was put into a network is what they say."""
+
+import io
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from bccnd.errors import ConfigError
+from bccnd.pipeline.analyse import Span, analyse
+from bccnd.pipeline.ingest import ingest
+from bccnd.pipeline.layout import TABLES, Output
+from bccnd.pipeline.progress import Progress
+from tests.pipeline import network
+
+PLAN = network.Plan(
+    hosts=4,
+    sources=2,
+    messages=4000,
+    seconds=300,
+    burst=0.004,
+    duplicate=0.01,
+    reorder=0.01,
+    restarts=True,
+    clock_step=0.25,
+    silent={2: (100, 160)},
+    deaf={(0, 1): (120, 180)},
+    unrecorded=frozenset({3}),
+    forged=7,
+    local=11,
+    file_rows=4000,
+    seed=7,
+)
+RECORDED = [PLAN.name(host) for host in (0, 1, 2)]
+
+
+class Analysed:
+    """A network's truth and tables."""
+
+    def __init__(self, spark: SparkSession, directory: Path, plan: network.Plan) -> None:
+        self.truth = network.write(plan, directory / "in")
+        output = Output(str(directory / "out"))
+        batches: list[Any] = []
+        ingest(spark, str(directory / "in"), output, batches.append)
+        assert sum(batch.rows for batch in batches) == self.truth.rows
+        self.said = io.StringIO()
+        analyse(spark, output, Span(), Progress(None, self.said))
+        self._spark, self._output = spark, output
+
+    def table(self, name: str) -> DataFrame:
+        return self._spark.read.schema(TABLES[name]).parquet(self._output.tables + "/" + name)
+
+    def by_pair(self, name: str, where: str = "true") -> dict[tuple[str, str], list[Row]]:
+        rows = defaultdict(list)
+        for row in self.table(name).where(where).collect():
+            rows[row.sender, row.receiver].append(row)
+        return rows
+
+
+@pytest.fixture(scope="module")
+def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    return Analysed(spark, tmp_path_factory.mktemp("network"), PLAN)
+
+
+def test_every_table_is_there_and_told_of(analysed: Analysed) -> None:
+    for name in TABLES:
+        assert analysed.table(name).count() > 0, name
+        assert f"analyse: {name}" in analysed.said.getvalue()
+
+
+def test_pairs_with_a_record_lost_exactly_what_was_injected(analysed: Analysed) -> None:
+    found = analysed.by_pair("delivery", "basis = 'record'")
+    assert set(found) == {(a, b) for a in RECORDED for b in RECORDED if a != b}
+    for pair, (row,) in found.items():
+        lost = analysed.truth.lost[pair]
+        assert (row.sent, row.lost, row.received) == (
+            analysed.truth.sent[pair],
+            lost,
+            analysed.truth.sent[pair] - lost,
+        )
+        lengths = analysed.truth.bursts[pair]
+        assert (row.bursts, row.burst_max) == (len(lengths), max(lengths))
+        assert row.burst_p50 == lengths[(len(lengths) - 1) // 2]
+        assert row.loss == pytest.approx(lost / row.sent)
+
+
+def test_minutes_add_up_and_the_deaf_minute_is_an_episode(analysed: Analysed) -> None:
+    for pair, rows in analysed.by_pair("minutes").items():
+        if pair[0] in RECORDED:
+            assert sum(row.sent for row in rows) == analysed.truth.sent[pair]
+            assert sum(row.lost for row in rows) == analysed.truth.lost[pair]
+    deaf = analysed.by_pair("episodes")[PLAN.name(0), PLAN.name(1)]
+    assert sum(row.lost for row in deaf) == analysed.truth.lost[PLAN.name(0), PLAN.name(1)]
+    worst = [
+        row.minute.minute for row in analysed.by_pair("minutes", "lost = sent")[PLAN.name(0), PLAN.name(1)]
+    ]
+    assert worst == [2]
+
+
+def test_senders_without_a_record_are_told_from_gaps(analysed: Analysed) -> None:
+    found = analysed.by_pair("delivery", "basis = 'gaps'")
+    assert set(found) == {(PLAN.name(3), name) for name in RECORDED}
+    for pair, (row,) in found.items():
+        lost = analysed.truth.lost[pair]
+        # Lost before the first or after the last of a run cannot be seen; there are six runs, bursts are of about 5.
+        assert lost - 6 * 15 <= row.lost <= lost
+        assert row.sent - row.lost == analysed.truth.sent[pair] - lost
+
+
+def test_clocks_and_latency(analysed: Analysed) -> None:
+    for (sender, receiver), (row,) in analysed.by_pair("delivery", "basis = 'record'").items():
+        ahead = (int(receiver[-3:]) - int(sender[-3:])) * PLAN.clock_step * 1e6
+        assert row.latency_method == "both-ways"
+        assert row.clock_offset_us == pytest.approx(ahead, abs=50)
+        assert 150 < row.latency_p50_us < row.latency_p90_us < row.latency_p99_us < row.latency_max_us
+
+
+def test_duplicates_order_and_restarts(analysed: Analysed) -> None:
+    duplicates: dict[tuple[str, str], int] = defaultdict(int)
+    restarts = []
+    for row in analysed.table("sources").collect():
+        duplicates[row.src.partition("/")[0], row.receiver] += row.duplicates
+        if "bccnd" not in row.src:
+            restarts.append(row.restarts)
+    assert restarts == [1] * 18
+    reordered: dict[tuple[str, str], int] = defaultdict(int)
+    for row in analysed.table("reordering").collect():
+        reordered[row.src.partition("/")[0], row.receiver] += row.reordered
+        assert (row.distance_p50, row.distance_max) == (3, 3)
+    recorded = {pair for pair in analysed.truth.sent if pair[1] in RECORDED}
+    assert dict(duplicates) == {pair: analysed.truth.duplicates[pair] for pair in recorded}
+    assert dict(reordered) == {pair: analysed.truth.reordered[pair] for pair in recorded}
+
+
+def test_silences_rejected_channels_and_coverage(analysed: Analysed) -> None:
+    # Shorter ones are beats that were lost.
+    silences = analysed.table("silences").where(f"src LIKE '{PLAN.name(2)}/%' AND seconds > 40").collect()
+    assert {row.observer for row in silences} == {PLAN.name(0), PLAN.name(1)}
+    assert all(55 <= row.seconds <= 75 and row.expected_s == pytest.approx(5, abs=1) for row in silences)
+    rejected = analysed.table("rejected").collect()
+    assert {(row.host, row.verdict, row.peer, row.datagrams, row.example_channel) for row in rejected} == {
+        (name, "hmac", "10.0.9.9", 7, "plant/stop") for name in RECORDED
+    }
+    messages = {row.channel: row.messages for row in analysed.table("channels").collect()}
+    assert messages["local/work"] == 11 * 3
+    assert messages[f"plant/{PLAN.name(0)}/values/1"] == PLAN.messages
+    spans = analysed.table("coverage").collect()
+    assert {(row.host, row.until_ns - row.from_ns, row.unrecorded) for row in spans} == {
+        (name, (300 + 2 * network.EDGE_SECONDS) * 10**9, 0) for name in RECORDED
+    }
+
+
+def test_what_a_second_copy_saved(spark: SparkSession, tmp_path: Path) -> None:
+    plan = network.Plan(hosts=2, sources=1, messages=20000, burst=0, copies=2, single=0.1)
+    (row,) = Analysed(spark, tmp_path, plan).by_pair("copies")[plan.name(0), plan.name(1)]
+    assert row.copies == 2
+    assert row.lost / row.sent == pytest.approx(0.01, rel=0.3)
+    assert row.lost_single / row.sent == pytest.approx(0.1, rel=0.1)
+    assert row.saved == row.lost_single - row.lost
+
+
+def test_only_the_time_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    plan = network.Plan(hosts=2, sources=1, messages=600, burst=0.01)
+    network.write(plan, tmp_path / "in")
+    output = Output(str(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="run bccnd-pipeline ingest first"):
+        analyse(spark, output, Span(), Progress(None, io.StringIO()))
+    ingest(spark, str(tmp_path / "in"), output, [].append)
+    span = Span(plan.begin_ns + 120 * 10**9, plan.begin_ns + 180 * 10**9)
+    analyse(spark, output, span, Progress(None, io.StringIO()))
+    minutes = spark.read.schema(TABLES["minutes"]).parquet(f"{output.tables}/minutes").collect()
+    assert {(row.minute.minute, row.sent) for row in minutes} == {(2, 72)}
+    with pytest.raises(ConfigError, match="nothing was recorded"):
+        analyse(spark, output, Span(0, 1), Progress(None, io.StringIO()))
+    assert spark.read.schema(TABLES["minutes"]).parquet(f"{output.tables}/minutes").count() == len(minutes)

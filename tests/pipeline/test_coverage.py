@@ -1,0 +1,57 @@
+"""``bccnd/pipeline/coverage.py``."""
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.testing import assertDataFrameEqual
+
+from bccnd.pipeline import coverage
+from tests.pipeline.rows import datagram, mark, ns, recording, table, traffic
+
+ROWS = [
+    *recording("a", 0, 60),
+    *recording("a", 60, 100),  # goes on
+    *recording("a", 90, 120),  # overlaps
+    *recording("a", 130, 200),  # a file is missing between
+    mark("a", 150, "unrecorded", 7),
+    mark("a", 151, "unrecorded", 5),
+    *recording("b", 10, 10),
+    datagram("b", 300, "a/p/1", 1),  # no mark
+]
+
+
+def test_files_that_touch_or_overlap_are_one_record(spark: SparkSession) -> None:
+    expected = [("a", ns(0), ns(120), 0), ("a", ns(130), ns(200), 12), ("b", ns(10), ns(10), 0)]
+    assertDataFrameEqual(
+        coverage.coverage(traffic(spark, ROWS)), table(spark, "coverage", expected), ignoreNullable=True
+    )
+
+
+def test_the_record_is_cut_to_the_time_asked_for(spark: SparkSession) -> None:
+    found = coverage.coverage(traffic(spark, ROWS), ns(100), ns(140))
+    expected = [("a", ns(100), ns(120), 0), ("a", ns(130), ns(140), 12)]
+    assertDataFrameEqual(found, table(spark, "coverage", expected), ignoreNullable=True)
+
+
+def test_what_the_recorder_lost_leaves_a_hole(spark: SparkSession) -> None:
+    rows = traffic(spark, ROWS)
+    found = coverage.stretches(rows, coverage.coverage(rows)).orderBy("host").collect()
+    assert [(row.host, [tuple(piece) for piece in row.stretches]) for row in found] == [
+        ("a", [(ns(0), ns(120)), (ns(130), ns(148)), (ns(153), ns(200))]),
+        ("b", [(ns(10), ns(10))]),
+    ]
+
+
+def test_where_a_time_lies_and_which_slots_are_whole(spark: SparkSession) -> None:
+    rows = traffic(spark, ROWS)
+    a = coverage.stretches(rows, coverage.coverage(rows)).where("host = 'a'")
+    times = [-1, 0, 120, 125, 130, 150, 160, 201]
+    slots = F.array(*(F.struct(F.lit(ns(second) // 10**10).alias("slot")) for second in range(-20, 220, 10)))
+    row = a.withColumn("slots", slots).select(
+        F.array(*(coverage.stretch_at(str(ns(second))) for second in times)).alias("places"),
+        coverage.whole("slots", 10**10).alias("whole"),
+    )
+    found = row.first()
+    assert found is not None
+    assert found.places == [0, 1, 1, 2, 3, 4, 5, 6]
+    begins = [(slot.slot * 10**10 - ns(0)) // 10**9 for slot in found.whole]
+    assert begins == [*range(10, 110, 10), 160, 170, 180]

@@ -1,0 +1,62 @@
+"""``bccnd/pipeline/loss.py``."""
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from bccnd.pipeline import coverage, loss, words
+from tests.pipeline.rows import at, datagram, mark, recording, table, traffic
+
+
+def analysed(spark: SparkSession, rows: list[tuple[Any, ...]]) -> tuple[DataFrame, DataFrame]:
+    all_rows = traffic(spark, rows)
+    seen = loss.seen(words.of(all_rows, 10**10))
+    return seen, loss.gaps(seen, coverage.stretches(all_rows, coverage.coverage(all_rows)))
+
+
+def numbers(*seqs: int, begin: float = 10, step: float = 1, src: str = "a/p/1") -> list[tuple[Any, ...]]:
+    return [datagram("c", begin + step * place, src, seq) for place, seq in enumerate(seqs)]
+
+
+def test_received_lost_duplicate_late_and_restarted_by_source_and_hour(spark: SparkSession) -> None:
+    rows = [
+        *recording("c", 0, 8000),
+        *numbers(60, 61, 64, 200, 201, begin=10),  # 62, 63 and 65 to 199 are missing
+        datagram("c", 15, "a/p/1", 60, verdict="duplicate"),
+        datagram("c", 31, "a/p/1", 200, verdict="duplicate"),  # in another slot
+        datagram("c", 16, "a/p/1", 62, verdict="late"),
+        *numbers(202, 205, begin=3700),
+        *numbers(2**21, 2**21 + 1, begin=3800),  # started anew
+        *numbers(2**63 - 1, 2**63 + 2, src="b/p/1"),
+    ]
+    seen, gaps = analysed(spark, rows)
+    expected = [
+        ("c", "a/p/1", at(0), 6, 1 + 135, 2, 1, 0),
+        ("c", "a/p/1", at(3600), 4, 0, 0, 0, 1),
+        ("c", "b/p/1", at(0), 2, 2, 0, 0, 0),
+    ]
+    found = loss.sources(seen, gaps)
+    # 203 and 204 fall into the word of 200, and into the time of its first.
+    expected[0] = ("c", "a/p/1", at(0), 6, 1 + 135 + 2, 2, 1, 0)
+    assertDataFrameEqual(found, table(spark, "sources", expected), ignoreNullable=True)
+
+
+def test_bursts_are_numbers_missing_in_a_row(spark: SparkSession) -> None:
+    _, gaps = analysed(spark, [*recording("c", 0, 100), *numbers(1, 3, 60, 130, 131, 133)])
+    lengths = sorted(row.length for row in loss.bursts(gaps).collect())
+    assert lengths == [1, 1, 56, 69]
+
+
+def test_what_the_record_lacks_counts_for_nobody(spark: SparkSession) -> None:
+    rows = [
+        *recording("c", 0, 20),
+        *recording("c", 100, 200),  # nothing is known of the time between
+        mark("c", 150, "unrecorded", 3),
+        *numbers(1, 2, 4, begin=10),
+        *numbers(1000, 1001, 1003, begin=110),
+        *numbers(1009, 1012, 1018, 1020, begin=148.5, step=1.2),  # within the hole, and out of it
+        *numbers(1022, begin=160),
+    ]
+    _, gaps = analysed(spark, rows)
+    assert sorted(row.length for row in loss.bursts(gaps).collect()) == [1]

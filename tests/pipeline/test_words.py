@@ -1,0 +1,95 @@
+"""``bccnd/pipeline/words.py``."""
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from bccnd.pipeline import words
+from tests.pipeline.rows import datagram, mark, ns, sent, traffic
+
+SLOT_NS = 10 * 10**9
+LEAST = -(2**63)
+
+
+def test_numbers_become_bits_of_words_cut_by_slot_and_direction(spark: SparkSession) -> None:
+    rows = [
+        mark("c", 0, "opened"),
+        datagram("c", 1, "a/p/1", 0),
+        datagram("c", 2, "a/p/1", 63, verdict="late"),
+        datagram("c", 3, "a/p/1", 64),
+        datagram("c", 4, "a/p/1", 64, verdict="duplicate"),
+        datagram("c", 11, "a/p/1", 65),
+        sent("c", 5, "c/p/1", 2**64 - 1),
+        datagram("c", 6, "?", 7),
+        datagram("c", 6, None, None, verdict="magic"),
+        datagram("c", 6, "a/p/1", 9, verdict="hmac"),
+        datagram("c", 6, "c/p/1", 9, direction="local"),
+        datagram("c", 6, "c/p/1", 9, direction="echo", verdict="own"),
+    ]
+    first = ns(0) // SLOT_NS
+    expected = [
+        ("c", "in", "a/p/1", 0, first, LEAST | 1, 2, 1, ns(1), ns(2)),
+        ("c", "in", "a/p/1", 1, first, 1, 2, 0, ns(3), ns(4)),
+        ("c", "in", "a/p/1", 1, first + 1, 2, 1, 0, ns(11), ns(11)),
+        ("c", "out", "c/p/1", 2**58 - 1, first, LEAST, 1, 0, ns(5), ns(5)),
+    ]
+    found = words.of(traffic(spark, rows), SLOT_NS)
+    assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))
+
+
+def test_an_epoch_ends_where_numbers_fall_or_leap_but_not_with_reordering(spark: SparkSession) -> None:
+    numbers = [5000, 5064, 5020, 5128, 1, 70, 2**21, 2**21 + 64]
+    rows = [datagram("c", 10 * at, "a/p/1", seq) for at, seq in enumerate(numbers)]
+    found = words.with_epochs(words.of(traffic(spark, rows), SLOT_NS)).orderBy("first_ns")
+    assert [(row.restart, row.epoch) for row in found.collect()] == [
+        (False, 0), (False, 0), (False, 0), (False, 0), (True, 1), (False, 1), (True, 2), (False, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 0b1010000, 2**62, LEAST, LEAST | 1, -1, -2, 2**63 - 1])
+def test_lowest_and_highest_bit(spark: SparkSession, bits: int) -> None:
+    row = (
+        spark.createDataFrame([(bits,)], "bits bigint")
+        .select(words.lowest("bits"), words.highest("bits"))
+        .first()
+    )
+    pattern = bits % 2**64
+    assert row is not None
+    assert tuple(row) == ((pattern & -pattern).bit_length() - 1, pattern.bit_length() - 1)
+
+
+def test_runs_of_bits_are_found_and_stitched_over_words(spark: SparkSession) -> None:
+    missing = spark.createDataFrame(
+        [
+            ("s", 0, LEAST | 0b110, 10),
+            ("s", 1, -1, 11),
+            ("s", 2, 1, 12),
+            ("s", 4, LEAST, 14),
+            ("s", 5, 0, 15),
+            ("s", 6, 1, 16),
+            ("t", 7, 0b101, 17),
+        ],
+        "src string, word bigint, missing bigint, when int",
+    )
+    found = words.runs(missing)
+    assertDataFrameEqual(
+        found,
+        spark.createDataFrame(
+            [
+                ("s", 0, 10, 1, 2), ("s", 0, 10, 63, 63), ("s", 1, 11, 0, 63), ("s", 2, 12, 0, 0),
+                ("s", 4, 14, 63, 63), ("s", 6, 16, 0, 0), ("t", 7, 17, 0, 0), ("t", 7, 17, 2, 2),
+            ],
+            "src string, word bigint, when int, start int, end int",
+        ),
+    )  # fmt: skip
+    islands = words.stitched(found, "src").select("src", "word", "when", "start", "length")
+    assertDataFrameEqual(
+        islands,
+        spark.createDataFrame(
+            [
+                ("s", 0, 10, 1, 2), ("s", 0, 10, 63, 66), ("s", 4, 14, 63, 1), ("s", 6, 16, 0, 1),
+                ("t", 7, 17, 0, 1), ("t", 7, 17, 2, 1),
+            ],
+            "src string, word bigint, when int, start int, length bigint",
+        ),
+    )  # fmt: skip

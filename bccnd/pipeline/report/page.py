@@ -99,7 +99,7 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         "findings": findings.by_importance(said),
         "matrix": _matrix(ask, totals),
         "loss": _loss(ask, period, worst, totals),
-        "latency": sections.latencies(slowest, ask.measured_ways() if slowest else 0),
+        "latency": sections.latencies(slowest, totals.measured),
         "channels": sections.busiest(channels, channel_count, messages),
         "silences": sections.silent(silences, silence_count, period, clock),
         "rejected": sections.rejected(reasons, rejections, rejection_count, clock),

@@ -98,24 +98,24 @@ class Summaries:
 
     def period(self) -> tuple[datetime, datetime] | None:
         """Of the recorders; without their marks, of the minutes or hours there are."""
-        (row,) = self._rows(
-            """select coalesce((select min(from_ns) div 1000 from {coverage}),
-                               (select unix_micros(min(minute)) from {minutes}),
-                               (select unix_micros(min(hour)) from {sources}),
-                               (select unix_micros(min(hour)) from {delivery})) as start,
-                      coalesce((select max(until_ns) div 1000 from {coverage}),
-                               (select unix_micros(max(minute)) + 60000000 from {minutes}),
-                               (select unix_micros(max(hour)) + 3600000000 from {sources}),
-                               (select unix_micros(max(hour)) + 3600000000 from {delivery})) as end"""
-        )
-        return None if row.start is None else (moment(row.start), moment(row.end))
+        for query in (
+            "select min(from_ns) div 1000 as start, max(until_ns) div 1000 as end from {coverage}",
+            "select unix_micros(min(minute)) as start, unix_micros(max(minute)) + 60000000 as end from {minutes}",
+            """select unix_micros(min(hour)) as start, unix_micros(max(hour)) + 3600000000 as end
+               from (select hour from {delivery} union all select hour from {sources})""",
+        ):
+            (row,) = self._rows(query)
+            if row.start is not None:
+                return moment(row.start), moment(row.end)
+        return None
 
     def totals(self) -> Totals:
         (row,) = self._rows(
             """select (select count(distinct host) from
                         (select sender as host from {ways} union all select receiver from {ways})) as hosts,
                       count(*) as ways, count_if(lost > 0) as lossy_ways, coalesce(sum(sent), 0) as sent,
-                      coalesce(sum(lost), 0) as lost, coalesce(sum(bursts), 0) as bursts from {ways}""",
+                      coalesce(sum(lost), 0) as lost, coalesce(sum(bursts), 0) as bursts,
+                      count_if(method is not null and p50 is not null) as measured from {ways}""",
             ways=self._ways,
         )
         return Totals(*row)
@@ -139,9 +139,6 @@ class Summaries:
     def slowest_ways(self) -> list[Way]:
         rows = self._ways.where("method is not null and p50 is not null").orderBy("p99", ascending=False)
         return [_way(row) for row in rows.limit(LATENCY_WAYS).collect()]
-
-    def measured_ways(self) -> int:
-        return self._ways.where("method is not null and p50 is not null").count()
 
     def host_losses(self) -> list[HostLoss]:
         rows = self._rows(
@@ -383,7 +380,8 @@ class Summaries:
         )
         rows = whole.selectExpr("*", "restarts + lost + late + duplicates as weight")
         rows = rows.orderBy("weight", "received", "src", ascending=[False, False, True]).limit(TABLE_ROWS)
-        return [Source(*row[:7]) for row in rows.collect()], whole.count()
+        found = [Source(*row[:7]) for row in rows.collect()]
+        return found, len(found) if len(found) < TABLE_ROWS else whole.count()
 
     def reorderings(self) -> tuple[list[Reordering], int]:
         whole = self._sql(

@@ -11,7 +11,8 @@ OF_ONE_HOST = 4  # of the worst ways, at most so many with the same receiver or 
 
 
 class Totals(NamedTuple):
-    """Of the delivery matrix; a way is a pair of sender and receiver. ``hosts``: senders and receivers together."""
+    """Of the delivery matrix; a way is a pair of sender and receiver. ``hosts``: senders and receivers together;
+    ``measured``: ways with a latency."""
 
     hosts: int = 0
     ways: int = 0
@@ -19,6 +20,7 @@ class Totals(NamedTuple):
     sent: int = 0
     lost: int = 0
     bursts: int = 0
+    measured: int = 0
 
     @property
     def loss(self) -> float:

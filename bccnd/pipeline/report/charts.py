@@ -7,7 +7,7 @@ Rules
 - Loss is drawn in the classes of ``scales``; what is not known is drawn as that, and not as 0.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,9 +16,16 @@ from bccnd.pipeline.report.scales import Linear, Log, Tick, TimeAxis, log_limits
 from bccnd.pipeline.report.wording import Clock, brief, compact, counted, latency, listed, percent, shown
 
 WIDE, NARROW = 1040, 360  # pixels: of the page's column on a screen, and on a phone
-LETTER = 7.4  # pixels of a letter of 12 pixels, roughly; longer labels are cut
+NARROW_SIGNS, WIDE_SIGNS = frozenset(" .,:;/|!'()[]fijlrt1-"), frozenset("mwMW%@<>_=+→…")
 FEW_HOSTS = 14  # with so many rows and columns a number fits into each field
 THUMBNAIL_SIZE = 360
+
+
+def breadth(text: str) -> float:
+    """Pixels of a label of 12 pixels in the broadest of the fonts a system may have; a label must not be cut off."""
+    return round(
+        sum(5.2 if sign in NARROW_SIGNS else 11.5 if sign in WIDE_SIGNS else 7.9 for sign in text), 1
+    )
 
 
 class Field(NamedTuple):
@@ -56,29 +63,30 @@ def heat_map(ways: Iterable[Way], senders: Sequence[str], receivers: Sequence[st
     count = max(len(senders), len(receivers))
     numbers = count <= FEW_HOSTS
     side = 76 if count <= 5 else 60 if count <= 10 else 48 if numbers else 26 if count <= 24 else 20
-    letters = 18
-    left = 22 + LETTER * max((min(letters, len(shown(name))) for name in senders), default=0) + 10
-    slanted = max((len(shown(name)) for name in receivers), default=0) * LETTER > side - 6
-    top = (
-        26
-        + (LETTER * max((min(letters, len(shown(name))) for name in receivers), default=0) if slanted else 14)
-        + 8
-    )
-    fields = []
-    for row, sender in enumerate(senders):
-        for column, receiver in enumerate(receivers):
-            x, y = left + column * side, top + row * side
-            fields.append(_field(x, y, sender, receiver, found.get((sender, receiver)), numbers))
-    rows = [
-        Label(top + (place + 0.5) * side, shown(name, letters), shown(name))
-        for place, name in enumerate(senders)
+    down, across = [shown(name, 18) for name in senders], [shown(name, 18) for name in receivers]
+    broadest = max(map(breadth, across), default=0)
+    slanted = broadest > side - 6
+    left, top = round(32 + max(map(breadth, down), default=0)), round(34 + (broadest if slanted else 14))
+    number = brief if side < 76 else _in_full
+    fields = [
+        _field(
+            left + x * side,
+            top + y * side,
+            (sender, receiver),
+            found.get((sender, receiver)),
+            number if numbers else None,
+        )
+        for y, sender in enumerate(senders)
+        for x, receiver in enumerate(receivers)
     ]
-    columns = [
-        Label(left + (place + 0.5) * side, shown(name, letters), shown(name))
-        for place, name in enumerate(receivers)
-    ]
+    rows = [Label(top + (y + 0.5) * side, text, shown(senders[y])) for y, text in enumerate(down)]
+    columns = [Label(left + (x + 0.5) * side, text, shown(receivers[x])) for x, text in enumerate(across)]
     width, height = left + len(receivers) * side + 12, top + len(senders) * side + 8
     return HeatMap(width, height, left, top, side, fields, rows, columns, slanted, numbers)
+
+
+def _in_full(loss: float) -> str:
+    return percent(loss, " %") if loss else "0"
 
 
 def has_room(receivers: int) -> bool:
@@ -86,16 +94,18 @@ def has_room(receivers: int) -> bool:
     return receivers <= 8
 
 
-def _field(x: float, y: float, sender: str, receiver: str, way: Way | None, numbers: bool) -> Field:
+def _field(
+    x: float, y: float, pair: tuple[str, str], way: Way | None, number: Callable[[float], str] | None
+) -> Field:
+    sender, receiver = pair
     name = f"{shown(sender)} to {shown(receiver)}"
     if sender == receiver:
         return Field(x, y, -2, "", f"{name}: the same host")
     if way is None or not way.sent:
-        return Field(x, y, -1, "?" if numbers else "", f"{name}: not known")
-    least = "at least " if way.basis == "gaps" and way.lost else ""
-    tip = f"{name}: {least}{percent(way.loss)} lost, {way.lost:,} of {counted(way.sent, 'message')}"
-    text = ("≥" if least else "") + brief(way.loss) if numbers else ""
-    return Field(x, y, loss_class(way.loss), text, tip)
+        return Field(x, y, -1, "?" if number else "", f"{name}: not known")
+    least = way.basis == "gaps" and way.lost > 0
+    tip = f"{name}: {'at least ' * least}{percent(way.loss)} lost, {way.lost:,} of {counted(way.sent, 'message')}"
+    return Field(x, y, loss_class(way.loss), "≥" * least + number(way.loss) if number else "", tip)
 
 
 class Thumbnail(NamedTuple):
@@ -202,7 +212,7 @@ def latency_strips(ways: Sequence[Way], width: int) -> Strips:
     """On a scale of powers of ten: there are microseconds and seconds side by side."""
     letters = 30 if width >= WIDE else 15
     labels = [shown(f"{way.sender} → {way.receiver}", letters) for way in ways]
-    left = 12 + LETTER * max((len(label) for label in labels), default=0)
+    left = 12 + max(map(breadth, labels), default=0)
     right, row = width - (72.0 if width >= WIDE else 16.0), 26
     scale = Log(*log_limits([value for way in ways for value in (way.p50, way.top)]), left, right)
     strips = []
@@ -261,17 +271,15 @@ def _timeline(lanes: list[Lane], time: TimeAxis, width: int) -> Timeline:
     return Timeline(width, bottom + 26, time.left, time.right, bottom, lanes, ticks)
 
 
-def _left(labels: Iterable[str]) -> float:
-    return 12 + LETTER * max((len(label) for label in labels), default=0)
-
-
 def silences(rows: Sequence[Silence], axis: tuple[datetime, datetime], clock: Clock, width: int) -> Timeline:
     """A lane for each source, those silent still first; a silence that lasts has an open end."""
     letters = 30 if width >= WIDE else 15
     by_source: dict[str, list[Silence]] = {}
     for row in sorted(rows, key=lambda row: (not row.ongoing, row.start - row.end)):
         by_source.setdefault(row.src, []).append(row)
-    time = TimeAxis(*axis, _left(shown(src, letters) for src in by_source), width - 16.0)
+    time = TimeAxis(
+        *axis, 12 + max((breadth(shown(src, letters)) for src in by_source), default=0), width - 16.0
+    )
     lanes = []
     for place, (src, found) in enumerate(by_source.items()):
         stretches = []
@@ -291,7 +299,9 @@ def coverage(rows: Sequence[Recorder], axis: tuple[datetime, datetime], clock: C
     letters = 20 if width >= WIDE else 12
     notes = any(row.unrecorded for row in rows) and width >= WIDE
     time = TimeAxis(
-        *axis, _left(shown(row.host, letters) for row in rows), width - (110.0 if notes else 16.0)
+        *axis,
+        12 + max((breadth(shown(row.host, letters)) for row in rows), default=0),
+        width - (110.0 if notes else 16.0),
     )
     lanes = []
     for place, row in enumerate(rows):

@@ -20,8 +20,8 @@ def test_the_heat_map_tells_nothing_lost_from_nothing_known() -> None:
     drawn = charts.heat_map(ways, ["a", "b", "c"], ["a", "b"])
     assert [(field.colour, field.text) for field in drawn.fields] == [
         (-2, ""), (0, "0"),
-        (3, "3.0%"), (-2, ""),
-        (6, "≥60%"), (-1, "?"),
+        (3, "3.0 %"), (-2, ""),
+        (6, "≥60.0 %"), (-1, "?"),
     ]  # fmt: skip
     assert drawn.fields[2].tip == "b to a: 3.0 percent lost, 3 of 100 messages"
     assert drawn.fields[4].tip == "c to a: at least 60.0 percent lost, 60 of 100 messages"
@@ -35,6 +35,15 @@ def test_fields_have_numbers_where_they_fit_and_stay_in_the_picture(hosts: int, 
     assert len(drawn.fields) == hosts * hosts
     assert max(field.x for field in drawn.fields) + drawn.side <= drawn.width <= charts.WIDE
     assert max(field.y for field in drawn.fields) + drawn.side <= drawn.height
+
+
+def test_labels_are_given_the_room_they_take() -> None:
+    assert charts.breadth("") == 0
+    assert charts.breadth("ill") < charts.breadth("abc") < charts.breadth("mmm")
+    names = ["node-with-a-long-name-1", "b"]
+    drawn = charts.heat_map([Way(*names, 10, 1)], names, names)
+    assert drawn.slanted
+    assert drawn.left > charts.breadth("node-with-a-long-…")
 
 
 def test_neighbours_of_a_thumbnail_are_one_stroke() -> None:

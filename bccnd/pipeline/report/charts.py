@@ -155,9 +155,9 @@ def curve(
     bins: Sequence[Bin], axis: tuple[datetime, datetime], minutes: int, width: int, height: int
 ) -> Curve:
     """Of one way, or of all; its own scale from 0 to a round number above the peak."""
-    left, right, top, bottom = 56.0, width - 12.0, 10.0, height - 24.0
-    time = TimeAxis(*axis, left, right)
     peak = max((one.lost / one.sent for one in bins if one.sent), default=0.0)
+    left, right, top, bottom = 66.0 if peak < 1e-5 else 54.0, width - 12.0, 10.0, height - 24.0
+    time = TimeAxis(*axis, left, right)
     ceiling = nice_ceiling(peak) if peak else 0.01
     scale = Linear(0, ceiling, bottom, top)
     area, line, before = [], [], None

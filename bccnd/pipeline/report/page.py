@@ -45,12 +45,16 @@ def write(
     Raises OSError when the file cannot be written.
     """
     with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
-        page = render(context(summaries, title))
-    target = Path(output_html)
+        whole = render(context(summaries, title))
+    replace(Path(output_html), whole)
+
+
+def replace(target: Path, whole: str) -> None:
+    """What is there stays until the new page is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        aside.write_text(page, encoding="utf-8")
+        aside.write_text(whole, encoding="utf-8")
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)

@@ -159,11 +159,12 @@ def test_numbers_are_in_the_fields_when_there_are_few(pages) -> None:
     assert 'class="number' not in pages(200)
 
 
-def test_what_is_in_place_of_the_page_stays_until_the_page_is_whole(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    target = tmp_path / "report.html"
-    target.mkdir()
-    with pytest.raises(OSError, match=r"report\.html"):
-        page.write(spark, tmp_path, target)
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+def test_what_is_in_place_of_the_page_stays_until_the_page_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "out" / "report.html"
+    page.replace(target, "old")
+    with pytest.raises(UnicodeEncodeError):
+        page.replace(target, "\ud800")
+    assert target.read_text() == "old"
+    page.replace(target, "new")
+    assert target.read_text() == "new"
+    assert list(target.parent.iterdir()) == [target]

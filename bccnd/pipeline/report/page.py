@@ -1,0 +1,127 @@
+"""The page: what ``queries`` brought, put into words, charts and tables, and those into the templates.
+
+Rules
+- One file that loads nothing and runs nothing; what it says of names, which are foreign input, the templates escape.
+- Every section is there, whatever is missing; then it says so.
+- The file is replaced when the page is whole.
+"""
+
+import os
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from pyspark.sql import SparkSession
+
+import bccnd
+from bccnd.pipeline.report import findings, sections
+from bccnd.pipeline.report.findings import Level
+from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
+from bccnd.pipeline.report.rows import Totals, Way
+from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
+from bccnd.pipeline.report.sections import Period, Values
+from bccnd.pipeline.report.wording import Clock
+
+TITLE = "Network report"
+BINS = 240  # of time in a chart: a step of four pixels on a screen
+SECTIONS = {
+    "findings": "Findings", "matrix": "Delivery matrix", "loss": "Loss over time", "latency": "Latency",
+    "channels": "Channels", "silences": "Silences", "rejected": "Rejected", "reordering": "Reordering",
+    "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
+}  # fmt: skip
+LEVELS = {
+    Level.PROBLEM: "Problem", Level.WARNING: "Warning", Level.GOOD: "Good", Level.UNKNOWN: "Not known",
+    Level.NOTE: "Note",
+}  # fmt: skip
+
+
+def write(
+    spark: SparkSession, tables_dir: str | os.PathLike[str], output_html: Path | str, title: str = TITLE
+) -> None:
+    """Make the page from the tables below ``tables_dir``, in any file system Spark knows; ``output_html`` is local.
+
+    Raises OSError when the file cannot be written.
+    """
+    with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
+        whole = render(context(summaries, title))
+    replace(Path(output_html), whole)
+
+
+def replace(target: Path, whole: str) -> None:
+    """What is there stays until the new page is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        aside.write_text(whole, encoding="utf-8")
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def render(values: dict[str, Any]) -> str:
+    templates = resources.files(__package__) / "templates"
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (templates / name).read_text(encoding="utf-8")),
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("page.html.j2").render(values)
+
+
+def context(ask: Summaries, title: str) -> dict[str, Any]:
+    """All that the templates name."""
+    period = ask.period()
+    clock = Clock(*period) if period else Clock(None, None)
+    totals, (recorders, recorder_count) = ask.totals(), ask.recorders()
+    worst, slowest = ask.worst_ways(), ask.slowest_ways()
+    silences, silence_count = ask.silences()
+    (rejections, rejection_count), reasons = ask.rejections(), ask.reasons()
+    (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
+    (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
+    causes = findings.causes(ask.host_losses(), totals)
+    said = [
+        *findings.overall(totals, bool(recorders)),
+        *findings.widespread(causes, clock),
+        *findings.episodes(*ask.episodes(causes), clock),
+        *findings.silences(silences, recorder_count, clock, silence_count),
+        *findings.rejections(rejections, clock, rejection_count),
+        *findings.coverage(recorders, clock),
+        *findings.without_recorder(*ask.hosts_without_recorder()),
+        *findings.copies([copied]),
+        *findings.latencies(slowest),
+        *findings.reorderings(reorderings),
+        *findings.restarts(sources),
+        *findings.busiest(channels, messages),
+    ]
+    return {
+        "title": title,
+        "period": f"{clock.period()}, all times in UTC" if period else "Nothing was recorded",
+        "version": bccnd.__version__, "sections": list(SECTIONS.items()),
+        "levels": LEVELS, "loss_labels": LOSS_LABELS,
+        "figures": sections.figures(totals, recorder_count, (channel_count, messages, volume), silences, reasons),
+        "findings": findings.by_importance(said),
+        "matrix": _matrix(ask, totals),
+        "loss": _loss(ask, period, worst, totals),
+        "latency": sections.latencies(slowest, totals.measured),
+        "channels": sections.busiest(channels, channel_count, messages),
+        "silences": sections.silent(silences, silence_count, period, clock),
+        "rejected": sections.rejected(reasons, rejections, rejection_count, clock),
+        "reordering": sections.reordered(reorderings, reordering_count),
+        "copies": sections.second_copies(copies, copied, copy_count),
+        "coverage": sections.coverage(recorders, recorder_count, period, clock),
+        "sources": sections.source_table(sources, source_count),
+    }  # fmt: skip
+
+
+def _matrix(ask: Summaries, totals: Totals) -> Values | None:
+    hosts = ask.matrix_hosts(totals.hosts)
+    blocks = ask.thumbnail(totals.hosts) if totals.hosts > MATRIX_HOSTS else None
+    return sections.matrix(ask.matrix(*hosts), hosts, totals, blocks, block_hosts(totals.hosts))
+
+
+def _loss(ask: Summaries, period: Period | None, worst: list[Way], totals: Totals) -> Values | None:
+    if period is None:
+        return None
+    minutes = bin_minutes(*period, BINS)
+    return sections.loss(ask.bins(minutes, worst), minutes, period, worst, totals)

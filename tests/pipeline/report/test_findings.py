@@ -1,0 +1,306 @@
+"""The sentences, from literal rows."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bccnd.pipeline.report import findings
+from bccnd.pipeline.report.findings import Finding, Level
+from bccnd.pipeline.report.rows import (
+    Channel,
+    Copies,
+    Episode,
+    Gap,
+    HostLoss,
+    Recorder,
+    Rejection,
+    Reordering,
+    Silence,
+    Source,
+    Totals,
+    Way,
+)
+from bccnd.pipeline.report.wording import Clock
+
+DAY = datetime(2026, 8, 1, tzinfo=UTC)
+ONE_DAY = Clock(DAY + timedelta(hours=13), DAY + timedelta(hours=16))
+TWO_DAYS = Clock(DAY, DAY + timedelta(days=2))
+
+
+def at(clock_time: str, day: int = 1) -> datetime:
+    hour, minute, *second = map(int, clock_time.split(":"))
+    return datetime(2026, 8, day, hour, minute, *second, tzinfo=UTC)
+
+
+def sentences(found: list[Finding]) -> list[str]:
+    return [finding.sentence for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("totals", "recorded", "level", "sentence"),
+    [
+        (
+            Totals(3, 6, 0, 1_204_331, 0), True, Level.GOOD,
+            "Nothing was lost: all 1,204,331 messages between 3 hosts arrived.",
+        ),
+        (Totals(2, 1, 0, 1, 0), True, Level.GOOD, "Nothing was lost: the one message between 2 hosts arrived."),
+        (
+            Totals(3, 6, 2, 10_000, 310), True, Level.PROBLEM,
+            ("3.1 percent of all messages between hosts were lost: 310 of 10,000, "
+             "on 2 of 6 ways from a sender to a receiver."),
+        ),
+        (
+            Totals(2, 1, 1, 1000, 1), True, Level.WARNING,
+            ("0.10 percent of all messages between hosts was lost: 1 of 1,000, "
+             "on 1 of 1 way from a sender to a receiver."),
+        ),
+        (
+            Totals(), False, Level.UNKNOWN, "What was lost cannot be said: no recorder's record is there.",
+        ),
+        (
+            Totals(), True, Level.UNKNOWN,
+            "What was lost between hosts cannot be said: no message of one host fell into the record of another.",
+        ),
+    ],
+)  # fmt: skip
+def test_overall(totals: Totals, recorded: bool, level: Level, sentence: str) -> None:
+    assert findings.overall(totals, recorded) == [Finding(level, sentence)]
+
+
+@pytest.mark.parametrize(
+    ("row", "clock", "level", "sentence"),
+    [
+        (
+            Episode("a", "c", at("14:05"), at("14:20"), 10_000, 310, 40.2), ONE_DAY, Level.PROBLEM,
+            ("Host c lost 3.1 percent of host a's messages between 14:05 and 14:20, in bursts of about 40 "
+             "(310 of 10,000)."),
+        ),
+        (
+            Episode("a", "c", at("14:05"), at("14:20"), 10_000, 31, 1), TWO_DAYS, Level.WARNING,
+            ("Host c lost 0.31 percent of host a's messages between 2026-08-01 14:05 and 14:20, one at a time "
+             "(31 of 10,000)."),
+        ),
+        (
+            Episode("a", "c", at("23:59"), at("00:02", 2), 500, 500, 500), TWO_DAYS, Level.PROBLEM,
+            "Host c lost all 500 messages of host a between 2026-08-01 23:59 and 2026-08-02 00:02.",
+        ),
+        (
+            Episode("a", "c", at("14:05"), at("14:06"), 1, 1, 1), ONE_DAY, Level.PROBLEM,
+            "Host c lost the one message of host a between 14:05 and 14:06.",
+        ),
+        (
+            Episode("a", "c", at("14:05"), at("14:06"), 5000, 1, 1), ONE_DAY, Level.WARNING,
+            "Host c lost 0.020 percent of host a's messages between 14:05 and 14:06 (1 of 5,000).",
+        ),
+    ],
+)  # fmt: skip
+def test_an_episode_of_loss(row: Episode, clock: Clock, level: Level, sentence: str) -> None:
+    assert findings.episodes([row], 1, clock) == [Finding(level, sentence)]
+
+
+def test_the_worst_episodes_are_said_and_the_others_counted() -> None:
+    rows = [Episode("a", f"h{lost}", at("14:05"), at("14:06"), 100, lost, 2) for lost in range(1, 8)]
+    found = sentences(findings.episodes(rows, 9, ONE_DAY))
+    assert [sentence.split()[1] for sentence in found[:-1]] == ["h7", "h6", "h5", "h4", "h3"]
+    assert found[-1] == "There are 4 shorter or lighter episodes of loss; the worst are said above."
+
+
+def test_the_cause_is_at_a_host_that_loses_on_most_ways_and_more_than_the_rest() -> None:
+    totals = Totals(4, 12, 3, 12_000, 310)
+    bad = HostLoss("c", "receiver", 3, 3, 3000, 300)
+    a_third = HostLoss("a", "sender", 3, 1, 3000, 100)
+    as_all = HostLoss("b", "receiver", 3, 3, 3000, 3)
+    lone = HostLoss("d", "receiver", 1, 1, 3000, 300)
+    assert findings.causes([as_all, a_third, lone, bad], totals) == [bad]
+
+
+def test_a_receiver_that_loses_everybodys_messages() -> None:
+    host = HostLoss("c", "receiver", 3, 3, 3000, 300, at("14:05"), at("14:20"))
+    assert sentences(findings.widespread([host], ONE_DAY)) == [
+        (
+            "Host c lost messages of all 3 other hosts between 14:05 and 14:20, 10.0 percent in all: look for the "
+            "cause at host c or on its link."
+        )
+    ]
+
+
+def test_a_sender_whom_most_receivers_miss() -> None:
+    assert sentences(findings.widespread([HostLoss("a", "sender", 5, 4, 5000, 50)], ONE_DAY)) == [
+        (
+            "Messages of host a were lost at 4 of 5 other hosts, 1.0 percent in all: look for the cause where host a "
+            "sends."
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "observers", "level", "sentence"),
+    [
+        (
+            Silence("d/bccnd/71", at("14:32:10"), at("16:00"), 5, ("a", "b", "c"), True), 3, Level.PROBLEM,
+            ("Host d has been silent since 14:32:10; a heartbeat was due every 5 seconds "
+             "(noticed by all 3 recorders)."),
+        ),
+        (
+            Silence("d/pump/9", at("14:32"), at("16:00"), 1, ("a",), True), 3, Level.PROBLEM,
+            "Source d/pump/9 has been silent since 14:32; a heartbeat was due every second (noticed by host a).",
+        ),
+        (
+            Silence("d/pump/9", at("14:30"), at("14:33:20"), 60, ("a",), False), 1, Level.WARNING,
+            "Source d/pump/9 was silent for 3 minutes 20 seconds, between 14:30 and 14:33:20.",
+        ),
+        (
+            Silence("pump", at("14:30"), at("14:31"), 5, ("a", "b"), False), 4, Level.WARNING,
+            "Source pump was silent for 1 minute, between 14:30 and 14:31 (noticed by hosts a and b).",
+        ),
+    ],
+)  # fmt: skip
+def test_a_silence(row: Silence, observers: int, level: Level, sentence: str) -> None:
+    assert findings.silences([row], observers, ONE_DAY) == [Finding(level, sentence)]
+
+
+def test_many_witnesses_are_counted() -> None:
+    row = Silence("d/pump/9", at("14:32"), at("16:00"), 5, ("a", "b", "c", "e"), True)
+    assert sentences(findings.silences([row], 5, ONE_DAY))[0].endswith("(noticed by 4 of 5 recorders).")
+
+
+def test_who_is_silent_still_comes_before_who_was_longer() -> None:
+    rows = [
+        Silence("a/x/1", at("13:10"), at("15:00"), 5, ("b",), False),
+        Silence("b/x/1", at("15:50"), at("16:00"), 5, ("b",), True),
+    ]
+    assert [s.split()[1] for s in sentences(findings.silences(rows, 1, ONE_DAY))] == ["b/x/1", "a/x/1"]
+
+
+@pytest.mark.parametrize(
+    ("row", "level", "sentence"),
+    [
+        (
+            Rejection("hmac", "10.0.0.9:5400", 412, 3, "b", at("14:00"), at("14:20")), Level.PROBLEM,
+            "412 forged datagrams from 10.0.0.9:5400 were rejected on 3 hosts (hmac), between 14:00 and 14:20.",
+        ),
+        (
+            Rejection("crc32", "10.0.0.9:5400", 1, 1, "b", at("14:00:07"), at("14:00:07")), Level.WARNING,
+            "1 damaged datagram from 10.0.0.9:5400 was rejected on host b (crc32), at 14:00:07.",
+        ),
+        (
+            Rejection("magic", "10.0.0.9:5400", 2, 1, "b", None, None), Level.WARNING,
+            "2 datagrams of something else than BCCN from 10.0.0.9:5400 were rejected on host b (magic).",
+        ),
+        (
+            Rejection("envelope", "10.0.0.9:5400", 2, 1, "b", None, None), Level.WARNING,
+            "2 malformed datagrams from 10.0.0.9:5400 were rejected on host b (envelope).",
+        ),
+    ],
+)  # fmt: skip
+def test_rejected_traffic(row: Rejection, level: Level, sentence: str) -> None:
+    assert findings.rejections([row], ONE_DAY) == [Finding(level, sentence)]
+
+
+def test_many_peers_are_added_up() -> None:
+    rows = [Rejection("crc32", f"p{n}", n, 1, "b", None, None) for n in range(1, 7)]
+    assert sentences(findings.rejections(rows, ONE_DAY, 9)) == [
+        "6 damaged datagrams from p6 were rejected on host b (crc32).",
+        "5 damaged datagrams from p5 were rejected on host b (crc32).",
+        "10 more from 4 other peers were rejected (crc32).",
+        "Besides, 3 pairs of a reason and a peer had fewer datagrams rejected.",
+    ]
+
+
+def test_what_is_dropped_every_day_is_no_finding() -> None:
+    rows = [Rejection(verdict, "p", 9, 1, "b", None, None) for verdict in ("own", "duplicate", "late")]
+    assert findings.rejections(rows, ONE_DAY) == []
+
+
+def test_what_a_recorder_did_not_see_is_said_and_nobody_is_blamed() -> None:
+    recorders = [
+        Recorder("b", at("13:00"), at("16:00"), 600, 0, 1, (Gap(at("14:10"), at("14:20")),)),
+        Recorder("a", at("13:00"), at("16:00"), 0, 1200),
+    ]
+    assert sentences(findings.coverage(recorders, ONE_DAY)) == [
+        "Host a's recorder itself lost 1,200 messages: around there its losses are not counted.",
+        "Host b recorded nothing between 14:10 and 14:20: what it missed then cannot be said.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "total", "beginning"),
+    [
+        ([], 0, None),
+        (["x"], 1, "Host x had no recorder: what was lost of its messages"),
+        (["x", "y"], 2, "Hosts x and y had no recorder: what was lost of their messages"),
+        (["a", "b", "c", "d", "e", "f"], 40, "Hosts a, b, c, d, e and 35 more had no recorder: "),
+    ],
+)
+def test_senders_without_a_recorder(hosts: list[str], total: int, beginning: str | None) -> None:
+    found = sentences(findings.without_recorder(hosts, total))
+    assert found == [] if beginning is None else found[0].startswith(beginning)
+
+
+def test_the_slowest_way() -> None:
+    ways = [
+        Way("a", "b", 10, 0, method="both-ways", p50=80, p99=900),
+        Way("a", "c", 10, 0, method="above-fastest", p50=1250, p99=45_200),
+        Way("a", "d", 10, 0),
+    ]
+    assert sentences(findings.latencies(ways)) == [
+        (
+            "The slowest way is from host a to host c: half of the messages took at most 1.25 ms beyond the fastest, "
+            "99 of 100 at most 45.2 ms."
+        ),
+    ]
+    assert findings.latencies(ways[2:]) == []
+
+
+def test_reordering_only_where_it_is_worth_a_word() -> None:
+    assert sentences(findings.reorderings([Reordering("c", "a/x/1", 1000, 21, 2, 12)])) == [
+        "21 messages of a/x/1 reached host c out of order (2.1 percent), by up to 12 places."
+    ]
+    assert sentences(findings.reorderings([Reordering("c", "a/x/1", 100, 1, 1, 1)])) == [
+        "1 message of a/x/1 reached host c out of order (1.0 percent), by up to 1 place."
+    ]
+    assert findings.reorderings([Reordering("c", "a/x/1", 1_000_000, 21, 2, 12)]) == []
+    assert findings.reorderings([]) == []
+
+
+def test_what_copies_saved() -> None:
+    rows = [Copies("a", "b", 2, 1000, 1, 20.4, 19.4), Copies("a", "c", 1, 1000, 7, 7, 0)]
+    assert sentences(findings.copies(rows)) == [
+        "Sending messages more than once saved 19 of the 20 that a single copy would have lost (95.0 percent)."
+    ]
+    assert sentences(findings.copies([Copies("a", "b", 2, 1000, 0, 0, 0)])) == [
+        "Sending messages more than once saved nothing: no copy was lost."
+    ]
+    assert findings.copies(rows[1:]) == []
+
+
+@pytest.mark.parametrize(("count", "times"), [(1, "once"), (2, "twice"), (3, "3 times")])
+def test_restarts(count: int, times: str) -> None:
+    rows = [Source("a/x/1", 2, 10, 0, 0, 0, 0), Source("b/x/1", 2, 10, 0, 0, 0, count)]
+    assert sentences(findings.restarts(rows)) == [f"Source b/x/1 began its numbers anew {times}."]
+    assert findings.restarts(rows[:1]) == []
+
+
+def test_the_busiest_channel() -> None:
+    rows = [Channel("t/a", 450, 9, 30, 1, 1, 1), Channel("t/b", 50, 9, 5, 1, 1, 1)]
+    assert sentences(findings.busiest(rows, 1000)) == [
+        "The busiest channel is t/a with 45.0 percent of all messages, 30 in its busiest second."
+    ]
+    assert findings.busiest([], 0) == []
+
+
+def test_problems_come_first_and_keep_their_order() -> None:
+    mixed = [
+        Finding(Level.NOTE, "1"),
+        Finding(Level.PROBLEM, "2"),
+        Finding(Level.GOOD, "3"),
+        Finding(Level.PROBLEM, "4"),
+    ]
+    assert sentences(findings.by_importance(mixed)) == ["2", "4", "3", "1"]
+
+
+def test_a_name_cannot_turn_the_sentence_around_or_fill_the_page() -> None:
+    found = sentences(findings.busiest([Channel("x\u202e" + "y" * 900, 1, 1, 1, 1, 1, 1)], 1))[0]
+    assert "\u202e" not in found
+    assert "x\\u202e" in found
+    assert len(found) < 200

@@ -1,0 +1,170 @@
+"""The page as a browser gets it: whole, escaped, bounded, and asking for nothing."""
+
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bccnd.pipeline.report import page
+from tests.pipeline.report.tables import FORGER, SPY, write_tables
+
+VOID = {"meta", "link"}  # of those that we use: elements without an end
+LARGEST = 2_000_000  # bytes, for any number of hosts
+
+
+class Reader(HTMLParser):
+    """Takes down what a page consists of; raises AssertionError where it is not well formed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.untitled = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self.open and self.open[-1] == "svg" and dict(self.tags[-1][1]).get("role") == "img":
+            self.untitled += tag != "title"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture(scope="session")
+def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory):
+    """``pages(hosts)``: the page of a network of so many hosts, made once; of 0, that of no tables at all."""
+
+    @cache
+    def made(hosts: int) -> str:
+        directory: Path = tmp_path_factory.mktemp(f"hosts{hosts}")
+        if hosts:
+            write_tables(directory, hosts, minutes=180 if hosts < 20 else 40)
+        page.write(spark, directory, directory / "out" / "report.html", f"The <network> of {hosts}")
+        return (directory / "out" / "report.html").read_text(encoding="utf-8")
+
+    return made
+
+
+@pytest.mark.parametrize("hosts", [0, 3, 200])
+def test_the_page_is_well_formed_and_has_every_section_once(pages, hosts: int) -> None:
+    reader = read(pages(hosts))
+    assert [attrs["id"] for tag, attrs in reader.tags if tag == "section"] == list(page.SECTIONS)
+    links = [attrs["href"] for tag, attrs in reader.tags if tag == "a"]
+    assert links == [f"#{section}" for section in page.SECTIONS]
+    assert reader.tags[0][0] == "html"
+    assert f"The <network> of {hosts}" in reader.text
+
+
+@pytest.mark.parametrize("hosts", [0, 3, 200])
+def test_the_page_loads_nothing_and_runs_nothing(pages, hosts: int) -> None:
+    html = pages(hosts)
+    reader = read(html)
+    assert {tag for tag, _ in reader.tags} & {
+        "script",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+    } == set()
+    for tag, attrs in reader.tags:
+        for name, value in attrs.items():
+            assert not name.startswith("on"), (tag, name)
+            if name in {"href", "src", "xlink:href", "action"}:
+                assert value is not None
+                assert value.startswith("#") or value == "data:,", (tag, value)
+    assert not re.search(r"https?://|url\(|@import|@font-face", html)
+
+
+def test_a_channel_called_script_stays_a_name(pages) -> None:
+    html = pages(3)
+    assert SPY not in html
+    assert SPY in read(html).text
+    assert "b/pump/<b>9</b>" not in html
+
+
+def test_the_findings_come_first_and_say_what_is_in_the_tables(pages) -> None:
+    text = " ".join(read(pages(3)).text)
+    for sentence in (
+        r"Host c lost 3\.\d percent of host a's messages between 14:05 and 14:20, in bursts of about 40",
+        r"Host c has been silent since 15:32; a heartbeat was due every 5 seconds",
+        rf"412 forged datagrams from {FORGER} were rejected on 3 hosts \(hmac\), between 13:05 and 13:25",
+        r"Host c's recorder itself lost 1,200 messages",
+        r"Host b recorded nothing between 14:30 and 14:40",
+    ):
+        assert re.search(sentence, text), sentence
+    assert text.index("Host c lost") < text.rindex("Delivery matrix")
+
+
+def test_a_page_about_nothing_says_so(pages) -> None:
+    text = " ".join(read(pages(0)).text)
+    assert "Nothing was recorded" in text
+    assert "What was lost cannot be said: no recorder's record is there." in text
+
+
+def test_nothing_lost_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    write_tables(tmp_path, 3, minutes=60, lossless=True)
+    page.write(spark, tmp_path, tmp_path / "report.html")
+    text = " ".join(read((tmp_path / "report.html").read_text()).text)
+    assert re.search(r"Nothing was lost: all [\d,]+ messages between 3 hosts arrived\.", text)
+    assert "Nothing was lost at any time." in text
+
+
+@pytest.mark.parametrize("hosts", [3, 200])
+def test_every_chart_has_a_title_and_those_without_are_hidden(pages, hosts: int) -> None:
+    reader = read(pages(hosts))
+    drawn = [attrs for tag, attrs in reader.tags if tag == "svg"]
+    assert all(attrs.get("role") == "img" or attrs.get("aria-hidden") == "true" for attrs in drawn)
+    assert sum(attrs.get("role") == "img" for attrs in drawn) > 8
+    assert reader.untitled == 0
+
+
+def test_a_large_network_is_bounded_and_says_how_much_of_it_is_shown(pages) -> None:
+    html = pages(200)
+    assert len(html.encode()) < LARGEST
+    text = " ".join(read(html).text)
+    assert "Of 200 hosts the 24 senders and 24 receivers with the most loss are drawn large" in text
+    assert "All 200 hosts by name" in text
+    assert re.search(r"The 12 worst of [\d,]+ ways with loss", text)
+    assert re.search(
+        r"Host node67 lost messages of all 199 other hosts between .*: look for the cause at host node67",
+        text,
+    )
+
+
+def test_numbers_are_in_the_fields_when_there_are_few(pages) -> None:
+    assert 'class="number' in pages(3)
+    assert 'class="number' not in pages(200)
+
+
+def test_what_is_in_place_of_the_page_stays_until_the_page_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "out" / "report.html"
+    page.replace(target, "old")
+    with pytest.raises(UnicodeEncodeError):
+        page.replace(target, "\ud800")
+    assert target.read_text() == "old"
+    page.replace(target, "new")
+    assert target.read_text() == "new"
+    assert list(target.parent.iterdir()) == [target]

@@ -1,0 +1,252 @@
+"""What is collected, from literal tables."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bccnd.pipeline.report.queries import THUMBNAIL, Summaries, block_hosts
+from bccnd.pipeline.report.rows import Bin, Block, Gap, HostLoss, Reason, Rejection, Silence, Totals, Way
+from tests.pipeline.report.tables import nanoseconds, write_table
+
+NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def delivery(
+    sender: str, receiver: str, sent: int, lost: int, hour: datetime = NOON, **more: Any
+) -> dict[str, Any]:
+    latency = {
+        "latency_p50_us": 100.0,
+        "latency_p90_us": 200.0,
+        "latency_p99_us": 300.0,
+        "latency_max_us": 400.0,
+    }
+    return {
+        "sender": sender, "receiver": receiver, "hour": hour, "basis": "record", "sent": sent,
+        "received": sent - lost, "lost": lost, "loss": lost / sent, "bursts": lost, "burst_p50": 1, "burst_max": 2,
+        "latency_method": "both-ways", **latency, **more,
+    }  # fmt: skip
+
+
+@contextmanager
+def asked(spark: SparkSession, directory: Path, **tables: list[dict[str, Any]]) -> Iterator[Summaries]:
+    for name, rows in tables.items():
+        write_table(directory, name, rows)
+    ask = Summaries(spark, str(directory))
+    try:
+        yield ask
+    finally:
+        ask.close()
+
+
+def test_tables_that_are_missing_are_empty(spark: SparkSession, tmp_path: Path) -> None:
+    with asked(spark, tmp_path) as ask:
+        assert ask.period() is None
+        assert ask.totals() == Totals()
+        assert ask.matrix_hosts(0) == ([], [])
+        assert ask.episodes([]) == ([], 0)
+        assert ask.silences() == ([], 0)
+        assert ask.recorders() == ([], 0)
+        assert ask.channels() == ([], 0, 0, 0)
+        assert ask.bins(1, []) == []
+
+
+def test_hours_become_one_way_and_a_host_is_not_compared_with_itself(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [
+        delivery("a", "b", 100, 10, burst_p50=5),
+        delivery("a", "b", 300, 0, at(60), latency_p50_us=500.0, basis="gaps", burst_p50=0),
+        delivery("b", "a", 50, 0, latency_method=None, latency_p50_us=None),
+        delivery("a", "a", 999, 999),
+    ]
+    with asked(spark, tmp_path, delivery=rows) as ask:
+        assert ask.totals() == Totals(hosts=2, ways=2, lossy_ways=1, sent=450, lost=10, bursts=10, measured=1)
+        (worst,) = ask.worst_ways()
+        assert (worst.sent, worst.lost, worst.basis, worst.burst_p50) == (400, 10, "gaps", 5)
+        assert worst.p50 == pytest.approx((100 * 90 + 500 * 300) / 390)
+        assert len(ask.slowest_ways()) == 1
+        assert ask.hosts_without_recorder() == (["a"], 1)
+        assert ask.period() == (NOON, at(120))
+        assert ask.host_losses() == [
+            HostLoss("a", "sender", 1, 1, 400, 10),
+            HostLoss("b", "receiver", 1, 1, 400, 10),
+        ]
+
+
+def test_one_bad_host_does_not_fill_the_worst_ways(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [delivery(f"s{n}", "bad", 1000, 100 + n) for n in range(9)] + [delivery("s0", "r", 1000, 1)]
+    with asked(spark, tmp_path, delivery=rows) as ask:
+        assert [(way.sender, way.receiver) for way in ask.worst_ways()] == [
+            ("s8", "bad"), ("s7", "bad"), ("s6", "bad"), ("s5", "bad"), ("s0", "r"),
+        ]  # fmt: skip
+
+
+def test_hosts_come_in_a_persons_order(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["node10", "node2", "node1", "gate", "x" + "9" * 30]
+    rows = [delivery(name, "gate", 10, 0) for name in names if name != "gate"] + [
+        delivery("gate", "node1", 10, 1)
+    ]
+    with asked(spark, tmp_path, delivery=rows) as ask:
+        senders, receivers = ask.matrix_hosts(5)
+        assert senders == ["gate", "node1", "node2", "node10", "x" + "9" * 30]
+        assert receivers == ["gate", "node1"]
+        assert [way.loss for way in ask.matrix(senders, ["node1"])] == [0.1]
+
+
+def test_the_thumbnail_has_the_worst_of_each_block(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [delivery("n1", "n4", 100, 3), delivery("n2", "n3", 100, 50), delivery("n3", "n1", 100, 0)]
+    with asked(spark, tmp_path, delivery=rows) as ask:
+        assert sorted(ask.thumbnail(4)) == [Block(0, 3, 0.03), Block(1, 2, 0.5)]
+        assert ask.thumbnail(2 * THUMBNAIL) == [Block(0, 1, 0.5)]
+
+
+@pytest.mark.parametrize(("hosts", "block"), [(0, 1), (THUMBNAIL, 1), (THUMBNAIL + 1, 2), (5 * THUMBNAIL, 5)])
+def test_a_thumbnail_has_its_size_however_many_hosts(hosts: int, block: int) -> None:
+    assert block_hosts(hosts) == block
+
+
+def test_episodes_of_an_explained_host_are_left_out_unless_nearly_all_was_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [
+        {
+            "sender": sender,
+            "receiver": receiver,
+            "from": at(1),
+            "until": at(3),
+            "sent": 100,
+            "lost": lost,
+            "burst_p50": 2,
+        }
+        for sender, receiver, lost in (("a", "bad", 20), ("b", "bad", 60), ("a", "b", 5))
+    ]
+    with asked(spark, tmp_path, episodes=rows) as ask:
+        found, count = ask.episodes([HostLoss("bad", "receiver", 2, 2, 200, 80)])
+        assert ([(row.receiver, row.lost) for row in found], count) == ([("bad", 60), ("b", 5)], 2)
+        assert (found[0].start, found[0].end) == (at(1), at(3))
+        assert ask.episodes([])[1] == 3
+
+
+def test_loss_in_bins(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        {"sender": sender, "receiver": "b", "minute": at(minute), "sent": 10, "lost": lost}
+        for sender, minute, lost in (("a", 0, 1), ("a", 1, 2), ("c", 1, 4), ("a", 5, 0), ("b", 0, 9))
+    ]
+    with asked(spark, tmp_path, minutes=rows) as ask:
+        assert sorted(ask.bins(5, [Way("a", "b", 0, 0)])) == [
+            Bin("", "", at(0), 30, 7), Bin("", "", at(5), 10, 0),
+            Bin("a", "b", at(0), 20, 3), Bin("a", "b", at(5), 10, 0),
+        ]  # fmt: skip
+
+
+def covered(host: str, start: float, end: float, unrecorded: int = 0) -> dict[str, Any]:
+    return {
+        "host": host, "from_ns": nanoseconds(at(start)), "until_ns": nanoseconds(at(end)), "unrecorded": unrecorded,
+    }  # fmt: skip
+
+
+def test_files_of_a_recorder_join_and_pauses_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        covered("a", 0, 10), covered("a", 10.02, 20, 7), covered("a", 30, 40), covered("a", 25, 31),
+        covered("a", 41, 60), covered("b", 0, 60),
+    ]  # fmt: skip
+    with asked(spark, tmp_path, coverage=rows) as ask:
+        (first, second), count = ask.recorders()
+        assert (first.host, first.missing, first.unrecorded, first.pauses) == ("a", 360, 7, 2)
+        assert first.gaps == (Gap(at(20), at(25)), Gap(at(40), at(41)))
+        assert (second.host, second.missing, second.gaps, count) == ("b", 0, (), 2)
+        assert ask.period() == (at(0), at(60))
+
+
+def test_what_several_observers_noticed_is_one_silence(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        {
+            "observer": observer, "src": src, "from": at(start), "until": at(end), "seconds": 1.0, "expected_s": 5.0,
+        }
+        for observer, src, start, end in (
+            ("a", "x", 1, 5), ("b", "x", 2, 6), ("a", "x", 20, 21), ("a", "y", 50, 60), ("b", "y", 50.5, 60),
+            ("b", "z", 45, 55), ("a", "z", 46, 57),
+        )
+    ]  # fmt: skip
+    marks = [covered("a", 0, 60), covered("b", 0, 60)]
+    with asked(spark, tmp_path, silences=rows, coverage=marks) as ask:
+        assert ask.silences() == (
+            [
+                Silence("y", at(50), at(60), 5, ("a", "b"), True),
+                Silence("z", at(45), at(57), 5, ("a", "b"), False),
+                Silence("x", at(1), at(6), 5, ("a", "b"), False),
+                Silence("x", at(20), at(21), 5, ("a",), False),
+            ],
+            4,
+        )
+
+
+def test_a_rejected_broadcast_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        {
+            "host": host, "hour": at(hour * 60), "verdict": verdict, "peer": peer, "datagrams": count,
+            "first": at(hour * 60 + 1), "last": at(hour * 60 + 9), "example_channel": channel,
+        }
+        for host, hour, verdict, peer, count, channel in (
+            ("a", 0, "hmac", "p", 10, "c"), ("a", 1, "hmac", "p", 5, "c"), ("b", 0, "hmac", "p", 9, "c"),
+            ("a", 0, "duplicate", "q", 500, None), ("a", 0, "magic", None, 1, None),
+        )
+    ]  # fmt: skip
+    with asked(spark, tmp_path, rejected=rows) as ask:
+        assert ask.rejections() == (
+            [
+                Rejection("hmac", "p", 15, 2, "a", at(1), at(69), "c"),
+                Rejection("magic", "this host", 1, 1, "a", at(1), at(9), ""),
+            ],
+            2,
+        )
+        assert ask.reasons() == [
+            Reason("duplicate", 500, 1, 1),
+            Reason("hmac", 15, 1, 2),
+            Reason("magic", 1, 0, 1),
+        ]
+
+
+def test_channels_sources_reordering_and_copies_add_up(spark: SparkSession, tmp_path: Path) -> None:
+    hours = [NOON, at(60)]
+    channels = [
+        {
+            "channel": channel, "hour": hour, "messages": count, "bytes": 10 * count, "rate_peak": count,
+            "payload_p50": 8, "payload_p95": 9, "payload_max": 10,
+        }
+        for hour in hours for channel, count in (("t", 3), ("u", 1))
+    ]  # fmt: skip
+    sources = [
+        {
+            "receiver": receiver, "src": "a/x/1", "hour": hour, "received": 100, "lost": 1, "duplicates": 2,
+            "late": 3, "restarts": 1,
+        }
+        for hour in hours for receiver in ("b", "c")
+    ]  # fmt: skip
+    reordering = [
+        {"receiver": "b", "src": "a/x/1", "hour": hour, "reordered": 4, "distance_p50": 2, "distance_max": 7}
+        for hour in hours
+    ]
+    copies = [
+        {
+            "sender": "a", "receiver": receiver, "hour": NOON, "copies": number, "sent": 100, "lost": 1,
+            "lost_single": 5.0, "saved": 4.0,
+        }
+        for receiver, number in (("b", 2), ("c", 1))
+    ]  # fmt: skip
+    with asked(
+        spark, tmp_path, channels=channels, sources=sources, reordering=reordering, copies=copies
+    ) as ask:
+        assert ask.channels() == ([("t", 6, 60, 3, 8.0, 9.0, 10), ("u", 2, 20, 1, 8.0, 9.0, 10)], 2, 8, 80)
+        assert ask.sources() == ([("a/x/1", 2, 400, 4, 8, 12, 2)], 1)
+        assert ask.reorderings() == ([("b", "a/x/1", 200, 8, 2, 7)], 1)
+        assert ask.copies() == ([("a", "b", 2, 100, 1, 5.0, 4.0)], ("", "", 2, 100, 1, 5.0, 4.0), 1)

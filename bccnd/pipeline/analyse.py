@@ -55,9 +55,10 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
     storage.delete(spark, aside)
     kept: list[DataFrame] = []
     try:
-        for name, table in tables(storage.traffic(spark, output), span, kept):
-            with progress.step(f"analyse: {name}"):
-                typed(table, name).write.parquet(f"{aside}/{name}")
+        made = tables(storage.traffic(spark, output), span, kept)
+        for number, name in enumerate(TABLES, 1):
+            with progress.step(f"analyse {number}/{len(TABLES)}: {name}"):
+                typed(next(made), name).write.parquet(f"{aside}/{name}")
     finally:
         for frame in kept:
             frame.unpersist()
@@ -70,8 +71,8 @@ def typed(table: DataFrame, name: str) -> DataFrame:
     return table.select(*(F.col(f"`{field.name}`").cast(field.dataType) for field in columns))
 
 
-def tables(all_traffic: DataFrame, span: Span, kept: list[DataFrame]) -> Iterator[tuple[str, DataFrame]]:
-    """``TRAFFIC`` -> the tables by name; what is used several times is persisted and goes into ``kept``."""
+def tables(all_traffic: DataFrame, span: Span, kept: list[DataFrame]) -> Iterator[DataFrame]:
+    """``TRAFFIC`` -> the tables in the order of ``TABLES``; what is persisted on the way goes into ``kept``."""
 
     def keep(frame: DataFrame) -> DataFrame:
         kept.append(frame.persist())
@@ -83,12 +84,12 @@ def tables(all_traffic: DataFrame, span: Span, kept: list[DataFrame]) -> Iterato
     stretches = keep(coverage.stretches(days, covered))
     traffic = _within(days, seen_span)
     slot_ns = _slot_ns(covered)
-    yield "coverage", covered
+    yield covered
 
     numbers = keep(words.of(traffic, slot_ns))
     seen = keep(loss.seen(numbers))
     gaps = keep(loss.gaps(seen, stretches))
-    yield "sources", loss.sources(seen, gaps)
+    yield loss.sources(seen, gaps)
 
     owned = keep(delivery.owners(numbers))
     sent = keep(delivery.sent(numbers, owned))
@@ -96,19 +97,19 @@ def tables(all_traffic: DataFrame, span: Span, kept: list[DataFrame]) -> Iterato
     matched = keep(delivery.matched(sent, delivery.received(numbers, sent), receivers, slot_ns))
     guessed, guessed_bursts = delivery.by_gaps(seen, gaps, loss.bursts(gaps), owned)
     minutes = keep(delivery.counted(delivery.by_minute(matched, slot_ns), guessed))
-    yield "minutes", delivery.minutes(minutes)
+    yield delivery.minutes(minutes)
     bursts = keep(delivery.bursts(matched, slot_ns).unionByName(guessed_bursts))
-    yield "episodes", delivery.episodes(minutes, bursts)
+    yield delivery.episodes(minutes, bursts)
     rows = numbers.agg(F.sum("rows")).first()
     sampled = latency.sample(traffic, (rows and rows[0]) or 0)
     latencies = latency.latency(keep(latency.delays(sampled, owned)))
-    yield "delivery", delivery.delivery(minutes, bursts, latencies)
-    yield "copies", copies.copies(minutes)
+    yield delivery.delivery(minutes, bursts, latencies)
+    yield copies.copies(minutes)
 
-    yield "channels", channels.channels(channels.witnessed(traffic))
-    yield "silences", liveness.silences(keep(liveness.beats(traffic)), stretches)
-    yield "rejected", rejected.rejected(traffic)
-    yield "reordering", reordering.reordering(traffic, slot_ns)
+    yield channels.channels(channels.witnessed(traffic))
+    yield liveness.silences(keep(liveness.beats(traffic)), stretches)
+    yield rejected.rejected(traffic)
+    yield reordering.reordering(traffic, slot_ns)
 
 
 def _of_days(traffic: DataFrame, span: Span) -> DataFrame:

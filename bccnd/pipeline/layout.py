@@ -29,11 +29,15 @@ DELIVERED = ("ok", "duplicate", "late")  # verdicts of what the network did brin
 NAMELESS = "?"  # the source of who has not named itself; its numbers are nobody's
 
 _PAIR = "sender string, receiver string"
-TABLES = {
+TABLES = {  # in the order they are made
     "coverage": "host string, from_ns bigint, until_ns bigint, unrecorded bigint",
     "sources": (
         "receiver string, src string, hour timestamp, received bigint, lost bigint, duplicates bigint, "
         "late bigint, restarts bigint"
+    ),
+    "minutes": f"{_PAIR}, minute timestamp, sent bigint, lost bigint",
+    "episodes": (
+        f"{_PAIR}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
     ),
     "delivery": (
         f"{_PAIR}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, loss double, "
@@ -41,9 +45,8 @@ TABLES = {
         "clock_offset_us double, latency_p50_us double, latency_p90_us double, latency_p99_us double, "
         "latency_max_us double"
     ),
-    "minutes": f"{_PAIR}, minute timestamp, sent bigint, lost bigint",
-    "episodes": (
-        f"{_PAIR}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
+    "copies": (
+        f"{_PAIR}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
     ),
     "channels": (
         "channel string, hour timestamp, messages bigint, bytes bigint, rate_peak bigint, payload_p50 bigint, "
@@ -58,9 +61,6 @@ TABLES = {
     ),
     "reordering": (
         "receiver string, src string, hour timestamp, reordered bigint, distance_p50 bigint, distance_max bigint"
-    ),
-    "copies": (
-        f"{_PAIR}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
     ),
 }
 

@@ -67,7 +67,7 @@ def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> A
 def test_every_table_is_there_and_told_of(analysed: Analysed) -> None:
     for name in TABLES:
         assert analysed.table(name).count() > 0, name
-        assert f"analyse: {name}" in analysed.said.getvalue()
+        assert f": {name}  " in analysed.said.getvalue()
 
 
 def test_pairs_with_a_record_lost_exactly_what_was_injected(analysed: Analysed) -> None:

@@ -1,0 +1,111 @@
+"""``bccnd/pipeline/cli.py``: the command as people meet it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bccnd.pipeline import cli
+from tests.pipeline import network
+
+DEADLINE_SECONDS = 120
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bccnd.pipeline.cli", *arguments],
+        capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_help_tells_what_it_does_without_starting_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--help"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(word in said for word in ("ingest", "analyse", "report", "run", "examples:", "--since TIME"))
+    assert max(map(len, said.splitlines())) <= 118
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "required"),
+        (["ingest", "--output", "x"], "needs --input DIR"),
+        (["run", "--input", "x"], "--output"),
+        (["analyse", "--output", "x", "--continuous"], "--continuous goes with ingest"),
+        (["analyse", "--output", "x", "--since", "yesterday"], "is no time like"),
+        (["analyse", "--output", "x", "--since", "2026-02-01", "--until", "2026-01-31"], "no time is left"),
+        (["fetch", "--output", "x"], "invalid choice"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    noon = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()) * 10**9
+    assert cli.moment("2026-01-31T12:00") == cli.moment("2026-01-31T13:00+01:00") == noon
+    assert cli.moment("2026-01-31T12:00:00.000001") == noon + 1000
+
+
+def test_no_java_and_no_master_are_one_line_and_5(tmp_path: Path) -> None:
+    for arguments, environment, told in (
+        ([], {"JAVA_HOME": str(tmp_path)}, "no Java found"),
+        (["--master", "spark://127.0.0.1:1"], {}, "no Spark on spark://127.0.0.1:1: nobody answers there"),
+    ):
+        ended = command("analyse", "--output", str(tmp_path), *arguments, **environment)
+        assert (ended.returncode, ended.stdout) == (5, "")
+        assert told in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+
+
+def test_ingest_and_analyse_as_a_person_would(tmp_path: Path) -> None:
+    network.write(network.Plan(hosts=2, sources=1, messages=200), tmp_path / "in")
+    output = tmp_path / "out"
+    ended = command("analyse", "--output", str(output), "--master", "local[2]")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "run bccnd-pipeline ingest first" in ended.stderr
+    ended = command(
+        "ingest", "--input", str(tmp_path / "in"), "--output", str(output), "--master", "local[2]"
+    )
+    assert (ended.returncode, ended.stdout) == (0, "")
+    lines = ended.stderr.splitlines()
+    assert lines[0].startswith("ingest: batch 0, ")
+    assert lines[1].startswith("ingest  ")
+    assert len(lines) == 2
+    assert "\x1b" not in ended.stderr
+
+
+def test_continuous_takes_over_what_comes_and_ends_when_asked(tmp_path: Path) -> None:
+    network.write(network.Plan(hosts=2, sources=1, messages=200), tmp_path / "in")
+    arguments = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--master", "local[2]"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bccnd.pipeline.cli", "ingest", "--continuous", *arguments],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        for batch in (0, 1):
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not (tmp_path / "out" / "checkpoint" / "commits" / str(batch)).exists():
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            if batch == 0:
+                network.write(network.Plan(hosts=2, sources=1, messages=200, seed=2), tmp_path / "in")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=DEADLINE_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == cli.INTERRUPTED
+    assert [line.split(",")[0] for line in said.splitlines()] == ["ingest: batch 0", "ingest: batch 1"]

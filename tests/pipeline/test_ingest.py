@@ -1,0 +1,175 @@
+"""``bccnd/pipeline/ingest.py``: exactly once, across kills; bad files set aside."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from bccnd.errors import ConfigError
+from bccnd.pipeline import ingest, storage
+from bccnd.pipeline.layout import REJECTED_FILES, Output
+from tests.pipeline.network import SCHEMA
+
+DEADLINE_SECONDS = 120
+ROWS = 1000  # of a file, besides its marks
+
+
+def table(rows: int = ROWS, *, closed: bool = True, first_seq: int = 1) -> pa.Table:
+    def mark(what: str) -> dict[str, Any]:
+        return {"time_ns": 1, "direction": "", "verdict": what, "size": 0}
+
+    datagrams = [
+        {
+            "time_ns": at, "interface": "eth0", "direction": "in", "verdict": "ok", "mode": "none",
+            "peer": "10.0.0.1:4321", "src": "a/p/1", "seq": first_seq + at, "channel": "a/b",
+            "payload": os.urandom(40), "size": 90,
+        }
+        for at in range(rows)
+    ]  # fmt: skip
+    return pa.Table.from_pylist(
+        [mark("opened"), *datagrams, *([mark("closed")] if closed else [])], schema=SCHEMA
+    )
+
+
+def folder(root: Path, host: str = "a") -> Path:
+    made = root / "in" / "date=2026-01-31" / f"host={host}"
+    made.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def taken(spark: SparkSession, root: Path) -> list[Any]:
+    batches: list[ingest.Batch] = []
+    ingest.ingest(spark, str(root / "in"), Output(str(root / "out")), batches.append)
+    return batches
+
+
+def test_hosts_stay_strings_and_numbers_keep_all_their_bits(spark: SparkSession, tmp_path: Path) -> None:
+    for host in ("007", "1e5", "a%2Fb%20%25"):
+        pq.write_table(table(3, first_seq=2**64 - 3), folder(tmp_path, host) / "1-00000000.parquet")
+    (folder(tmp_path) / ".2-00000000.parquet").write_bytes(b"being written")
+    taken(spark, tmp_path)
+    rows = storage.traffic(spark, Output(str(tmp_path / "out"))).where("direction = 'in'").collect()
+    assert {row.host for row in rows} == {"007", "1e5", "a/b %"}
+    assert {(int(row.seq), row.word * 64 + row.bit, row.date) for row in rows} == {
+        (seq, seq, "2026-01-31") for seq in range(2**64 - 3, 2**64)
+    }
+
+
+def damaged(data: bytes) -> bytes:
+    middle = len(data) * 6 // 10
+    return data[:middle] + b"\xff" * 2000 + data[middle + 2000 :]
+
+
+BAD: dict[str, Callable[[bytes], bytes]] = {
+    "is not a Parquet file": lambda _data: b"PAR1 nonsense" * 9,
+    "Expected magic number": lambda data: data[: len(data) // 2],
+    "": damaged,
+}
+
+
+def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    good = folder(tmp_path)
+    pq.write_table(table(), good / "1-good.parquet")
+    more = table().append_column("temperature", pa.array([20.5] * (ROWS + 2)))
+    pq.write_table(more, good / "2-more.parquet")
+    pq.write_table(table(closed=False), good / "3-open.parquet")
+    pq.write_table(pa.table({"direction": [""], "verdict": [1]}), good / "4-types.parquet")
+    for number, spoil in enumerate(BAD.values()):
+        path = good / f"5-bad{number}.parquet"
+        pq.write_table(table(20000), path, row_group_size=5000)
+        path.write_bytes(spoil(path.read_bytes()))
+    (batch,) = taken(spark, tmp_path)
+    assert (batch.files, batch.rows) == (2, 2 * (ROWS + 2))
+    output = Output(str(tmp_path / "out"))
+    assert storage.traffic(spark, output).count() == batch.rows
+    told = spark.read.schema(REJECTED_FILES).parquet(output.rejected_files).collect()
+    reasons = {Path(row.path).name: row.reason for row in told}
+    assert sorted(reasons) == [
+        "3-open.parquet", "4-types.parquet", "5-bad0.parquet", "5-bad1.parquet", "5-bad2.parquet",
+    ]  # fmt: skip
+    assert reasons["3-open.parquet"] == ingest.NOT_CLOSED
+    assert "verdict" in reasons["4-types.parquet"]
+    for number, reason in enumerate(BAD):
+        assert reason in reasons[f"5-bad{number}.parquet"]
+    assert all(reason and "\n" not in reason for reason in reasons.values())
+    assert taken(spark, tmp_path) == []
+
+
+def test_a_missing_input_and_a_missing_checkpoint_are_errors(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such directory"):
+        taken(spark, tmp_path)
+    pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
+    os.utime(folder(tmp_path) / "1-00000000.parquet", (0, 0))  # as old as can be: taken over all the same
+    assert [batch.rows for batch in taken(spark, tmp_path)] == [ROWS + 2]
+    (tmp_path / "out" / "checkpoint").rename(tmp_path / "gone")
+    with pytest.raises(ConfigError, match="no checkpoint"):
+        taken(spark, tmp_path)
+
+
+# In a process of its own, with a batch per two files; at the place that it is told it waits to be killed.
+CHILD = """
+import pathlib, sys, time
+from bccnd.pipeline import ingest, session
+from bccnd.pipeline.layout import Output
+from tests.pipeline.conftest import FAST
+root, place = pathlib.Path(sys.argv[1]), sys.argv[2]
+ingest.FILES_PER_BATCH = 2
+write = ingest._write
+
+def here(name, number):
+    if place == f"{name} {number}":
+        (root / "here").touch()
+        time.sleep(600)
+
+def slow_write(rows, path):
+    number = path.rpartition("=")[2]
+    if place == f"while writing {number}":
+        (root / "here").touch()
+    written = write(rows, path)
+    here("after writing", number)
+    return written
+
+ingest._write = slow_write
+with session.connect("local[2]", "child", FAST) as spark:
+    ingest.ingest(spark, str(root / "in"), Output(str(root / "out")), lambda batch: here("told", batch.number))
+(root / "done").touch()
+"""
+
+
+def killed(root: Path, place: str) -> None:
+    """Run the child until it is at the place, and kill it and its JVM there."""
+    (root / "here").unlink(missing_ok=True)
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(root), place], start_new_session=True)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (root / "here").exists():
+        assert child.poll() is None, f"ended before {place}"
+        assert time.monotonic() < deadline, f"never came to {place}"
+        time.sleep(0.02)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def test_killed_at_any_point_every_file_is_there_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(6):
+        pq.write_table(
+            table(first_seq=1 + number * ROWS), folder(tmp_path, f"h{number}") / f"{number}-0.parquet"
+        )
+    for place in ("while writing 0", "after writing 0", "told 1"):
+        killed(tmp_path, place)
+    assert not (tmp_path / "done").exists()
+    taken(spark, tmp_path)
+    found = storage.traffic(spark, Output(str(tmp_path / "out")))
+    assert found.count() == 6 * (ROWS + 2)
+    assert found.where("direction = 'in'").select("seq").distinct().count() == 6 * ROWS
+    assert taken(spark, tmp_path) == []

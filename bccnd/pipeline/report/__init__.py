@@ -1,1 +1,5 @@
-"""The report: one page for people from the tables of the analysis. ``page.write`` makes it."""
+"""The report: one page for people from the tables of the analysis."""
+
+from bccnd.pipeline.report.page import write
+
+__all__ = ["write"]

@@ -40,13 +40,29 @@ LEVELS = {
 def write(
     spark: SparkSession, tables_dir: str | os.PathLike[str], output_html: Path | str, title: str = TITLE
 ) -> None:
-    """Make the page from the tables below ``tables_dir``, in any file system Spark knows; ``output_html`` is local.
+    """Make the page from the tables below ``tables_dir``, to ``output_html``: both in any file system Spark knows.
 
-    Raises OSError when the file cannot be written.
+    Raises OSError when a local file cannot be written.
     """
     with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
         whole = render(context(summaries, title))
-    replace(Path(output_html), whole)
+    target = os.fspath(output_html)
+    if "://" in target or target.startswith("file:"):
+        upload(spark, target, whole)
+    else:
+        replace(Path(target), whole)
+
+
+def upload(spark: SparkSession, target: str, whole: str) -> None:
+    """The same as ``replace`` where only Spark's JVM can write; there may be a moment with no page at all."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the way into the JVM
+    place, aside = (jvm.org.apache.hadoop.fs.Path(path) for path in (target, f"{target}.new"))
+    system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+    stream = system.create(aside, True)
+    stream.write(bytearray(whole, "utf-8"))
+    stream.close()
+    system.delete(place, False)
+    system.rename(aside, place)
 
 
 def replace(target: Path, whole: str) -> None:

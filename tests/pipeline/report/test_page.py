@@ -168,3 +168,11 @@ def test_what_is_in_place_of_the_page_stays_until_the_page_is_whole(tmp_path: Pa
     page.replace(target, "new")
     assert target.read_text() == "new"
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_the_page_goes_where_only_spark_can_write(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "out" / "report.html"
+    for text in ("old", "→ new"):
+        page.upload(spark, target.as_uri(), text)
+        assert target.read_text(encoding="utf-8") == text
+    assert [path.name for path in target.parent.iterdir() if not path.name.startswith(".")] == ["report.html"]

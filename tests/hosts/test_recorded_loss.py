@@ -134,7 +134,7 @@ def test_the_pipeline_names_the_pairs_with_the_loss_they_had(
 
     page = html.unescape((output / "report.html").read_text())
     findings = re.sub(r"<[^>]+>", "", page)
-    assert re.search(r"gamma lost [\d.]+ percent of alpha's messages.* in bursts of about 30", findings)
-    assert re.search(r"alpha lost [\d.]+ percent of beta's messages", findings)
+    assert re.search(r"gamma lost [\d.]+ percent of host alpha's messages between .*, in bursts of about 30", findings)
+    assert re.search(r"alpha lost [\d.]+ percent of host beta's messages", findings)
     for one, other in pairwise(["gamma lost", "alpha lost"]):
         assert findings.index(one) < findings.index(other), "the worst comes first"

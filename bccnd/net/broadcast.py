@@ -118,14 +118,23 @@ class SegmentReader:
         # A byte more than a datagram may have, so that a longer one is seen to be too long.
         self._table = ReceiveTable(arena, limit + 1, addresses=True)
         self._interface: str | None = None
+        self._last = b"", b""  # the address that was asked for last, and what it reads: mostly the next, too
 
     def read(self, segment: Segment) -> tuple[list[int], list[int]]:
-        self._interface = segment.way.interface
+        if segment.way.interface != self._interface:
+            self._interface = segment.way.interface
+            self._last = b"", b""
         return self._table.read(segment.fileno())
 
     def peer(self, index: int) -> bytes:
         """``ip:port`` or ``[ip%interface]:port`` of the sender of the ``index``-th datagram of the last read."""
-        packed, port = self._table.peer(index)
+        name, (last, text) = self._table.name(index), self._last
+        if name != last:
+            text = self._written(*self._table.peer(index))
+            self._last = name, text
+        return text
+
+    def _written(self, packed: bytes, port: int) -> bytes:
         if len(packed) == 4:
             return b"%d.%d.%d.%d:%d" % (*packed, port)
         scope = f"%{self._interface}" if self._interface else ""

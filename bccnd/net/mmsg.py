@@ -121,6 +121,10 @@ class ReceiveTable:
         start = self._slots[0]
         return [start], [start + length]
 
+    def name(self, index: int) -> bytes:
+        """The same as the kernel wrote it, to be compared only; what stands behind it may be of another packet."""
+        return bytes(self._names[_NAME_BYTES * index : _NAME_BYTES * (index + 1)])
+
     def peer(self, index: int) -> tuple[bytes, int]:
         """Address (4 or 16 bytes) and port of the sender of the ``index``-th packet of the last read."""
         at = _NAME_BYTES * index

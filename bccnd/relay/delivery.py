@@ -146,7 +146,15 @@ class Delivery:
     def send(self, session: Session, packets: Sequence[bytes], sender: Session | None) -> None:
         """Deliver ready-made messages to one client."""
         if session.packed and len(packets) > 1:
-            self._send_packs(session, packed(packets, self._packet_limit), len(packets), sender)
+            size = len(PACK) + LENGTH.size * len(packets) + sum(map(len, packets))
+            packs: list[bytes | Bundle] = (
+                [
+                    Bundle(sbus.pack(packets), len(packets))
+                ]  # as most are: of one batch, and none a PACK itself
+                if size <= self._packet_limit
+                else packed(packets, self._packet_limit)
+            )
+            self._send_packs(session, packs, len(packets), sender)
             return
         went = 0 if session in self.backlogged else self._transport.send_each(session.port, packets)
         self._count(session, len(packets))

@@ -44,7 +44,7 @@ from bccnd.pipeline.source import rows as recorded
 from bccnd.pipeline.source.rows import Row, mark
 from bccnd.pipeline.times import moment
 from bccnd.process.keys import read_keys
-from bccnd.recorder.layout import Direction, Mark
+from bccnd.recorder.layout import DAY_NS, Direction, Mark
 from bccnd.wire import pcap
 from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.udp import UdpDatagram
@@ -238,12 +238,18 @@ class Look:
         self._below = f"{host}/"
         self.first_ns: int | None = None
         self.last_ns = 0
+        self._midnight = 0
 
     def rows(self, packet: pcap.Packet) -> Iterator[Row]:
         time_ns = packet.time_ns
         if self.first_ns is None:
             self.first_ns = time_ns
+            self._midnight = (time_ns // DAY_NS + 1) * DAY_NS
             yield mark(time_ns, self._host, Mark.OPENED)
+        while time_ns >= self._midnight:  # nothing that is recorded spans one: rows lie in folders of days
+            yield mark(self._midnight, self._host, Mark.CLOSED)
+            yield mark(self._midnight, self._host, Mark.OPENED)
+            self._midnight += DAY_NS
         if time_ns > self.last_ns:
             self.last_ns = time_ns
         if packet.missing:

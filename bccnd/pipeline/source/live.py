@@ -213,7 +213,9 @@ def read_segment(path: str) -> Iterator["pa.RecordBatch"]:
         ) from None
     host = header.host
     opened = [mark(header.opened, host, Mark.OPENED)]
-    opened += [mark(time_ns, host, Mark.UNRECORDED, messages) for time_ns, messages in header.removed]
+    if header.removed:
+        time_ns, messages = header.removed
+        opened.append(mark(time_ns, host, Mark.UNRECORDED, messages))
     yield rows.batch_of(opened)
     yield from rows.Tapped(host, header.local).batches(content, starts, ends, header.opened)
     yield rows.batch_of([mark(header.closed, host, Mark.CLOSED)])

@@ -28,7 +28,7 @@ from bccnd.errors import ProtocolError
 from bccnd.wire.sbus import LENGTH
 
 SEGMENT_BYTES = 8 << 20  # read as a whole by a task: a few times that is its memory
-HEADER_LIMIT = 1 << 20  # bytes; the marks of thousands of removed segments
+HEADER_LIMIT = 1 << 20  # bytes; patterns of local channels are most of it
 
 _NAME = re.compile(r"([0-9]{17})-([0-9]+)\.segment")
 
@@ -44,14 +44,14 @@ class Segment(NamedTuple):
 class Header:
     """``opened``, ``closed``: from when to when this is all that came, Unix ns; a segment that goes on where the one
     before it ends has its ``closed`` as ``opened``. ``local``: patterns of the channels that stay on the host.
-    ``removed``: [time, messages] of segments that had to go before anybody read them.
+    ``removed``: from when on how many messages had to go, with their segments, before anybody read them.
     """
 
     host: str
     opened: int
     closed: int
     local: list[str] = field(default_factory=list)
-    removed: list[tuple[int, int]] = field(default_factory=list)
+    removed: tuple[int, int] | None = None
 
 
 def listed(spool: str) -> list[Segment]:
@@ -137,6 +137,7 @@ def remove_through(spool: str, number: int) -> None:
 
 def _header(path: str, line: bytes) -> Header:
     try:
-        return Header(**json.loads(line))
-    except (ValueError, TypeError):
+        told = json.loads(line)
+        return Header(**told | {"removed": tuple(told["removed"]) if told["removed"] else None})
+    except (ValueError, TypeError, LookupError):
         raise ProtocolError(f"{path}: no segment of a spool: {line[:40]!r}") from None

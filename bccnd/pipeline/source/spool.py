@@ -213,8 +213,7 @@ class Writer(threading.Thread):
 
     def _write(self, filling: Filling) -> None:
         excess = self._excess(filling.size)
-        removed = [(segments.header_of(each.path).opened, each.messages) for each in excess]
-        header = Header(filling.host, filling.opened, filling.closed, filling.local, removed)
+        header = Header(filling.host, filling.opened, filling.closed, filling.local, _removed(excess))
         messages = filling.messages()
         told = False
         while True:
@@ -245,6 +244,15 @@ class Writer(threading.Thread):
             total -= segment.size
             excess.append(segment)
         return excess
+
+
+def _removed(excess: list[Segment]) -> tuple[int, int] | None:
+    """From when on how many messages go with these, and have gone with those of which they tell."""
+    if not excess:
+        return None
+    headers = [segments.header_of(each.path) for each in excess]
+    before = [header.removed[1] for header in headers if header.removed]
+    return headers[0].opened, sum(each.messages for each in excess) + sum(before)
 
 
 class Spooler:

@@ -6,16 +6,20 @@ import shutil
 import struct
 from collections import Counter
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.errors import CaptureError, ConfigError
+from bccnd.pipeline.analyse import Span, tables
+from bccnd.pipeline.ingest import taken_over
 from bccnd.pipeline.layout import RECORDED
 from bccnd.pipeline.source.captures import (
     CaptureSource,
@@ -198,6 +202,38 @@ def test_marks_say_from_when_to_when_and_what_is_missing(tmp_path: Path) -> None
     assert [(row["time_ns"], row["verdict"], row["size"]) for row in rows(path)] == [
         (5, "opened", 0), (9, "unrecorded", 4), (9, "ok", len(sound)), (7, "ok", len(sound)), (20, "closed", 0),
     ]  # fmt: skip
+
+
+def test_what_is_recorded_ends_at_midnight_and_goes_on(tmp_path: Path) -> None:
+    day = 86_400 * 10**9
+    sound = datagram("b", 1, "c")
+    path = write(tmp_path / "a.pcapng", packet(sound, day - 1), packet(sound, 3 * day))
+    assert [(row["time_ns"], row["verdict"]) for row in rows(path)] == [
+        (day - 1, "opened"), (day - 1, "ok"), (day, "closed"), (day, "opened"), (2 * day, "closed"),
+        (2 * day, "opened"),        (3 * day, "closed"), (3 * day, "opened"), (3 * day, "ok"), (3 * day, "closed"),
+    ]  # fmt: skip
+
+
+def test_the_analysis_names_what_captures_of_two_hosts_say_was_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    second, start = 10**9, 1_700_000_000 * 10**9
+    sent = [(start + number * second // 100, datagram("a/x/1", number, "c")) for number in range(6000)]
+    write(tmp_path / "a.pcapng", *[packet(content, time_ns) for time_ns, content in sent])
+    lost = {*range(2000, 2040), *range(3000, 3003)}
+    came = [
+        packet(content, time_ns + 300_000) for at, (time_ns, content) in enumerate(sent) if at not in lost
+    ]
+    write(tmp_path / "b.pcapng", *came)
+    kept: list[DataFrame] = []
+    traffic = taken_over(captures(spark, str(tmp_path))).withColumn("batch", F.lit(0)).drop("file").persist()
+    _coverage, sources = islice(tables(traffic, Span(), kept), 2)
+    found = {(row["receiver"], row["src"], row["lost"], row["duplicates"]) for row in sources.collect()}
+    sent_by = traffic.where("direction = 'out'").select("host", "src").distinct().collect()
+    for frame in [traffic, *kept]:
+        frame.unpersist()
+    assert found == {("b", "a/x/1", 43, 0)}
+    assert [tuple(row) for row in sent_by] == [("a", "a/x/1")]
 
 
 def test_a_cut_file_is_read_as_far_as_it_goes(spark: SparkSession, tmp_path: Path) -> None:

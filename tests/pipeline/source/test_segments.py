@@ -13,7 +13,7 @@ from bccnd.pipeline.source import segments
 from bccnd.pipeline.source.segments import Header
 from bccnd.wire.sbus import LENGTH
 
-HEADER = Header("here", 5, 9, ["local/>"], [[1, 2]])  # type: ignore[list-item]
+HEADER = Header("here", 5, 9, ["local/>"], (1, 2))
 
 
 def framed(packets: list[bytes]) -> memoryview:

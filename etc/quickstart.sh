@@ -2,21 +2,35 @@
 # A first run on this machine alone: no root, nothing outside the loopback interface, nothing left but .venv.
 #
 #   sh etc/quickstart.sh
+#   sh etc/quickstart.sh --report DIR    record the traffic as well, and say what was lost of it, by Spark (needs Java 17)
 #
 # PYTHON=/path/to/python3.11 chooses the interpreter that .venv is made with.
 set -eu
-cd "$(dirname "$0")/.."
 
 step() { printf '\n%s\n' "$*"; }
 show() { sed 's/^/    /'; }
 die() { printf '\n%s\n' "quickstart: $*" >&2; exit 1; }
 
+report=
+case "$#${1-}" in
+    0) ;;
+    2--report) report=$2 ;;
+    *) die "usage: sh etc/quickstart.sh [--report DIR]" ;;
+esac
+if [ -n "$report" ]; then
+    mkdir -p "$report"
+    report=$(cd "$report" && pwd)
+    [ -z "$(ls -A "$report")" ] || die "$report is not empty; the report needs a place of its own"
+    java -version >/dev/null 2>&1 || die "the report needs Java 17 (on Debian: apt-get install openjdk-17-jre-headless)"
+fi
+cd "$(dirname "$0")/.."
+
 folder=$(mktemp -d "${TMPDIR:-/tmp}/bccnd-quickstart.XXXXXX")
-daemon= subscriber=
+daemon= subscriber= recorder=
 leave() {
     code=$?
     trap - EXIT
-    for pid in $subscriber $daemon; do
+    for pid in $subscriber $recorder $daemon; do
         kill "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
@@ -53,6 +67,10 @@ if ! .venv/bin/bccn --version >/dev/null 2>&1; then
     fi
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -e .
 fi
+if [ -n "$report" ] && ! .venv/bin/python -c 'import pyspark, jinja2' 2>/dev/null; then
+    step "Installing Spark into .venv (once; a minute or two)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[record,spark]'
+fi
 PATH=$PWD/.venv/bin:$PATH
 BCCN_SOCKET=$folder/bus.sock
 export PATH BCCN_SOCKET
@@ -65,6 +83,13 @@ echo "bccnd --broadcast 127.255.255.255 --port $port --socket \$BCCN_SOCKET" | s
 bccnd --broadcast 127.255.255.255 --port "$port" --socket "$BCCN_SOCKET" 2>"$folder/daemon.log" &
 daemon=$!
 await bccn status
+if [ -n "$report" ]; then
+    step "   A recorder: each datagram that the host sends or receives becomes a row in Parquet files."
+    echo "bccnd-record --output $report/recorded" | show
+    bccnd-record --output "$report/recorded" 2>"$folder/recorder.log" &
+    recorder=$!
+    await grep -q recording "$folder/recorder.log"
+fi
 
 step "2. A program subscribes to everything below demo/ and waits for two messages."
 echo "bccn sub -v -C 2 -W 10 'demo/>'" | show
@@ -93,10 +118,36 @@ subscriber=
 step "5. What the subscriber heard, channel and payload:"
 show <"$folder/heard"
 
+if [ -n "$report" ]; then
+    step "   A hundred more of the third one, of which every tenth gets lost on the way."
+    python - "$port" <<'PYTHON'
+import socket, sys, time
+
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+for number in range(2, 102):
+    if number % 10:
+        body = b"raw/sender/1:%d:demo/raw|%d" % (number, number)
+        udp.sendto(b"BCCN1[%d]%s" % (len(body), body), ("127.255.255.255", int(sys.argv[1])))
+    time.sleep(0.03)
+PYTHON
+    kill "$recorder"
+    wait "$recorder" || { show <"$folder/recorder.log"; die "the recorder left with code $?"; }
+    recorder=
+fi
+
 step "6. The daemon ends on SIGTERM and takes its socket along."
 kill "$daemon"
 wait "$daemon" || die "the daemon left with code $?"
 daemon=
 [ ! -e "$BCCN_SOCKET" ] || die "the daemon left its socket behind"
-echo "done: nothing is left but .venv" | show
+if [ -n "$report" ]; then
+    step "7. What was recorded, taken over and analysed by Spark, on this machine's cores. A cluster gets the same command."
+    echo "bccnd-pipeline run --input $report/recorded --output $report" | show
+    bccnd-pipeline run --input "$report/recorded" --output "$report" 2>"$folder/pipeline.log" >"$folder/findings" ||
+        { show <"$folder/pipeline.log"; die "the pipeline left with code $?"; }
+    show <"$folder/findings"
+    echo "The page: $report/report.html" | show
+fi
+echo "done: nothing is left but .venv${report:+ and $report}" | show
 printf '\n%s\n' "Next: README.md; . .venv/bin/activate gives you bccnd and bccn."

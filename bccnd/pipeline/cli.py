@@ -32,7 +32,7 @@ Tell what a network lost, where and when, from what bccnd-record wrote on its ho
 
   ingest    take over recorded files, each exactly once; also again and again, or --continuous
   analyse   make tables of all that was taken over: who lost what of whom, when, in which bursts
-  report    make a page for people of the tables: OUTPUT/report.html
+  report    make a page for people of the tables, OUTPUT/report.html, and say what it found
   run       all three
 """
 EPILOG = """\
@@ -141,8 +141,9 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
         if given.action in {"report", "run"}:
             report = import_module("bccnd.pipeline.report")  # with its templates; nobody else needs them
             with progress.step("report"):
-                report.write(spark, output.tables, output.report)
+                findings = report.write(spark, output.tables, output.report)
             progress.say(f"report: {output.report}")
+            sys.stdout.writelines(f"{finding}\n" for finding in findings)
 
 
 def _tell(progress: Progress, batch: "Batch") -> None:

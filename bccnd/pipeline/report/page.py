@@ -39,18 +39,20 @@ LEVELS = {
 
 def write(
     spark: SparkSession, tables_dir: str | os.PathLike[str], output_html: Path | str, title: str = TITLE
-) -> None:
+) -> list[str]:
     """Make the page from the tables below ``tables_dir``, to ``output_html``: both in any file system Spark knows.
 
-    Raises OSError when a local file cannot be written.
+    Returns its findings, the most important first, a line each. Raises OSError when a local file cannot be written.
     """
     with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
-        whole = render(context(summaries, title))
+        values = context(summaries, title)
+    whole = render(values)
     target = os.fspath(output_html)
     if "://" in target or target.startswith("file:"):
         upload(spark, target, whole)
     else:
         replace(Path(target), whole)
+    return [f"{LEVELS[finding.level]}: {finding.sentence}" for finding in values["findings"]]
 
 
 def upload(spark: SparkSession, target: str, whole: str) -> None:

@@ -221,6 +221,10 @@ def test_a_wrong_variable_is_named(variable: str, value: str, problem: str) -> N
     assert complaint(**{variable: value}) == f"{variable}: {problem}"
 
 
+def test_the_variables_of_the_recorder_are_no_business_of_the_daemon() -> None:
+    load(["--config", os.devnull, "--socket", "@x"], {"BCCND_RECORD_KEEP_DAYS": "3", "BCCND_CONFIG": ""})
+
+
 @pytest.mark.parametrize(
     ("flags", "line"),
     [

@@ -17,6 +17,7 @@ try:
         raise ImportError
     from bccnd.wire.native import _native
     from bccnd.wire.native._native import alike, unpack
+    from bccnd.wire.native._native import columns as compiled_columns
 
     COMPILED = True
 except ImportError:
@@ -33,5 +34,5 @@ def codec_of(integrity: Integrity) -> "batch.Codec | _native.Codec":
 
 def columns(memory: Memory, starts: list[int], ends: list[int]) -> plain.Columns:
     if COMPILED:
-        return plain.Columns(*_native.columns(memory, starts, ends))
+        return plain.Columns(*compiled_columns(memory, starts, ends))
     return plain.columns(memory, starts, ends)

@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/delivery.py``: pairs of hosts, epochs and the time that counts; whole networks are in test_analyse."""
+"""``bccnd/pipeline/delivery.py``: pairs of hosts, epochs, the time that counts; whole networks: test_analyse."""
 
 from typing import Any
 
@@ -37,7 +37,8 @@ def test_who_hears_nothing_is_found_and_who_is_elsewhere_is_not_blamed(spark: Sp
         rows += [datagram("b", second, "a/p/1", seq), datagram("b", second, "c/p/1", seq)]
         rows += [datagram("a", second, "c/p/1", seq), datagram("y", second, "x/p/1", seq)]
     assert counts(matched(spark, rows)) == {
-        ("a", "b"): (200, 0), ("a", "c"): (200, 200), ("c", "a"): (200, 0), ("c", "b"): (200, 0), ("x", "y"): (200, 0),
+        ("a", "b"): (200, 0), ("a", "c"): (200, 200), ("c", "a"): (200, 0), ("c", "b"): (200, 0),
+        ("x", "y"): (200, 0),
     }  # fmt: skip
 
 

@@ -4,8 +4,8 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.pipeline import reordering
-from tests.pipeline.rows import datagram, table, traffic
 from tests.pipeline.rows import at as moment
+from tests.pipeline.rows import datagram, table, traffic
 
 
 def test_what_arrives_after_a_later_number_within_two_slots(spark: SparkSession) -> None:

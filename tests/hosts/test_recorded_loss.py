@@ -1,5 +1,5 @@
-"""Three hosts record what they send and receive while nftables loses some of it: the pipeline names the right pairs, with
-the loss that the kernel counted."""
+"""Three hosts record what they send and receive while nftables loses some of it: the pipeline names the right pairs,
+with the loss that the kernel counted."""
 
 import html
 import os
@@ -22,7 +22,7 @@ from tests.packet_client import PacketClient, wait_until
 from tests.recorder_process import RecorderProcess
 
 TICKS, BURST = 60, 40  # each host publishes so many messages so many times, ten times a second
-BEYOND = 5.0  # seconds recorded before and after: the pipeline counts only what was surely recorded everywhere
+BEYOND = 5.0  # seconds recorded before and after, as only what was surely recorded everywhere counts
 PIPELINE_SECONDS = 180
 
 
@@ -110,8 +110,10 @@ def test_the_pipeline_names_the_pairs_with_the_loss_they_had(
 
     output = tmp_path / "network"
     done = subprocess.run(
-        [sys.executable, "-m", "bccnd.pipeline.cli", "run", "--master=local[2]"]
-        + [f"--input={tmp_path / 'recorded'}", f"--output={output}"],
+        [
+            *(sys.executable, "-m", "bccnd.pipeline.cli", "run", "--master=local[2]"),
+            *(f"--input={tmp_path / 'recorded'}", f"--output={output}"),
+        ],
         capture_output=True,
         text=True,
         timeout=PIPELINE_SECONDS,
@@ -134,7 +136,9 @@ def test_the_pipeline_names_the_pairs_with_the_loss_they_had(
 
     page = html.unescape((output / "report.html").read_text())
     findings = re.sub(r"<[^>]+>", "", page)
-    assert re.search(r"gamma lost [\d.]+ percent of host alpha's messages between .*, in bursts of about 30", findings)
+    assert re.search(
+        r"gamma lost [\d.]+ percent of host alpha's messages between .*, in bursts of about 30", findings
+    )
     assert re.search(r"alpha lost [\d.]+ percent of host beta's messages", findings)
     for one, other in pairwise(["gamma lost", "alpha lost"]):
         assert findings.index(one) < findings.index(other), "the worst comes first"

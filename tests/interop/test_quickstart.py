@@ -60,6 +60,27 @@ def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, scratch: Path)
     assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
 
 
+def test_it_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
+    if not shutil.which("java"):
+        pytest.skip("the report needs Java")
+    shown = subprocess.run(
+        ["sh", "etc/quickstart.sh", "--report", str(scratch / "network")],
+        cwd=checkout,
+        env=environment(scratch),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "lost 9.9 percent of host raw's messages" in shown.stdout
+    assert "(10 of 101)" in shown.stdout
+    assert shown.stderr == ""
+    assert [path.name for path in scratch.iterdir()] == ["network"]
+    assert (scratch / "network" / "report.html").read_text().startswith("<!doctype html>")
+    assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
+
+
 def test_interrupted_it_ends_its_processes_and_removes_its_files(checkout: Path, scratch: Path) -> None:
     with subprocess.Popen(
         ["sh", "etc/quickstart.sh"],

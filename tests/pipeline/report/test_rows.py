@@ -1,0 +1,12 @@
+"""Shares are of what was sent, and of nothing sent nothing is lost."""
+
+import pytest
+
+from bccnd.pipeline.report.rows import HostLoss, Totals, Way
+
+
+@pytest.mark.parametrize(("sent", "lost", "share"), [(0, 0, 0.0), (8, 0, 0.0), (8, 2, 0.25), (8, 8, 1.0)])
+def test_shares(sent: int, lost: int, share: float) -> None:
+    assert Totals(sent=sent, lost=lost).loss == share
+    assert Way("a", "b", sent, lost).loss == share
+    assert HostLoss("a", "receiver", 2, 1, sent, lost).loss == share

@@ -123,7 +123,7 @@ def test_the_pipeline_names_the_pairs_with_the_loss_they_had(
     assert done.returncode == 0, done.stderr
 
     pairs = ds.dataset(output / "tables" / "delivery").to_table().to_pylist()
-    lost = {pair: 0 for pair in ((a.name, b.name) for a in segment.hosts for b in segment.hosts if a != b)}
+    lost = dict.fromkeys(((a.name, b.name) for a in segment.hosts for b in segment.hosts if a != b), 0)
     for row in pairs:  # two of a pair, if the hour ended meanwhile
         lost[row["sender"], row["receiver"]] += row["lost"]
         assert (row["basis"], row["sent"] >= row["received"] > 0) == ("record", True)

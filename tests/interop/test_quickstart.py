@@ -77,7 +77,7 @@ def test_it_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
     assert "(10 of 101)" in shown.stdout
     assert shown.stderr == ""
     assert [path.name for path in scratch.iterdir()] == ["network"]
-    assert (scratch / "network" / "report.html").read_text().startswith("<!doctype html>")
+    assert (scratch / "network" / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
 
 

@@ -67,7 +67,9 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("action", choices=("ingest", "analyse", "report", "run"), help="what to do; see above")
     top.add_argument(
-        "--input", metavar="DIR", help="what bccnd-record wrote, of one host or of many (ingest, run)"
+        "--input",
+        metavar="DIR",
+        help="what bccnd-record wrote, of one host or of many; and captures of tcpdump, HOST.pcap (ingest, run)",
     )
     top.add_argument(
         "--output", metavar="DIR", required=True, help="where everything goes; made if it is not there"

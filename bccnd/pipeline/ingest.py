@@ -12,6 +12,8 @@ Rules
 - The recorder deletes its oldest files when its disk is full. One that goes between listing and reading is set aside
   like a damaged one; its marks are missing with its rows, so nobody is blamed for them.
 - Columns that a file has besides are left out.
+- Captures of tcpdump that lie in the directory itself are taken over as what the host of their name saw
+  (``source.captures``); of one that is cut, what can be read.
 - Marks aside, rows are not looked at: judging is the analysis'.
 """
 
@@ -29,6 +31,8 @@ from bccnd.errors import ConfigError
 from bccnd.pipeline import storage
 from bccnd.pipeline.layout import MARK, RECORDED, REJECTED_FILES, TRAFFIC, Output
 
+# Whole ones: what tcpdump still writes is to lie elsewhere.
+CAPTURES = "*.pcap,*.pcapng,*.pcap.gz,*.pcapng.gz"
 FILES_PER_BATCH = 500  # what one kill can cost: the batch is read again; more make fewer, larger files
 MAX_FILE_AGE = "36500d"
 CONTINUOUS_SECONDS = 10  # between looks for new files
@@ -53,22 +57,29 @@ def listed(spark: SparkSession, source: str) -> DataFrame:
     return (
         spark.readStream.format("binaryFile")
         .schema("path string, modificationTime timestamp, length bigint, content binary")
-        .option("basePath", source)
         .option("maxFileAge", MAX_FILE_AGE)
         .option("maxFilesPerTrigger", FILES_PER_BATCH)
-        .load(f"{source.rstrip('/')}/date=*/host=*/*.parquet")
+        .load(f"{source.rstrip('/')}/{{date=*/host=*/*.parquet,{CAPTURES}}}")
         .select("path")
     )
 
 
 def recorded(spark: SparkSession, source: str, files: list[str]) -> DataFrame:
-    """``RECORDED`` rows of ``files`` below ``source``, with (file)."""
-    return (
+    """``RECORDED`` rows of ``files`` below ``source``, with (file); ``broken`` captures have a mark that says why."""
+    whole = [file for file in files if file.endswith(".parquet")]
+    rows = (
         spark.read.schema(RECORDED)
         .option("basePath", source)
-        .parquet(*files)
+        .parquet(*whole)
         .withColumn("file", F.col("_metadata.file_path"))
+        if whole
+        else spark.createDataFrame([], f"{RECORDED}, file string")
     )
+    if captured := [file for file in files if not file.endswith(".parquet")]:
+        from bccnd.pipeline.source.captures import captures  # only now: its executors need bccnd
+
+        return rows.unionByName(captures(spark, captured))
+    return rows
 
 
 def taken_over(rows: DataFrame) -> DataFrame:
@@ -128,38 +139,50 @@ def _written(spark: SparkSession, source: str, files: list[str], number: int, ou
     path = output.batch(number)
     good = [file for file in files if file not in rejected]
     try:
-        rows, whole = _write(recorded(spark, source, good), path)
+        rows, whole, broken = _write(recorded(spark, source, good), path)
     except _FAILURES:
         unreadable = dict(_unreadable(spark, source, good))
         if not unreadable:
             raise  # it was not the files' fault
         rejected |= unreadable
         good = [file for file in good if file not in rejected]
-        rows, whole = _write(recorded(spark, source, good), path)
-    rejected |= {file: NOT_CLOSED for file in good if file not in whole}
+        rows, whole, broken = _write(recorded(spark, source, good), path)
+    rejected |= {file: NOT_CLOSED for file in good if file not in whole} | broken
     if len(whole) < len(good):
-        rows, whole = _write(recorded(spark, source, sorted(whole)), path)
+        rows, whole, broken = _write(recorded(spark, source, sorted(whole)), path)
     if rejected:
         table = spark.createDataFrame(sorted(rejected.items()), REJECTED_FILES).coalesce(1)
         table.write.mode("overwrite").parquet(f"{output.rejected_files}/batch={number}")
     return Batch(number, rows, len(whole), sorted(rejected.items()))
 
 
-def _write(rows: DataFrame, path: str) -> tuple[int, set[str]]:
-    """Replace the directory by ``rows``: how many there were, and the files whose last mark was among them."""
+def _write(rows: DataFrame, path: str) -> tuple[int, set[str], dict[str, str]]:
+    """Replace the directory by ``rows``: how many there were, the files whose last mark was among them, and the
+    captures that are broken, with the reason."""
     seen = Observation()
-    closed = (F.col("direction") == MARK) & (F.col("verdict") == "closed")
-    observed = taken_over(rows).observe(
-        seen, F.count(F.lit(1)).alias("rows"), F.collect_set(F.when(closed, F.col("file"))).alias("whole")
+    is_closed, is_broken = (
+        (F.col("direction") == MARK) & (F.col("verdict") == told) for told in ("closed", "broken")
     )
-    observed.drop("file").write.mode("overwrite").partitionBy("date", "host").parquet(path)
+    told = F.struct("file", F.col("payload").cast("string").alias("reason"))
+    observed = taken_over(rows).observe(
+        seen,
+        F.count_if(~is_broken).alias("rows"),
+        F.collect_set(F.when(is_closed, F.col("file"))).alias("whole"),
+        F.collect_set(F.when(is_broken, told)).alias("broken"),
+    )
+    observed.where(~is_broken).drop("file").write.mode("overwrite").partitionBy("date", "host").parquet(path)
     found = seen.get
-    return int(found["rows"]), {_as_listed(file) for file in found["whole"]}
+    broken = {_as_listed(each["file"]): each["reason"] for each in found["broken"]}
+    return int(found["rows"]), {_as_listed(file) for file in found["whole"]} | broken.keys(), broken
 
 
 def _as_listed(file: str) -> str:
-    """The path of a file as it is listed, of the URL its rows carry."""
-    return re.sub("^file:/+", "file:/", unquote(file))
+    """The path of a file as it is listed, of the URL that its rows carry, or the path if it is a capture."""
+    return (
+        re.sub("^(file:)?/+", "file:/", unquote(file))
+        if file[:1] == "/" or file.startswith("file:")
+        else unquote(file)
+    )
 
 
 def _unreadable(spark: SparkSession, source: str, files: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """``bccnd/pipeline/ingest.py``: exactly once, across kills; bad files set aside."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -17,7 +18,10 @@ from pyspark.sql import SparkSession
 from bccnd.errors import ConfigError
 from bccnd.pipeline import ingest, storage
 from bccnd.pipeline.layout import REJECTED_FILES, Output
+from bccnd.wire.pcap import Packet, header
+from bccnd.wire.udp import UdpDatagram
 from tests.pipeline.network import SCHEMA
+from tests.plain_bccn import datagram
 
 DEADLINE_SECONDS = 120
 ROWS = 1000  # of a file, besides its marks
@@ -103,6 +107,33 @@ def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
     for number, reason in enumerate(BAD):
         assert reason in reasons[f"5-bad{number}.parquet"]
     assert all(reason and "\n" not in reason for reason in reasons.values())
+    assert taken(spark, tmp_path) == []
+
+
+def test_captures_are_taken_over_as_what_a_host_saw(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
+    packets = []
+    for seq in range(5):
+        data = UdpDatagram(
+            "10.0.0.7", 5400, "10.0.0.255", 5400, datagram("a/p/1", seq, "a/b", b"x")
+        ).serialize()
+        packets.append(Packet(10**18 + seq, data, len(data)).serialize())
+    whole = header("test", "eth0") + b"".join(packets)
+    (tmp_path / "in" / "b.pcapng").write_bytes(whole)
+    (tmp_path / "in" / "c d.pcapng.gz").write_bytes(gzip.compress(whole[:-10]))
+    (batch,) = taken(spark, tmp_path)
+    (rejected,) = batch.rejected
+    assert (Path(rejected[0]).name, batch.files) == ("c d.pcapng.gz", 3)
+    assert "cut" in rejected[1] or "ends" in rejected[1], rejected
+    traffic = storage.traffic(spark, Output(str(tmp_path / "out")))
+    assert traffic.count() == batch.rows
+    assert {
+        row.host: row["count"] for row in traffic.where("direction = 'in'").groupBy("host").count().collect()
+    } == {
+        "a": ROWS,
+        "b": 5,
+        "c d": 4,
+    }
     assert taken(spark, tmp_path) == []
 
 

@@ -44,7 +44,7 @@ PURE_BUT_FOR = {"wire.native": {"os"}}  # BCCN_PURE in the environment, once, wh
 # third party -> parts that may import it; everything else third party is for pyproject.toml to allow.
 ONLY_IN = {
     "pyspark": {"pipeline"},
-    "py4j": {"pipeline"},
+    "py4j": {"pipeline"},  # pyspark's own: it lets its errors through
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder"},
     "uvloop": {"daemon"},

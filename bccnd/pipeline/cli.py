@@ -5,6 +5,7 @@ system, 5 no Spark to be had. Interrupted ends with 130 and loses nothing: what 
 """
 
 import argparse
+import logging
 import os
 import re
 import signal
@@ -106,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with session.connect(given.master, f"bccnd-pipeline {given.action}") as spark:
+            signal.signal(signal.SIGINT, _interrupt)  # in place of pyspark's
             _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -152,6 +154,7 @@ def _tell(progress: Progress, batch: "Batch") -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    logging.disable(logging.CRITICAL)  # py4j shows where it was interrupted, at length
     raise KeyboardInterrupt
 
 

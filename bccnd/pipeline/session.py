@@ -63,6 +63,7 @@ def connect(
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UnavailableError(NO_PYSPARK) from error
@@ -71,6 +72,9 @@ def connect(
     if master and not _answers(master):
         raise UnavailableError(f"no Spark on {master}: nobody answers there")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(
+        logging.CRITICAL
+    )  # pages; we say it in a line
     logging.getLogger("py4j").setLevel(logging.ERROR)  # tells of every call into a JVM that has gone
     builder = SparkSession.builder.appName(name).config(map=dict(SETTINGS))
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which knows the master

@@ -152,15 +152,6 @@ def test_silences_rejected_channels_and_coverage(analysed: Analysed) -> None:
     }
 
 
-def test_what_a_second_copy_saved(spark: SparkSession, tmp_path: Path) -> None:
-    plan = network.Plan(hosts=2, sources=1, messages=20000, burst=0, copies=2, single=0.1)
-    (row,) = Analysed(spark, tmp_path, plan).by_pair("copies")[plan.name(0), plan.name(1)]
-    assert row.copies == 2
-    assert row.lost / row.sent == pytest.approx(0.01, rel=0.3)
-    assert row.lost_single / row.sent == pytest.approx(0.1, rel=0.1)
-    assert row.saved == row.lost_single - row.lost
-
-
 def test_only_the_time_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     plan = network.Plan(hosts=2, sources=1, messages=600, burst=0.01)
     network.write(plan, tmp_path / "in")

@@ -70,12 +70,9 @@ def test_no_java_and_no_master_are_one_line_and_5(tmp_path: Path) -> None:
         assert len(ended.stderr.splitlines()) == 1
 
 
-def test_ingest_and_analyse_as_a_person_would(tmp_path: Path) -> None:
+def test_ingest_tells_in_plain_lines(tmp_path: Path) -> None:
     network.write(network.Plan(hosts=2, sources=1, messages=200), tmp_path / "in")
     output = tmp_path / "out"
-    ended = command("analyse", "--output", str(output), "--master", "local[2]")
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "run bccnd-pipeline ingest first" in ended.stderr
     ended = command(
         "ingest", "--input", str(tmp_path / "in"), "--output", str(output), "--master", "local[2]"
     )

@@ -1,0 +1,22 @@
+"""``bccnd/pipeline/copies.py``."""
+
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from bccnd.pipeline import copies
+from tests.pipeline.rows import at, table
+
+
+def test_what_a_second_copy_saved(spark: SparkSession) -> None:
+    minutes = spark.createDataFrame(
+        [
+            ("a", "b", at(60), "record", 600, 6, 1080),
+            ("a", "b", at(120), "record", 400, 4, 720),  # 2000 copies, 200 of them lost
+            ("a", "c", at(60), "record", 1000, 100, 901),  # one copy, a duplicate
+            ("a", "d", at(60), "record", 1000, 1000, 0),  # nothing came: nothing to be told
+            ("e", "b", at(60), "gaps", 10, 1, 18),
+        ],
+        "sender string, receiver string, minute timestamp, basis string, sent bigint, lost bigint, rows bigint",
+    )
+    expected = [("a", "b", at(0), 2, 1000, 10, 100.0, 90.0), ("a", "c", at(0), 1, 1000, 100, 99.0, -1.0)]
+    assertDataFrameEqual(copies.copies(minutes), table(spark, "copies", expected), ignoreNullable=True)

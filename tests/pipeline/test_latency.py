@@ -1,0 +1,50 @@
+"""``bccnd/pipeline/latency.py``."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bccnd.pipeline import delivery, latency, words
+from tests.pipeline.rows import datagram, sent, traffic
+
+
+def test_the_clocks_difference_is_known_where_messages_went_both_ways(spark: SparkSession) -> None:
+    rows = [
+        *(sent("a", 10 + seq, "a/p/1", seq) for seq in range(5)),
+        *(
+            datagram("b", 10 + seq + 2 + 0.001 * (seq + 1), "a/p/1", seq) for seq in range(5)
+        ),  # b is 2 s ahead
+        datagram("b", 20, "a/p/1", 0, verdict="duplicate"),
+        *(sent("b", 10 + seq, "b/p/1", seq) for seq in range(3)),
+        *(datagram("a", 10 + seq - 2 + 0.001, "b/p/1", seq) for seq in range(3)),
+        *(datagram("c", 10 + seq + 0.5 + 0.001 * seq, "a/p/1", seq) for seq in range(5)),  # c says nothing
+        sent("a", 100, "a/p/1", 2**30),
+        sent("a", 300, "a/p/1", 2**30),  # used twice
+        datagram("b", 102, "a/p/1", 2**30),
+    ]
+    all_rows = traffic(spark, rows)
+    owned = delivery.owners(words.of(all_rows, 10**10))
+    found = latency.latency(latency.delays(latency.sample(all_rows, len(rows)), owned)).collect()
+    by_pair = {(row.sender, row.receiver): row for row in found}
+    assert set(by_pair) == {("a", "b"), ("b", "a"), ("a", "c")}
+    there = by_pair["a", "b"]
+    assert there.latency_method == "both-ways"
+    assert there.clock_offset_us == pytest.approx(2e6)
+    assert (there.latency_p50_us, there.latency_max_us) == pytest.approx((3000, 5000))
+    assert by_pair["b", "a"].clock_offset_us == pytest.approx(-2e6)
+    alone = by_pair["a", "c"]
+    assert (alone.latency_method, alone.clock_offset_us) == ("above-fastest", None)
+    assert (alone.latency_p50_us, alone.latency_max_us) == pytest.approx((2000, 4000))
+
+
+def test_a_sample_takes_the_same_words_on_all_hosts(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latency, "SAMPLED_ROWS", 1000)
+    rows = [
+        make(host, 10, "a/p/1", 64 * seq)
+        for make, host in ((sent, "a"), (datagram, "b"))
+        for seq in range(2000)
+    ]
+    chosen = latency.sample(traffic(spark, rows), len(rows)).collect()
+    assert 600 < len(chosen) < 1400
+    assert {row.word for row in chosen if row.host == "a"} == {row.word for row in chosen if row.host == "b"}

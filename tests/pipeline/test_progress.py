@@ -1,0 +1,43 @@
+"""``bccnd/pipeline/progress.py``."""
+
+import io
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bccnd.pipeline import progress
+from bccnd.pipeline.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_per_step_where_nobody_watches() -> None:
+    stream = io.StringIO()
+    with Progress(None, stream) as told:
+        with told.step("one"):
+            told.say("a word")
+        with pytest.raises(OSError, match="full"), told.step("two"):
+            raise OSError("full")
+    first, second = stream.getvalue().splitlines()
+    assert first == "a word"
+    assert second.startswith("one  ")
+
+
+def test_a_terminal_has_one_line_that_changes_with_the_stage(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.01)
+    stream = Terminal()
+    deadline = time.monotonic() + 60
+    with Progress(spark.sparkContext, stream) as told, told.step("counting"):
+        while "counting  0 s, stage " not in stream.getvalue() and time.monotonic() < deadline:
+            spark.range(0, 30_000_000, 1, 4).selectExpr("sum(hash(id))").collect()
+    said = stream.getvalue()
+    assert "of 4 tasks" in said
+    assert said.count("\n") == 1
+    assert "\r\x1b[Kcounting  " in said
+    assert said.endswith(" s\n\r\x1b[K")

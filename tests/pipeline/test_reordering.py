@@ -1,0 +1,25 @@
+"""``bccnd/pipeline/reordering.py``."""
+
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from bccnd.pipeline import reordering
+from tests.pipeline.rows import at as moment
+from tests.pipeline.rows import datagram, table, traffic
+
+
+def test_what_arrives_after_a_later_number_within_two_slots(spark: SparkSession) -> None:
+    numbers = [1, 2, 5, 3, 4, 6, 100, 7, 101]  # 3, 4 and 7 were overtaken: by 2, 1 and 93
+    rows = [
+        datagram("c", 10 + place, "a/p/1", seq) for place, seq in enumerate(numbers)
+    ]  # 100 on in another slot
+    rows += [
+        datagram("c", 19.5, "a/p/1", 101, verdict="duplicate"),
+        datagram("c", 50, "a/p/1", 8, verdict="late"),  # much later: overtaken by nobody in sight
+        datagram("c", 11, "b/p/1", 5000),
+        datagram("c", 12, "b/p/1", 1),  # started anew
+        datagram("c", 12, "?", 1),
+    ]
+    found = reordering.reordering(traffic(spark, rows), 5 * 10**9)
+    expected = [("c", "a/p/1", moment(0), 3, 2, 93)]
+    assertDataFrameEqual(found, table(spark, "reordering", expected), ignoreNullable=True)

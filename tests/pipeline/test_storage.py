@@ -1,0 +1,29 @@
+"""``bccnd/pipeline/storage.py``."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bccnd.pipeline import storage
+from bccnd.pipeline.layout import Output
+
+
+def test_only_whole_batches_count_in_their_order(spark: SparkSession, tmp_path: Path) -> None:
+    output = Output(str(tmp_path))
+    assert storage.batches(spark, output) == []
+    for name in ("batch=10", "batch=9", "batch=11", "other"):
+        (tmp_path / "traffic" / name).mkdir(parents=True)
+        if name != "batch=11":
+            (tmp_path / "traffic" / name / "_SUCCESS").touch()
+    assert storage.batches(spark, output) == [output.batch(9), output.batch(10)]
+
+
+def test_a_directory_takes_the_place_of_another(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("new", "old", "old.before"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    storage.replace(spark, str(tmp_path / "new"), str(tmp_path / "old"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["old", "new"]
+    storage.delete(spark, str(tmp_path / "old"))
+    storage.delete(spark, str(tmp_path / "old"))
+    assert list(tmp_path.iterdir()) == []

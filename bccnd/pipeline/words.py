@@ -4,9 +4,11 @@ Rules
 - Bit k of ``bits`` in word w stands for the number 64 w + k. Plain hash aggregation makes the words (``bit_or``),
   ``&``, ``~`` and ``bit_count`` compare them; a source with half of all traffic is many words, no skewed partition.
 - A word is cut where its numbers fall into several slots of time. ``rows`` above ``bit_count(bits)`` are duplicates.
+  What was sent has slots as short as the caller needs; what was seen, many times as much, has slots of SEEN, or the
+  words of slow sources (a message a second) would hold hardly more than a number each.
 - An epoch of a source ends where it was started anew: its numbers fall by SANITY or more, or leap by more than
   JUMP, which no loss explains; the daemon's own rules (``bccnd/relay/dedup.py``), to the precision of a word.
-  Two starts of one source within a slot are not told apart.
+  Numbers that a source uses twice within a slot are not told apart.
 - Bits are compared as bit patterns, never as numbers: bit 63 is the sign of a bigint, and ANSI arithmetic refuses to
   negate the smallest.
 """
@@ -15,9 +17,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 
 from bccnd.pipeline.layout import DELIVERED, NAMELESS
+from bccnd.pipeline.times import MINUTE_NS
 
 SANITY = 1000  # the default of dedup.sanity
 JUMP = 2**20
+SEEN_NS = MINUTE_NS
 _SANITY_WORDS = -(-SANITY // 64)
 _JUMP_WORDS = JUMP // 64
 
@@ -25,7 +29,8 @@ _JUMP_WORDS = JUMP // 64
 def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
     """``TRAFFIC`` -> (host, direction, src, word, slot, bits, rows, late, first_ns, last_ns).
 
-    ``direction`` is ``in`` or ``out``; ``slot`` counts slots of ``slot_ns`` since 1970, by the host's own clock.
+    ``direction`` is ``in`` or ``out``; ``slot`` counts slots since 1970, by the host's own clock: of SEEN_NS, of
+    ``slot_ns``.
     """
     numbered = (
         F.col("direction").isin("in", "out")
@@ -33,7 +38,7 @@ def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
         & F.col("word").isNotNull()
         & (F.col("src") != NAMELESS)
     )
-    slot = F.expr(f"time_ns div {slot_ns}").alias("slot")
+    slot = F.expr(f"IF(direction = 'in', time_ns div {SEEN_NS}, time_ns div {slot_ns})").alias("slot")
     return (
         traffic.where(numbered)
         .groupBy("host", "direction", "src", "word", slot)

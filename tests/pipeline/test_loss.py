@@ -24,7 +24,7 @@ def test_received_lost_duplicate_late_and_restarted_by_source_and_hour(spark: Sp
         *recording("c", 0, 8000),
         *numbers(60, 61, 64, 200, 201, begin=10),  # 62, 63 and 65 to 199 are missing
         datagram("c", 15, "a/p/1", 60, verdict="duplicate"),
-        datagram("c", 31, "a/p/1", 200, verdict="duplicate"),  # in another slot
+        datagram("c", 71, "a/p/1", 200, verdict="duplicate"),  # in another slot
         datagram("c", 16, "a/p/1", 62, verdict="late"),
         *numbers(202, 205, begin=3700),
         *numbers(2**21, 2**21 + 1, begin=3800),  # started anew

@@ -18,7 +18,7 @@ def test_numbers_become_bits_of_words_cut_by_slot_and_direction(spark: SparkSess
         datagram("c", 2, "a/p/1", 63, verdict="late"),
         datagram("c", 3, "a/p/1", 64),
         datagram("c", 4, "a/p/1", 64, verdict="duplicate"),
-        datagram("c", 11, "a/p/1", 65),
+        datagram("c", 61, "a/p/1", 65),
         sent("c", 5, "c/p/1", 2**64 - 1),
         datagram("c", 6, "?", 7),
         datagram("c", 6, None, None, verdict="magic"),
@@ -26,12 +26,12 @@ def test_numbers_become_bits_of_words_cut_by_slot_and_direction(spark: SparkSess
         datagram("c", 6, "c/p/1", 9, direction="local"),
         datagram("c", 6, "c/p/1", 9, direction="echo", verdict="own"),
     ]
-    first = ns(0) // SLOT_NS
+    minute = ns(0) // words.SEEN_NS
     expected = [
-        ("c", "in", "a/p/1", 0, first, LEAST | 1, 2, 1, ns(1), ns(2)),
-        ("c", "in", "a/p/1", 1, first, 1, 2, 0, ns(3), ns(4)),
-        ("c", "in", "a/p/1", 1, first + 1, 2, 1, 0, ns(11), ns(11)),
-        ("c", "out", "c/p/1", 2**58 - 1, first, LEAST, 1, 0, ns(5), ns(5)),
+        ("c", "in", "a/p/1", 0, minute, LEAST | 1, 2, 1, ns(1), ns(2)),
+        ("c", "in", "a/p/1", 1, minute, 1, 2, 0, ns(3), ns(4)),
+        ("c", "in", "a/p/1", 1, minute + 1, 2, 1, 0, ns(61), ns(61)),
+        ("c", "out", "c/p/1", 2**58 - 1, ns(0) // SLOT_NS, LEAST, 1, 0, ns(5), ns(5)),
     ]
     found = words.of(traffic(spark, rows), SLOT_NS)
     assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))
@@ -39,7 +39,7 @@ def test_numbers_become_bits_of_words_cut_by_slot_and_direction(spark: SparkSess
 
 def test_an_epoch_ends_where_numbers_fall_or_leap_but_not_with_reordering(spark: SparkSession) -> None:
     numbers = [5000, 5064, 5020, 5128, 1, 70, 2**21, 2**21 + 64]
-    rows = [datagram("c", 10 * at, "a/p/1", seq) for at, seq in enumerate(numbers)]
+    rows = [datagram("c", 60 * at, "a/p/1", seq) for at, seq in enumerate(numbers)]
     found = words.with_epochs(words.of(traffic(spark, rows), SLOT_NS)).orderBy("first_ns")
     assert [(row.restart, row.epoch) for row in found.collect()] == [
         (False, 0), (False, 0), (False, 0), (False, 0), (True, 1), (False, 1), (True, 2), (False, 2),

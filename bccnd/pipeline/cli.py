@@ -41,7 +41,10 @@ examples:
   bccnd-pipeline run --input /var/lib/bccnd/record --output ~/network
   bccnd-pipeline analyse --output ~/network --since 2026-01-31T14:00 --until 2026-01-31T15:00
   bccnd-pipeline ingest --input hdfs:///record --output hdfs:///network --master spark://head:7077 --continuous
-  spark-submit --master yarn $(command -v bccnd-pipeline) run --input hdfs:///record --output hdfs:///network
+  spark-submit --master yarn "$(python3 -c 'from bccnd.pipeline import cli; print(cli.__file__)')" \\
+      run --input hdfs:///record --output hdfs:///network        (it takes only files named .py)
+
+The workers of a cluster need Spark and the files, no Python and nothing of bccnd.
 
 OUTPUT gets: traffic/ (what was taken over), rejected-files/ (files that could not be read, and why), checkpoint/
 (which files were taken over: keep it with traffic/), tables/ (Parquet, for any tool) and report.html.

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import ConfigError
 from bccnd.pipeline import storage
-from bccnd.pipeline.layout import MARK, RECORDED, REJECTED_FILES, TRAFFIC, Output
+from bccnd.pipeline.layout import MARK, RECORDED, TRAFFIC, Output
 
 # Whole ones: what tcpdump still writes is to lie elsewhere.
 CAPTURES = "*.pcap,*.pcapng,*.pcap.gz,*.pcapng.gz"
@@ -151,7 +151,8 @@ def _written(spark: SparkSession, source: str, files: list[str], number: int, ou
     if len(whole) < len(good):
         rows, whole, broken = _write(recorded(spark, source, sorted(whole)), path)
     if rejected:
-        table = spark.createDataFrame(sorted(rejected.items()), REJECTED_FILES).coalesce(1)
+        paths, reasons = zip(*sorted(rejected.items()), strict=True)
+        table = storage.of_strings(spark, {"path": paths, "reason": reasons}).coalesce(1)
         table.write.mode("overwrite").parquet(f"{output.rejected_files}/batch={number}")
     return Batch(number, rows, len(whole), sorted(rejected.items()))
 

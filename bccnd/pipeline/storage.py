@@ -3,9 +3,12 @@
 The JVM of the session knows; pyspark has no public way to ask it but this one.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import ConfigError
 from bccnd.pipeline.layout import TRAFFIC, Output
@@ -63,3 +66,18 @@ def traffic(spark: SparkSession, output: Output) -> DataFrame:
     if not paths:
         raise ConfigError(f"{output.traffic}: nothing was taken over yet; run bccnd-pipeline ingest first")
     return spark.read.schema(TRAFFIC).option("basePath", output.traffic).parquet(*paths)
+
+
+def of_strings(spark: SparkSession, columns: Mapping[str, Sequence[str]]) -> DataFrame:
+    """What the driver holds, as a table. By Arrow: of a list Spark makes one with the help of the workers' Python,
+    and nothing else in the pipeline needs one there.
+    """
+    return spark.createDataFrame(
+        pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    )
+
+
+def empty(spark: SparkSession, schema: str) -> DataFrame:
+    """A table of ``schema`` (DDL) without a row, nor the workers' Python."""
+    fields = spark.createDataFrame([], schema).schema.fields
+    return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))

@@ -52,7 +52,8 @@ class Plan:
     duplicate: float = 0.0
     reorder: float = 0.0
     reorder_distance: int = 3
-    restarts: bool = False  # every source starts anew after half of its messages
+    first: int = 1  # number of a source's first message, of every other source; the others begin below 2**63
+    restarts: bool = False  # every source starts anew after half of its messages: at 1, or with a leap
     clock_step: float = 0.0  # seconds: host number n is n times as far ahead
     delay: float = 200e-6  # seconds, both ways the same
     jitter: float = 300e-6  # seconds, mean, above the delay
@@ -118,10 +119,12 @@ def messages(plan: Plan, rng: np.random.Generator) -> Messages:
             count = beats if is_daemon else plan.count(number)
             gap = plan.seconds * SECOND // count
             at = np.arange(count, dtype=np.int64) * gap + rng.integers(0, gap // 4 + 1, count)
-            seq = np.uint64(2**63 - count // 2 if number % 2 else 1) + np.arange(count, dtype=np.uint64)
+            numbers = np.arange(count, dtype=np.uint64)
+            seq = np.uint64(2**63 - count // 2 if number % 2 else plan.first) + numbers
             if plan.restarts and not is_daemon:
-                seq[count // 2 :] = (
-                    seq[count // 2 :] + np.uint64(RESTART_LEAP) if number % 2 else seq[: count - count // 2]
+                half = count // 2
+                seq[half:] = (
+                    seq[half:] + np.uint64(RESTART_LEAP) if number % 2 else 1 + numbers[: count - half]
                 )
             keep = np.ones(count, dtype=bool)
             if host in plan.silent:
@@ -333,7 +336,7 @@ def of_size(rows: int, hosts: int, seed: int = 1) -> Plan:
     """A plan of about so many ``rows`` in all records; more rows are more time, at the same rate.
 
     Every message is recorded once per host. A tenth are heartbeats; three quarters of the others come from one of a
-    host's four programs.
+    host's four programs. Each program is started once more, with numbers the daemon's rules take for a restart.
     """
     each = max(40, rows // hosts**2)
     return Plan(
@@ -345,6 +348,8 @@ def of_size(rows: int, hosts: int, seed: int = 1) -> Plan:
         beat=10,
         duplicate=0.001,
         reorder=0.001,
+        first=10_000,
+        restarts=True,
         clock_step=1e-3,
         seed=seed,
     )

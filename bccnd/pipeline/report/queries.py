@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from bccnd.pipeline import storage
 from bccnd.pipeline.layout import TABLES
 from bccnd.pipeline.report.rows import (
     OF_ONE_HOST,
@@ -87,7 +88,7 @@ class Summaries:
         try:
             return self._spark.read.schema(TABLES[name]).parquet(f"{self._directory}/{name}")
         except AnalysisException:  # no such path
-            return self._spark.createDataFrame([], TABLES[name])
+            return storage.empty(self._spark, TABLES[name])
 
     def _sql(self, query: str, **values: object) -> DataFrame:
         named = {name: table for name, table in self._tables.items() if f"{{{name}}}" in query}
@@ -219,8 +220,9 @@ class Summaries:
 
     def bins(self, minutes: int, ways: Sequence[Way]) -> list[Bin]:
         """Loss in bins of so many minutes: on all ways together, and on each of the given."""
-        few = self._spark.createDataFrame(
-            [(way.sender, way.receiver) for way in ways], "sender string, receiver string"
+        few = storage.of_strings(
+            self._spark,
+            {"sender": [way.sender for way in ways], "receiver": [way.receiver for way in ways]},
         )
         rows = self._rows(
             """with binned as (select sender, receiver, sent, lost, unix_micros(minute) div {width} * {width} as start

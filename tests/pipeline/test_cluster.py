@@ -1,0 +1,173 @@
+"""The command on a standalone cluster and below spark-submit gives what it gives on one machine.
+
+One master and two workers on the loopback, each a process. The workers are given nothing of ours: no Python that
+exists, no module. The analysis runs in their JVMs alone, so a cluster needs Spark and nothing else.
+"""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from bccnd.pipeline import cli, session
+from bccnd.pipeline.analyse import Span, analyse
+from bccnd.pipeline.ingest import ingest
+from bccnd.pipeline.layout import TABLES, Output
+from bccnd.pipeline.progress import Progress
+from tests.daemon_process import die_with_parent
+from tests.packet_client import wait_until
+from tests.pipeline import network
+
+SPARK = Path(pyspark.__file__).parent
+LOOPBACK = "127.0.0.1"
+NO_PYTHON = "/nonexistent/python"
+WORKERS = 2
+START_SECONDS = 60
+RUN_SECONDS = 240
+PLAN = network.Plan(
+    hosts=3, messages=600, seconds=120, burst=0.01, duplicate=0.01, reorder=0.01, deaf={(0, 1): (60, 80)}, forged=3,
+    local=2, file_rows=1000,
+)  # fmt: skip
+# Little data: to compile the queries would take longer than to run them interpreted.
+DEFAULTS = f"""\
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.driver.bindAddress {LOOPBACK}
+spark.driver.host {LOOPBACK}
+spark.driver.memory 512m
+spark.executor.memory 512m
+spark.sql.shuffle.partitions 2
+spark.driver.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+"""
+Rows = dict[str, list[str]]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of who runs the command: settings as an administrator gives them, and no Python for the workers."""
+    (folder / "conf").mkdir(exist_ok=True)
+    (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
+    return {
+        **os.environ,
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "PYSPARK_PYTHON": NO_PYTHON,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+class Cluster:
+    """A master and WORKERS workers of a core and 600 MB each; ended with the ``ExitStack`` they are started on."""
+
+    def __init__(self, folder: Path, running: ExitStack) -> None:
+        self._folder, self._running = folder, running
+        self._start("master", "org.apache.spark.deploy.master.Master", "--host", LOOPBACK, "--port", "0")
+        self.url = self._told("master", r"Starting Spark master at (spark://\S+)")
+        self._told("master", "New state: (ALIVE)")
+        for number in range(WORKERS):
+            place = ["--host", LOOPBACK, "--work-dir", str(folder / f"work-{number}")]
+            share = ["--cores", "1", "--memory", "600M"]
+            worker = "org.apache.spark.deploy.worker.Worker"
+            self._start(f"worker-{number}", worker, *place, *share, self.url)
+        for number in range(WORKERS):
+            self._told(f"worker-{number}", "(Successfully registered) with master")
+
+    def _start(self, name: str, main_class: str, *arguments: str) -> None:
+        java = session.java()
+        assert java, session.NO_JAVA
+        scala = next((SPARK / "jars").glob("spark-core_*")).name.split("_")[1].partition("-")[0]
+        given = {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": scala}
+        with self._log(name).open("wb") as log:
+            process = self._running.enter_context(
+                subprocess.Popen(
+                    [java, "-Xmx256m", "-cp", f"{SPARK}/jars/*", main_class, "--webui-port", "0", *arguments],
+                    stdout=log, stderr=log, cwd=self._folder, env=given, preexec_fn=die_with_parent,
+                )
+            )  # fmt: skip
+        self._running.callback(process.terminate)
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _told(self, name: str, pattern: str) -> str:
+        """What the group of ``pattern`` is in the log of ``name``, once it is there."""
+        wait_until(
+            lambda: re.search(pattern, self._log(name).read_text()), f"{name}: {pattern}", START_SECONDS
+        )
+        found = re.search(pattern, self._log(name).read_text())
+        assert found
+        return found[1]
+
+    def executors(self) -> int:
+        """Of all applications so far; each has a folder of its own at its worker."""
+        return sum(1 for _ in self._folder.glob("work-*/app-*/*/stderr"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with ExitStack() as running:
+        yield Cluster(tmp_path, running)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    network.write(PLAN, folder)
+    some = next(folder.glob("*/*/*.parquet"))
+    some.with_name("damaged.parquet").write_bytes(some.read_bytes()[:-100])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """Of ``local[2]``."""
+    output = Output(str(tmp_path_factory.mktemp("local")))
+    ingest(spark, str(recorded), output, [].append)
+    analyse(spark, output, Span(), Progress(None, io.StringIO()))
+    return tables(output)
+
+
+def run(program: list[str], where: list[str], recorded: Path, folder: Path) -> Rows:
+    """``bccnd-pipeline run``; the rows of all tables."""
+    output = Output(str(folder / "out"))
+    ended = subprocess.run(
+        [*program, "run", "--input", str(recorded), "--output", output.root, *where],
+        capture_output=True, text=True, check=False, timeout=RUN_SECONDS, env=environment(folder),
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "damaged.parquet" in ended.stdout + ended.stderr  # spark-submit makes one of the two
+    assert "</html>" in Path(output.report).read_text()
+    return tables(output)
+
+
+def tables(output: Output) -> Rows:
+    """Sorted: the order of Spark's rows is that of its partitions."""
+    return {name: sorted(map(repr, pq.read_table(f"{output.tables}/{name}").to_pylist())) for name in TABLES}
+
+
+def assert_same(found: Rows, expected: Rows) -> None:
+    for name in TABLES:
+        assert expected[name], name
+        assert found[name] == expected[name], name
+
+
+def test_a_standalone_cluster_gives_the_same_tables(
+    cluster: Cluster, recorded: Path, expected: Rows, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-m", "bccnd.pipeline.cli"]
+    assert_same(run(program, ["--master", cluster.url], recorded, tmp_path), expected)
+    assert cluster.executors() >= WORKERS
+
+
+def test_spark_submit_gives_the_same_tables(recorded: Path, expected: Rows, tmp_path: Path) -> None:
+    program = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]", str(cli.__file__)]
+    assert_same(run(program, [], recorded, tmp_path), expected)

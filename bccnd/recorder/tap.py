@@ -142,7 +142,11 @@ class Tap:
                     return True
         except BlockingIOError:
             pass
-        except OSError:  # such as ECONNRESET, when it left without having read our last words
+        except (
+            ConnectionResetError
+        ):  # it left without our last words; told once, and what it had sent is still there
+            return self._drain(tap, chunk)
+        except OSError:
             return False
         return True
 

@@ -134,7 +134,7 @@ class Bus:
             return len(packet)
         try:
             return self._socket.recv_into(room)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionResetError):  # which is told once, before what is still there
             return None
         except OSError:
             return 0

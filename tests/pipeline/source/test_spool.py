@@ -47,6 +47,7 @@ def test_only_the_channels_asked_for(daemon: DaemonProcess, tmp_path: Path) -> N
     with spooling(daemon, folder, "--channels", "local/a/>", "far/>"):
         for number, channel in enumerate(("local/a/x", "local/b/x", "far/x", "local/a")):
             publish(daemon, channel, range(number, number + 1))
+        await_messages(folder, 2)
     assert payloads(spooled(folder)) == [0, 2]
 
 

@@ -70,6 +70,12 @@ def test_network_scenarios_measure(network: Outcome, scenario: str) -> None:
     assert_measured(network, scenario)
 
 
+def test_the_pipeline_measures_and_agrees(tmp_path: Path) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("the load programs need gcc")
+    assert_measured(bench(tmp_path, ["pipeline"]), "pipeline")
+
+
 def assert_measured(outcome: Outcome, scenario: str) -> None:
     report = outcome.told["scenarios"][scenario]
     assert report["faults"] == []
@@ -83,7 +89,7 @@ def test_every_target_is_of_something_that_is_measured(local: Outcome, network: 
     """But for those that name a broker, and what is too long for a quick run."""
     told = {**local.told["scenarios"], **network.told["scenarios"]}
     measured = {figure["key"] for report in told.values() for figure in report["figures"]}
-    elsewhere = {"soak", "lossless", *(broker.name for broker in BROKERS)}
+    elsewhere = {"soak", "lossless", "exponent", *(broker.name for broker in BROKERS)}
     assert {key for key in targets() if key.split("/")[-1] not in elsewhere} <= measured
 
 

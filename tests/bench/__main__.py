@@ -18,6 +18,7 @@ from tests.bench.scenarios import (
     crowds,
     fan_out,
     growth,
+    pipeline,
     record,
     round_trip,
     segment_in,
@@ -38,7 +39,9 @@ SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "start": upkeep.start_and_idle,
     "growth": growth.run,
     "clients": clients.run,
+    "pipeline": pipeline.run,
 }
+LONG = {"pipeline"}  # only if asked for
 RUNS, SECONDS = 5, 1.5
 QUICK_RUNS, QUICK_SECONDS = 1, 0.02
 SOAK_SECONDS = 600.0
@@ -74,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 brokers=tuple(brokers),
             )
             _say(f"{bench.runs} rounds, {bench.seconds:g} s a run at full speed; results in {output}")
-            for name in options.only or SCENARIOS:
+            for name in options.only or [name for name in SCENARIOS if name not in LONG]:
                 reports[name] = _measured(name, bench)
     except MeasurementError as error:
         _say(f"bench: {error}")

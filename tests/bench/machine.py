@@ -42,18 +42,18 @@ class Disturbance:
 class Others:
     """The share of all cores that went to others, or was taken by the hypervisor, within the block.
 
-    What this process and those it has started and waited for have used is ours; what is left of all busy time is not.
-    Interrupts count as ours, being mostly the network traffic of the loads.
+    What this process and those it has started and waited for have used is ours, and what is added to ``ours`` (seconds
+    of their children); what is left of all busy time is not. Interrupts count as ours, being mostly the network traffic of the loads.
     """
 
     def __enter__(self) -> Self:
-        self._busy, self._ours, self._began = _busy_seconds(), _own_seconds(), time.monotonic()
-        self.share = 0.0
+        self._busy, self._own, self._began = _busy_seconds(), _own_seconds(), time.monotonic()
+        self.ours = self.share = 0.0
         return self
 
     def __exit__(self, *_: object) -> None:
         available = (time.monotonic() - self._began) * (os.cpu_count() or 1)
-        foreign = (_busy_seconds() - self._busy) - (_own_seconds() - self._ours)
+        foreign = (_busy_seconds() - self._busy) - (_own_seconds() - self._own) - self.ours
         self.share = max(0.0, foreign / available) if available else 0.0
 
 

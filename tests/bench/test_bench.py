@@ -83,6 +83,12 @@ def test_the_clients_are_measured(clients: Outcome) -> None:
     assert_measured(clients, "clients")
 
 
+def test_the_pipeline_measures_and_agrees(tmp_path: Path) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("the load programs need gcc")
+    assert_measured(bench(tmp_path, ["pipeline"]), "pipeline")
+
+
 def assert_measured(outcome: Outcome, scenario: str) -> None:
     report = outcome.told["scenarios"][scenario]
     assert report["faults"] == []
@@ -98,7 +104,7 @@ def test_every_target_is_of_something_that_is_measured(
     """But for those that name a broker, and what is too long for a quick run."""
     told = [report for outcome in (local, network, clients) for report in outcome.told["scenarios"].values()]
     measured = {figure["key"] for report in told for figure in report["figures"]}
-    elsewhere = {"soak", "lossless", *(broker.name for broker in BROKERS)}
+    elsewhere = {"soak", "lossless", "exponent", *(broker.name for broker in BROKERS)}
     assert {key for key in targets() if key.split("/")[-1] not in elsewhere} <= measured
 
 

@@ -1,0 +1,82 @@
+"""A process with all that it starts: what they take of memory and processor together.
+
+The children of a child are nobody's once it has gone, so they are looked at while they live: SAMPLE_SECONDS apart.
+What a process uses after the last look is missing.
+"""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.machine import TICKS, resident_kib
+from tests.bench.programs import MeasurementError
+from tests.daemon_process import die_with_parent
+
+SAMPLE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Usage:
+    """``peak_mb``: the most that was resident at once; ``busy_seconds``: of processor time; ``said``: its stderr."""
+
+    seconds: float
+    peak_mb: float
+    busy_seconds: float
+    descendants_busy_seconds: float
+    said: str
+
+
+def run(command: Sequence[str], said: Path) -> Usage:
+    """Run it to its end. MeasurementError if it fails, with its last line."""
+    begun = time.monotonic()
+    peak, busy = 0.0, dict[int, float]()
+    over = threading.Event()
+    with said.open("wb") as log:
+        process = subprocess.Popen(command, stderr=log, stdout=log, preexec_fn=die_with_parent)
+
+    def look() -> None:
+        nonlocal peak
+        while not over.wait(SAMPLE_SECONDS):
+            resident = 0
+            for pid in _with_descendants(process.pid):
+                try:
+                    busy[pid], resident = _busy_seconds(pid), resident + resident_kib(pid)
+                except (ProcessLookupError, FileNotFoundError):
+                    continue  # it has just ended
+            peak = max(peak, resident / 1024)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        process.wait()
+    finally:
+        process.kill()
+        over.set()
+        looking.join()
+    text = said.read_text(errors="replace")
+    if process.returncode:
+        last = (text.strip().splitlines() or [""])[-1]
+        raise MeasurementError(f"{' '.join(command[:3])} ended with {process.returncode}: {last}")
+    others = sum(seconds for pid, seconds in busy.items() if pid != process.pid)
+    return Usage(time.monotonic() - begun, peak, sum(busy.values()), others, text)
+
+
+def _with_descendants(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:  # it grows
+        try:
+            for task in os.listdir(f"/proc/{parent}/task"):
+                found += map(int, Path(f"/proc/{parent}/task/{task}/children").read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _busy_seconds(pid: int) -> float:
+    """User and system, of all threads, those that have ended, too."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS

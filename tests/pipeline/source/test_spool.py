@@ -29,7 +29,9 @@ def test_what_is_on_the_bus_is_in_the_segments_once(daemon: DaemonProcess, tmp_p
         assert int((folder / "spooler").read_text()) == process.pid
     rows = spooled(folder)
     assert payloads(rows) == [*range(1010)]
-    assert [row["verdict"] for row in rows if row["direction"] == "echo"] == ["duplicate"] * 10
+    echoes = [row["verdict"] for row in rows if row["direction"] == "echo"]
+    assert len(echoes) == 10
+    assert set(echoes) <= {"own", "duplicate"}, "its sender may have left when it came back"
     assert {row["host"] for row in rows} == {"here"}
     assert {row["channel"]: row["direction"] for row in rows if row["direction"] in ("out", "local")} == {
         "local/x": "local",

@@ -45,6 +45,7 @@ def spooling(daemon: DaemonProcess, spool: Path, *flags: str) -> Iterator[subpro
 def publish(daemon: DaemonProcess, channel: str, numbers: range) -> None:
     with bccn.Client(str(daemon.socket), pack=True) as bus:
         bus.publish_many((channel, str(number)) for number in numbers)
+        bus.barrier()  # whoever reads has them in its socket now
 
 
 def spooled(spool: Path) -> list[dict[str, Any]]:

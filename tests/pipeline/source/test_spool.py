@@ -29,7 +29,9 @@ def test_what_is_on_the_bus_is_in_the_segments_once(daemon: DaemonProcess, tmp_p
         assert int((folder / "spooler").read_text()) == process.pid
     rows = spooled(folder)
     assert payloads(rows) == [*range(1010)]
-    assert [row["verdict"] for row in rows if row["direction"] == "echo"] == ["duplicate"] * 10
+    echoes = [row["verdict"] for row in rows if row["direction"] == "echo"]
+    assert len(echoes) == 10
+    assert set(echoes) <= {"own", "duplicate"}, "its sender may have left when it came back"
     assert {row["host"] for row in rows} == {"here"}
     assert {row["channel"]: row["direction"] for row in rows if row["direction"] in ("out", "local")} == {
         "local/x": "local",
@@ -60,6 +62,7 @@ def test_the_daemon_goes_and_comes_back(daemon: DaemonProcess, tmp_path: Path) -
         daemon.start()
         wait_until(lambda: _tapped(daemon), "the tap")
         publish(daemon, "local/x", range(10, 20))
+        await_messages(folder, 20)
     rows = spooled(folder)
     assert payloads(rows) == [*range(20)]
     marks = [row["time_ns"] for row in rows if not row["direction"]]
@@ -88,9 +91,10 @@ def test_killed_it_loses_what_was_not_synced_and_numbers_go_on(daemon: DaemonPro
     (folder / ".segment").write_bytes(b"half of one")
     with spooling(daemon, folder):
         publish(daemon, "local/x", range(10, 20))
-    rows = spooled(folder)
-    assert payloads(rows) == [*range(20)]
-    assert [each.number for each in segments.listed(str(folder))] == [before.number, before.number + 1]
+        await_messages(folder, 20)
+    assert payloads(spooled(folder)) == [*range(20)]
+    numbers = [each.number for each in segments.listed(str(folder))]
+    assert numbers == [*range(before.number, before.number + len(numbers))]
 
 
 def test_a_full_spool_gives_up_the_oldest_and_says_so(daemon: DaemonProcess, tmp_path: Path) -> None:

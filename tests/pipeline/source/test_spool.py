@@ -112,6 +112,10 @@ def test_a_full_spool_gives_up_the_oldest_and_says_so(daemon: DaemonProcess, tmp
     assert sum(told) == 1000 - len(there), "those that go hand on what they tell of"
 
 
+def _asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def _newest(folder: Path) -> int:
     return max(payloads(spooled(folder)), default=-1) + 1
 
@@ -186,6 +190,7 @@ def test_sigterm_writes_what_was_read(daemon: DaemonProcess, tmp_path: Path) -> 
     with spooling(daemon, folder, "--seconds=3600") as process:
         publish(daemon, "local/x", range(10))
         assert segments.listed(str(folder)) == []
+        wait_until(lambda: _asleep(process.pid), "it to have read all that there is")
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 0
     assert payloads(spooled(folder)) == [*range(10)]

@@ -1,7 +1,8 @@
 """A process with all that it starts: what they take of memory and processor together.
 
 The children of a child are nobody's once it has gone, so they are looked at while they live: SAMPLE_SECONDS apart.
-What a process uses after the last look is missing.
+What a process uses after the last look is missing. Memory counts from the second look on: a process that is about to
+run another program still shares all of its parent's.
 """
 
 import os
@@ -34,20 +35,22 @@ def run(command: Sequence[str], said: Path) -> Usage:
     """Run it to its end. MeasurementError if it fails, with its last line."""
     begun = time.monotonic()
     peak, busy = 0.0, dict[int, float]()
+    seen: set[int] = set()
     over = threading.Event()
     with said.open("wb") as log:
         process = subprocess.Popen(command, stderr=log, stdout=log, preexec_fn=die_with_parent)
 
     def look() -> None:
-        nonlocal peak
+        nonlocal peak, seen
         while not over.wait(SAMPLE_SECONDS):
-            resident = 0
-            for pid in _with_descendants(process.pid):
+            resident, alive = 0, _with_descendants(process.pid)
+            for pid in alive:
                 try:
-                    busy[pid], resident = _busy_seconds(pid), resident + resident_kib(pid)
+                    busy[pid] = _busy_seconds(pid)
+                    resident += resident_kib(pid) if pid in seen else 0
                 except (ProcessLookupError, FileNotFoundError):
                     continue  # it has just ended
-            peak = max(peak, resident / 1024)
+            peak, seen = max(peak, resident / 1024), set(alive)
 
     looking = threading.Thread(target=look)
     looking.start()

@@ -42,9 +42,9 @@ class Disturbance:
 class Others:
     """The share of all cores that went to others, or was taken by the hypervisor, within the block.
 
-    What this process and those it has started and waited for have used is ours, and what is added to ``ours``
-    (seconds of their children); what is left of all busy time is not. Interrupts count as ours, being mostly the
-    network traffic of the loads.
+    What this process and those it has started and waited for have used is ours, and what is added to ``ours``,
+    seconds of their children; what is left of all busy time is not.
+    Interrupts count as ours, being mostly the network traffic of the loads.
     """
 
     def __enter__(self) -> Self:

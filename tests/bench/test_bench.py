@@ -14,6 +14,7 @@ import pytest
 
 from tests.bench.peers import BROKERS
 from tests.bench.results import Figure, Series, Target, targets
+from tests.clients.drivers import LANGUAGES
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ("fan-out", "many-clients", "patterns", "churn", "round-trip", "memory", "start", "growth")
@@ -60,6 +61,14 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return bench(tmp_path_factory.mktemp("bench"), NETWORK)
 
 
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    needed = {"gcc", *(command for language in LANGUAGES for command in language.toolchain)}
+    if missing := [command for command in sorted(needed) if not shutil.which(command)]:
+        pytest.skip(f"the clients need {' '.join(missing)}")
+    return bench(tmp_path_factory.mktemp("bench"), ["clients"])
+
+
 @pytest.mark.parametrize("scenario", LOCAL)
 def test_local_scenarios_measure(local: Outcome, scenario: str) -> None:
     assert_measured(local, scenario)
@@ -68,6 +77,10 @@ def test_local_scenarios_measure(local: Outcome, scenario: str) -> None:
 @pytest.mark.parametrize("scenario", NETWORK)
 def test_network_scenarios_measure(network: Outcome, scenario: str) -> None:
     assert_measured(network, scenario)
+
+
+def test_the_clients_are_measured(clients: Outcome) -> None:
+    assert_measured(clients, "clients")
 
 
 def assert_measured(outcome: Outcome, scenario: str) -> None:
@@ -79,10 +92,12 @@ def assert_measured(outcome: Outcome, scenario: str) -> None:
     assert {chart["name"] for chart in report["charts"]} <= outcome.drawn
 
 
-def test_every_target_is_of_something_that_is_measured(local: Outcome, network: Outcome) -> None:
+def test_every_target_is_of_something_that_is_measured(
+    local: Outcome, network: Outcome, clients: Outcome
+) -> None:
     """But for those that name a broker, and what is too long for a quick run."""
-    told = {**local.told["scenarios"], **network.told["scenarios"]}
-    measured = {figure["key"] for report in told.values() for figure in report["figures"]}
+    told = [report for outcome in (local, network, clients) for report in outcome.told["scenarios"].values()]
+    measured = {figure["key"] for report in told for figure in report["figures"]}
     elsewhere = {"soak", "lossless", *(broker.name for broker in BROKERS)}
     assert {key for key in targets() if key.split("/")[-1] not in elsewhere} <= measured
 

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import select
 import struct
 import termios
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from bccnd.commands.board import TITLE, Line
 from bccnd.commands.screen import ENTER, LEAVE, Screen
+from tests.packet_client import PATIENCE
 
 
 @pytest.fixture
@@ -21,6 +23,15 @@ def ends() -> Iterator[tuple[int, int]]:
     yield master, slave
     os.close(slave)
     os.close(master)
+
+
+def shown(master: int, ending: bytes) -> bytes:
+    """What the terminal was told, up to ``ending``; a pseudo-terminal may hand it over in parts."""
+    told = b""
+    while not told.endswith(ending):
+        assert select.select([master], [], [], PATIENCE)[0], told
+        told += os.read(master, 1000)
+    return told
 
 
 def test_it_is_given_back_after_a_fault(ends: tuple[int, int]) -> None:
@@ -36,15 +47,15 @@ def test_it_is_given_back_after_a_fault(ends: tuple[int, int]) -> None:
     with pytest.raises(LookupError):
         fault()
     assert termios.tcgetattr(slave) == before
-    assert os.read(master, 1000) == ENTER + LEAVE
+    assert shown(master, LEAVE) == ENTER + LEAVE
 
 
 def test_lines_are_written_over_what_was_there(ends: tuple[int, int]) -> None:
     master, slave = ends
     with Screen(slave, slave) as screen:
-        os.read(master, 1000)
+        shown(master, ENTER)
         screen.draw([Line("A B", TITLE), Line("1 é")])
-        drawn = os.read(master, 1000).replace(b"\r\r", b"\r").decode()
+        drawn = shown(master, "1 é\x1b[0m".encode()).replace(b"\r\r", b"\r").decode()
     assert drawn == "\x1b[H\x1b[K\x1b[7mA B\x1b[0m\r\n\x1b[K1 é\x1b[0m"
 
 

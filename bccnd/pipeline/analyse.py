@@ -91,9 +91,10 @@ def tables(all_traffic: DataFrame, span: Span, kept: list[DataFrame]) -> Iterato
     gaps = keep(loss.gaps(seen, stretches))
     yield loss.sources(seen, gaps)
 
-    owned = keep(delivery.owners(numbers))
+    sources = keep(delivery.present(numbers))
+    owned = keep(delivery.owners(sources))
     sent = keep(delivery.sent(numbers, owned))
-    receivers = delivery.pairs(owned, delivery.segments(numbers, owned), stretches)
+    receivers = delivery.pairs(owned, delivery.segments(sources, owned), stretches)
     matched = keep(delivery.matched(sent, delivery.received(numbers, sent), receivers, slot_ns))
     guessed, guessed_bursts = delivery.by_gaps(seen, gaps, loss.bursts(gaps), owned)
     minutes = keep(delivery.counted(delivery.by_minute(matched, slot_ns), guessed))

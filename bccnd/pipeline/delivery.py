@@ -23,12 +23,16 @@ _NUMBERED = ("src", "word", "era")
 SEGMENT_ROUNDS = 4  # of who is connected to whom; one is enough where everybody hears everybody
 
 
-def owners(all_words: DataFrame) -> DataFrame:
-    """``words.of`` -> (src, sender, recorded boolean): the host of every source."""
-    by_host = all_words.groupBy("src", "direction", "host").agg(F.sum("rows").alias("rows"))
+def present(all_words: DataFrame) -> DataFrame:
+    """``words.of`` -> (src, direction, host, rows): which source was recorded where; persist it."""
+    return all_words.groupBy("src", "direction", "host").agg(F.sum("rows").alias("rows"))
+
+
+def owners(sources: DataFrame) -> DataFrame:
+    """``present`` -> (src, sender, recorded boolean): the host of every source."""
     out = F.when(F.col("direction") == "out", F.struct("rows", "host"))
     return (
-        by_host.groupBy("src")
+        sources.groupBy("src")
         .agg(F.max(out).alias("most"))
         .select(
             "src",
@@ -38,12 +42,10 @@ def owners(all_words: DataFrame) -> DataFrame:
     )
 
 
-def segments(all_words: DataFrame, owned: DataFrame) -> DataFrame:
-    """``words.of`` and ``owners`` -> (host, segment): hosts connected by who heard whom have the same segment."""
+def segments(sources: DataFrame, owned: DataFrame) -> DataFrame:
+    """``present`` and ``owners`` -> (host, segment): hosts connected by who heard whom have the same segment."""
     heard = (
-        all_words.where("direction = 'in'")
-        .select("host", "src")
-        .distinct()
+        sources.where("direction = 'in'")
         .join(F.broadcast(owned), "src")
         .select(F.col("host").alias("a"), F.col("sender").alias("b"))
         .distinct()

@@ -16,6 +16,8 @@ from bccnd.pipeline.times import hour
 from bccnd.pipeline.words import SANITY
 
 _SOURCE = ("receiver", "src")
+_MIDDLE = 2**57  # of all words: from there numbers of 64 bits fit a bigint, in their order
+_BEFORE = -1  # the time of the row that opens a slot with the highest of the slot before
 
 
 def reordering(traffic: DataFrame, slot_ns: int) -> DataFrame:
@@ -28,24 +30,21 @@ def reordering(traffic: DataFrame, slot_ns: int) -> DataFrame:
             "src",
             F.expr(f"time_ns div {slot_ns}").alias("slot"),
             "time_ns",
-            F.struct("word", "bit").alias("number"),
+            F.expr(f"(word - {_MIDDLE}) * 64 + bit").alias("number"),
         )
     )
-    by_slot = rows.groupBy(*_SOURCE, "slot").agg(F.max("number").alias("highest"))
-    before = by_slot.select(
-        *_SOURCE, (F.col("slot") + 1).alias("slot"), F.col("highest").alias("slot_before")
+    highest_before = (
+        rows.groupBy(*_SOURCE, (F.col("slot") + 1).alias("slot"))
+        .agg(F.max("number").alias("number"))
+        .withColumn("time_ns", F.lit(_BEFORE).cast("bigint"))
     )
-    within = (
+    until_then = (
         Window.partitionBy(*_SOURCE, "slot").orderBy("time_ns").rowsBetween(Window.unboundedPreceding, -1)
     )
-    top = F.greatest(F.max("number").over(within), F.col("slot_before"))
-    distance = (F.col("top.word") - F.col("number.word")) * 64 + F.col("top.bit") - F.col("number.bit")
     return (
-        rows.join(before, [*_SOURCE, "slot"], "left")
-        .withColumn("top", top)
-        .where(F.col("top.word") - F.col("number.word") <= SANITY // 64 + 1)
-        .withColumn("distance", distance)
-        .where(f"distance > 0 AND distance < {SANITY}")
+        rows.unionByName(highest_before)
+        .withColumn("distance", F.max("number").over(until_then) - F.col("number"))
+        .where(f"time_ns != {_BEFORE} AND distance > 0 AND distance < {SANITY}")
         .groupBy(*_SOURCE, hour("time_ns").alias("hour"))
         .agg(
             F.count("*").alias("reordered"),

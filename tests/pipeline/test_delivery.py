@@ -13,9 +13,10 @@ SLOT_NS = 10**10
 def matched(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     all_rows = traffic(spark, rows)
     numbers = words.of(all_rows, SLOT_NS)
-    owned = delivery.owners(numbers)
+    sources = delivery.present(numbers)
+    owned = delivery.owners(sources)
     stretches = coverage.stretches(all_rows, coverage.coverage(all_rows))
-    receivers = delivery.pairs(owned, delivery.segments(numbers, owned), stretches)
+    receivers = delivery.pairs(owned, delivery.segments(sources, owned), stretches)
     out = delivery.sent(numbers, owned)
     return delivery.matched(out, delivery.received(numbers, out), receivers, SLOT_NS).persist()
 

@@ -109,17 +109,27 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     given = arguments(sys.argv[1:] if argv is None else argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    asked_to_end = False
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked_to_end
+        asked_to_end = True
+        logging.disable(logging.CRITICAL)  # py4j shows where it was interrupted, at length
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         with session.connect(given.master, f"bccnd-pipeline {given.action}") as spark:
-            signal.signal(signal.SIGINT, _interrupt)  # in place of pyspark's
+            signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
             _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BccndError as error:
-        _complain(str(error))
-        return error.exit_code
     except Exception as error:  # whatever Spark raises is a page of Java
+        if asked_to_end:  # py4j makes faults of its own of an answer that was not read to its end
+            return INTERRUPTED
+        if isinstance(error, BccndError):
+            _complain(str(error))
+            return error.exit_code
         if os.environ.get("BCCND_TRACE"):
             raise
         refused = _refusal(error)
@@ -157,11 +167,6 @@ def _tell(progress: Progress, batch: "Batch") -> None:
     progress.say(f"ingest: batch {batch.number}, {batch.rows:,} rows of {batch.files:,} files")
     for path, reason in batch.rejected:
         progress.say(f"ingest: set aside {path}: {reason}")
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    logging.disable(logging.CRITICAL)  # py4j shows where it was interrupted, at length
-    raise KeyboardInterrupt
 
 
 def _refusal(error: BaseException) -> str | None:

@@ -10,6 +10,8 @@ from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.plain_bccn import free_port
 
 IN_CI = os.environ.get("CI") == "true"
+TESTS = Path(__file__).parent
+os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -32,6 +34,13 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_if_skipped(report)
     return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``-m spark`` chooses what takes all of the processor: ``tests/run.sh`` runs it beside what mostly waits."""
+    for item in items:
+        if TESTS / "pipeline" in item.path.parents:
+            item.add_marker("spark")
 
 
 @pytest.fixture

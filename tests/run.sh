@@ -92,4 +92,21 @@ if [ -z "${BCCN_PURE-}" ] && ! .venv/bin/python -c 'from bccnd.wire.native impor
 fi
 
 [ -z "$setup_only" ] || exit 0
-exec .venv/bin/python -m pytest "$@"
+whole=yes
+for given in "$@"; do
+    case $given in -k* | -m* | [!-]*) whole='' ;; esac
+done
+[ -n "$whole" ] || exec .venv/bin/python -m pytest "$@"
+
+# Spark's tests take all of the processor, the others mostly wait: both at once, Spark's with what the others leave.
+told=$(mktemp)
+trap 'rm -f "$told"' EXIT
+nice .venv/bin/python -m pytest -m spark "$@" >"$told" 2>&1 &
+spark=$!
+trap 'kill $spark 2>/dev/null; exit 130' INT TERM
+status=0
+.venv/bin/python -m pytest -m 'not spark' "$@" || status=$?
+say "the tests with Spark, which ran meanwhile:"
+wait $spark || status=$?
+cat "$told"
+exit $status

@@ -17,7 +17,7 @@ from tests.bench.machine import TICKS, resident_kib
 from tests.bench.programs import MeasurementError
 from tests.daemon_process import die_with_parent
 
-SAMPLE_SECONDS = 0.2
+SAMPLE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ def test_the_clients_are_measured(clients: Outcome) -> None:
     assert_measured(clients, "clients")
 
 
+@pytest.mark.spark
 def test_the_pipeline_measures_and_agrees(tmp_path: Path) -> None:
     if not shutil.which("gcc"):
         pytest.skip("the load programs need gcc")

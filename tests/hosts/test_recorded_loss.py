@@ -91,6 +91,7 @@ def publish_everywhere(daemons: list[DaemonProcess]) -> None:
             client.drain()
 
 
+@pytest.mark.spark
 def test_the_pipeline_names_the_pairs_with_the_loss_they_had(
     segment: Segment, daemons: list[DaemonProcess], recorders: list[RecorderProcess], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, scratch: Path)
     assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
 
 
+@pytest.mark.spark
 def test_it_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
     if not shutil.which("java"):
         pytest.skip("the report needs Java")

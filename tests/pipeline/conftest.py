@@ -12,11 +12,10 @@ from bccnd.pipeline import session
 ROOT = Path(__file__).parents[2]
 os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'clients' / 'python'}"  # for the Python that Spark starts
 FAST = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "CODEGEN_ONLY",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
 }
 
 

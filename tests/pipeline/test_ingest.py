@@ -75,7 +75,7 @@ def damaged(data: bytes) -> bytes:
 
 BAD: dict[str, Callable[[bytes], bytes]] = {
     "is not a Parquet file": lambda _data: b"PAR1 nonsense" * 9,
-    "Expected magic number": lambda data: data[: len(data) // 2],
+    "Expected magic number": lambda data: data[: len(data) // 2] + bytes(8),
     "": damaged,
 }
 

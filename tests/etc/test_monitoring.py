@@ -1,4 +1,4 @@
-"""The dashboard and the alerts: each metric that they name is in what a daemon says, with the labels they use."""
+"""The dashboard and the alerts: each metric that they name a daemon or a recorder has, with the labels they use."""
 
 import json
 import re
@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.recorder_process import RecorderProcess
 
 ETC = Path(__file__).parents[2] / "etc"
 DASHBOARD: dict[str, Any] = json.loads((ETC / "grafana-dashboard.json").read_text())
@@ -23,17 +25,24 @@ ADDED_BY_PROMETHEUS = {"instance", "job"}
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[str]]]:
     """The names of a real scrape's samples, and their labels."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    folder = tmp_path_factory.mktemp("daemon")
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        daemon_at, recorder_at = (f"127.0.0.1:{probe.getsockname()[1]}" for probe in (one, other))
     flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", "10124")
-    environ = {"BCCND_METRICS__LISTEN": address}
+    environ = {"BCCND_METRICS__LISTEN": daemon_at}
     with (
-        DaemonProcess(tmp_path_factory.mktemp("daemon"), *flags, environ=environ),
-        urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response,
+        DaemonProcess(folder, *flags, environ=environ) as daemon,
+        RecorderProcess(folder, daemon.socket, "--metrics", recorder_at),
     ):
-        families = text_string_to_metric_families(response.read().decode())
+        families = [*scraped(daemon_at), *scraped(recorder_at)]
         yield {sample.name: set(sample.labels) for family in families for sample in family.samples}
+
+
+def scraped(address: str) -> list[Metric]:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+        return list(text_string_to_metric_families(response.read().decode()))
 
 
 def alerts() -> list[dict[str, str]]:

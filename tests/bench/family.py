@@ -1,8 +1,9 @@
 """A process with all that it starts: what they take of memory and processor together.
 
-The children of a child are nobody's once it has gone, so they are looked at while they live: SAMPLE_SECONDS apart.
-What a process uses after the last look is missing. Memory counts from the second look on: a process that is about to
-run another program still shares all of its parent's.
+The children of a child are nobody's once it has gone, so they are looked at while they live. A look at a JVM with its
+hundred threads takes milliseconds: the longer a program runs, the further apart they are, up to APART_SECONDS. What a
+process uses after the last look is missing. Memory counts from the second look on: a process that is about to run
+another program still shares all of its parent's.
 """
 
 import os
@@ -17,7 +18,7 @@ from tests.bench.machine import TICKS, resident_kib
 from tests.bench.programs import MeasurementError
 from tests.daemon_process import die_with_parent
 
-SAMPLE_SECONDS = 0.05
+FIRST_SECONDS, APART_SECONDS = 0.05, 0.5
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def run(command: Sequence[str], said: Path) -> Usage:
 
     def look() -> None:
         nonlocal peak, seen
-        while not over.wait(SAMPLE_SECONDS):
+        apart = FIRST_SECONDS
+        while not over.wait(apart):
+            apart = min(1.1 * apart, APART_SECONDS)
             resident, alive = 0, _with_descendants(process.pid)
             for pid in alive:
                 try:

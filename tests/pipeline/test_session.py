@@ -28,3 +28,8 @@ Caused by: java.net.ConnectException: Connection refused
     assert session._reason(RuntimeError("gone"), io.BytesIO(trace)) == "ConnectException: Connection refused"
     assert session._reason(RuntimeError("gone"), io.BytesIO(trace[:80])) == "SparkException: no executor"
     assert session._reason(RuntimeError("gone"), io.BytesIO()) == "gone"
+
+
+def test_a_local_master_has_a_heap_of_its_own_or_the_one_asked_for() -> None:
+    assert session.local({})["spark.driver.memory"] == session.LOCAL_MEMORY
+    assert session.local({"SPARK_DRIVER_MEMORY": "16g"})["spark.driver.memory"] == "16g"

@@ -38,7 +38,7 @@ Tell what a network lost, where and when, from what bccnd-record wrote on its ho
 """
 EPILOG = """\
 examples:
-  bccnd-pipeline run --input /var/lib/bccnd/record --output ~/network
+  bccnd-pipeline run --input /var/lib/bccnd-record --output ~/network
   bccnd-pipeline analyse --output ~/network --since 2026-01-31T14:00 --until 2026-01-31T15:00
   bccnd-pipeline ingest --input hdfs:///record --output hdfs:///network --master spark://head:7077 --continuous
   spark-submit --master yarn "$(python3 -c 'from bccnd.pipeline import cli; print(cli.__file__)')" \\

@@ -2,7 +2,7 @@
 
 Rules
 - The distance is how many numbers it came late: the highest seen before it, less its own. A distance of SANITY or
-  more is a source started anew, no reordering.
+  more, or one that no bigint holds, is a source started anew, no reordering.
 - The highest is taken over the slot of the receiver's time and the slot before it: what arrives after more than that
   is no neighbour's overtaking. So the window of one source is bounded in time, whatever the source sends.
 - A second copy overtakes nobody: only what the daemon took as new, or as late, counts.
@@ -43,7 +43,7 @@ def reordering(traffic: DataFrame, slot_ns: int) -> DataFrame:
     )
     return (
         rows.unionByName(highest_before)
-        .withColumn("distance", F.max("number").over(until_then) - F.col("number"))
+        .withColumn("distance", F.try_subtract(F.max("number").over(until_then), F.col("number")))
         .where(f"time_ns != {_BEFORE} AND distance > 0 AND distance < {SANITY}")
         .groupBy(*_SOURCE, hour("time_ns").alias("hour"))
         .agg(

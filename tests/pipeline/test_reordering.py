@@ -23,3 +23,20 @@ def test_what_arrives_after_a_later_number_within_two_slots(spark: SparkSession)
     found = reordering.reordering(traffic(spark, rows), 5 * 10**9)
     expected = [("c", "a/p/1", moment(0), 3, 2, 93)]
     assertDataFrameEqual(found, table(spark, "reordering", expected), ignoreNullable=True)
+
+
+def test_numbers_keep_their_order_at_both_ends_of_their_64_bits(spark: SparkSession) -> None:
+    numbers = [
+        2,
+        1,
+        2**64 - 1,
+        2**64 - 3,
+        2**63,
+        2**63 - 2,
+        5,
+        4,
+    ]  # from end to end is no overtaking, nor a fault
+    rows = [datagram("c", 10 + place / 10, "a/p/1", seq) for place, seq in enumerate(numbers)]
+    found = reordering.reordering(traffic(spark, rows), 5 * 10**9)
+    expected = [("c", "a/p/1", moment(0), 2, 1, 2)]
+    assertDataFrameEqual(found, table(spark, "reordering", expected), ignoreNullable=True)

@@ -142,9 +142,8 @@ class Tap:
                     return True
         except BlockingIOError:
             pass
-        except (
-            ConnectionResetError
-        ):  # it left without our last words; told once, and what it had sent is still there
+        except ConnectionResetError:
+            # It left with words of ours unread: told once, and what it had sent is still there.
             return self._drain(tap, chunk)
         except OSError:
             return False

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def damaged(data: bytes) -> bytes:
 
 BAD: dict[str, Callable[[bytes], bytes]] = {
     "is not a Parquet file": lambda _data: b"PAR1 nonsense" * 9,
-    "Expected magic number": lambda data: data[: len(data) // 2] + bytes(8),
+    "Expected magic number|footer is too large": lambda data: data[: len(data) // 2],  # it ends in any bytes
     "": damaged,
 }
 
@@ -105,7 +106,7 @@ def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
     assert reasons["3-open.parquet"] == ingest.NOT_CLOSED
     assert "verdict" in reasons["4-types.parquet"]
     for number, reason in enumerate(BAD):
-        assert reason in reasons[f"5-bad{number}.parquet"]
+        assert re.search(reason, reasons[f"5-bad{number}.parquet"])
     assert all(reason and "\n" not in reason for reason in reasons.values())
     assert taken(spark, tmp_path) == []
 

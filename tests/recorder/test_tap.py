@@ -89,6 +89,14 @@ def packets_of(chunk: Item) -> list[bytes]:
     return [chunk.memory[start:end] for start, end in zip(chunk.starts, chunk.ends, strict=True)]
 
 
+def next_packets(inbox: Inbox, count: int) -> list[bytes]:
+    """The next packets: those sent one after the other may come in as many chunks."""
+    packets: list[bytes] = []
+    while len(packets) < count:
+        packets += packets_of(next_but(inbox))
+    return packets
+
+
 def test_what_it_asks_for(daemon: FakeDaemon, tmp_path: Path):
     answering = threading.Thread(target=daemon.accept)
     answering.start()
@@ -150,10 +158,7 @@ def test_packets_come_as_they_were_sent_with_a_ping_between(daemon: FakeDaemon, 
         pack = sbus.pack([RECV, RECV])
         daemon.client.send(RECV)
         daemon.client.send(pack)
-        got: list[bytes] = []
-        while len(got) < 2:
-            got += packets_of(next_but(inbox))
-        assert got == [RECV, pack]
+        assert next_packets(inbox, 2) == [RECV, pack]
         assert daemon.expect(b"CMSG ping\0"), "a second later another"
         assert tap.connected
     assert faults == []
@@ -168,7 +173,7 @@ def test_once_told_to_stop_it_reads_what_there_is_and_says_up_to_when(daemon: Fa
         daemon.expect(b"CMSG tap\0off")
         daemon.client.send(RECV)
         daemon.client.send(b"CMSG tap\0off")
-    assert packets_of(next_but(inbox)) == [RECV, b"CMSG tap\0off"]
+    assert next_packets(inbox, 2) == [RECV, b"CMSG tap\0off"]
     closed = next_but(inbox, Closed)
     assert isinstance(closed, Closed)
     assert isinstance(opened, Opened)
@@ -195,7 +200,7 @@ def test_it_connects_again_and_asks_for_everything_anew(daemon: FakeDaemon, tmp_
         next_but(inbox, Opened)
         daemon.client.send(RECV)
         daemon.client.close()
-        assert packets_of(next_but(inbox)) == [RECV]
+        assert next_packets(inbox, 1) == [RECV]
         assert next_but(inbox, Closed) == Closed(None)
         daemon.asked.clear()
         daemon.accept()

@@ -39,7 +39,6 @@ NOT_PURE = {
     "asyncio", "datetime", "logging", "os", "random", "select", "selectors", "signal", "socket", "structlog",
     "subprocess", "threading", "time", "uvloop",
 }  # fmt: skip
-PURE_BUT_FOR = {"wire.native": {"os"}}  # BCCN_PURE in the environment, once, when it is imported
 
 # third party -> parts that may import it; everything else third party is for pyproject.toml to allow.
 ONLY_IN = {
@@ -120,7 +119,7 @@ def test_the_reader_of_imports_sees_every_form() -> None:
 def test_imports_point_one_way(path: Path) -> None:
     mine = part_of(module_name(path))
     if not mine:
-        assert not imports_of(path)
+        assert imports_of(path) == {"os"}, "for BCCN_PURE, and nothing else"
         return
     wanted = {part_of(name) for name in imports_of(path) if name.split(".")[0] in {"bccnd", "bccn"}} & {
         *PARTS,
@@ -140,8 +139,7 @@ def test_only_the_composition_sees_both_decisions_and_system_calls(path: Path) -
     "path", [path for path in MODULES if part_of(module_name(path)) in {"wire", "relay"}], ids=module_id
 )
 def test_wire_and_relay_have_no_io_and_no_clock(path: Path) -> None:
-    allowed = PURE_BUT_FOR.get(module_name(path).removeprefix("bccnd."), set())
-    assert not {name.split(".")[0] for name in imports_of(path)} & NOT_PURE - allowed
+    assert not {name.split(".")[0] for name in imports_of(path)} & NOT_PURE
 
 
 @pytest.mark.parametrize("path", [*MODULES, *CLIENT_MODULES], ids=module_id)

@@ -3,8 +3,7 @@
 Without it, or with ``BCCN_PURE`` in the environment, they are the ones in Python: slower, never different.
 """
 
-import os
-
+from bccnd import PURE
 from bccnd.wire import batch
 from bccnd.wire import columns as plain
 from bccnd.wire.bccn1 import Integrity, Level
@@ -13,7 +12,7 @@ from bccnd.wire.sbus import Memory
 __all__ = ["COMPILED", "alike", "codec_of", "columns", "unpack"]
 
 try:
-    if os.environ.get("BCCN_PURE"):
+    if PURE:
         raise ImportError
     from bccnd.wire.native import _native
     from bccnd.wire.native._native import alike, unpack

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.needs import IN_CI, NOT_IN_CI, require
 from tests.plain_bccn import free_port
 
-IN_CI = os.environ.get("CI") == "true"
 TESTS = Path(__file__).parent
 os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
 
@@ -19,7 +19,7 @@ def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
-        report.longrepr = f"{reason} (with CI=true nothing is skipped)"
+        report.longrepr = f"{reason} {NOT_IN_CI}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -41,6 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if TESTS / "pipeline" in item.path.parents:
             item.add_marker("spark")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        require(*mark.args)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import resource
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.needs import require
 from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import plain_socket
 
@@ -31,8 +31,7 @@ def cpu_seconds(pid: int) -> float:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a file system needs root")
+    require("root")
     place = tmp_path / "small"
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], check=True)
@@ -129,8 +128,7 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags) {
 
 @pytest.fixture
 def faulty_kernel(tmp_path: Path) -> Path:
-    if not shutil.which("gcc"):
-        pytest.skip("needs gcc")
+    require("gcc")
     source, library = tmp_path / "sendmmsg.c", tmp_path / "sendmmsg.so"
     source.write_text(SENDMMSG)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)

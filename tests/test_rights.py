@@ -47,10 +47,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.fixture(autouse=True)
-def _as_root() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root to become somebody else")
+pytestmark = pytest.mark.needs("root")  # to become somebody else
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Every scenario that needs no installed peer gives its figures; what they are is not looked at."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ import pytest
 from tests.bench.peers import BROKERS
 from tests.bench.results import Figure, Series, Target, targets
 from tests.clients.drivers import LANGUAGES
+from tests.needs import require
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ("fan-out", "many-clients", "patterns", "churn", "round-trip", "memory", "start", "growth")
@@ -49,23 +48,19 @@ def bench(folder: Path, scenarios: Sequence[str]) -> Outcome:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    if not shutil.which("gcc"):
-        pytest.skip("the load programs need gcc")
+    require("gcc")
     return bench(tmp_path_factory.mktemp("bench"), LOCAL)
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("gcc"):
-        pytest.skip("the network needs root and ip (iproute2), the load programs gcc")
+    require("root", "ip", "gcc")
     return bench(tmp_path_factory.mktemp("bench"), NETWORK)
 
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    needed = {"gcc", *(command for language in LANGUAGES for command in language.toolchain)}
-    if missing := [command for command in sorted(needed) if not shutil.which(command)]:
-        pytest.skip(f"the clients need {' '.join(missing)}")
+    require("gcc", *(command for language in LANGUAGES for command in language.toolchain))
     return bench(tmp_path_factory.mktemp("bench"), ["clients"])
 
 
@@ -85,8 +80,7 @@ def test_the_clients_are_measured(clients: Outcome) -> None:
 
 @pytest.mark.spark
 def test_the_pipeline_measures_and_agrees(tmp_path: Path) -> None:
-    if not shutil.which("gcc"):
-        pytest.skip("the load programs need gcc")
+    require("gcc")
     assert_measured(bench(tmp_path, ["pipeline"]), "pipeline")
 
 

@@ -5,7 +5,6 @@ A language plugs in by an entry in ``LANGUAGES``.
 
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import unquote_to_bytes
 
-import pytest
-
 from tests.daemon_process import die_with_parent
+from tests.needs import require
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 BUILD_SECONDS = 300
@@ -98,10 +96,8 @@ LANGUAGES = (
 
 @cache
 def build(language: Language) -> None:
-    """Once a run. Skips the test, naming what is missing, where the toolchain is not there."""
-    missing = [command for command in language.toolchain if shutil.which(command) is None]
-    if missing:
-        pytest.skip(f"{language}: no {' '.join(missing)} here")
+    """Once a run; it needs the toolchain."""
+    require(*language.toolchain)
     if language.build:
         result = subprocess.run(
             language.build,

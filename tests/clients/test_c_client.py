@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,12 +15,7 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 FOLDER = CLIENTS / "c"
 TOOLS = ("make", "gcc", "g++")
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _toolchain() -> None:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"libbccn: no {' '.join(missing)} here")
+pytestmark = pytest.mark.needs(*TOOLS)
 
 
 def run(*command: str | Path, folder: Path = FOLDER, environ: dict[str, str] | None = None) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,15 +13,8 @@ from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
 
 FOLDER = CLIENTS / "go"
-TOOLS = ("go", "gofmt", "gcc")  # gcc: the race detector is linked by cgo
+pytestmark = pytest.mark.needs("go", "gofmt", "gcc")  # gcc: the race detector is linked by cgo
 SECONDS = 300
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _toolchain() -> None:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"go: no {' '.join(missing)} here")
 
 
 def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:

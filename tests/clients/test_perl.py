@@ -14,14 +14,7 @@ from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
 
 FOLDER = CLIENTS / "perl"
-TOOLS = ("perl", "prove")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _toolchain() -> None:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"perl: no {' '.join(missing)} here")
+pytestmark = pytest.mark.needs("perl", "prove")
 
 
 def run(*command: str, folder: Path = FOLDER, **environ: str) -> str:
@@ -80,9 +73,8 @@ def test_the_program_of_the_readme(daemon: DaemonProcess, tmp_path: Path) -> Non
     assert log.read_text() == ""
 
 
+@pytest.mark.needs("make")
 def test_what_is_installed_works(daemon: DaemonProcess, tmp_path: Path) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("perl: no make here")
     source, root = tmp_path / "source", tmp_path / "root"
     listed = (FOLDER / "MANIFEST").read_text().split()
     for name in listed:

@@ -644,9 +644,8 @@ def test_importing_it_brings_nothing_slow() -> None:
     assert bccn.AsyncClient is not None
 
 
+@pytest.mark.needs("root")
 def test_no_permission_is_a_refusal_not_an_absence(daemon: DaemonProcess, tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to become somebody else")
     pid = os.fork()
     if pid == 0:
         code = 1

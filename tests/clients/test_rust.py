@@ -15,7 +15,7 @@ from tests.packet_client import PATIENCE, PacketClient
 
 FOLDER = CLIENTS / "rust"
 TARGET = FOLDER / "build"  # shared with the driver, and kept between runs
-TOOLS = ("cargo", "rustfmt", "clippy-driver", "cc")
+pytestmark = pytest.mark.needs("cargo", "rustfmt", "clippy-driver", "cc")
 SECONDS = 300
 
 LOOP = """
@@ -39,13 +39,6 @@ fn main() -> bccn::Result<()> {
     Ok(())
 }
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _toolchain() -> None:
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"rust: no {' '.join(missing)} here")
 
 
 def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:

@@ -22,14 +22,8 @@ FOLDER = CLIENTS / "shell"
 SCRIPTS = ("bccn.sh", "conformance/driver.sh", "examples/worker.sh")
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)] or ["sh"]
 
+pytestmark = pytest.mark.needs("sh", "awk", "socat")
 each_shell = pytest.mark.parametrize("shell", SHELLS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _toolchain() -> None:
-    missing = [tool for tool in ("sh", "awk", "socat") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"shell: no {' '.join(missing)} here")
 
 
 def run(

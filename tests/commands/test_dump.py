@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.pcap import Reader
 from tests.command_line import bccn, ended, publish, start
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.running_program import RunningProgram
 
@@ -288,17 +288,10 @@ def test_no_daemon_is_needed_to_read_a_file(daemon: DaemonProcess, tmp_path: Pat
     assert bccn(Path("/nonexistent"), "dump", "-r", str(path)).returncode == 0
 
 
-def require(tool: str) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"needs {tool}")
-
-
 def test_what_tcpdump_captured_is_read_and_checked_with_the_key(
     daemon: DaemonProcess, loopback_port: int, tmp_path: Path
 ) -> None:
-    require("tcpdump")
-    if os.geteuid():
-        pytest.skip("needs root to capture")
+    require("root", "tcpdump")
     keys, path = tmp_path / "keys", tmp_path / "tcpdump.pcap"
     key = b"a key that nobody knows"
     keys.write_bytes(key + b"\n")

@@ -1,7 +1,6 @@
 """The manual: every page, as man(1) shows it."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,14 +10,14 @@ from bccnd.commands.manual import pages
 from bccnd.commands.parsers import COMMANDS
 from bccnd.process.configuration import FLAGS, described
 from tests.command_line import bccn
+from tests.needs import require
 
 PAGES = pages()
 
 
 def shown(name: str, folder: Path) -> str:
     """The page as text of 80 columns; man's warnings are failures."""
-    if not shutil.which("man"):
-        pytest.skip("needs man")
+    require("man")
     file = folder / name
     file.write_text(PAGES[name])
     run = subprocess.run(

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import shutil
 import struct
 import subprocess
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.needs import require
 from tests.packet_client import PacketClient, wait_until
 
 SOURCE = Path(__file__).with_name("stepped_clock.c")
@@ -39,8 +39,7 @@ class SteppedClock:
 
 @pytest.fixture
 def clock(tmp_path: Path) -> SteppedClock:
-    if not shutil.which("gcc"):
-        pytest.skip("the stepped clock needs gcc")
+    require("gcc")
     return SteppedClock(tmp_path)
 
 

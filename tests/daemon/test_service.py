@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
+from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import free_port
 
@@ -173,8 +174,7 @@ def test_a_port_held_by_a_program_that_does_not_share_is_one_line(
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
     """A folder that everybody may enter, unlike those of pytest."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to become somebody else")
+    require("root")
     folder = Path(tempfile.mkdtemp(prefix="bccnd-test-"))
     folder.chmod(0o755)
     yield folder

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -10,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.golden import entries
+from tests.needs import require
 
 DISSECTOR = Path(__file__).parents[2] / "etc" / "bccn.lua"
 PORT = 5400
@@ -36,8 +34,7 @@ def capture(path: Path, datagrams: Sequence[bytes], port: int = PORT) -> Path:
 
 def dissect(file: Path) -> list[dict[str, Any]]:
     """The layers of each packet."""
-    if not shutil.which("tshark"):
-        pytest.skip("needs tshark")
+    require("tshark")
     shown = subprocess.run(
         ["tshark", "-n", "-X", f"lua_script:{DISSECTOR}", "-r", str(file), "-T", "json", "--no-duplicate-keys"],
         capture_output=True, text=True, errors="replace", timeout=120, check=False,

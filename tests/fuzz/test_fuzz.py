@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from tests.fuzz.fuzzer import HERE, ROOT, fuzzers, load
 from tests.fuzz.run import run
+from tests.needs import cannot_run
 
 SECONDS = 1  # for each fuzzer, beside what it takes to begin; the seeds alone take a part of it
 EXAMPLES = 500  # of hypothesis, which knows nothing of coverage
@@ -32,7 +33,7 @@ def atheris_is_to_be_had() -> bool:
 
 def require_atheris() -> None:
     if importlib.util.find_spec("atheris") is None:
-        pytest.skip("atheris is not installed: pip install -e '.[dev]'")
+        cannot_run("atheris is not installed: pip install -e '.[dev]'")
 
 
 def judge_made_up(one_input: Callable[[bytes], None], seeds: list[bytes], examples: int) -> None:

@@ -1,7 +1,5 @@
 """Three hosts on a segment and daemons for them, for every test in this folder."""
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +9,7 @@ import pytest
 
 from tests.daemon_process import DaemonProcess
 from tests.hosts.segment import BROADCAST, Host, Segment
+from tests.needs import require
 
 PORT = 5400
 KEY = b"the-key-that-all-hosts-of-this-segment-share"
@@ -29,8 +28,7 @@ class StartDaemon(Protocol):
 
 @pytest.fixture(autouse=True)
 def _namespaces_can_be_made() -> None:
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        pytest.skip("network namespaces need root and ip (iproute2)")
+    require("root", "ip")
 
 
 @pytest.fixture

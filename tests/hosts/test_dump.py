@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tests.command_line import bccn, ended, start
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import BROADCAST, PORT, StartDaemon
 from tests.hosts.segment import Segment
+from tests.needs import require
 from tests.packet_client import PacketClient, wait_until
 
 
@@ -28,8 +28,7 @@ def tapped(daemon: DaemonProcess) -> bool:
 def test_datagrams_have_the_addresses_of_their_senders(
     segment: Segment, start_daemon: StartDaemon, tmp_path: Path, address: str, family: str, beginning: str
 ) -> None:
-    if not shutil.which("tshark"):
-        pytest.skip("needs tshark")
+    require("tshark")
     alpha, beta, _ = (start_daemon(host, "--broadcast", address, ready=False) for host in segment.hosts)
     for daemon in (alpha, beta):
         daemon.wait_until_ready()

@@ -1,6 +1,5 @@
 """Plain BCCN programs in three languages on the daemon's host and port: both hear every broadcast."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Protocol
 import pytest
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.needs import require
 from tests.packet_client import PacketClient
 from tests.running_program import RunningProgram
 
@@ -46,8 +46,7 @@ def start_plain(loopback_port: int, tmp_path: Path) -> Iterator[StartPlain]:
 
 def command(language: str, folder: Path) -> list[str]:
     tool = {"python": sys.executable, "perl": "perl", "c": "gcc"}[language]
-    if not shutil.which(tool):
-        pytest.skip(f"{tool} is not installed")
+    require(tool)
     if language == "c":
         subprocess.run([tool, "-Wall", "-Werror", "-o", folder / "plain", PROGRAMS / "plain.c"], check=True)
         return [str(folder / "plain")]

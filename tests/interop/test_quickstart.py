@@ -61,9 +61,8 @@ def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, scratch: Path)
 
 
 @pytest.mark.spark
+@pytest.mark.needs("java")
 def test_it_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
-    if not shutil.which("java"):
-        pytest.skip("the report needs Java")
     shown = subprocess.run(
         ["sh", "etc/quickstart.sh", "--report", str(scratch / "network")],
         cwd=checkout,

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 import bccn
 from tests.daemon_process import DaemonProcess
 from tests.hosts.segment import Host, Segment
+from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.running_program import RunningProgram
 
@@ -48,11 +48,7 @@ def test_every_datagram_shown_counts_right(shown: str) -> None:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        pytest.skip("a host of its own needs root and ip (iproute2)")
-    for tool in ("socat", "tcpdump"):
-        if not shutil.which(tool):
-            pytest.skip(f"{tool} is not installed")
+    require("root", "ip", "socat", "tcpdump")
     with Segment(["alpha"]) as segment:
         yield segment.hosts[0]
 

@@ -3,7 +3,6 @@
 import asyncio
 import ctypes
 import os
-import shutil
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -23,13 +22,13 @@ from bccnd.net.ways import Way
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.hosts.segment import BROADCAST, Host, ip
 from tests.hosts.segment import Segment as Link
+from tests.needs import require
 from tests.packet_client import wait_until
 from tests.plain_bccn import plain_socket
 
 LIMIT = 1400  # bytes of a datagram in these tests
 CLONE_NEWNET = 0x40000000
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces, becoming somebody else")
 Open = Callable[..., Segment]
 
 
@@ -100,14 +99,14 @@ def test_the_destination_is_a_sockaddr_in(open_segment: Open, loopback_port: int
     assert zero == bytes(8)
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_root_gets_the_receive_buffer_it_asks_for(open_segment: Open) -> None:
     beyond = int(Path("/proc/sys/net/core/rmem_max").read_text()) + 4096
     segment = open_segment(receive_bytes=beyond)
     assert segment.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * beyond  # the kernel doubles
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_others_get_what_the_system_allows(loopback_port: int) -> None:
     allowed = int(Path("/proc/sys/net/core/rmem_max").read_text())
 
@@ -131,7 +130,7 @@ def test_an_interface_that_is_not_there(open_segment: Open) -> None:
         open_segment(interface="nosuch0")
 
 
-@needs_root
+@pytest.mark.needs("root")
 def test_a_port_that_only_root_may_use(loopback_port: int) -> None:
     def refusal() -> str:
         with pytest.raises(RefusedError) as caught:
@@ -259,8 +258,7 @@ def test_nothing_goes_through_a_closed_segment(open_segment: Open) -> None:
 
 @pytest.fixture
 def link() -> Iterator[Link]:
-    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
-        pytest.skip("network namespaces need root, ip and tc (iproute2)")
+    require("root", "ip", "tc")
     with Link(["alpha", "beta"]) as made:
         yield made
 

@@ -1,7 +1,5 @@
 """The picture of the links of a host, in a namespace where they come and go."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, ip_address
 from typing import Any
@@ -11,13 +9,13 @@ import pytest
 from bccnd.net.links import LinkWatch
 from bccnd.net.netlink import IFF_UP, Address
 from tests.hosts.segment import Host, Segment, ip
+from tests.needs import require
 from tests.packet_client import wait_until
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        pytest.skip("network namespaces need root and ip (iproute2)")
+    require("root", "ip")
     with Segment(["alpha"]) as segment:
         yield segment.hosts[0]
 

@@ -34,7 +34,7 @@ from tests.packet_client import PATIENCE, wait_until
 NOBODY = 65534
 SIZE = 1000  # bytes of a packet in these tests, at most
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+needs_root = pytest.mark.needs("root")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Socket activation by systemd's own tool."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,9 +15,7 @@ from tests.daemon_process import LOOPBACK_BROADCAST, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 ACTIVATE = "systemd-socket-activate"
-pytestmark = pytest.mark.skipif(
-    not shutil.which(ACTIVATE) and os.environ.get("CI") != "true", reason=f"needs {ACTIVATE}"
-)
+pytestmark = pytest.mark.needs(ACTIVATE)
 
 
 class Activated:

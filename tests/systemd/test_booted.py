@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import cannot_run
 from tests.packet_client import PacketClient, wait_until
 from tests.recorder_process import rows_of
 from tests.systemd.booted_host import BootedHost, why_not
 
-pytestmark = pytest.mark.skipif(bool(why_not()) and os.environ.get("CI") != "true", reason=why_not())
-
 BUS = "/run/bccnd/bus.sock"
 KEY = "a-key-that-only-root-may-read-0123456789"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _it_can_boot() -> None:
+    if reason := why_not():
+        cannot_run(reason)
 
 
 @pytest.fixture(scope="module")

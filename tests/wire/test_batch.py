@@ -15,6 +15,7 @@ from bccnd.errors import FramingError, WireError
 from bccnd.wire import batch, native, sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEQ_LIMIT, Integrity, Level, Message
 from tests.golden import entries
+from tests.needs import cannot_run
 from tests.relay.rubble import mostly, payloads
 
 KEYS = (b"correct horse battery staple", b"yesterday's key", b"k" * 65)
@@ -44,9 +45,10 @@ def laid_out(packets: Sequence[bytes], *, room: int = 0) -> tuple[mmap.mmap, lis
     return memory, starts, ends
 
 
-@pytest.mark.skipif(bool(os.environ.get("BCCN_PURE")), reason="no Rust here, as tests/run.sh has said")
 def test_the_extension_was_built():
     """Or half of this file compares nothing."""
+    if os.environ.get("BCCN_PURE"):
+        cannot_run("no Rust here, as tests/run.sh has said")
     assert native.COMPILED
 
 
@@ -266,8 +268,9 @@ def test_it_can_be_switched_off():
 # What a caller can get wrong
 
 
-@pytest.mark.skipif(not native.COMPILED, reason="not compiled")
 def test_the_compiled_functions_keep_to_the_memory():
+    if not native.COMPILED:
+        cannot_run("not compiled")
     memory, starts, ends = laid_out([b"MSG a\0"])
     codec = native.codec_of(Integrity())
     for bad in (([0], [len(memory) + 1]), ([9], [8]), ([0, 1], [1])):

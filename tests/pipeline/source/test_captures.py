@@ -1,8 +1,6 @@
 """``bccn-pcap``: real captures of real traffic, and files as nobody wants them."""
 
 import gzip
-import os
-import shutil
 import struct
 from collections import Counter
 from decimal import Decimal
@@ -63,11 +61,10 @@ def verdicts(path: Path, **options: Any) -> list[str]:
     return [row["verdict"] for row in rows(path, **options)]
 
 
+@pytest.mark.needs("root", "tcpdump")
 def test_tcpdump_of_a_daemon(
     spark: SparkSession, daemon: DaemonProcess, loopback_port: int, tmp_path: Path
 ) -> None:
-    if shutil.which("tcpdump") is None or os.geteuid():
-        pytest.skip("needs tcpdump and root")
     path = tmp_path / "here.pcap"
     tcpdump = RunningProgram(
         [

@@ -1,0 +1,30 @@
+"""What tests need of the machine, asked for in one way.
+
+    pytestmark = pytest.mark.needs("root", "ip")     a module's or a test's
+    require("gcc")                                   within a fixture, or for what only some parameters need
+
+``root`` is the right to become somebody else, to mount and to make namespaces; everything else is a command on PATH.
+What is missing is named and skips the test; with CI=true, where nothing is skipped, it fails it.
+"""
+
+import os
+import shutil
+from typing import NoReturn
+
+import pytest
+
+IN_CI = os.environ.get("CI") == "true"
+NOT_IN_CI = "(with CI=true nothing is skipped)"
+
+
+def require(*needed: str) -> None:
+    missing = [name for name in needed if not (os.geteuid() == 0 if name == "root" else shutil.which(name))]
+    if missing:
+        cannot_run(f"needs {' '.join(missing)}")
+
+
+def cannot_run(reason: str) -> NoReturn:
+    """For what is no command: the reason, in words."""
+    if IN_CI:
+        pytest.fail(f"{reason} {NOT_IN_CI}", pytrace=False)
+    pytest.skip(reason)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.bench.family import Usage
 from tests.bench.peers import BROKERS
-from tests.bench.results import Figure, Series, Target, targets
+from tests.bench.results import Figure, Report, Series, Target, targets
+from tests.bench.scenarios import pipeline
 from tests.clients.drivers import LANGUAGES
 from tests.needs import require
 
@@ -99,7 +101,7 @@ def test_every_target_is_of_something_that_is_measured(
     """But for those that name a broker, and what is too long for a quick run."""
     told = [report for outcome in (local, network, clients) for report in outcome.told["scenarios"].values()]
     measured = {figure["key"] for report in told for figure in report["figures"]}
-    elsewhere = {"soak", "lossless", "exponent", *(broker.name for broker in BROKERS)}
+    elsewhere = {"soak", "lossless", "exponent", "one-more", *(broker.name for broker in BROKERS)}
     assert {key for key in targets() if key.split("/")[-1] not in elsewhere} <= measured
 
 
@@ -108,6 +110,26 @@ def test_a_ratio_is_formed_within_each_round() -> None:
     assert figure.values == [1, 2, 3]
     assert figure.as_json(Target(at_least=2.5))["reached"] is False
     assert figure.as_json(Target(at_most=2.5))["reached"] is True
+
+
+@pytest.mark.parametrize(
+    ("seconds", "exponent", "one_more"),
+    [
+        ([5, 10, 25, 50], 1, 1),
+        ([105, 110, 125, 150], 0.15, 1),  # what starting takes hides a curve from the exponent alone,
+        ([105, 110, 125, 225], 0.31, 4),  # such as this one
+    ],
+)
+def test_how_the_pipeline_grows(seconds: list[float], exponent: float, one_more: float) -> None:
+    used = [Usage(taken, 0, taken, 0, "") for taken in seconds]
+    sizes = zip((5, 10, 25, 50), used, strict=True)
+    report = Report("")
+    pipeline.growth(report, [pipeline.Measured(rows, taken, taken, 1, taken) for rows, taken in sizes])
+    found = {figure.key: figure.values for figure in report.figures}
+    for step in ("ingest", "analyse"):
+        for what in ("time", "processor-time"):
+            assert found[f"pipeline/{step}/{what}/exponent"] == [pytest.approx(exponent, abs=0.01)]
+            assert found[f"pipeline/{step}/{what}/one-more"] == [pytest.approx(one_more)]
 
 
 def test_a_wrong_scenario_is_named(tmp_path: Path) -> None:

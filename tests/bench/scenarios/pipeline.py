@@ -11,7 +11,7 @@ compared with the steps of ``analyse`` that answer these; all of ``ingest`` and 
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -62,7 +62,7 @@ def run(bench: Bench) -> Report:
         _figures(report, measured)
         _say(report.figures[-4:])
     if len(done) > 1:
-        _growth(report, done)
+        growth(report, done)
     report.charts = _charts(done) if done else []
     return report
 
@@ -151,15 +151,32 @@ def _figures(report: Report, measured: Measured) -> None:
     ]
 
 
-def _growth(report: Report, done: list[Measured]) -> None:
-    """The exponent k of time ~ rows**k, fitted; what starting takes makes it less than it would be."""
+def growth(report: Report, done: list[Measured]) -> None:
+    """The exponent k of time ~ rows**k, fitted, and, as what starting takes keeps that low, what one more message
+    costs among many against what it costs among few.
+    """
     for name in ("ingest", "analyse"):
         for what, seconds in (("time", _seconds), ("processor time", _busy)):
-            points = [(log(each.rows), log(seconds(_usages(each)[name]))) for each in done]
-            exponent, _ = linear_regression(*zip(*points, strict=True))
-            key = f"pipeline/{name}/{what.replace(' ', '-')}/exponent"
-            title = f"{name}: exponent of {what}, 1 is linear"
-            report.figures.append(Figure(key, title, "", Series("bccnd", [exponent])))
+            points = [(float(each.rows), seconds(_usages(each)[name])) for each in done]
+            key, of = f"pipeline/{name}/{what.replace(' ', '-')}", f"{name}: {what}"
+            exponent = _slope([(log(rows), log(taken)) for rows, taken in points])
+            report.figures.append(
+                Figure(f"{key}/exponent", f"{of}, exponent", "", Series("bccnd", [exponent]))
+            )
+            if len(points) > 2:
+                middle = len(points) // 2
+                many, few = _slope(points[middle:]), _slope(points[: middle + 1])
+                title, note = (
+                    f"{of} of one more",
+                    f"{1e6 * few:.1f} us among few, {1e6 * many:.1f} us among many",
+                )
+                report.figures.append(
+                    Figure(f"{key}/one-more", title, "", Series("bccnd", [many / few]), note=note)
+                )
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    return linear_regression(*zip(*points, strict=True)).slope
 
 
 def _seconds(used: Usage) -> float:

@@ -18,8 +18,9 @@ from collections.abc import Callable
 import structlog
 
 from bccnd import report
+from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
-from bccnd.net.seqpacket import Listener, has_hung_up, peer_credentials, peer_groups, program_of
+from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process.sequence import SequenceFile
 from bccnd.relay.core import Relay
 from bccnd.relay.identity import Peer

@@ -33,10 +33,11 @@ from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
 from bccnd.daemon.supervision import Supervision
 from bccnd.errors import BccndError
+from bccnd.net.clients import Clients
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.links import LinkWatch
+from bccnd.net.listener import Listener
 from bccnd.net.mmsg import BATCH, Arena
-from bccnd.net.seqpacket import Clients, Listener
 from bccnd.process import logs
 from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Self
 
 from bccnd.net.broadcast import Segment
-from bccnd.net.seqpacket import Listener
+from bccnd.net.listener import Listener
 from bccnd.net.ways import Way
 
 

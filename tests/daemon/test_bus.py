@@ -16,7 +16,7 @@ import pytest
 from bccnd.daemon import bus
 from bccnd.daemon.service import Daemon
 from bccnd.net.endpoints import Endpoints
-from bccnd.net.seqpacket import Listener
+from bccnd.net.listener import Listener
 from bccnd.net.ways import Way
 from bccnd.process.configuration import load
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent

@@ -12,7 +12,7 @@ import pytest
 
 from bccnd.errors import UnavailableError
 from bccnd.net.endpoints import Endpoints
-from bccnd.net.seqpacket import Listener
+from bccnd.net.listener import Listener
 from bccnd.net.ways import Way
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.plain_bccn import plain_socket

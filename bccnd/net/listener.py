@@ -1,40 +1,27 @@
-"""The local listener: a Unix SOCK_SEQPACKET socket, and the way out to the clients that connect to it.
+"""The local listener: a Unix SOCK_SEQPACKET socket, whose file is the daemon's that holds its lock.
 
 Rules
 - A socket file belongs to the daemon that holds the lock beside it (``<path>.lock``); so a second daemon is refused
   without touching the file, and a file that nobody holds the lock for is stale and is replaced.
 - On the way out the file is removed only if it is still the one that was made here; a socket that was handed down,
   or an abstract one, is not removed at all.
-- Peers are known by the kernel's word (SO_PEERCRED, SO_PEERGROUPS), never by their own.
-- /proc counts only where it is that of our own pid namespace: elsewhere a pid of ours is another process.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import grp
 import os
 import pwd
-import select
 import socket
-import struct
 from collections.abc import Sequence
-from errno import EACCES, EADDRINUSE, EAGAIN, ECONNREFUSED, ENOBUFS, ENOENT, ENOMEM
-from functools import cache
+from errno import EACCES, EADDRINUSE, ECONNREFUSED, ENOENT
 from pathlib import Path
 from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
-from bccnd.net.mmsg import Arena, SendTable
 
-GONE = -1  # from a send: the client is not there any more
 BACKLOG = 1024  # connections waiting to be accepted; the kernel cuts it to net.core.somaxconn
 ACCEPTS = 64  # new clients a turn
-
-_FULL = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # no room now: the client's, or the kernel's
-_SO_PEERGROUPS = 59
-_libc = ctypes.CDLL(None)
-_CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
 
 
 class Listener:
@@ -154,140 +141,6 @@ class Listener:
         self.socket.close()
         if self._lock >= 0:
             os.close(self._lock)
-
-
-class Clients:
-    """Sends to clients by descriptor; what is sent in runs lies in ``arena``.
-
-    ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call.
-    """
-
-    def __init__(self, arena: Arena, scratch: int) -> None:
-        self._memory = arena.memory
-        self._view = arena.view
-        self._table = SendTable(arena)
-        self._scratch = arena.slots(1, scratch)[0]
-        self._scratch_end = self._scratch + scratch
-
-    def send(self, port: int, packet: bytes | memoryview) -> int:
-        """1 when it went, 0 when it would block, GONE."""
-        try:
-            os.write(port, packet)
-        except OSError as error:
-            return 0 if error.errno in _FULL else GONE
-        return 1
-
-    def send_each(self, port: int, packets: Sequence[bytes]) -> int:
-        """How many went, in order, or GONE."""
-        done = 0
-        while done < len(packets):
-            starts, ends = self._lay_out(packets, done)
-            if len(starts) > 1:
-                self._table.point(starts, ends)
-                asked, went = len(starts), self._send_pointed(port, len(starts))
-            else:  # the last, or one too long for the scratch
-                asked, went = 1, self.send(port, packets[done])
-            if went != asked:
-                return went if went == GONE else done + went
-            done += went
-        return done
-
-    def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
-        """The packets at these places to every port; port -> how many went (or GONE), where not all did."""
-        fell_short: dict[int, int] = {}
-        if len(starts) == 1:  # a lone packet deserves the short path
-            packet = self._view[starts[0] : ends[0]]
-            for port in ports:
-                try:
-                    os.write(port, packet)
-                except OSError as error:
-                    fell_short[port] = 0 if error.errno in _FULL else GONE
-            return fell_short
-        table = self._table
-        for begin in range(0, len(starts), table.capacity):
-            part = starts[begin : begin + table.capacity]
-            table.point(part, ends[begin : begin + table.capacity])
-            for port in ports:
-                if port not in fell_short:
-                    went = self._send_pointed(port, len(part))
-                    if went != len(part):
-                        fell_short[port] = went if went == GONE else begin + went
-        return fell_short
-
-    def _lay_out(self, packets: Sequence[bytes], first: int) -> tuple[list[int], list[int]]:
-        """Copy as many packets as there is room for into the scratch."""
-        starts: list[int] = []
-        ends: list[int] = []
-        at = self._scratch
-        for packet in packets[first : first + self._table.capacity]:
-            end = at + len(packet)
-            if end > self._scratch_end:
-                break
-            self._memory[at:end] = packet
-            starts.append(at)
-            ends.append(end)
-            at = end
-        return starts, ends
-
-    def _send_pointed(self, port: int, count: int) -> int:
-        """Send what the table points to. A send that stopped half way says why only when it is asked again."""
-        went = 0
-        while went < count:
-            more = self._table.send(port, count, went)
-            if more < 0:
-                return went if -more in _FULL else GONE
-            went += more
-        return went
-
-
-def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
-    """pid, uid and gid of whoever connected; the pid is 0 when it lives in another pid namespace."""
-    pid, uid, gid = _CREDENTIALS.unpack(
-        client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
-    return pid, uid, gid
-
-
-def peer_groups(client: socket.socket) -> frozenset[int]:
-    """The supplementary groups of whoever connected; none where the kernel cannot tell (before Linux 4.13)."""
-    room = ctypes.c_uint32(0)
-    _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, None, ctypes.byref(room))
-    groups = (ctypes.c_uint32 * (room.value // 4))()  # by libc, since the socket module stops at 256 groups
-    if _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(room)):
-        return frozenset()
-    return frozenset(groups)
-
-
-def program_of(pid: int) -> tuple[bytes, bool]:
-    """The name the kernel has for the program of a process, and whether it is of our own pid namespace.
-
-    ``(b"", False)`` when the process is gone or not ours to see.
-    """
-    try:
-        here = _own_namespaces()
-        if not pid or here > 1:
-            return b"", False
-        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"), _namespaces(pid) == here
-    except OSError:
-        return b"", False
-
-
-@cache
-def _own_namespaces() -> int:
-    return _namespaces("self")
-
-
-def _namespaces(process: int | str) -> int:
-    """How many pid namespaces a process is in, from that of /proc down; 0 where the kernel has none."""
-    status = Path(f"/proc/{process}/status").read_bytes()
-    return len(status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split())
-
-
-def has_hung_up(fd: int) -> bool:
-    """Whether the peer has closed, or shut down its sending side: tells the end from an empty packet."""
-    poller = select.poll()
-    poller.register(fd, select.POLLRDHUP)
-    return bool(poller.poll(0))
 
 
 def _new_socket() -> socket.socket:

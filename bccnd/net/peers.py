@@ -1,0 +1,67 @@
+"""Who has connected to the local socket, and whether they are still there.
+
+Rules
+- Peers are known by the kernel's word (SO_PEERCRED, SO_PEERGROUPS), never by their own.
+- /proc counts only where it is that of our own pid namespace: elsewhere a pid of ours is another process.
+"""
+
+import ctypes
+import select
+import socket
+import struct
+from functools import cache
+from pathlib import Path
+
+_SO_PEERGROUPS = 59
+_libc = ctypes.CDLL(None)
+_CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
+
+
+def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
+    """pid, uid and gid of whoever connected; the pid is 0 when it lives in another pid namespace."""
+    pid, uid, gid = _CREDENTIALS.unpack(
+        client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return pid, uid, gid
+
+
+def peer_groups(client: socket.socket) -> frozenset[int]:
+    """The supplementary groups of whoever connected; none where the kernel cannot tell (before Linux 4.13)."""
+    room = ctypes.c_uint32(0)
+    _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, None, ctypes.byref(room))
+    groups = (ctypes.c_uint32 * (room.value // 4))()  # by libc, since the socket module stops at 256 groups
+    if _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(room)):
+        return frozenset()
+    return frozenset(groups)
+
+
+def program_of(pid: int) -> tuple[bytes, bool]:
+    """The name the kernel has for the program of a process, and whether it is of our own pid namespace.
+
+    ``(b"", False)`` when the process is gone or not ours to see.
+    """
+    try:
+        here = _own_namespaces()
+        if not pid or here > 1:
+            return b"", False
+        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"), _namespaces(pid) == here
+    except OSError:
+        return b"", False
+
+
+@cache
+def _own_namespaces() -> int:
+    return _namespaces("self")
+
+
+def _namespaces(process: int | str) -> int:
+    """How many pid namespaces a process is in, from that of /proc down; 0 where the kernel has none."""
+    status = Path(f"/proc/{process}/status").read_bytes()
+    return len(status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split())
+
+
+def has_hung_up(fd: int) -> bool:
+    """Whether the peer has closed, or shut down its sending side: tells the end from an empty packet."""
+    poller = select.poll()
+    poller.register(fd, select.POLLRDHUP)
+    return bool(poller.poll(0))

@@ -1,0 +1,106 @@
+"""What the kernel says of who has connected, and of their end."""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bccnd.net.clients import GONE, Clients
+from bccnd.net.listener import Listener
+from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
+from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
+from tests.net.connections import connected
+
+needs_root = pytest.mark.needs("root")
+
+
+def test_credentials_are_those_of_who_connected(path: Path, listen: Callable[..., Listener]) -> None:
+    listener = listen(path)
+    with connected(listener):
+        (client,) = listener.accept()
+        with client:
+            pid, uid, gid = peer_credentials(client)
+    assert (pid, uid, gid) == (os.getpid(), os.getuid(), os.getgid())
+    assert program_of(pid) == (Path("/proc/self/comm").read_bytes().rstrip(b"\n"), True)
+
+
+@needs_root
+def test_the_highest_ids_are_not_negative(listen: Callable[..., Listener]) -> None:
+    listener = listen("@")
+    highest = 2**32 - 2
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os.setresgid(highest, highest, highest)
+            os.setresuid(highest, highest, highest)
+            connected(listener)
+        os._exit(0)
+    os.waitpid(child, 0)
+    (client,) = listener.accept()
+    with client:
+        assert peer_credentials(client)[1:] == (highest, highest)
+
+
+def test_a_process_that_is_gone_or_unknown_has_no_program() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert program_of(child) == (b"", False)
+    assert program_of(0) == (b"", False)  # what SO_PEERCRED says of another pid namespace
+
+
+@needs_root
+@pytest.mark.parametrize("groups", [[], [1], range(1000, 2000), range(65536)], ids=len)
+def test_groups_are_those_of_who_connected(listen: Callable[..., Listener], groups: Sequence[int]) -> None:
+    listener = listen("@")
+    before = os.getgroups()
+    os.setgroups(groups)
+    try:
+        connection = connected(listener)
+    finally:
+        os.setgroups(before)
+    with connection:
+        (client,) = listener.accept()
+        with client:
+            assert peer_groups(client) == frozenset(groups)
+
+
+def test_who_is_no_peer_has_no_groups() -> None:
+    with socket.socket(socket.AF_INET) as lonely:
+        assert peer_groups(lonely) == frozenset()
+
+
+# --- the end of a client ---
+
+
+def test_an_empty_packet_is_not_the_end_of_a_client() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    table = ReceiveTable(arena := Arena(BATCH * 512), 100)
+    with ours, theirs:
+        theirs.send(b"")
+        starts, ends = table.read(ours.fileno())
+        assert [end - start for start, end in zip(starts, ends, strict=True)] == [0]
+        assert not has_hung_up(ours.fileno())
+        theirs.send(b"")
+        theirs.send(b"last")
+        theirs.close()
+        starts, ends = table.read(ours.fileno())
+        assert [arena.memory[start:end] for start, end in zip(starts, ends, strict=True)][:3] == [
+            b"",
+            b"last",
+            b"",
+        ]
+        assert has_hung_up(ours.fileno())
+
+
+@pytest.mark.parametrize(("how", "ended"), [(socket.SHUT_WR, True), (socket.SHUT_RD, False)])
+def test_half_a_close(how: int, ended: bool) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        theirs.shutdown(how)
+        assert has_hung_up(ours.fileno()) is ended
+        assert Clients(Arena(1 << 18), 4096).send(ours.fileno(), b"x") == (1 if ended else GONE)

@@ -1,54 +1,20 @@
-"""The blocking Python client against a real daemon, and against a scripted one for its bad moments."""
+"""The blocking Python client against a real daemon: what its methods promise."""
 
 import json
 import logging
 import os
-import select
-import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import bccn
-from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.clients.conftest import Connect, nothing_comes, received
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import plain_socket
-
-Connect = Callable[..., bccn.Client]
-
-
-@pytest.fixture
-def connect(daemon: DaemonProcess) -> Iterator[Connect]:
-    """Clients of ``daemon``; closed at the end."""
-    clients: list[bccn.Client] = []
-
-    def make(**settings: Any) -> bccn.Client:
-        settings.setdefault("timeout", PATIENCE)
-        clients.append(bccn.Client(daemon.socket, **settings))
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        client.close()
-
-
-def received(client: bccn.Client) -> tuple[str, bytes]:
-    message = client.receive(PATIENCE)
-    assert message is not None, "nothing came"
-    return message.channel, message.payload
-
-
-def nothing_comes(client: bccn.Client) -> bool:
-    client.barrier()
-    return client.receive(0) is None
-
 
 # --- publish and subscribe ---
 
@@ -157,6 +123,15 @@ def test_callbacks_may_use_the_client(connect: Connect) -> None:
     client.subscribe("answer")
     client.publish("question", "ab")
     assert received(client) == ("answer", b"abab")
+
+
+def test_a_tap_sees_what_was_rejected(connect: Connect, loopback_port: int) -> None:
+    tap = connect(format="full", tap=True)
+    with plain_socket(loopback_port) as plain:
+        plain.sendto(b"BCCN1[3]abc", (LOOPBACK_BROADCAST, loopback_port))
+        message = tap.receive(PATIENCE)
+    assert message
+    assert (message.verdict, message.channel, message.datagram) == ("fields", "", b"BCCN1[3]abc")
 
 
 # --- packing and sizes ---
@@ -305,313 +280,6 @@ def test_a_publisher_that_waits_for_its_own_reading_gets_on(connect: Connect) ->
     for number in range(3000):
         client.publish("n", str(number))
     assert [received(client)[1] for _ in range(3000)] == [str(number).encode() for number in range(3000)]
-
-
-# --- select loops ---
-
-
-def readable(client: bccn.Client, seconds: float = PATIENCE) -> bool:
-    return bool(select.select([client], [], [], seconds)[0])
-
-
-def test_one_descriptor_for_a_select_loop(connect: Connect, daemon: DaemonProcess) -> None:
-    client, writer = connect(), connect()
-    client.subscribe("a")
-    fd = client.fileno()
-    assert not readable(client, 0)
-    writer.publish("a", "1")
-    assert readable(client)
-    assert [message.text for message in client.dispatch()] == ["1"]
-    assert not readable(client, 0)
-    client.publish("a", "2")
-    client.barrier()  # has read the message too: the socket is empty, the client is not
-    assert readable(client, 0)
-    assert [message.text for message in client.dispatch()] == ["2"]
-    assert not readable(client, 0)
-    assert client.fileno() == fd
-
-
-def test_a_select_loop_comes_through_a_restart(connect: Connect, daemon: DaemonProcess) -> None:
-    notices: list[str] = []
-    client = connect(on_notice=lambda notice: notices.append(notice.kind))
-    client.subscribe("a")
-    fd = client.fileno()
-    daemon.kill()
-    assert readable(client)
-    assert client.dispatch() == []
-    assert not client.connected
-    daemon.start()
-    deadline = time.monotonic() + PATIENCE
-    while not client.connected:  # only the descriptor says when
-        assert select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]
-        client.dispatch()
-    with PacketClient(daemon.socket) as other:
-        other.publish("a", b"back")
-        assert readable(client)
-    assert [message.text for message in client.dispatch()] == ["back"]
-    assert notices == ["disconnected", "reconnected"]
-
-
-def test_heartbeats_begin_change_and_end(connect: Connect) -> None:
-    watcher, client = connect(), connect()
-    channel = f"heartbeat/{client.name}"
-    watcher.subscribe(channel)
-    client.heartbeat(60, "at work")
-    assert received(watcher) == (channel, b"at work")
-    client.heartbeat(60)
-    assert received(watcher) == (channel, b"")
-    client.heartbeat(0)
-    assert received(watcher) == (channel, b"leaving")
-    client.heartbeat(60, "again")
-    assert received(watcher) == (channel, b"again")
-    client.close()
-    assert received(watcher) == (channel, b"leaving")
-
-
-# --- the daemon goes away ---
-
-
-def test_a_heartbeat_is_said_again_to_the_next_daemon(connect: Connect, daemon: DaemonProcess) -> None:
-    client = connect(on_notice=lambda _: None)
-    client.heartbeat(1, "at work")
-    with pytest.raises(bccn.RejectedError):
-        client.heartbeat(3601)
-    daemon.kill()
-    daemon.start()
-    watcher = connect()
-    watcher.subscribe("heartbeat/>")
-    client.barrier()
-    assert received(watcher) == (f"heartbeat/{client.name}", b"at work")
-
-
-def test_a_killed_daemon_is_found_again(connect: Connect, daemon: DaemonProcess) -> None:
-    notices: list[str] = []
-    client = connect(
-        format="full", pack=True, echo=False, on_notice=lambda notice: notices.append(notice.kind)
-    )
-    client.set_name(client.name + "/worker")
-    name = client.name
-    client.subscribe("a")
-    client.subscribe("b")
-    client.unsubscribe("b")
-    daemon.kill()
-    daemon.start()
-    assert client.receive(0.5) is None
-    assert client.name == name
-    with PacketClient(daemon.socket) as other:
-        other.publish("b", b"no")
-        other.publish("a", b"yes")
-        message = client.receive(PATIENCE)
-    assert message
-    assert (message.channel, message.text, message.peer) == ("a", "yes", "local")
-    assert notices == ["disconnected", "reconnected"]
-    client.publish("a", "not echoed")
-    assert nothing_comes(client)
-
-
-def test_publishing_waits_for_the_daemon(connect: Connect, daemon: DaemonProcess) -> None:
-    client = connect(on_notice=lambda _: None)
-    daemon.kill()
-    publishing = threading.Thread(target=client.publish, args=("a", "x"))
-    publishing.start()
-    daemon.start()
-    publishing.join(PATIENCE)
-    client.barrier()
-    assert client.status()["counters"]["published"] == 1
-
-
-def test_receiving_waits_out_its_time(connect: Connect, daemon: DaemonProcess) -> None:
-    client = connect(on_notice=lambda _: None)
-    daemon.kill()
-    start = time.monotonic()
-    assert client.receive(0.2) is None
-    assert time.monotonic() - start >= 0.2, "a loop around receive() must not spin while the daemon is away"
-    daemon.start()
-    client.barrier()
-    client.publish("a")
-    client.subscribe("a")
-    client.publish("a", "x")
-    message = client.receive(float("inf"))
-    assert message
-    assert message.text == "x"
-
-
-def test_a_tap_sees_what_was_rejected(connect: Connect, loopback_port: int) -> None:
-    tap = connect(format="full", tap=True)
-    with plain_socket(loopback_port) as plain:
-        plain.sendto(b"BCCN1[3]abc", (LOOPBACK_BROADCAST, loopback_port))
-        message = tap.receive(PATIENCE)
-    assert message
-    assert (message.verdict, message.channel, message.datagram) == ("fields", "", b"BCCN1[3]abc")
-
-
-def test_publishing_gives_up_in_time(connect: Connect, daemon: DaemonProcess) -> None:
-    client = connect(timeout=0.3, on_notice=lambda _: None)
-    daemon.kill()
-    with pytest.raises(bccn.UnavailableError, match="no daemon at"):
-        client.publish("a")
-    with pytest.raises(bccn.UnavailableError):
-        client.subscribe("a")
-    assert client.receive(0.05) is None
-    assert client.dispatch() == []
-
-
-def test_without_reconnection_it_says_so(connect: Connect, daemon: DaemonProcess) -> None:
-    client = connect(reconnect=False, on_notice=lambda _: None)
-    daemon.kill()
-    for call in (lambda: client.receive(PATIENCE), client.dispatch, lambda: client.publish("a")):
-        with pytest.raises(bccn.UnavailableError):
-            call()
-
-
-def test_no_daemon(tmp_path: Path) -> None:
-    with pytest.raises(bccn.UnavailableError, match=r"no daemon at .*/none: No such file"):
-        bccn.Client(tmp_path / "none")
-
-
-def test_waiting_for_the_first_connection(daemon: DaemonProcess) -> None:
-    daemon.kill()
-    clients: list[bccn.Client] = []
-    connecting = threading.Thread(target=lambda: clients.append(bccn.Client(daemon.socket, wait=PATIENCE)))
-    connecting.start()
-    daemon.start()
-    connecting.join(PATIENCE)
-    [client] = clients
-    client.close()
-
-
-# --- bad moments, scripted ---
-
-
-def test_what_came_before_the_end_is_received_and_doubt_is_told(tmp_path: Path) -> None:
-    def script(connection: socket.socket, packet: bytes) -> bool:
-        if packet.startswith(b"MSG"):
-            connection.send(b"MSG a\0last words")
-            connection.send(b"CMSG closing\0shutdown")
-            connection.recv(1, socket.MSG_PEEK)
-            connection.close()  # with a packet unread: the client meets ECONNRESET before what was sent
-        return packet.startswith(b"MSG")
-
-    notices: list[bccn.Notice] = []
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        client = bccn.Client(scripted.path, on_notice=notices.append)
-        client.publish_many([("x", "1"), ("x", "2")])
-        assert received(client) == ("a", b"last words")
-        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not"):
-            client.barrier()
-        client.close()
-    assert [notice.kind for notice in notices] == ["closing", "disconnected", "reconnected"]
-    assert notices[1].count == 2
-
-
-def test_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
-    with ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet == b"CMSG status") as scripted:
-        client = bccn.Client(scripted.path, timeout=0.1)
-        with pytest.raises(bccn.TimedOutError):
-            client.control("status")
-        client.close()
-
-
-def test_a_request_that_breaks_off_is_made_again(tmp_path: Path) -> None:
-    def script(connection: socket.socket, packet: bytes) -> bool:
-        if packet == b"SUB a" and scripted.seen.count(packet) == 1:
-            connection.close()
-            return True
-        return False
-
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        client = bccn.Client(scripted.path, on_notice=lambda _: None)
-        client.subscribe("a")
-        client.close()
-    assert scripted.seen == [b"CMSG whoami", b"SUB a", b"SUB a", b"CMSG whoami", b"CMSG ping"]
-
-
-def test_a_name_still_taken_by_the_old_connection_is_waited_for(tmp_path: Path) -> None:
-    def script(connection: socket.socket, packet: bytes) -> bool:
-        if packet == b"CMSG ping" and scripted.seen.count(packet) == 1:
-            connection.close()
-        elif packet.startswith(b"CMSG name") and scripted.seen.count(packet) == 2:
-            connection.send(b"CMSG error\0name-taken CMSG name: mine is another client")
-        else:
-            return False
-        return True
-
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        client = bccn.Client(scripted.path, name="mine", on_notice=lambda _: None)
-        client.barrier()
-        client.close()
-    assert sum(packet.startswith(b"CMSG name") for packet in scripted.seen) == 3
-
-
-def test_asking_without_ever_receiving_is_an_error_not_a_full_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def script(connection: socket.socket, packet: bytes) -> bool:
-        if packet == b"CMSG ping":
-            connection.send(b"MSG a\0" + b"x" * 1000)
-        return False
-
-    monkeypatch.setattr("bccn.connection.BACKLOG_LIMIT", 3000)
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        client = bccn.Client(scripted.path)
-        client.barrier()
-        client.barrier()
-        with pytest.raises(bccn.BacklogError, match="2 messages wait"):
-            client.barrier() or client.barrier()
-        client.close()
-
-
-def test_a_daemon_that_speaks_otherwise(tmp_path: Path) -> None:
-    with (
-        ScriptedDaemon(
-            tmp_path / "bus", lambda connection, _: bool(connection.send(b"HTTP/1.1 200"))
-        ) as scripted,
-        pytest.raises(bccn.ProtocolError),
-    ):
-        bccn.Client(scripted.path)
-
-
-def test_a_daemon_that_takes_no_more(tmp_path: Path) -> None:
-    go_on = threading.Event()
-    with ScriptedDaemon(
-        tmp_path / "bus", lambda _, packet: packet.startswith(b"MSG") and go_on.wait(PATIENCE)
-    ) as scripted:
-        client = bccn.Client(scripted.path, timeout=0.1)
-        with pytest.raises(bccn.TimedOutError, match="takes no more"):
-            client.publish_many(("a", b"x" * 1000) for _ in range(100_000))
-        client.close()
-        go_on.set()
-
-
-# --- fork ---
-
-
-def test_a_child_of_fork_speaks_for_itself(connect: Connect) -> None:
-    parent, witness = connect(), connect(format="full")
-    witness.subscribe("fork")
-    parent.subscribe("to/both")
-    witness_fd = parent.fileno()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            parent.publish("fork", "child")
-            parent.barrier()
-            message = parent.receive(PATIENCE)
-            code = 0 if message and message.text == "hello" and parent.fileno() != -1 else 2
-        finally:
-            os._exit(code)
-    message = witness.receive(PATIENCE)
-    assert message
-    assert (message.src, message.text) == (f"{parent.name}/{pid}", "child")
-    witness.publish("to/both", "hello")
-    assert received(parent) == ("to/both", b"hello")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    parent.publish("fork", "parent")
-    message = witness.receive(PATIENCE)
-    assert message
-    assert (message.src, message.text) == (parent.name, "parent")
-    assert parent.fileno() == witness_fd
 
 
 # --- the package ---

@@ -1,0 +1,38 @@
+"""Python clients of a real daemon."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import bccn
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE
+
+Connect = Callable[..., bccn.Client]
+
+
+@pytest.fixture
+def connect(daemon: DaemonProcess) -> Iterator[Connect]:
+    """Clients of ``daemon``; closed at the end."""
+    clients: list[bccn.Client] = []
+
+    def make(**settings: Any) -> bccn.Client:
+        settings.setdefault("timeout", PATIENCE)
+        clients.append(bccn.Client(daemon.socket, **settings))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+def received(client: bccn.Client) -> tuple[str, bytes]:
+    message = client.receive(PATIENCE)
+    assert message is not None, "nothing came"
+    return message.channel, message.payload
+
+
+def nothing_comes(client: bccn.Client) -> bool:
+    client.barrier()
+    return client.receive(0) is None

@@ -1,0 +1,305 @@
+"""The running program is replaced by one that works: its clients do not notice, and it has the settings of now."""
+
+import json
+import os
+import resource
+import signal
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bccnd.restart import VARIABLE
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.plain_bccn import datagram, free_port, plain_socket
+from tests.replaceable_daemon import ReplaceableDaemon
+from tests.replacement.conftest import Start
+
+KEY = b"the-key-that-all-hosts-of-this-segment-share"
+
+
+def row_of(client: PacketClient) -> dict[str, Any]:
+    """What the daemon lists about this client."""
+    name = client.request("whoami")
+    rows = json.loads(client.request("clients"))["clients"]
+    return next(row for row in rows if row["name"] == name)
+
+
+def publish_until_held(publisher: PacketClient, chan: str, payload: bytes) -> int:
+    """Numbered messages until the daemon reads no more; how many."""
+    publisher.socket.settimeout(0.5)
+    sent = 0
+    while True:
+        try:
+            publisher.publish(chan, b"%d " % sent + payload)
+        except TimeoutError:
+            publisher.socket.settimeout(PATIENCE)
+            return sent
+        sent += 1
+
+
+def test_descriptors_stay_the_same_over_many_replacements(start: Start) -> None:
+    daemon = start()
+    with PacketClient(daemon.socket) as client:
+        client.subscribe("a")
+        daemon.replace()
+        before = daemon.descriptors()
+        for _ in range(3):
+            daemon.replace()
+        wait_until(lambda: daemon.descriptors() <= before, "no more descriptors than after the first")
+        assert daemon.children() == []
+        client.publish("a", b"still here")
+        assert client.message() == ("a", b"still here")
+    assert len(daemon.logged("replaced")) == 4
+
+
+def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
+    daemon = start()
+    with PacketClient(daemon.socket) as client, PacketClient(daemon.socket) as other:
+        client.extend_name("worker")
+        client.request("format", "full")
+        client.request("separator", ".")
+        client.request("queue", "packets=77 policy=block")
+        client.request("echo/off")
+        client.subscribe("a.>", "b", "b")
+        other.publish("b", b"1")
+        client.receive()
+        wait_until(lambda: client.status()["rejected"] == {"own": 1}, "the message to come back")
+        row, status = row_of(client), client.status()
+        daemon.replace()
+        after, now = row_of(client), client.status()
+        assert after == row | {"seconds": after["seconds"]}
+        assert after["seconds"] >= row["seconds"]
+        assert client.request("queue").startswith("packets=77 ")
+        assert now["pid"] != status["pid"]
+        assert now["uptime"] > status["uptime"]
+        for counted in ("published", "delivered", "sent"):
+            assert now["counters"][counted] == status["counters"][counted] == 1
+        other.publish("b", b"2")
+        assert client.receive().endswith(b":b|2")
+        client.send(b"UNSUB b")
+        client.send(b"UNSUB b")
+        client.drain()
+        other.publish("b", b"3")
+        other.drain()
+        assert client.drain() == []
+
+
+def test_a_backlog_of_megabytes_and_a_held_publisher_go_over(start: Start) -> None:
+    daemon = start()
+    with (
+        PacketClient(daemon.socket) as slow,
+        PacketClient(daemon.socket) as heavy,
+        PacketClient(daemon.socket) as publisher,
+        PacketClient(daemon.socket) as another,
+    ):
+        slow.request("queue", "packets=64 policy=block")
+        slow.subscribe("local/a")
+        heavy.subscribe("local/b")
+        for number in range(64):
+            another.publish("local/b", b"%d " % number + bytes(60_000))
+        sent = publish_until_held(publisher, "local/a", bytes(60_000))
+        for _ in range(2):
+            daemon.replace()
+        assert another.status()["queued"]["bytes"] > 3 << 20
+        assert [int(heavy.message()[1].split()[0]) for _ in range(64)] == list(range(64))
+        publisher.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            publisher.publish("local/a", bytes(60_000))
+        numbers = [int(slow.message()[1].split()[0]) for _ in range(sent)]
+        assert numbers == list(range(sent))
+        publisher.publish("local/a", b"and on")
+        assert slow.message() == ("local/a", b"and on")
+
+
+def test_a_tap_and_clients_of_every_format_go_over(start: Start) -> None:
+    daemon = start()
+    with (
+        PacketClient(daemon.socket) as tap,
+        PacketClient(daemon.socket) as packed,
+        PacketClient(daemon.socket) as lines,
+    ):
+        tap.request("tap", "on")
+        packed.request("pack", "on")
+        packed.subscribe(">")
+        lines.send(b"SUB >\n")
+        lines.send(b"CMSG ping\n")
+        assert lines.receive() == b"CMSG pong \n"
+        daemon.replace()
+        pack = b"PACK \0\0\0\x09MSG a\0one\0\0\0\x09MSG a\0two"
+        packed.send(pack)
+        assert packed.receive() == pack
+        assert [lines.receive(), lines.receive()] == [b"MSG a one\n", b"MSG a two\n"]
+        assert [tap.receive()[-6:], tap.receive()[-6:]] == [b":a|one", b":a|two"]
+
+
+def test_a_thousand_clients_go_over(start: Start) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    daemon = start()
+    with ExitStack() as connections:
+        clients = [connections.enter_context(PacketClient(daemon.socket)) for _ in range(1000)]
+        for number, client in enumerate(clients):
+            client.send(b"SUB to/%d" % number)
+            client.send(b"SUB all")
+            client.drain()
+        daemon.replace()
+        with PacketClient(daemon.socket) as publisher:
+            publisher.publish("all", b"hello")
+            for number in range(1000):
+                publisher.publish(f"to/{number}", b"%d" % number)
+            for number, client in enumerate(clients):
+                assert client.message() == ("all", b"hello")
+                assert client.message() == (f"to/{number}", b"%d" % number)
+
+
+@pytest.mark.parametrize("where", ["@", "@bccnd-test-{pid}"])
+def test_an_abstract_socket_goes_over(tmp_path: Path, loopback_port: int, where: str) -> None:
+    where = where.format(pid=os.getpid())
+    daemon = ReplaceableDaemon(
+        tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port),
+        "--socket", where,
+    )  # fmt: skip
+    daemon.launch()
+    wait_until(lambda: daemon.logged("serving"), "the daemon")
+    name = daemon.logged("serving")[0]["socket"]
+    with PacketClient(name) as client:
+        daemon.signal(signal.SIGUSR2)
+        daemon.follow_by(client)
+    with PacketClient(name) as client:
+        assert client.drain() == []
+    assert daemon.terminate() == 0
+    assert {line["socket"] for line in daemon.logged("serving")} == {name}
+
+
+def test_a_socket_that_was_handed_down_goes_over(start: Start, tmp_path: Path) -> None:
+    handed_down = f"""
+import os, socket
+if {VARIABLE!r} not in os.environ:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind({str(tmp_path / "bus.sock")!r})
+    os.dup2(made.detach(), 99)
+"""
+    daemon = start("--socket", "fd:99", begin_with=handed_down)
+    with PacketClient(daemon.socket) as client:
+        for _ in range(2):
+            daemon.replace()
+        assert client.drain() == []
+    assert daemon.terminate() == 0
+    assert (tmp_path / "bus.sock").exists()  # not ours to remove
+
+
+def test_the_last_of_many_removes_the_socket_and_not_that_of_another(start: Start, tmp_path: Path) -> None:
+    daemon = start()
+    daemon.replace()
+    (tmp_path / "bus.sock").rename(tmp_path / "moved.sock")
+    (tmp_path / "bus.sock").write_text("another's")
+    daemon.socket = tmp_path / "moved.sock"
+    daemon.replace()  # not even a missing file keeps it from being replaced
+    assert daemon.terminate() == 0
+    assert (tmp_path / "bus.sock").read_text() == "another's"
+
+
+def test_it_leaves_when_idle_after_a_replacement_as_before(tmp_path: Path, loopback_port: int) -> None:
+    daemon = ReplaceableDaemon(
+        tmp_path, "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port), "--exit-when-idle"
+    )
+    daemon.launch()
+    wait_until(lambda: daemon.logged("serving"), "the daemon")
+    with PacketClient(daemon.socket) as client:
+        daemon.signal(signal.SIGUSR2)
+        daemon.follow_by(client)
+        assert client.drain() == []
+    assert daemon.wait() == 0
+
+
+def test_who_is_there_is_the_same_before_and_after(start: Start, tmp_path: Path, loopback_port: int) -> None:
+    """Heartbeats go on under the same name, the daemon's and its clients'; nobody appears, leaves or restarts."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    beating = {"BCCND_HEARTBEAT__SECONDS": "1"}
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    here = ReplaceableDaemon(tmp_path, "--host", "here", *flags, environ=beating)
+    there = DaemonProcess(folder, "--host", "there", *flags, environ=beating)
+    with there, PacketClient(there.socket) as watcher:
+        watcher.subscribe("local/presence/>")
+        with here, PacketClient(here.socket) as client:
+            name, src = client.request("whoami"), client.status()["src"]
+            client.request("heartbeat", "1 fine")
+            first = {f"heartbeat/{name}", f"heartbeat/{src}"}
+            appeared = {watcher.message()[0] for _ in range(2)}
+            assert appeared == {f"local/presence/appeared/{each}" for each in (name, src)}
+            for _ in range(2):
+                here.replace()
+            assert client.status()["src"] == src
+            with PacketClient(there.socket) as listener:
+                listener.subscribe("heartbeat/here/>")
+                assert {listener.message()[0] for _ in range(6)} == first
+            told = [packet.partition(b"\0")[0] for packet in watcher.drain()]
+            assert not [channel for channel in told if b"/here/" in channel]
+
+
+# --- what a replacement changes ---
+
+
+def test_the_successor_has_the_settings_of_now(start: Start, tmp_path: Path, loopback_port: int) -> None:
+    """Another port, key, integrity, limits; what cannot change, the path of the socket, is told."""
+    file, keys, port = tmp_path / "bccnd.toml", tmp_path / "keys", free_port()
+    file.write_text("")
+    keys.touch(0o600)
+    keys.write_bytes(KEY)
+    daemon = ReplaceableDaemon(
+        tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--config", str(file),
+        environ={"BCCND_PORT": str(loopback_port)}, begin_with="import os; os.environ.pop('BCCND_PORT', None)",
+    )  # fmt: skip
+    file.write_text(f"port = {loopback_port}\n")
+    with daemon, PacketClient(daemon.socket) as client, plain_socket(port) as neighbour:
+        client.subscribe("a")
+        file.write_text(
+            f'port = {port}\nkey_file = "{keys}"\nsocket_mode = "0600"\n[limits]\nsubscriptions = 1\n'
+        )
+        daemon.replace()
+        (way,) = client.status()["segments"]
+        assert (way["address"], way["port"], way["interface"]) == (LOOPBACK_BROADCAST, port, "lo")
+        client.publish("a", b"signed")
+        assert neighbour.recv(2048).endswith(b":a|signed")
+        assert client.message() == ("a", b"signed")
+        neighbour.sendto(datagram("there", 1, "a", b"forged"), (LOOPBACK_BROADCAST, port))
+        neighbour.sendto(datagram("there", 1, "a", b"true", KEY), (LOOPBACK_BROADCAST, port))
+        assert client.message() == ("a", b"true")
+        client.send(b"SUB one/too/many")
+        assert client.receive().startswith(b"CMSG error\0limit ")
+    (told,) = daemon.logged("not changed while the socket is in use")
+    assert told["settings"] == ["socket_mode"]
+
+
+def test_systemd_is_told_who_serves_before_the_old_process_ends(start: Start, tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address)
+        systemd.settimeout(PATIENCE)
+        # The old program stays until the test lets it go, so that the order is seen.
+        linger = """
+import os, time, bccnd.restart
+told = bccnd.restart.notify
+def notify(*lines):
+    told(*lines)
+    while not os.path.exists(os.environ["LEAVE"]):
+        time.sleep(0.01)
+bccnd.restart.notify = notify
+"""
+        leave = tmp_path / "leave"
+        daemon = start(environ={"NOTIFY_SOCKET": address, "LEAVE": str(leave)}, begin_with=linger)
+        old = daemon.pid
+        daemon.signal(signal.SIGUSR2)
+        told = [b""]
+        while not told[-1].startswith(b"MAINPID="):
+            told.append(systemd.recv(4096))
+        with PacketClient(daemon.socket) as client:
+            assert told[-1] == b"MAINPID=%d" % client.status()["pid"]
+        assert daemon.process.poll() is None
+        leave.touch()
+        assert daemon.follow() != old

@@ -1,6 +1,7 @@
 """What every test of this tree shares: a daemon to talk to; and with CI=true nothing is skipped."""
 
 import os
+import subprocess
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -60,3 +61,16 @@ def daemon(tmp_path: Path, loopback_port: int) -> Iterator[DaemonProcess]:
         tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)
     ) as running:
         yield running
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB; it goes when the last file on it is closed."""
+    require("root")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)

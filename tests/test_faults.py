@@ -6,7 +6,6 @@ import os
 import resource
 import socket
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,18 +26,6 @@ def cpu_seconds(pid: int) -> float:
 
 
 # --- the disk is full ---
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    require("root")
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", place], check=True)
 
 
 def test_a_full_disk_costs_log_lines_and_nothing_else(

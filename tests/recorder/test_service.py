@@ -15,7 +15,6 @@ import pytest
 
 from bccnd.wire import sbus
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.needs import require
 from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import datagram
 from tests.recorder_process import RecorderProcess, assert_well_kept, rows_of
@@ -214,19 +213,6 @@ def test_what_the_daemon_dropped_for_a_stopped_recorder_is_marked(tmp_path: Path
     unrecorded = sum(row["size"] for row in rows if row["verdict"] == "unrecorded")
     assert unrecorded > 0
     assert len([row for row in rows if row["direction"]]) + unrecorded == count
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
-    require("root")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "tmpfs", place], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def fill(place: Path) -> Path:

@@ -267,7 +267,7 @@ def test_a_killed_daemon_is_found_again(daemon: DaemonProcess, run: Run) -> None
 
 def test_calls_give_up_in_time(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
-        async with bccn.AsyncClient(daemon.socket, timeout=0.1, on_notice=lambda _: None) as client:
+        async with bccn.AsyncClient(daemon.socket, timeout=1.0, on_notice=lambda _: None) as client:
             daemon.kill()
             await until(lambda: not client.connected)
             attempts: list[Awaitable[object]] = [
@@ -343,7 +343,7 @@ def test_many_requests_at_once_get_each_their_answer(daemon: DaemonProcess, run:
 
 def test_a_daemon_that_does_not_answer(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
-        async with bccn.AsyncClient(scripted.path, timeout=0.1) as client:
+        async with bccn.AsyncClient(scripted.path, timeout=1.0) as client:
             with pytest.raises(bccn.TimedOutError):
                 await client.status()
 

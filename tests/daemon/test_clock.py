@@ -14,7 +14,7 @@ import pytest
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import require
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 SOURCE = Path(__file__).with_name("stepped_clock.c")
 DAY, YEAR = 86400, 365 * 86400
@@ -120,12 +120,12 @@ def test_timeouts_go_on_after_a_step(hosts: Hosts, clock: SteppedClock, step: in
     with PacketClient(hosts.near.socket) as stopped, PacketClient(hosts.near.socket) as publisher:
         stopped.request("queue", "packets=1 policy=block")
         stopped.subscribe("local/>")
-        publisher.socket.settimeout(0.2)
+        publisher.socket.settimeout(1)
         with contextlib.suppress(TimeoutError):
             while True:  # until nobody reads it any more
                 publisher.publish("local/x", bytes(60_000))
         clock.set(step)
-        publisher.socket.settimeout(10)
+        publisher.socket.settimeout(PATIENCE)
         assert publisher.drain() == []
     assert '"reason": "slow"' in hosts.near.log
 

@@ -57,7 +57,7 @@ def test_a_stopped_client_holds_nobody_up(daemon: DaemonProcess, policy: str) ->
         stopped.request("queue", f"packets=100 policy={policy}")
         for client in (stopped, listener):
             client.subscribe("local/>")
-        publisher.socket.settimeout(0.3)
+        publisher.socket.settimeout(1)
         published = 0
         try:
             while published < 2000:

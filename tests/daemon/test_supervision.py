@@ -12,7 +12,7 @@ import pytest
 from bccnd.daemon import supervision
 from bccnd.daemon.supervision import Supervision
 
-INTERVAL = 0.02
+INTERVAL = 0.1  # seconds; long beside what a busy machine lets a loop wait
 WATCHDOG = INTERVAL * supervision.PINGS
 PATIENCE = 5.0
 

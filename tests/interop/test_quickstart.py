@@ -69,7 +69,7 @@ def test_it_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
         env=environment(scratch),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert shown.returncode == 0, shown.stdout + shown.stderr

@@ -13,7 +13,7 @@ import pytest
 from bccnd.pipeline import cli
 from tests.pipeline import network
 
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 300
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

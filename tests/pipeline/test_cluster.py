@@ -29,6 +29,7 @@ from tests.pipeline import network
 
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
+COMMAND = [sys.executable, "-m", "bccnd.pipeline.cli"]
 ENVIRONMENT = {  # no Python for the workers
     "SPARK_LOCAL_IP": LOOPBACK,
     "PYSPARK_PYTHON": "/nonexistent/python",
@@ -36,7 +37,7 @@ ENVIRONMENT = {  # no Python for the workers
 }
 WORKERS = 2
 START_SECONDS = 60
-RUN_SECONDS = 240
+RUN_SECONDS = 600
 PLAN = network.Plan(
     hosts=3, messages=600, seconds=120, burst=0.01, duplicate=0.01, reorder=0.01, deaf={(0, 1): (60, 80)}, forged=3,
     local=2, file_rows=1000,
@@ -115,17 +116,15 @@ def expected(spark: SparkSession, recorded: Path, tmp_path_factory: pytest.TempP
     return tables(output)
 
 
-def run(program: list[str], where: list[str], recorded: Path, folder: Path) -> Rows:
-    """``bccnd-pipeline run``; the rows of all tables."""
-    output = Output(str(folder / "out"))
+def run(program: list[str], action: str, recorded: Path, output: Output) -> str:
+    """What it said."""
     ended = subprocess.run(
-        [*program, "run", "--input", str(recorded), "--output", output.root, *where],
-        capture_output=True, text=True, check=False, timeout=RUN_SECONDS, env={**os.environ, **ENVIRONMENT},
+        [*program, action, "--output", output.root, "--input", str(recorded)],
+        capture_output=True, text=True, check=False, timeout=RUN_SECONDS,
+        env={**os.environ, **ENVIRONMENT},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    assert "damaged.parquet" in ended.stdout + ended.stderr  # spark-submit makes one of the two
-    assert "</html>" in Path(output.report).read_text()
-    return tables(output)
+    return ended.stdout + ended.stderr  # spark-submit makes one of the two
 
 
 def tables(output: Output) -> Rows:
@@ -133,20 +132,18 @@ def tables(output: Output) -> Rows:
     return {name: sorted(map(repr, pq.read_table(f"{output.tables}/{name}").to_pylist())) for name in TABLES}
 
 
-def assert_same(found: Rows, expected: Rows) -> None:
+def test_a_cluster_gives_the_same_tables_with_and_without_spark_submit(
+    cluster: Cluster, recorded: Path, expected: Rows, tmp_path: Path
+) -> None:
+    submit = str(SPARK / "bin" / "spark-submit")
+    output = Output(str(tmp_path / "out"))
+    said = run([*COMMAND, "--master", cluster.url], "ingest", recorded, output)
+    assert "damaged.parquet" in said
+    assert cluster.executors() >= WORKERS
+    run([submit, "--master", cluster.url, str(cli.__file__)], "run", recorded, output)
+    assert cluster.executors() >= 2 * WORKERS
+    assert "</html>" in Path(output.report).read_text()
+    found = tables(output)
     for name in TABLES:
         assert expected[name], name
         assert found[name] == expected[name], name
-
-
-def test_a_standalone_cluster_gives_the_same_tables(
-    cluster: Cluster, recorded: Path, expected: Rows, tmp_path: Path
-) -> None:
-    program = [sys.executable, "-m", "bccnd.pipeline.cli"]
-    assert_same(run(program, ["--master", cluster.url], recorded, tmp_path), expected)
-    assert cluster.executors() >= WORKERS
-
-
-def test_spark_submit_gives_the_same_tables(recorded: Path, expected: Rows, tmp_path: Path) -> None:
-    program = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]", str(cli.__file__)]
-    assert_same(run(program, [], recorded, tmp_path), expected)

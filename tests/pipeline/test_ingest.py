@@ -24,7 +24,7 @@ from bccnd.wire.udp import UdpDatagram
 from tests.pipeline.network import SCHEMA
 from tests.plain_bccn import datagram
 
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 300
 ROWS = 1000  # of a file, besides its marks
 
 

@@ -30,7 +30,7 @@ def row_of(client: PacketClient) -> dict[str, Any]:
 
 def publish_until_held(publisher: PacketClient, chan: str, payload: bytes) -> int:
     """Numbered messages until the daemon reads no more; how many."""
-    publisher.socket.settimeout(0.5)
+    publisher.socket.settimeout(1)
     sent = 0
     while True:
         try:

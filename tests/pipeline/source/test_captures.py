@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.errors import CaptureError, ConfigError
-from bccnd.pipeline.analyse import Span, tables
+from bccnd.pipeline.analyse import Keeping, Span, tables
 from bccnd.pipeline.ingest import taken_over
 from bccnd.pipeline.layout import RECORDED
 from bccnd.pipeline.source.captures import (
@@ -222,13 +222,13 @@ def test_the_analysis_names_what_captures_of_two_hosts_say_was_lost(
         packet(content, time_ns + 300_000) for at, (time_ns, content) in enumerate(sent) if at not in lost
     ]
     write(tmp_path / "b.pcapng", *came)
-    kept: list[DataFrame] = []
+    keep = Keeping(spark)
     traffic = taken_over(captures(spark, str(tmp_path))).withColumn("batch", F.lit(0)).drop("file").persist()
-    _coverage, sources = islice(tables(traffic, Span(), kept), 2)
+    _coverage, sources = islice(tables(traffic, Span(), keep), 2)
     found = {(row["receiver"], row["src"], row["lost"], row["duplicates"]) for row in sources.collect()}
     sent_by = traffic.where("direction = 'out'").select("host", "src").distinct().collect()
-    for frame in [traffic, *kept]:
-        frame.unpersist()
+    keep.release()
+    traffic.unpersist()
     assert found == {("b", "a/x/1", 43, 0)}
     assert [tuple(row) for row in sent_by] == [("a", "a/x/1")]
 

@@ -58,7 +58,7 @@ class Hosts:
             "--host",
             "near",
             *flags,
-            environ={**clock.environ, "BCCND_QUEUE__BLOCK_SECONDS": "0.5"},
+            environ={**clock.environ, "BCCND_QUEUE__BLOCK_SECONDS": "3"},
         )
         self.far = DaemonProcess(folder / "far", "--host", "far", *flags)
 

@@ -6,7 +6,7 @@
 #   sh tests/run.sh tests/wire -x      anything else goes to pytest
 #
 # System packages are installed only by root and only where a tool is missing. A tool that stays missing is
-# named; its tests are skipped, or, with CI=true, the run fails. PYTHON=/path/to/python chooses the interpreter.
+# named; its tests fail, or, with CI=true, the run before them. PYTHON=/path/to/python chooses the interpreter.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,0 +1,92 @@
+"""How a datagram is judged: every verdict there is, what it means, and how much it matters.
+
+A verdict's value is what RECV packets, counters, metrics and recorded rows call it. Its meaning completes the phrase
+"datagrams ...". The members stand in the order of the checks (``BCCN1.md``, "Receiving"), so that the first rule a
+datagram breaks names it.
+"""
+
+from enum import Enum, StrEnum
+from typing import Self
+
+
+class Weight(Enum):
+    """How much a verdict matters to whoever watches the host."""
+
+    DELIVERED = 1  # the datagram goes to its subscribers
+    HARMLESS = 2  # dropped as it should be: a healthy segment has such datagrams
+    FAULT = 3  # something is wrong, with a program, a setting or a link
+    ATTACK = 4  # a wrong key or a stolen name: a mistake at best
+
+
+class Verdict(StrEnum):
+    """``meaning`` completes "datagrams ..."; ``weight`` is how much the verdict matters."""
+
+    meaning: str
+    weight: Weight
+
+    def __new__(cls, value: str, meaning: str, weight: Weight = Weight.FAULT) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        member.weight = weight
+        return member
+
+    # The envelope, the integrity value and the body: a datagram that breaks a rule of the protocol.
+    TRUNCATED = "truncated", "longer than any datagram may be"
+    MAGIC = "magic", "of another protocol than BCCN"
+    ENVELOPE = "envelope", "with a malformed envelope"
+    LENGTH = "length", "whose length is not what they say"
+    ALGORITHM = "algorithm", "with an unknown integrity algorithm"
+    SUM = "sum", "with a malformed integrity value"
+    UNAUTHENTICATED = "unauthenticated", "with less integrity than this host requires", Weight.ATTACK
+    HMAC = "hmac", "signed with a key this host does not have", Weight.ATTACK
+    CRC32 = "crc32", "with a wrong checksum"
+    VERSION = "version", "of another version of BCCN"
+    FIELDS = "fields", "without source, sequence number and channel"
+    SOURCE = "source", "with a malformed source"
+    SEQUENCE = "sequence", "with a malformed sequence number"
+    CHANNEL = "channel", "with a malformed channel"
+    TARGET = "target", "directed to the unknown source"
+
+    # A sound datagram that is not for the clients of this host.
+    OWN = "own", "of this host that came back from the network", Weight.HARMLESS
+    CONFLICT = "conflict", "of another host under a name of this one", Weight.ATTACK
+    UNKNOWN_SOURCE = "unknown-source", "of a source without a name"
+    DUPLICATE = "duplicate", "that are a further copy", Weight.HARMLESS
+    LATE = "late", "that come after their successors", Weight.HARMLESS
+    REPLAYED = "replayed", "from a recording, or of a source whose clock went back"
+    LOCAL_CHANNEL = "local-channel", "on channels that are local here"
+
+    # What is delivered.
+    OK = "ok", "that are delivered", Weight.DELIVERED
+    NEW = "new", "that are the first of their source", Weight.DELIVERED
+    RESTARTED = "restarted", "that are the first after a restart of their source", Weight.DELIVERED
+    RETAINED = "retained", "that are the last value of their channel", Weight.DELIVERED
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the datagram goes to its subscribers."""
+        return self.weight is Weight.DELIVERED
+
+    @property
+    def harmless(self) -> bool:
+        """Whether nobody has to look into it: it is delivered, or dropped as it should be."""
+        return self.weight in (Weight.DELIVERED, Weight.HARMLESS)
+
+    @property
+    def attack(self) -> bool:
+        """Whether it looks like somebody who must not speak here."""
+        return self.weight is Weight.ATTACK
+
+
+def verdict_of(word: str) -> Verdict | None:
+    """The verdict that a record or a counter names; None for one of another version that is not known here."""
+    return _BY_WORD.get(word)
+
+
+_BY_WORD = {str(verdict): verdict for verdict in Verdict}
+
+
+DROPPED = tuple(verdict for verdict in Verdict if not verdict.delivered)
+ATTACKS = frozenset(verdict for verdict in Verdict if verdict.attack)
+HARMLESS = frozenset(verdict for verdict in Verdict if verdict.harmless)

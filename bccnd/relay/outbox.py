@@ -6,7 +6,7 @@ Rules
 - Messages are bounded in number and bytes per client, and in bytes over all clients (``Ledger``). When one more
   does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: it is
   taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from the network.
-- Several messages in one PACK are a ``Bundle``: one entry, which counts as its messages and is dropped as a whole. So
+- Several messages in one PACK are a ``CountedPack``: one entry, which counts as its messages and is dropped as a whole. So
   the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
   gap grows until the client takes it, so an episode of any length is one notice.
@@ -16,22 +16,16 @@ Rules
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from itertools import islice
 from typing import Any
 
+from bccnd.relay.options import Policy
+
 ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
-AHEAD_PACKETS = (
-    64  # with ``block``, half of this may wait when publishers go on: about what one read of theirs gives
-)
+# With ``block``, half of this may wait when publishers go on: about what one read of theirs gives.
+AHEAD_PACKETS = 64
 AHEAD_BYTES = 128 << 10
-
-
-class Policy(StrEnum):
-    DROP_OLDEST = "drop-oldest"
-    DROP_NEWEST = "drop-newest"
-    BLOCK = "block"
-    DISCONNECT = "disconnect"
 
 
 class Outcome(Enum):
@@ -50,7 +44,7 @@ class Ledger:
     dropped: int = 0
 
 
-class Bundle:
+class CountedPack:
     """A PACK packet and how many messages are in it."""
 
     __slots__ = ("messages", "packet")
@@ -117,7 +111,7 @@ class Outbox:
         self.packets = self.size = self.answers = self.dropped = 0
         self._front: list[_Answer] = []  # a deque, mostly empty, would be a sixth of what a client costs
         self._gap = 0
-        self._entries: deque[bytes | Bundle | _Gap] = deque()
+        self._entries: deque[bytes | CountedPack | _Gap] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._entries or self._front or self._gap)
@@ -132,11 +126,11 @@ class Outbox:
             and self.size * 2 <= min(self.max_size, AHEAD_BYTES)
         )
 
-    def can_hold(self, entry: bytes | Bundle) -> bool:
+    def can_hold(self, entry: bytes | CountedPack) -> bool:
         """Whether it could be queued if nothing else were."""
         return _messages(entry) <= self.max_packets and len(entry) <= self.max_size
 
-    def put(self, entry: bytes | Bundle, *, publisher_waits: bool = False) -> Outcome:
+    def put(self, entry: bytes | CountedPack, *, publisher_waits: bool = False) -> Outcome:
         """Queue a message, or a bundle of them, by the client's policy.
 
         ``publisher_waits``: the publisher can be held, so that under ``block`` the message is taken beyond the
@@ -157,7 +151,7 @@ class Outbox:
         self._append(entry, size, messages)
         return Outcome.QUEUED
 
-    def put_run(self, packets: Sequence[bytes]) -> bool:
+    def put_group(self, packets: Sequence[bytes]) -> bool:
         """The same for messages that come together, at a fraction of the cost, if all can be queued; else False, and
         nothing was done."""
         size, messages = sum(map(len, packets)), len(packets)
@@ -185,7 +179,7 @@ class Outbox:
             entry
             if isinstance(entry, bytes)
             else entry.packet
-            if isinstance(entry, Bundle)
+            if isinstance(entry, CountedPack)
             else self._notice(entry.lost)
             for entry in islice(self._entries, limit)
         ]
@@ -243,7 +237,7 @@ class Outbox:
                 self._entries.append(_Gap(value))
             elif kind == "bundle":
                 packet, messages = value
-                self._append(Bundle(packet, messages), len(packet), messages)
+                self._append(CountedPack(packet, messages), len(packet), messages)
             else:
                 self._append(value, len(value), 1)
 
@@ -254,11 +248,11 @@ class Outbox:
             or self._ledger.bytes + size > self._ledger.limit
         )
 
-    def _could_have_room(self, entry: bytes | Bundle) -> bool:
+    def _could_have_room(self, entry: bytes | CountedPack) -> bool:
         """Whether dropping messages would make room; not where one alone is too large, or others took it all."""
         return self.can_hold(entry) and self._ledger.bytes - self.size + len(entry) <= self._ledger.limit
 
-    def _append(self, entry: bytes | Bundle, size: int, messages: int) -> None:
+    def _append(self, entry: bytes | CountedPack, size: int, messages: int) -> None:
         self._entries.append(entry)
         self._account(size, messages)
 
@@ -268,7 +262,7 @@ class Outbox:
         self._ledger.packets += messages
         self._ledger.bytes += size
 
-    def _forget(self, entry: bytes | Bundle | _Gap) -> None:
+    def _forget(self, entry: bytes | CountedPack | _Gap) -> None:
         """Take what has left the entries out of the accounts."""
         if isinstance(entry, _Answer):
             self.answers -= 1
@@ -278,10 +272,8 @@ class Outbox:
     def _make_room(self, size: int, messages: int) -> None:
         """Drop the oldest until so much fits; it does once all are dropped."""
         most_packets, most_bytes = self.max_packets - messages, self.max_size - size
-        spare = (
-            self.size + self._ledger.limit - size - self._ledger.bytes
-        )  # of it the others leave us so much
-        most_bytes = min(most_bytes, spare)
+        others = self._ledger.bytes - self.size
+        most_bytes = min(most_bytes, self._ledger.limit - others - size)
         packets, left = self.packets, self.size
         while packets > most_packets or left > most_bytes:
             entry = self._entries.popleft()
@@ -327,12 +319,12 @@ class Outbox:
         self._ledger.dropped += messages
 
 
-def _messages(entry: bytes | Bundle) -> int:
-    return entry.messages if isinstance(entry, Bundle) else 1
+def _messages(entry: bytes | CountedPack) -> int:
+    return entry.messages if isinstance(entry, CountedPack) else 1
 
 
-def _plain(entry: bytes | Bundle | _Gap) -> tuple[str, Any]:
-    if isinstance(entry, Bundle):
+def _plain(entry: bytes | CountedPack | _Gap) -> tuple[str, Any]:
+    if isinstance(entry, CountedPack):
         return "bundle", (entry.packet, entry.messages)
     if isinstance(entry, _Gap):
         return "gap", entry.lost

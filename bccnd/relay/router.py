@@ -3,20 +3,19 @@
 Rules
 - A plain channel goes to the sessions with a matching pattern, ``!`` to every listening session, ``!<target>`` to
   the listening sessions whose name matches (``bccn.txt``, "CHAN FORMS AND DELIVERY ALGORITHM"). Each gets one copy.
-  A tap sees every datagram anyway and is in no audience.
+  A tap sees every datagram anyway and is in no route.
 - A pattern that a session holds twice has to be removed twice (``sbus.txt``, "Subscribe").
-- What a channel is besides (local, retained, noted) stands with its audience, so that it is looked up with it.
+- What a channel is besides (local, retained, noted) stands with its route, so that it is looked up with it.
 - Presence notices are local and never retained, and go to those alone who subscribed to a pattern below NOTICES; as
   no datagram tells of them, a tap gets them as others do.
-- Audiences are cached by channel, in two generations: when the young one holds half of the limit, the old one is
+- Routes are cached by channel, in two generations: when the young one holds half of the limit, the old one is
   forgotten and the young one grows old. What makes an entry wrong removes it: a pattern without wildcards its own
   channel, one with wildcards those that begin as it does, names and listening the directed ones, everything else all.
-  Channels with the same audience share one object, so that consecutive messages can be grouped by identity.
+  Channels with the same route share one object, so that consecutive messages can be grouped by identity.
 """
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
@@ -24,30 +23,25 @@ from bccnd.relay.identity import Names
 from bccnd.relay.session import Format, Session
 from bccnd.wire.bccn1 import split_target
 
-if TYPE_CHECKING:
-    from bccnd.relay.own_source import OwnSource
-
-
 NOTICES = b"local/presence/"
 HEARTBEATS = b"heartbeat/"
 QUESTIONS = b"bccnd/ask"  # to the daemons of all hosts
-SWEPT = (
-    16384  # channels that a new pattern is compared with, in a millisecond; of more, all are looked up anew
-)
+# Cached channels that a new pattern is compared with, which takes a millisecond; of more, all are looked up anew.
+SWEPT = 16384
 
 
-class Audience:
+class Route:
     """The sessions a message goes to, sorted by how they are served.
 
-    ``alone``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
+    ``single``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
     out to each, in the same order. ``open``: who may publish on all plain channels may publish on its
     channels; ``local``: they never leave the host; ``retained``: their newest message is to be kept; ``noted``: their
     messages are heartbeats, or for the daemon itself.
     """
 
     __slots__ = (
-        "alone",
-        "alone_ports",
+        "single",
+        "single_ports",
         "full",
         "lines",
         "local",
@@ -76,10 +70,10 @@ class Audience:
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
-        self.alone = [session for session in ordered if session.format is Format.PLAIN]
-        self.plain = [session for session in self.alone if not session.packed]
-        self.packed = [session for session in self.alone if session.packed]
-        self.alone_ports = [session.port for session in self.alone]
+        self.single = [session for session in ordered if session.format is Format.PLAIN]
+        self.plain = [session for session in self.single if not session.packed]
+        self.packed = [session for session in self.single if session.packed]
+        self.single_ports = [session.port for session in self.single]
         self.plain_ports = [session.port for session in self.plain]
 
 
@@ -89,7 +83,7 @@ class Router:
 
     def __init__(
         self,
-        names: "Names[Session | OwnSource]",
+        names: Names,
         local: Iterable[bytes],
         *,
         cache_limit: int,
@@ -102,9 +96,9 @@ class Router:
         self._is_local = patterns.matcher(local, b"/")
         self._retained = retained
         self._cache_limit = cache_limit
-        self._young: dict[bytes, Audience] = {}
-        self._old: dict[bytes, Audience] = {}
-        self._shared: dict[tuple[frozenset[Session], bool, bool, bool, bool], Audience] = {}
+        self._young: dict[bytes, Route] = {}
+        self._old: dict[bytes, Route] = {}
+        self._shared: dict[tuple[frozenset[Session], bool, bool, bool, bool], Route] = {}
         self._directed: set[bytes] = set()
         self._listening: set[Session] = set()
         self.subscriptions = 0
@@ -150,8 +144,8 @@ class Router:
             self._listening.add(session)
             self.names_changed()
 
-    def deafen(self, session: Session) -> None:
-        """Undo ``listen``; no audience, cached or shared, holds the session any more."""
+    def stop_listening(self, session: Session) -> None:
+        """Undo ``listen``; no route, cached or shared, holds the session any more."""
         if session.listening:
             session.listening = False
             self._listening.discard(session)
@@ -159,14 +153,14 @@ class Router:
 
     def leave(self, session: Session) -> None:
         """Forget the session; its name is for the caller to release."""
-        in_audiences = session.listening or session.subscriptions
+        in_routes = session.listening or session.subscriptions
         for (separator, pattern), count in session.subscriptions.items():
             self._indexes[separator].remove(pattern, session)
             self.subscriptions -= count
         session.subscriptions.clear()
         self._listening.discard(session)
         session.listening = False
-        if in_audiences:  # who only publishes comes and goes at no cost to the cache
+        if in_routes:  # who only publishes comes and goes at no cost to the cache
             self.service_changed()
 
     def adopt(self, session: Session, subscriptions: Iterable[tuple[bytes, bytes, int]]) -> None:
@@ -196,37 +190,34 @@ class Router:
         self._shared.clear()
         self._directed.clear()
 
-    def audience(self, channel: bytes) -> Audience:
+    def route(self, channel: bytes) -> Route:
         """Who gets messages on this (valid) channel."""
         return self._young.get(channel) or self._remember(
             channel, self._old.get(channel) or self._find(channel)
         )
 
     @property
-    def routes(self) -> dict[bytes, Audience]:
+    def routes(self) -> dict[bytes, Route]:
         """Some of what would be found by ``known``, to be looked up only."""
         return self._young
 
-    def known(self, channel: bytes) -> Audience | None:
+    def known(self, channel: bytes) -> Route | None:
         """The same for a channel that may be none, and only if it was looked up lately."""
-        audience = self._young.get(channel)
-        if audience is None:
-            audience = self._old.get(channel)
-            if audience is not None:
-                self._remember(channel, audience)
-        return audience
+        route = self._young.get(channel)
+        if route is None:
+            route = self._old.get(channel)
+            if route is not None:
+                self._remember(channel, route)
+        return route
 
-    def _remember(self, channel: bytes, audience: Audience) -> Audience:
+    def _remember(self, channel: bytes, route: Route) -> Route:
         if len(self._young) * 2 >= self._cache_limit:
             self._directed.difference_update(self._old.keys() - self._young.keys() - {channel})
             self._old, self._young = self._young, {}
-        self._young[channel] = audience
-        return audience
+        self._young[channel] = route
+        return route
 
-    def is_local(self, channel: bytes) -> bool:
-        return channel.startswith(NOTICES) or self._is_local(channel)
-
-    def _find(self, channel: bytes) -> Audience:
+    def _find(self, channel: bytes) -> Route:
         plain = channel[:1] != b"!"
         if plain:
             slashed, dotted = self._indexes.values()
@@ -250,13 +241,13 @@ class Router:
                 or channel == QUESTIONS
                 or (not plain and self._calls_the_daemon(channel)),
             )
-        audience = self._shared.get(key)
-        if audience is None:
-            audience = Audience(*key)
+        route = self._shared.get(key)
+        if route is None:
+            route = Route(*key)
             if len(self._shared) >= self._cache_limit:
                 self._shared.clear()
-            self._shared[key] = audience
-        return audience
+            self._shared[key] = route
+        return route
 
     def _calls_the_daemon(self, channel: bytes) -> bool:
         """Whether it is directed to the daemon, and not just to all of its host."""

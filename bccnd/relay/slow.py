@@ -2,7 +2,7 @@
 
 Rules
 - An episode begins when a client loses a message, or when others begin to wait for it (``block``). It is over when
-  the client has taken everything, but not before CALM_SECONDS have passed: who stumbles again and again in that
+  the client has taken everything, but not before CALM_SECONDS have passed: who falls_behind again and again in that
   time is one episode, and one line in the log.
 - Each episode is reported when it begins and when it is over; leaving ends it, too.
 """
@@ -53,7 +53,7 @@ class SlowClients:
     def get(self, session: Session) -> Episode | None:
         return self._episodes.get(session)
 
-    def stumbles(self, session: Session, trouble: Trouble, now: float, lost: int = 0) -> None:
+    def falls_behind(self, session: Session, trouble: Trouble, now: float, lost: int = 0) -> None:
         """The client is in trouble, by which it has just lost so many messages."""
         episode = self._episodes.get(session)
         if episode is None:

@@ -1,0 +1,54 @@
+"""Timers as data: what is due, and when. Whoever has a clock asks for ``next`` and comes back then.
+
+A key has one deadline. To set another, or to remove it, leaves an entry in the heap that is overtaken; it is dropped
+when it comes to the head, or when such entries are more than half of the heap.
+"""
+
+import heapq
+from collections.abc import Hashable
+from itertools import count
+from math import inf
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Deadlines(Generic[K]):
+    """key -> when it is due, in the caller's monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._due: dict[K, tuple[float, int]] = {}
+        self._heap: list[tuple[tuple[float, int], K]] = []
+        self._order = count()  # so that keys which are due together are not compared
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def get(self, key: K) -> float | None:
+        entry = self._due.get(key)
+        return entry[0] if entry else None
+
+    def set(self, key: K, due: float) -> None:
+        self._due[key] = entry = due, next(self._order)
+        heapq.heappush(self._heap, (entry, key))
+        if len(self._heap) > 64 + 2 * len(self._due):
+            self._heap = [(entry, key) for key, entry in self._due.items()]
+            heapq.heapify(self._heap)
+
+    def remove(self, key: K) -> None:
+        self._due.pop(key, None)
+
+    def next(self) -> float:
+        """When the first key is due; infinity when none is."""
+        heap = self._heap
+        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0][0] if heap else inf
+
+    def pop(self, now: float) -> K | None:
+        """The first key that is due, which then has no deadline any more; None when nothing is due."""
+        if self.next() > now:
+            return None
+        _, key = heapq.heappop(self._heap)
+        del self._due[key]
+        return key

@@ -1,0 +1,117 @@
+"""What the relay wants done once a call is over: the one way out, but for packets to clients (``Transport``).
+
+Rules
+- The caller takes the effects after each call and carries them out in the order of the fields.
+- Datagrams lie in a region of the arena that the next call writes into: the caller sends or copies them first.
+- ``asked`` is a request that the caller completes: it applies ``taps`` before it answers ``CMSG tap``, so that a client
+  sees everything from the answer on, and it puts ``CMSG status`` together. The relay reads no further packet of that
+  client until then.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bccnd.relay.session import Session
+from bccnd.wire.batch import Codec
+from bccnd.wire.bccn1 import SEND_LIMIT
+from bccnd.wire.sbus import Cmsg, Memory
+
+# Datagrams sealed in one go: what one system call sends, and small enough to stay in the processor's cache.
+SEALED_LIMIT = 1024
+SEALED_BYTES = SEALED_LIMIT * SEND_LIMIT
+
+Sealed = tuple[list[int], list[int]] | list[bytes]  # spans, or the datagrams themselves
+
+
+@dataclass(slots=True)
+class Datagrams:
+    """To the segment: those at the spans of the arena, then those that found no room there."""
+
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    beyond: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.starts) + len(self.beyond)
+
+
+@dataclass(slots=True)
+class Effects:
+    """``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
+    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
+    """
+
+    datagrams: Datagrams = field(default_factory=Datagrams)
+    watch: list[Session] = field(default_factory=list)
+    unwatch: list[Session] = field(default_factory=list)
+    resume: list[Session] = field(default_factory=list)
+    close: list[Session] = field(default_factory=list)
+    taps: bool | None = None
+    asked: tuple[Session, Cmsg] | None = None
+
+    def __bool__(self) -> bool:
+        datagrams = self.datagrams
+        return bool(
+            datagrams.starts
+            or self.watch
+            or self.unwatch
+            or self.resume
+            or self.close
+            or self.asked
+            or datagrams.beyond
+            or self.taps is not None
+        )
+
+    def take(self) -> "Effects":
+        """What has come together; from here on it comes together anew."""
+        taken = Effects(
+            self.datagrams, self.watch, self.unwatch, self.resume, self.close, self.taps, self.asked
+        )
+        self.datagrams = Datagrams()
+        self.watch, self.unwatch, self.resume, self.close = [], [], [], []
+        self.taps = self.asked = None
+        return taken
+
+
+class Outgoing:
+    """Seals datagrams side by side in ``region`` of the memory, SEALED_BYTES long, from one taking to the next."""
+
+    def __init__(self, effects: Effects, memory: Memory, region: int) -> None:
+        self._effects = effects
+        self._memory = memory
+        self._region = region
+
+    @property
+    def room(self) -> int:
+        """How many more datagrams find room in the region, whatever their length."""
+        waiting = self._effects.datagrams
+        return 0 if waiting.beyond else SEALED_LIMIT - len(waiting.starts)
+
+    def seal(self, codec: Codec, src: bytes, seq: int, starts: list[int], ends: list[int]) -> Sealed:
+        """Send the MSG packets at these spans as datagrams of ``src``, numbered from ``seq``."""
+        waiting = self._effects.datagrams
+        if self.room < len(starts):
+            datagrams = codec.datagrams(src, seq, self._memory, starts, ends)
+            waiting.beyond += datagrams
+            return datagrams
+        free = waiting.ends[-1] if waiting.ends else self._region
+        spans = codec.seal(src, seq, self._memory, starts, ends, (free, self._region + SEALED_BYTES))
+        waiting.starts += spans[0]
+        waiting.ends += spans[1]
+        return spans
+
+    def add(self, datagram: bytes) -> None:
+        """Send a datagram of somebody else, as it is."""
+        waiting = self._effects.datagrams
+        if not self.room:
+            waiting.beyond.append(datagram)
+            return
+        free = waiting.ends[-1] if waiting.ends else self._region
+        self._memory[free : free + len(datagram)] = datagram
+        waiting.starts.append(free)
+        waiting.ends.append(free + len(datagram))
+
+
+def as_bytes(memory: Memory, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    """Copies of what lies at these spans."""
+    return [memory[start:end] for start, end in zip(starts, ends, strict=True)]

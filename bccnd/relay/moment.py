@@ -1,0 +1,10 @@
+"""The time of a call. The relay reads no clock: whoever calls it says when that is."""
+
+from typing import NamedTuple
+
+
+class Moment(NamedTuple):
+    """``monotonic``: seconds, which decide everything; ``unix_ns``: nanoseconds since 1970, which are only shown."""
+
+    monotonic: float
+    unix_ns: int

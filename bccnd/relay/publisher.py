@@ -1,0 +1,208 @@
+"""The one way of a message to those who get it, wherever it comes from: a client, the segment, the daemon itself.
+
+    client_input ---.                     .--> retained
+    segment_input --+--> pass_on(route) --+--> RECV packets, for clients of the format ``full`` and taps
+    publish --------'                     '--> delivery, a group at a time
+
+Rules
+- Messages of one route and one sender are a group and are handed over together; ``pass_on`` gathers them, ``flush``
+  hands them over. Whoever changes what a route means, or uses the memory again, flushes first.
+- A message of this host takes the next number of its source. Local channels are numbered apart, or the other hosts
+  would take their numbers for losses.
+- Whole datagrams are copied only for those who want them: ``Origin`` makes them when asked.
+"""
+
+from collections.abc import Sequence
+
+from bccnd.relay.delivery import Delivery, Group
+from bccnd.relay.effects import Outgoing, Sealed, as_bytes
+from bccnd.relay.identity import LocalSource
+from bccnd.relay.moment import Moment
+from bccnd.relay.retained import Kept, Retained
+from bccnd.relay.router import Route, Router
+from bccnd.relay.session import Session
+from bccnd.relay.state import Rules
+from bccnd.wire.bccn1 import Integrity
+from bccnd.wire.native import codec_of
+from bccnd.wire.sbus import NOWHERE, Memory, Recv
+from bccnd.wire.verdict import Verdict
+
+LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
+OWN_BYTES = 4096  # the longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped
+
+
+class Origin:
+    """Where messages come from. ``sender``: the local client, None for the segment and for the daemon's own words;
+    ``interface``: by which they came, or NOWHERE.
+    """
+
+    __slots__ = ("_sealed", "interface", "sender")
+
+    def __init__(self, sealed: Sealed, sender: Session | None = None) -> None:
+        """``sealed``: their datagrams, from this host."""
+        self._sealed = sealed
+        self.sender = sender
+        self.interface = NOWHERE
+
+    def datagrams(self, memory: Memory, first: int, count: int) -> list[bytes]:
+        """Copies of so many datagrams."""
+        sealed = self._sealed if isinstance(self._sealed, list) else as_bytes(memory, *self._sealed)
+        return sealed[first : first + count]
+
+    def peers(self, _first: int, count: int) -> list[bytes]:
+        """Who sent them, as RECV names it."""
+        return [LOCAL_PEER] * count
+
+
+class Publisher:
+    """``own``: a region of the memory for packets that the daemon writes itself, OWN_BYTES long."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        own: int,
+        rules: Rules,
+        router: Router,
+        retained: Retained,
+        taps: list[Session],
+        delivery: Delivery,
+        outgoing: Outgoing,
+    ) -> None:
+        self._memory = memory
+        self._own = own
+        self._rules = rules
+        self._router = router
+        self._retained = retained
+        self._taps = taps
+        self._delivery = delivery
+        self._outgoing = outgoing
+        self._unsigned = codec_of(Integrity())  # for what never leaves the host
+        self._group = Group()
+
+    def pass_on(
+        self,
+        route: Route,
+        starts: list[int],
+        ends: list[int],
+        origin: Origin,
+        moment: Moment,
+        first: int = 0,
+    ) -> None:
+        """Messages with one route, as MSG packets at these spans; ``first``: the index of the first in its origin."""
+        group = self._group
+        if route is not group.route or origin.sender is not group.sender:
+            self.flush(moment)
+            group.route, group.sender = route, origin.sender
+        tapped = bool(self._taps) and not route.private
+        if tapped or route.full or route.retained:
+            datagrams = origin.datagrams(self._memory, first, len(starts))
+            if route.retained:
+                self._keep(starts, ends, origin.peers(first, len(starts)), datagrams, moment)
+            if tapped or route.full:
+                self._show(origin, first, datagrams, Verdict.OK, moment, plainly=bool(route.full))
+        if tapped or route.size:
+            group.starts += starts
+            group.ends += ends
+        if route.noted:
+            self.flush(moment)
+
+    def flush(self, moment: Moment) -> None:
+        """Hand over what has been gathered."""
+        group = self._group
+        if group.starts:
+            self._delivery.hand_over(group, moment.monotonic)
+            if group.full or group.placed:
+                self._show_taps(moment)
+            group.starts, group.ends = [], []
+
+    def publish(
+        self,
+        source: LocalSource,
+        route: Route,
+        starts: list[int],
+        ends: list[int],
+        sender: Session | None,
+        moment: Moment,
+    ) -> None:
+        """Number the messages at these spans, send them to the segment unless the route is local, and pass them on."""
+        count = len(starts)
+        sealed: Sealed = []
+        if not route.local:
+            seq, source.seq = source.seq, source.seq + count
+            sealed = self._outgoing.seal(self._rules.codec, source.name, seq, starts, ends)
+        else:
+            seq, source.local_seq = source.local_seq, source.local_seq + count
+            if route.full or route.retained or self._taps:
+                sealed = self._unsigned.datagrams(source.name, seq, self._memory, starts, ends)
+        self.pass_on(route, starts, ends, Origin(sealed, sender), moment)
+
+    def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
+        """Publish something the daemon says itself, in its own name or in that of a client."""
+        self.flush(moment)
+        packet = b"MSG %b\0%b" % (chan, payload)
+        start, end = self._own, self._own + len(packet)
+        if len(packet) > OWN_BYTES:
+            raise ValueError(f"{chan!r}: {len(packet)} bytes of the daemon's own, at most {OWN_BYTES}")
+        self._memory[start:end] = packet
+        self.publish(source, self._router.route(chan), [start], [end], None, moment)
+        self.flush(moment)
+
+    def show_dropped(
+        self, origin: Origin, first: int, datagrams: Sequence[bytes], verdict: Verdict, moment: Moment
+    ) -> None:
+        """Show datagrams that go to nobody to the taps."""
+        self.flush(moment)
+        self._show(origin, first, datagrams, verdict, moment, plainly=False)
+        self._group.sender = None
+        self._show_taps(moment)
+
+    def _keep(
+        self,
+        starts: list[int],
+        ends: list[int],
+        peers: Sequence[bytes],
+        datagrams: Sequence[bytes],
+        moment: Moment,
+    ) -> None:
+        for start, end, peer, datagram in zip(starts, ends, peers, datagrams, strict=True):
+            nul = self._memory.find(b"\0", start, end)
+            kept = Kept(peer, moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
+            self._retained.keep(self._memory[start + 4 : nul], kept)
+
+    def _show(
+        self,
+        origin: Origin,
+        first: int,
+        datagrams: Sequence[bytes],
+        verdict: Verdict,
+        moment: Moment,
+        *,
+        plainly: bool,
+    ) -> None:
+        """Add RECV packets to the group, in each form somebody wants: ``plainly`` for clients of the format."""
+        group, peers = self._group, origin.peers(first, len(datagrams))
+        forms = {tap.tap_interface for tap in self._taps}
+        if plainly or False in forms:
+            group.full += _recv(peers, moment.unix_ns, verdict, b"", datagrams)
+        if True in forms:
+            group.placed += _recv(peers, moment.unix_ns, verdict, origin.interface, datagrams)
+
+    def _show_taps(self, moment: Moment) -> None:
+        group = self._group
+        if not (group.route and group.route.private):
+            for tap in self._taps:
+                self._delivery.send(tap, group.shown_to(tap), group.sender, moment.monotonic)
+        group.full, group.placed = [], []
+
+
+def _recv(
+    peers: Sequence[bytes], unix_ns: int, verdict: Verdict, interface: bytes, datagrams: Sequence[bytes]
+) -> list[bytes]:
+    """RECV packets. Most have the head of the one before."""
+    packets = []
+    last, head = None, b""
+    for peer, datagram in zip(peers, datagrams, strict=True):
+        if peer != last:
+            last, head = peer, Recv(peer, unix_ns, verdict.encode(), b"", interface).head
+        packets.append(head + datagram)
+    return packets

@@ -16,22 +16,17 @@ Rules
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from itertools import islice
 from typing import Any
+
+from bccnd.relay.options import Policy as Policy
 
 ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
 AHEAD_PACKETS = (
     64  # with ``block``, half of this may wait when publishers go on: about what one read of theirs gives
 )
 AHEAD_BYTES = 128 << 10
-
-
-class Policy(StrEnum):
-    DROP_OLDEST = "drop-oldest"
-    DROP_NEWEST = "drop-newest"
-    BLOCK = "block"
-    DISCONNECT = "disconnect"
 
 
 class Outcome(Enum):

@@ -10,13 +10,14 @@ Rules
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
 from bccnd.relay.heartbeat import Rhythm
 from bccnd.relay.limits import Limits
-from bccnd.relay.outbox import Policy
+from bccnd.relay.options import Options
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.wire.bccn1 import Integrity, Level
 
@@ -35,14 +36,21 @@ FIXED = (
 
 def relay_options(settings: Settings, keys: Sequence[bytes]) -> dict[str, Any]:
     """The arguments that ``Relay`` and ``Relay.reconfigure`` have in common."""
+    options = options_of(settings)
+    drop_replays = options.dedup.drops_replays(authenticated=settings.integrity == "hmac")
     return {
         "integrity": Integrity(keys, Level(settings.integrity)),
-        "local": [pattern.encode() for pattern in settings.local],
-        "retain": [pattern.encode() for pattern in settings.retain.patterns],
-        "limits": _limits(settings),
+        "local": [pattern.encode() for pattern in options.local],
+        "retain": [pattern.encode() for pattern in options.retain.patterns],
+        "limits": _limits(options, drop_replays=drop_replays),
         "access": _access(settings),
-        "rhythm": Rhythm(settings.heartbeat.seconds, settings.heartbeat.misses),
+        "rhythm": Rhythm(options.heartbeat.seconds, options.heartbeat.misses),
     }
+
+
+def options_of(settings: Settings) -> Options:
+    """The tables of the settings that concern the relay."""
+    return Options(**{field.name: getattr(settings, field.name) for field in fields(Options)})
 
 
 def applicable(running: Settings, wanted: Settings) -> tuple[Settings, list[str], list[str]]:
@@ -59,7 +67,7 @@ def _with(settings: Settings, values: dict[str, Any]) -> Settings:
     for name, value in values.items():
         table, _, key = name.rpartition(".")
         if table:
-            update[table] = update.get(table, getattr(settings, table)).model_copy(update={key: value})
+            update[table] = replace(update.get(table, getattr(settings, table)), **{key: value})
         else:
             update[name] = value
     return settings.model_copy(update=update)
@@ -80,8 +88,9 @@ def _encoded(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-def _limits(settings: Settings) -> Limits:
-    queue, limits, dedup = settings.queue, settings.limits, settings.dedup
+def _limits(options: Options, *, drop_replays: bool) -> Limits:
+    """The options in the form that ``Relay`` takes now."""
+    queue, limits, dedup = options.queue, options.limits, options.dedup
     return Limits(
         clients=limits.clients,
         subscriptions=limits.subscriptions,
@@ -92,14 +101,14 @@ def _limits(settings: Settings) -> Limits:
         queue_max_packets=queue.max_packets,
         queue_max_bytes=queue.max_bytes,
         queue_total=queue.total_bytes,
-        queue_policy=Policy(queue.policy),
+        queue_policy=queue.policy,
         block_seconds=queue.block_seconds,
-        retain_channels=settings.retain.channels,
-        retain_bytes=settings.retain.bytes,
+        retain_channels=options.retain.channels,
+        retain_bytes=options.retain.bytes,
         sanity=dedup.sanity,
         sources=dedup.sources,
         source_seconds=dedup.seconds,
         reorder=dedup.reorder,
-        drop_replays=settings.drop_replays,
+        drop_replays=drop_replays,
         unknown=dedup.unknown,
     )

@@ -15,13 +15,14 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bccnd"
 CLIENT = ROOT / "clients" / "python" / "bccn"
 
-# part -> parts it may import. A part is a package of bccnd/, one of its top modules, or "bccn", the client.
+# part -> parts it may import, or single modules of them. A part is a package of bccnd/, one of its top modules, or
+# "bccn", the client.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "wire": set(),
     "net": set(),
     "relay": {"wire"},
-    "process": set(),
+    "process": {"relay.options"},
     "reload": {"wire", "relay", "process"},
     "report": {"relay"},
     "daemon": {"wire", "relay", "net", "process", "reload", "report", "restart"},
@@ -91,6 +92,12 @@ def part_of(name: str) -> str:
     return rest.partition(".")[0] if first == "bccnd" else first
 
 
+def is_within(name: str, allowed: set[str]) -> bool:
+    """Whether what is imported is one of the parts or modules ``allowed``, or something in it."""
+    inside = name.removeprefix("bccnd.")
+    return any(inside == each or inside.startswith(f"{each}.") for each in allowed)
+
+
 MODULES = sorted(PACKAGE.rglob("*.py"))
 CLIENT_MODULES = sorted(CLIENT.rglob("*.py"))
 PARTS = {
@@ -115,17 +122,24 @@ def test_the_reader_of_imports_sees_every_form() -> None:
     }
 
 
+def test_a_rule_for_one_module_allows_no_other_of_its_part() -> None:
+    rule = {"relay.options"}
+    assert is_within("bccnd.relay.options.Queue", rule)
+    assert is_within("bccnd.relay.options", rule)
+    assert not is_within("bccnd.relay.core.Relay", rule)
+    assert not is_within("bccnd.relay", rule)
+    assert not is_within("bccnd.relay.options_of", rule)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=module_id)
 def test_imports_point_one_way(path: Path) -> None:
     mine = part_of(module_name(path))
     if not mine:
         assert imports_of(path) == {"os"}, "for BCCN_PURE, and nothing else"
         return
-    wanted = {part_of(name) for name in imports_of(path) if name.split(".")[0] in {"bccnd", "bccn"}} & {
-        *PARTS,
-        "bccn",
-    }
-    assert wanted <= ALLOWED[mine] | EVERYONE | {mine}
+    allowed = ALLOWED[mine] | EVERYONE | {mine}
+    wanted = {name for name in imports_of(path) if part_of(name) in {*PARTS, "bccn"}}
+    assert {name for name in wanted if not is_within(name, allowed)} == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_id)

@@ -19,12 +19,12 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from socket import gethostname
-from typing import Any, NoReturn, get_origin
+from typing import Any, NoReturn, get_origin, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -32,8 +32,8 @@ from bccnd import __version__
 from bccnd.errors import ConfigError, RefusedError
 from bccnd.process.accounts import gid_of, uid_of
 from bccnd.process.keys import read_keys
-from bccnd.process.limits import Table
 from bccnd.process.settings import Grant, Settings
+from bccnd.relay.options import Table
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
 DEFAULT_SOCKET = "/run/bccnd/bus.sock"
@@ -147,11 +147,12 @@ class Described:
 def described() -> Iterator[Described]:
     """Every setting, in the order of the file."""
     for name, field in Settings.model_fields.items():
-        model = Grant if name == "rights" else field.annotation
-        if isinstance(model, type) and issubclass(model, Table):
-            about = " ".join((model.__doc__ or "").split())
-            for key, inner in model.model_fields.items():
-                yield _described(name, about, key, inner)
+        inner = Grant.model_fields if name == "rights" else _inside(field.annotation)
+        if inner:
+            model: Any = Grant if name == "rights" else field.annotation
+            about = " ".join(model.__doc__.split())
+            for key, each in inner.items():
+                yield _described(name, about, key, each)
         else:
             yield _described("", "Before any table.", name, field)
 
@@ -241,14 +242,14 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _flag_layer(given: dict[str, Any]) -> Layer:
-    known = dict(_fields(Settings))
+    known = dict(_named_fields())
     origins = {flag.setting: flag.flag for flag in FLAGS} | {"exit_when_idle": "--exit-when-idle"}
     values = {name: _decode(value, known[name]) for name, value in given.items()}
     return Layer(values, {name: origins[name] for name in given})
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
-    known = {PREFIX + name.upper().replace(".", "__"): (name, field) for name, field in _fields(Settings)}
+    known = {PREFIX + name.upper().replace(".", "__"): (name, field) for name, field in _named_fields()}
     if RIGHTS in known and known.pop(RIGHTS) and RIGHTS in environ:
         raise ConfigError(f"{RIGHTS}: can be set in the file only, as [[rights]] tables")
     layer = Layer({}, {})
@@ -310,22 +311,30 @@ def _host_layer(environ: Mapping[str, str]) -> Layer:
     return Layer(values, {})
 
 
-def _fields(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting by its dotted name, in the order of the model."""
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Table):
-            yield from _fields(field.annotation, name + ".")
-        else:
-            yield table + name, field
+def _inside(annotation: object) -> Mapping[str, FieldInfo]:
+    """The settings in a table of this type; none when it is the type of a single setting."""
+    if not isinstance(annotation, type) or not issubclass(annotation, Table):
+        return {}
+    types = get_type_hints(annotation, include_extras=True)
+    return {f.name: FieldInfo.from_annotated_attribute(types[f.name], f) for f in fields(annotation)}
 
 
-def named_values(model: BaseModel, table: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value by its dotted name, in the order of the model."""
-    for name, value in model:
+def _named_fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting by its dotted name, in the order of the file."""
+    for name, field in Settings.model_fields.items():
+        inner = _inside(field.annotation)
+        yield from ((f"{name}.{key}", each) for key, each in inner.items())
+        if not inner:
+            yield name, field
+
+
+def named_values(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted name, in the order of the file."""
+    for name, value in settings:
         if isinstance(value, Table):
-            yield from named_values(value, name + ".")
+            yield from ((f"{name}.{key}", each) for key, each in asdict(value).items())
         else:
-            yield table + name, value
+            yield name, value
 
 
 def _decode(text: object, field: FieldInfo) -> object:
@@ -379,9 +388,9 @@ def _problem(name: str, detail: ErrorDetails) -> str:
     match detail["type"]:
         case "missing" if name == "socket":
             return "XDG_RUNTIME_DIR does not name a directory, so there is no default; give --socket PATH"
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return "unknown setting" + _hint(
-                name, [*Settings.model_fields, *dict(_fields(Settings)), *_GRANT_FIELDS]
+                name, [*Settings.model_fields, *dict(_named_fields()), *_GRANT_FIELDS]
             )
         case "value_error":
             rule = str(context["error"])
@@ -393,7 +402,7 @@ def _problem(name: str, detail: ErrorDetails) -> str:
             rule = f"must have at most {context['max_length']} items"
         case "tuple_type" if name == "rights":
             rule = "must be [[rights]] tables, one for each grant"
-        case "literal_error":
+        case "literal_error" | "enum":
             rule = f"must be {context['expected']}"
         case kind:
             rule = f"must be {_KINDS[kind]}" if kind in _KINDS else detail["msg"]
@@ -413,6 +422,7 @@ _KINDS = {
     "tuple_type": "a list of strings",
     "path_type": "a string, the path of a file",
     "model_type": "a table of settings",
+    "dataclass_type": "a table of settings",
 }
 
 

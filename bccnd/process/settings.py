@@ -9,15 +9,39 @@ Rules:
 """
 
 import re
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import InitErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bccnd.process.accounts import gid_of, uid_of
-from bccnd.process.limits import KIB, MIB, Dedup, Limits, Queue, Table
+from bccnd.relay.options import (
+    KIB,
+    MIB,
+    Dedup,
+    Heartbeat,
+    Limits,
+    Options,
+    Queue,
+    Retain,
+    Table,
+    setting,
+    whole,
+)
 
 SOCKET_PATH_LIMIT = 107  # sun_path has 108 bytes, one for the NUL or the leading NUL of an abstract name
 PATTERNS_LIMIT = 256  # of one kind in one grant; each is tried once for each new channel of a publisher
@@ -66,6 +90,7 @@ ChannelPattern = Annotated[
     ),
     _WHOLE_STARS,
 ]
+_CHANNEL_PATTERN = TypeAdapter(ChannelPattern)
 PublishPattern = Annotated[
     str,
     _require(
@@ -108,92 +133,90 @@ def _is_loopback(value: str) -> bool:
         return False
 
 
-class Retain(Table):
-    """The newest message of some channels, kept for clients that subscribe later. None unless there are patterns.
-
-    The defaults are below those of ``queue``, so that one pattern for all of it loses nothing.
-    """
-
-    patterns: tuple[ChannelPattern, ...] = Field(
-        default=(),
-        max_length=256,
-        strict=False,
-        description="Patterns of channels whose newest message is kept for those who subscribe later.",
-    )
-    channels: int = Field(
-        default=4096,
-        ge=1,
-        le=1 << 20,
-        description="Channels kept; the one updated longest ago goes first.",
-    )
-    bytes: int = Field(
-        default=4 * MIB,
-        ge=128 * KIB,
-        le=1 << 32,
-        description="Bytes kept, bookkeeping included; room for one largest message.",
-    )
+def _of_this_host(value: str) -> str:
+    path = value.startswith("/") and value.isprintable() and len(value.encode()) <= SOCKET_PATH_LIMIT
+    if value and not path and not _is_loopback(value):
+        raise ValueError(
+            f"must be 127.0.0.1:PORT, [::1]:PORT, a path from / of at most {SOCKET_PATH_LIMIT} bytes, or empty"
+        )
+    return value
 
 
-class Heartbeat(Table):
-    """How this daemon says that it is there, and when others that say so are taken for silent."""
-
-    seconds: int = Field(default=10, ge=0, le=3600, description="Seconds between two of ours, 0 for none.")
-    misses: int = Field(default=3, ge=1, le=100, description="A source that misses so many is silent.")
+ListenAddress = Annotated[str, AfterValidator(_of_this_host)]
 
 
+def _wrong(name: str, value: object, rule: str) -> ValidationError:
+    """The error for one setting of a table that is right but for this."""
+    fault = InitErrorDetails(type="value_error", loc=(name,), input=value, ctx={"error": ValueError(rule)})
+    return ValidationError.from_exception_data("table", [fault])
+
+
+def _within_maxima(queue: Queue) -> Queue:
+    for name in "packets", "bytes":
+        value, maximum = getattr(queue, name), getattr(queue, f"max_{name}")
+        if value > maximum:
+            raise _wrong(name, value, f"must be at most queue.max_{name}, which is {maximum}")
+    return queue
+
+
+def _short_of_a_restart(dedup: Dedup) -> Dedup:
+    if dedup.reorder >= dedup.sanity:
+        raise _wrong("reorder", dedup.reorder, f"must be less than dedup.sanity, which is {dedup.sanity}")
+    return dedup
+
+
+def _of_patterns(retain: Retain) -> Retain:
+    for pattern in retain.patterns:
+        try:
+            _CHANNEL_PATTERN.validate_python(pattern)
+        except ValidationError as error:
+            raise _wrong("patterns", pattern, str(error.errors()[0]["ctx"]["error"])) from None
+    return retain
+
+
+@dataclass(frozen=True, slots=True)
 class Buffers(Table):
     """Sizes of kernel buffers. The kernel caps what an unprivileged process asks for at net.core.*mem_max."""
 
-    receive_bytes: int = Field(
-        default=4 * MIB,
-        ge=4 * KIB,
-        le=1 << 30,
-        description="Bytes of UDP receive buffer (SO_RCVBUF), for bursts.",
+    receive_bytes: int = whole(
+        4 * MIB, "Bytes of UDP receive buffer (SO_RCVBUF), for bursts.", ge=4 * KIB, le=1 << 30
     )
-    client_bytes: int = Field(
-        default=212_992,
+    client_bytes: int = whole(
+        212_992,
+        "Bytes of send buffer of each client (SO_SNDBUF); at least room for the largest packet.",
         ge=128 * KIB,
         le=1 << 26,
-        description="Bytes of send buffer of each client (SO_SNDBUF); at least one largest packet fits.",
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Log(Table):
     """What is logged to standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least important level logged."
-    )
-    format: Literal["auto", "console", "json"] = Field(
-        default="auto",
-        description="Lines for people or JSON; auto is console on a terminal and json elsewhere.",
+    level: Literal["debug", "info", "warning", "error"] = setting("info", "Least important level logged.")
+    format: Literal["auto", "console", "json"] = setting(
+        "auto", "Lines for people or JSON; auto is console on a terminal and json elsewhere."
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Metrics(Table):
     """Counters for Prometheus, and whether the daemon is alive and serves, over HTTP."""
 
-    listen: str = Field(
-        default="",
-        description="127.0.0.1:PORT, [::1]:PORT or the path of a Unix socket, of socket_mode; empty: none.",
+    listen: ListenAddress = setting(
+        "",
+        "127.0.0.1:PORT, [::1]:PORT or the path of a Unix socket, of socket_mode; empty: none.",
+        strict=True,
     )
 
-    @field_validator("listen")
-    @classmethod
-    def _of_this_host(cls, value: str) -> str:
-        path = value.startswith("/") and value.isprintable() and len(value.encode()) <= SOCKET_PATH_LIMIT
-        if value and not path and not _is_loopback(value):
-            raise ValueError(
-                f"must be 127.0.0.1:PORT, [::1]:PORT, a path from / of at most {SOCKET_PATH_LIMIT} bytes, or empty"
-            )
-        return value
 
-
-class Grant(Table):
+class Grant(BaseModel):
     """What some of the clients may do. All conditions given must hold; what the grants for a client give adds up.
 
     Once there is one, what none gives is refused, to root and the daemon's own user too.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     uid: UserId | None = Field(default=None, description="Clients of this user, by name or number.")
     gid: GroupId | None = Field(
@@ -292,16 +315,16 @@ class Settings(BaseSettings):
         description="Milliseconds between two copies of a datagram, so that one burst does not lose both.",
     )
     local: tuple[ChannelPattern, ...] = Field(
-        default=("local/>",),
+        default=Options().local,
         max_length=256,
         strict=False,
         description="Patterns of channels that never leave this host.",
     )
     exit_when_idle: bool = Field(default=False, description="Leave when the last client has left.")
-    queue: Queue = Queue()
+    queue: Annotated[Queue, AfterValidator(_within_maxima)] = Queue()
     limits: Limits = Limits()
-    retain: Retain = Retain()
-    dedup: Dedup = Dedup()
+    retain: Annotated[Retain, AfterValidator(_of_patterns)] = Retain()
+    dedup: Annotated[Dedup, AfterValidator(_short_of_a_restart)] = Dedup()
     heartbeat: Heartbeat = Heartbeat()
     buffers: Buffers = Buffers()
     log: Log = Log()
@@ -342,10 +365,6 @@ class Settings(BaseSettings):
         if self.sequence_file or self.socket.startswith(("@", "fd:")):
             return self.sequence_file
         return Path(f"{self.socket}.seq")
-
-    @property
-    def drop_replays(self) -> bool:
-        return self.dedup.replays == "drop" or (self.dedup.replays == "auto" and self.integrity == "hmac")
 
     @field_validator("socket")
     @classmethod

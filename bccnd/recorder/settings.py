@@ -16,11 +16,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from bccnd import __version__
 from bccnd.errors import ConfigError
 from bccnd.process import logs
-from bccnd.process.limits import KIB, MIB
-from bccnd.process.settings import SOCKET_PATH_LIMIT, Metrics
+from bccnd.process.settings import SOCKET_PATH_LIMIT, ListenAddress
 
 PREFIX = "BCCND_RECORD_"
-GIB = 1 << 30
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 
 
@@ -64,7 +63,7 @@ class Settings(BaseModel):
     buffer_bytes: Bytes = Field(
         default=64 * MIB, ge=8 * MIB, le=64 * GIB, description="memory for what the disk has not taken yet"
     )
-    metrics: str = Field(
+    metrics: ListenAddress = Field(
         default="", description="127.0.0.1:PORT, [::1]:PORT or a path: metrics for Prometheus (default: none)"
     )
     log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
@@ -85,14 +84,6 @@ class Settings(BaseModel):
         if not value or "\0" in str(value):
             raise ValueError("must be the path of a directory")
         return value
-
-    @field_validator("metrics")
-    @classmethod
-    def _of_this_host(cls, value: str) -> str:
-        try:
-            return Metrics(listen=value).listen
-        except ValidationError as error:
-            raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
 
     @field_validator("keep_bytes")
     @classmethod

@@ -1,13 +1,16 @@
 """Bounds, defaults and immutability of the settings; how they are read is in test_configuration.py."""
 
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from bccnd.process.settings import Settings
+from bccnd.process.configuration import described, named_values
+from bccnd.process.settings import Grant, Settings
 
+MIB = 1 << 20
 HERE = {"host": "relay01", "socket": "/run/bccnd/bus.sock"}
 
 
@@ -129,6 +132,32 @@ def test_bounds(name: str, sound: list[Any], unsound: list[Any]) -> None:
         assert fault({name: value}).startswith(name), value
 
 
+@pytest.mark.parametrize(
+    ("table", "values", "rule"),
+    [
+        (
+            "queue",
+            {"max_packets": 10, "packets": 11},
+            "packets: must be at most queue.max_packets, which is 10",
+        ),
+        (
+            "queue",
+            {"max_bytes": MIB, "bytes": 2 * MIB},
+            f"bytes: must be at most queue.max_bytes, which is {MIB}",
+        ),
+        ("dedup", {"sanity": 8, "reorder": 8}, "reorder: must be less than dedup.sanity, which is 8"),
+        (
+            "retain",
+            {"patterns": ["a/>", "a b"]},
+            "patterns: must be channel patterns: 1 to 1024 ASCII characters",
+        ),
+        ("limits", {"client": 1}, "client: Unexpected keyword argument"),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_refused(table: str, values: dict[str, Any], rule: str) -> None:
+    assert fault({table: values}).replace("Value error, ", "").startswith(f"{table}.{rule}")
+
+
 def test_host_and_socket_are_all_that_must_be_given() -> None:
     settings = Settings(**HERE)
     assert (settings.host, settings.socket) == ("relay01", "/run/bccnd/bus.sock")
@@ -163,20 +192,20 @@ def test_the_process_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_settings_are_immutable() -> None:
     settings = Settings(HERE)
-    for table, name in ((settings, "port"), (settings.queue, "packets")):
-        with pytest.raises(ValidationError, match="frozen"):
-            setattr(table, name, 1)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1
+    with pytest.raises(FrozenInstanceError):
+        settings.queue.packets = 1
 
 
 def test_every_setting_is_described() -> None:
-    for name, field in Settings.model_fields.items():
-        if tables := getattr(field.annotation, "model_fields", None):
-            assert all(inner.description and inner.description.endswith(".") for inner in tables.values()), (
-                name
-            )
-        else:
-            assert field.description, name
-            assert field.description.endswith("."), name
+    settings = list(described())
+    names = {f"{each.table}.{each.name}".lstrip(".") for each in settings}
+    grants = {f"rights.{name}" for name in Grant.model_fields}
+    assert names == {name for name, _ in named_values(Settings(HERE))} - {"rights"} | grants
+    for each in settings:
+        assert each.about.endswith("."), each.table
+        assert each.description.endswith("."), each.name
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,11 @@ from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process.sequence import SequenceFile
+from bccnd.relay.client_input import Packets
 from bccnd.relay.core import Relay
+from bccnd.relay.effects import Effects
 from bccnd.relay.identity import Peer
+from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 from bccnd.wire.sbus import Cmsg
 
@@ -38,7 +41,7 @@ log = structlog.get_logger()
 
 
 class Bus:
-    """``settle``: called after each turn; ``congested``: whether the segment takes no more; ``on_idle``: all left."""
+    """``packet_limit``: the longest packet of a client; ``settle``: called after each turn; ``congested``: whether the segment takes no more; ``on_idle``: all left."""
 
     def __init__(
         self,
@@ -48,8 +51,9 @@ class Bus:
         arena: Arena,
         sequence: SequenceFile,
         *,
+        packet_limit: int,
         client_bytes: int,
-        settle: Callable[[], None],
+        settle: Callable[[], bool],
         congested: Callable[[], bool],
         on_idle: Callable[[], None],
     ) -> None:
@@ -57,7 +61,7 @@ class Bus:
         self._relay = relay
         self._listener = listener
         # A byte more, so that a longer packet is seen to be too long.
-        self._table = ReceiveTable(arena, relay.packet_limit + 1)
+        self._table = ReceiveTable(arena, packet_limit + 1)
         self._sequence = sequence
         self._client_bytes = client_bytes
         self._settle = settle
@@ -84,7 +88,7 @@ class Bus:
         for session in self._relay.sessions.values():
             if not session.waits_for and session not in self._held_back:
                 self._loop.add_reader(session.port, self._readable, session)
-            if session in self._relay.delivery.backlogged:
+            if self._relay.is_backlogged(session):
                 self._loop.add_writer(session.port, self._writable, session)
 
     def unwatch(self) -> None:
@@ -106,23 +110,18 @@ class Bus:
                 self._loop.add_reader(session.port, self._readable, session)
         self._held_back.clear()
 
-    def do_what_the_relay_asks(self) -> None:
-        """One look at its lists; ending a client can put others on them."""
-        delivery = self._relay.delivery
-        stuck, delivery.stuck = delivery.stuck, []
-        drained, delivery.drained = delivery.drained, []
-        resumed, delivery.resumed = delivery.resumed, []
-        closing, delivery.closing = delivery.closing, []
-        for session in stuck:
-            if session in delivery.backlogged:
+    def carry_out(self, effects: Effects) -> None:
+        """Do what the relay wants done with clients. To end one can have further effects."""
+        for session in effects.watch:
+            if self._relay.is_backlogged(session):
                 self._loop.add_writer(session.port, self._writable, session)
-        for session in drained:
-            if session not in delivery.backlogged and session.number in self._sockets:
+        for session in effects.unwatch:
+            if session.number in self._sockets and not self._relay.is_backlogged(session):
                 self._loop.remove_writer(session.port)
-        for session in resumed:
+        for session in effects.resume:
             if session.number in self._sockets and session not in self._held_back:
                 self._loop.add_reader(session.port, self._readable, session)
-        for session in closing:
+        for session in effects.close:
             self._end(session, session.closing)
 
     # -- clients come
@@ -137,13 +136,13 @@ class Bus:
             # Whoever handed it down has shut it down: readable for ever, and nobody will come.
             self._loop.remove_reader(self._listener.socket)
             log.warning("listener shut down", socket=self.name, clients=len(self._relay.sessions))
-        unix_us = time.time_ns() // 1000
-        self._sequence.cover(self._relay.names.first_seq(unix_us))
+        moment = self._moment()
+        self._sequence.cover(self._relay.state.names.first_seq(moment.unix_ns // 1000))
         for client in clients:
-            self._welcome(client, unix_us)
+            self._welcome(client, moment)
         self._settle()
 
-    def _welcome(self, client: socket.socket, unix_us: int) -> None:
+    def _welcome(self, client: socket.socket, moment: Moment) -> None:
         pid, uid, gid = peer_credentials(client)
         program, resident = program_of(pid)
         with contextlib.suppress(OSError):
@@ -151,13 +150,13 @@ class Bus:
         session = self._relay.connect(
             client.fileno(),
             Peer(pid, uid, gid, program, peer_groups(client), resident),
-            now=self._loop.time(),
-            unix_us=unix_us,
+            moment,
         )
         if session is None:
-            _refuse(client, f"limit: at most {self._relay.limits.clients} clients")
+            limit = self._relay.state.rules.options.limits.clients
+            _refuse(client, f"limit: at most {limit} clients")
             self._door.turn_away(
-                self._loop.time(),
+                moment.monotonic,
                 reason="limits.clients",
                 pid=pid,
                 uid=uid,
@@ -218,7 +217,7 @@ class Bus:
         try:
             starts, ends = read(session.port)
         except OSError:
-            self._relay.delivery.close(session, "gone")
+            self._relay.close(session, "gone")
             self._settle()
             return False
         if not starts:
@@ -229,9 +228,7 @@ class Bus:
                 self._end(session, "")
                 self._settle()  # publishers that it held
                 return False
-        self._relay.from_client(session, starts, ends, self._loop.time(), unix_ns)
-        sends = bool(self._relay.outgoing)
-        self._settle()
+        sends = self._pass(session, Packets(starts, ends), unix_ns)
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
@@ -241,10 +238,21 @@ class Bus:
             return False
         return True
 
+    def _pass(self, session: Session, packets: Packets, unix_ns: int) -> bool:
+        """Have the relay read what was read of a client; whether anything of it went to the segment."""
+        sends = False
+        while True:
+            self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
+            sends |= self._settle()
+            if not packets.left or session.number not in self._relay.sessions:
+                return sends
+
     def _writable(self, session: Session) -> None:
-        self._relay.delivery.now = self._loop.time()
-        self._relay.delivery.writable(session)
+        self._relay.writable(session, self._moment())
         self._settle()
+
+    def _moment(self) -> Moment:
+        return Moment(self._loop.time(), time.time_ns())
 
     # -- clients leave
 
@@ -258,7 +266,7 @@ class Bus:
         if reason == "gone":
             self._last_words(session)
         state = report.queue_state(session)
-        self._relay.disconnect(session, self._loop.time())
+        self._relay.disconnect(session, self._moment())
         client.close()
         report.client_left(session, reason, state)
         if not self._sockets:
@@ -276,7 +284,7 @@ class Bus:
             _strip_empty(starts, ends)
             if not starts:
                 return
-            self._relay.from_client(session, starts, ends, self._loop.time(), time.time_ns())
+            self._pass(session, Packets(starts, ends), time.time_ns())
 
     # -- the end
 
@@ -296,9 +304,9 @@ class Bus:
     def close(self) -> None:
         """Take leave of everybody."""
         for session in list(self._relay.sessions.values()):
-            self._relay.delivery.close(session, "shutdown")
-        closing, self._relay.delivery.closing = self._relay.delivery.closing, []
-        for session in closing:
+            self._relay.close(session, "shutdown")
+        effects = self._relay.take_effects()
+        for session in effects.close if effects else ():
             self._end(session, "")
         self._listener.close()
         self._let_go_of_spare()

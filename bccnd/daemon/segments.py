@@ -21,11 +21,13 @@ from typing import Any
 import structlog
 
 from bccnd.errors import BccndError
-from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_room
+from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, copies_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.net.ways import Way
 from bccnd.relay.core import Relay
+from bccnd.relay.effects import Datagrams
+from bccnd.relay.moment import Moment
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 from bccnd.wire.sbus import NOWHERE
 
@@ -62,14 +64,14 @@ class Segments:
         self._settle = settle
         self._on_relief = on_relief
         self._copies, self._spread = copies, spread
-        self._send_room = send_room(arena, SEND_LIMIT)
+        self._copies_region = arena.slots(1, copies_bytes(SEND_LIMIT))[0]
         self._watched = False
         self._before = 0, 0  # sent and unsent by predecessors, and on ways that have gone
         self._failing: dict[Way, str] = {}
         self._egresses = [self._egress(segment) for segment in segments]
 
     def _egress(self, segment: Segment) -> Egress:
-        writer = SegmentWriter(self._arena, segment, self._send_room)
+        writer = SegmentWriter(self._arena, segment, self._copies_region)
         return Egress(self._loop, writer, self._relieved, copies=self._copies, spread=self._spread)
 
     # -- ways come and go
@@ -83,7 +85,7 @@ class Segments:
                 self._leave(segment, egress)
             elif way != segment.way:
                 segment.way = way
-                egress.write_by(SegmentWriter(self._arena, segment, self._send_room))
+                egress.write_by(SegmentWriter(self._arena, segment, self._copies_region))
         for way in wanted.values():
             self._enter(way)
         self._failing = {way: error for way, error in self._failing.items() if way.hears in wanted}
@@ -148,22 +150,22 @@ class Segments:
             return False
         if starts:
             interface = os.fsencode(segment.way.interface or "") or NOWHERE
-            self._relay.from_segment(
-                starts, ends, self._reader.peer, self._loop.time(), time.time_ns(), interface
-            )
+            moment = Moment(self._loop.time(), time.time_ns())
+            self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
             self._settle()
         return len(starts) == BATCH
 
     # -- the way out
 
-    def send(self, datagrams: list[bytes]) -> None:
-        """Send and empty the list."""
+    def send(self, datagrams: Datagrams) -> None:
         for egress in self._egresses:
-            egress.send(datagrams)
+            if datagrams.starts:
+                egress.send(datagrams.starts, datagrams.ends)
+            if datagrams.beyond:
+                egress.send_copies(datagrams.beyond)
         if not self._egresses:
             sent, unsent = self._before
             self._before = sent, unsent + len(datagrams)
-        datagrams.clear()
 
     @property
     def congested(self) -> bool:
@@ -222,28 +224,32 @@ class Segments:
             for segment, egress in zip(self.open, self._egresses, strict=True)
         ]
 
-    def state(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """What waits on each way, in plain values, for a successor."""
-        return [
+    @property
+    def sent(self) -> int:
+        """Datagrams to the segment since the start, a datagram on two bindings counted twice."""
+        return self._before[0] + sum([egress.sent for egress in self._egresses])
+
+    @property
+    def unsent(self) -> int:
+        """Of the datagrams to the segment, those that the network did not take."""
+        return self._before[1] + sum([egress.unsent for egress in self._egresses])
+
+    def state(self) -> dict[str, Any]:
+        """The counters, and what waits on each binding, in plain values, for a successor."""
+        waiting = [
             (astuple(segment.way), egress.state())
             for segment, egress in zip(self.open, self._egresses, strict=True)
         ]
+        return {"sent": self.sent, "unsent": self.unsent, "waiting": waiting}
 
-    def inherit(self, state: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
-        """To be followed by ``resume``. What waited on a way that there is no more is given up."""
-        counters = self._relay.counters
-        left = {Way(*way).hears: kept for way, kept in state}
+    def inherit(self, state: dict[str, Any]) -> None:
+        """To be followed by ``resume``. What waited on a binding that is not here any more is given up."""
+        left = {Way(*way).hears: kept for way, kept in state["waiting"]}
         for segment, egress in zip(self.open, self._egresses, strict=True):
             if kept := left.pop(segment.way.hears, None):
                 egress.restore(kept)
-        counters.unsent += sum([len(kept["pending"]) for kept in left.values()])
-        self._before = counters.sent, counters.unsent
-
-    def count(self) -> None:
-        """Bring the relay's counters up to date."""
-        sent, unsent = self._before
-        self._relay.counters.sent = sent + sum([egress.sent for egress in self._egresses])
-        self._relay.counters.unsent = unsent + sum([egress.unsent for egress in self._egresses])
+        given_up = sum([len(kept["pending"]) for kept in left.values()])
+        self._before = state["sent"], state["unsent"] + given_up
 
 
 def _named(way: Way) -> dict[str, Any]:

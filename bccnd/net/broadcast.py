@@ -19,7 +19,7 @@ from itertools import accumulate
 from struct import pack
 
 from bccnd.errors import RefusedError, UnavailableError
-from bccnd.net.mmsg import BATCH, Arena, ReceiveTable, SendTable
+from bccnd.net.mmsg import BATCH, VECTOR, Arena, ReceiveTable, SendTable
 from bccnd.net.ways import Way
 
 _SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for who may
@@ -142,27 +142,31 @@ class SegmentReader:
 
 
 class SegmentWriter:
-    """Sends datagrams to one segment, BATCH at once, from ``room`` in the arena (``send_room``)."""
+    """Sends datagrams to one segment from where they lie in the arena.
 
-    def __init__(self, arena: Arena, segment: Segment, room: int) -> None:
+    ``region``: where in the arena copies are laid side by side to be sent, BATCH of them (``copies_region``).
+    """
+
+    def __init__(self, arena: Arena, segment: Segment, region: int) -> None:
         self.segment = segment
         self._memory = arena.memory
-        self._room = room
-        self._table = SendTable(arena, BATCH, to=segment.destination())
+        self._region = region
+        self._table = SendTable(arena, VECTOR, to=segment.destination())
 
-    def send(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
-        """``(done, refused, errno)``: how many are dealt with, in order (the rest has to wait for room); how many
-        of those the network refused; and why, if the last of them was refused, else 0.
+    def send(self, starts: list[int], ends: list[int]) -> tuple[int, int, int]:
+        """Send the datagrams at these spans: ``(done, refused, errno)``.
+
+        ``done``: how many are dealt with, in order, the rest has to wait for room; ``refused``: how many of those the
+        network refused; ``errno``: why, if the last of them was refused, else 0.
         """
+        table, descriptor = self._table, self.segment.fileno()
         refused = error = 0
-        for begin in range(0, len(datagrams), BATCH):
-            part = datagrams[begin : begin + BATCH]
-            starts = list(accumulate(map(len, part), initial=self._room))
-            self._memory[self._room : starts[-1]] = b"".join(part)
-            self._table.point(starts[:-1], starts[1:])
+        for begin in range(0, len(starts), VECTOR):
+            part = starts[begin : begin + VECTOR]
+            table.point(part, ends[begin : begin + VECTOR])
             done = 0
             while done < len(part):
-                went = self._table.send(self.segment.fileno(), len(part), done)
+                went = table.send(descriptor, len(part), done)
                 if went > 0:
                     done += went
                     error = 0
@@ -172,9 +176,26 @@ class SegmentWriter:
                     done += 1
                     refused += 1
                     error = -went
+        return len(starts), refused, error
+
+    def send_copies(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
+        """The same for datagrams that lie elsewhere."""
+        refused = error = 0
+        for begin in range(0, len(datagrams), BATCH):
+            part = datagrams[begin : begin + BATCH]
+            edges = list(accumulate(map(len, part), initial=self._region))
+            self._memory[self._region : edges[-1]] = b"".join(part)
+            done, more_refused, error = self.send(edges[:-1], edges[1:])
+            refused += more_refused
+            if done < len(part):
+                return begin + done, refused, error
         return len(datagrams), refused, error
 
+    def copies(self, starts: list[int], ends: list[int]) -> list[bytes]:
+        """The datagrams at these spans, for later."""
+        return [self._memory[start:end] for start, end in zip(starts, ends, strict=True)]
 
-def send_room(arena: Arena, limit: int) -> int:
-    """Where datagrams on their way out lie side by side, for all writers: each copies them in afresh."""
-    return arena.slots(1, BATCH * limit)[0]
+
+def copies_bytes(limit: int) -> int:
+    """How long the region for copies is, of datagrams of at most ``limit`` bytes; all writers share it."""
+    return BATCH * limit

@@ -1,4 +1,4 @@
-"""The way out to the local clients: packets to their descriptors, in runs with one call a client."""
+"""The way out to the local clients: packets to their descriptors, a group with one call a client."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _FULL = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # no room now: the client's, or th
 
 
 class Clients:
-    """Sends to clients by descriptor; what is sent in runs lies in ``arena``.
+    """Sends to clients by descriptor; what is sent in groups lies in ``arena``.
 
     ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call.
     """
@@ -47,8 +47,8 @@ class Clients:
             done += went
         return done
 
-    def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
-        """The packets at these places to every port; port -> how many went (or GONE), where not all did."""
+    def send_group(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
+        """The packets at these spans to every port; port -> how many went (or GONE), where not all did."""
         fell_short: dict[int, int] = {}
         if len(starts) == 1:  # a lone packet deserves the short path
             packet = self._view[starts[0] : ends[0]]

@@ -55,13 +55,19 @@ class Egress:
         self.unsent = 0
         self.error = 0
 
-    def send(self, datagrams: Sequence[bytes]) -> None:
+    def send(self, starts: list[int], ends: list[int]) -> None:
+        """Send the datagrams at these spans of the arena. They are copied only if they have to wait."""
+        done = 0 if self._pending else self._count(self._writer.send(starts, ends))
+        if done < len(starts):
+            self._wait(self._writer.copies(starts[done:], ends[done:]), PENDING_LIMIT)
+        if self._copies > 1:
+            self._copy_later(self._writer.copies(starts, ends))
+
+    def send_copies(self, datagrams: list[bytes]) -> None:
+        """The same for datagrams that lie elsewhere."""
         self._send(datagrams)
         if self._copies > 1:
-            if self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
-                self._copy_later(list(datagrams), self._copies - 1)
-            else:
-                self.unsent += len(datagrams) * (self._copies - 1)
+            self._copy_later(datagrams)
 
     def write_by(self, writer: SegmentWriter) -> None:
         """From now on, what waits included."""
@@ -108,14 +114,14 @@ class Egress:
         if self._retry:
             self._retry.cancel()
 
-    def _send(self, datagrams: Sequence[bytes], limit: int = PENDING_LIMIT) -> None:
-        done = 0 if self._pending else self._write(datagrams)
+    def _send(self, datagrams: list[bytes], limit: int = PENDING_LIMIT) -> None:
+        done = 0 if self._pending else self._count(self._writer.send_copies(datagrams))
         if done < len(datagrams):
             self._wait(datagrams[done:], limit)
 
-    def _write(self, datagrams: Sequence[bytes]) -> int:
+    def _count(self, outcome: tuple[int, int, int]) -> int:
         """How many are dealt with; the rest has to wait."""
-        done, refused, error = self._writer.send(datagrams)
+        done, refused, error = outcome
         self.sent += done - refused
         self.unsent += refused
         if done:
@@ -149,7 +155,7 @@ class Egress:
             self._on_relief()
 
     def _flush(self) -> None:
-        done = self._write(list(self._pending))
+        done = self._count(self._writer.send_copies(list(self._pending)))
         if done:
             self._moved = self._loop.time()
         for _ in range(done):
@@ -159,7 +165,14 @@ class Egress:
         self.unsent += len(self._pending)
         self._pending.clear()
 
-    def _copy_later(self, datagrams: list[bytes], left: int) -> None:
+    def _copy_later(self, datagrams: list[bytes]) -> None:
+        """Have the further copies follow, if there is room for them."""
+        if self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
+            self._schedule(datagrams, self._copies - 1)
+        else:
+            self.unsent += len(datagrams) * (self._copies - 1)
+
+    def _schedule(self, datagrams: list[bytes], left: int) -> None:
         self._copies_waiting += len(datagrams)
         self._copies_due.append((datagrams, left))
         self._loop.call_later(self._spread, self._send_copy)
@@ -172,4 +185,4 @@ class Egress:
         self._copies_waiting -= len(datagrams)
         self._send(datagrams, PENDING_LIMIT // 2)
         if left > 1:
-            self._copy_later(datagrams, left - 1)
+            self._schedule(datagrams, left - 1)

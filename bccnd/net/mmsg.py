@@ -13,6 +13,7 @@ from errno import EAGAIN, EINTR
 from operator import add, sub
 from socket import AF_INET
 from struct import Struct
+from typing import Self
 
 BATCH = 64  # packets a read: enough to make the call cheap, few enough for the others to have their turn soon
 VECTOR = 1024  # packets a send at most (UIO_MAXIOV)
@@ -53,7 +54,10 @@ _sendmmsg = _libc.sendmmsg
 
 
 class Arena:
-    """One block of memory for everything that is read and sent, so that a place in it is a single number."""
+    """One block of memory for everything that is read and sent, so that a place in it is a single number.
+
+    Each user says what it ``needs``, (count, size) of its slots, and takes them with ``slots``.
+    """
 
     def __init__(self, size: int) -> None:
         self.memory = mmap.mmap(-1, size)  # pages are taken when they are first touched
@@ -62,21 +66,30 @@ class Arena:
         self._used = 0
         self._size = size
 
+    @classmethod
+    def holding(cls, *needs: tuple[int, int]) -> Self:
+        """An arena of just the size that these users need."""
+        return cls(sum(count * _stride(size) for count, size in needs))
+
     def slots(self, count: int, size: int) -> list[int]:
-        """Reserve ``count`` places of ``size`` bytes and return where each begins."""
-        # Whole cache lines and one more: slots a power of two apart would compete for the same lines.
-        stride = (size + 127) // 64 * 64 + 64
+        """Reserve ``count`` slots of ``size`` bytes and return where each begins."""
+        stride = _stride(size)
         begin, self._used = self._used, self._used + count * stride
         if self._used > self._size:
             raise MemoryError(f"arena of {self._size} bytes, {self._used} asked")
         return [begin + index * stride for index in range(count)]
 
 
+def _stride(size: int) -> int:
+    """Whole cache lines and one more: slots a power of two apart would compete for the same lines."""
+    return (size + 127) // 64 * 64 + 64
+
+
 class ReceiveTable:
     """Reads up to BATCH packets of at most ``size`` bytes into ``arena``; with ``addresses``, who sent each."""
 
     def __init__(self, arena: Arena, size: int, *, addresses: bool = False) -> None:
-        self._slots = arena.slots(BATCH, size)
+        self._slots = arena.slots(*self.needs(size))
         self._one = [arena.view[self._slots[0] : self._slots[0] + size]]
         self._vectors = (_Iovec * BATCH)()
         self._headers = (_Mmsghdr * BATCH)()
@@ -95,6 +108,10 @@ class ReceiveTable:
         self._name_lengths = words[_NAME_LENGTH_WORD::_WORDS]
         self._name_rooms = array("I", [_NAME_BYTES] * BATCH) if addresses else None
         self._table = ctypes.c_void_p(ctypes.addressof(self._headers))
+
+    @staticmethod
+    def needs(size: int) -> tuple[int, int]:
+        return BATCH, size
 
     def read(self, fd: int) -> tuple[list[int], list[int]]:
         """Where the packets begin and end; empty when there are none. ``OSError`` for anything else."""

@@ -15,15 +15,12 @@ Rules
 - Who is called a daemon gets no answer, as a daemon asks nothing for itself: two cannot keep each other busy.
 """
 
-from typing import TYPE_CHECKING
-
-from bccnd.relay.own_source import PROGRAM
-from bccnd.relay.router import QUESTIONS
+from bccnd.relay.identity import PROGRAM, LocalSource, Names
+from bccnd.relay.moment import Moment
+from bccnd.relay.publisher import Publisher
+from bccnd.relay.router import QUESTIONS, Router
+from bccnd.relay.session import Session
 from bccnd.wire.bccn1 import UNKNOWN_SRC, split_target, valid_chan
-
-if TYPE_CHECKING:
-    from bccnd.relay.core import Relay
-    from bccnd.relay.session import Session
 
 TOKEN_LIMIT = 128  # bytes
 PER_SECOND, BURST = 20.0, 40.0  # of pings answered: a person asks, or a watchdog
@@ -48,18 +45,22 @@ class Allowance:
 
 
 class Answers:
-    """``suppressed``: requests that the limit left without an answer."""
+    """``own``: the daemon as a source; ``version``: what it says to a ping."""
 
-    def __init__(self, relay: "Relay", version: bytes) -> None:
-        self._relay = relay
+    def __init__(
+        self, publisher: Publisher, router: Router, names: Names, own: LocalSource, version: bytes
+    ) -> None:
+        self._publisher = publisher
+        self._router = router
+        self._names = names
+        self._own = own
         self._version = version
         self._pings = Allowance(PER_SECOND, BURST)
         self._counts = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
         self._questions = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
-        self.suppressed = 0
 
-    def request(self, src: bytes, chan: bytes, payload: bytes, now: float) -> None:
-        """A message directed to the daemon, or on QUESTIONS."""
+    def request(self, src: bytes, chan: bytes, payload: bytes, moment: Moment) -> None:
+        """A message directed to the daemon, or on QUESTIONS. Beyond the allowance there is no answer."""
         token, _, request = payload.partition(b"\n")
         if len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src or src.split(b"/")[1:2] == [PROGRAM]:
             return
@@ -68,40 +69,37 @@ class Answers:
         if request == b"ping" and not to_all:
             answer, allowance = b"pong " + self._version, self._pings
         elif word == b"listeners" and valid_chan(about):
-            asker = self._relay.names.get(src)
-            hidden = asker is None and self._relay.router.audience(about).local
+            asker = self._names.get(src)
+            hidden = asker is None and self._router.route(about).local
             count = 0 if hidden else self.listeners(about, asker)
             if to_all and not count:
                 return
             answer, allowance = b"listeners %d" % count, self._counts
         else:
             return
-        if allowance.take(now):
-            self._relay.publish(self._relay.own, b"!" + src, b"%b\n%b" % (token, answer))
-        else:
-            self.suppressed += 1
+        if allowance.take(moment.monotonic):
+            self._publisher.say(self._own, b"!" + src, b"%b\n%b" % (token, answer), moment)
 
-    def ask(self, session: "Session", chan: bytes, token: bytes, now: float) -> str:
+    def ask(self, session: Session, chan: bytes, token: bytes, moment: Moment) -> str:
         """Ask the other daemons for their listeners to ``chan`` in the name of a client, who gets the answers.
 
         ``asked``; ``busy``, if too much is being asked; empty, if no message on the channel leaves this host.
         """
         if not self.leaves(chan):
             return ""
-        if not self._questions.take(now):
+        if not self._questions.take(moment.monotonic):
             return "busy"
-        self._relay.publish(session, QUESTIONS, b"%b\nlisteners %b" % (token, chan))
+        self._publisher.say(session, QUESTIONS, b"%b\nlisteners %b" % (token, chan), moment)
         return "asked"
 
-    def listeners(self, chan: bytes, asker: object = None) -> int:
+    def listeners(self, chan: bytes, asker: LocalSource | None = None) -> int:
         """How many a message on this (valid) channel would reach here, but for ``asker``."""
-        audience = self._relay.router.audience(chan)
-        members = (*audience.alone, *audience.full, *audience.lines)
-        calls_us = audience.noted and chan.startswith(b"!")
-        return len(members) - (asker in members) + calls_us
+        route = self._router.route(chan)
+        calls_us = route.noted and chan.startswith(b"!")
+        return route.size - (isinstance(asker, Session) and route.serves(asker)) + calls_us
 
     def leaves(self, chan: bytes) -> bool:
         """Whether anybody elsewhere can get messages on the channel: not if it is local, nor a name of this host."""
-        host, target = self._relay.names.host, split_target(chan[1:])[1]
+        host, target = self._names.host, split_target(chan[1:])[1]
         here = chan.startswith(b"!") and (target == host or target.startswith(host + b"/"))
-        return not here and not any(self._relay.router.audience(each).local for each in (chan, QUESTIONS))
+        return not here and not any(self._router.route(each).local for each in (chan, QUESTIONS))

@@ -1,158 +1,161 @@
-"""What comes from the local bus: packets of one client at a time, as places in the memory they were read into.
+"""What comes from the local bus: packets of one client at a time, as spans of the memory they were read into.
 
 Rules
-- A publish on a channel that is not local takes the next sequence number of its source. Local channels count apart,
-  or the other hosts would take their numbers for losses.
-- Consecutive messages to one audience are a run: delivered together, numbered and sealed together. Only the first on
-  each channel is looked up, and asked for rights. What comes between messages (SUB, CMSG, ...) sees everything before
-  it done.
+- Consecutive messages with one route are published together. Only the first on each channel is looked up, and asked
+  for rights. What comes between messages (SUB, CMSG, ...) sees everything before it done.
+- Reading stops early, with packets ``left``, when the datagrams of this call fill their region, and when a request
+  needs the caller (``Effects.asked``). The caller takes the effects and comes back with the same packets.
 - What is retained is handed over as soon as the pattern it matches is in force, and before anything newer.
 - A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from bccnd.errors import DeniedError, FramingError, PacketError, WireError
-from bccnd.relay import control
-from bccnd.relay.delivery import LOCAL_PEER, Run
+from bccnd.relay.answers import Answers
+from bccnd.relay.control import Control
+from bccnd.relay.delivery import Delivery
+from bccnd.relay.effects import Effects, Outgoing
+from bccnd.relay.moment import Moment
+from bccnd.relay.publisher import LOCAL_PEER, Origin, Publisher
 from bccnd.relay.retained import Kept
-from bccnd.relay.router import HEARTBEATS, NOTICES, Audience
-from bccnd.relay.segment_input import Batch, SegmentInput
+from bccnd.relay.router import HEARTBEATS, NOTICES, Route
+from bccnd.relay.segment_input import OK, SegmentInput
 from bccnd.relay.session import Format, Session
+from bccnd.relay.state import State
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, Integrity, valid_chan
-from bccnd.wire.native import alike, codec_of, unpack
-from bccnd.wire.sbus import PACK, Cmsg, Msg
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
+from bccnd.wire.native import alike, unpack
+from bccnd.wire.sbus import PACK, Cmsg, Memory
 
-if TYPE_CHECKING:
-    from bccnd.relay.core import Relay
 
-Places = tuple[list[int], list[int]]  # starts, ends
+class Packets:
+    """Packets of one client, read with one call, as spans of the memory; those from ``at`` on are still to be read."""
+
+    __slots__ = ("at", "broken", "ends", "starts", "unpacked")
+
+    def __init__(self, starts: list[int], ends: list[int]) -> None:
+        self.starts = starts
+        self.ends = ends
+        self.at = 0
+        self.unpacked = False
+        self.broken = False  # a PACK that cannot be taken apart comes after the last of them
+
+    @property
+    def left(self) -> bool:
+        return self.at < len(self.starts) or self.broken
+
+    def unpack(self, memory: Memory) -> None:
+        """Take every PACK apart, up to the first that is broken."""
+        starts, ends = self.starts[: self.at], self.ends[: self.at]
+        for start, end in zip(self.starts[self.at :], self.ends[self.at :], strict=True):
+            if memory[start : start + len(PACK)] == PACK and end - start >= len(PACK):
+                inside = unpack(memory, start, end)
+                if inside is None:
+                    self.broken = True
+                    break
+                starts += inside[0]
+                ends += inside[1]
+            else:
+                starts.append(start)
+                ends.append(end)
+        self.starts, self.ends, self.unpacked = starts, ends, True
+
+    def forget(self) -> None:
+        """What follows cannot be trusted."""
+        self.at, self.broken = len(self.starts), False
 
 
 class ClientInput:
     """``segment``: judges what a bridge brings as if it came from there."""
 
-    def __init__(self, relay: "Relay", segment: SegmentInput) -> None:
-        self._relay = relay
-        self._memory = relay.memory
+    def __init__(
+        self,
+        memory: Memory,
+        state: State,
+        publisher: Publisher,
+        delivery: Delivery,
+        control: Control,
+        segment: SegmentInput,
+        answers: Answers,
+        effects: Effects,
+        outgoing: Outgoing,
+    ) -> None:
+        self._memory = memory
+        self._rules = state.rules
+        self._router = state.router
+        self._retained = state.retained
+        self._counters = state.counters
+        self._refusals = state.refusals
+        self._publisher = publisher
+        self._delivery = delivery
+        self._control = control
         self._segment = segment
-        self._unsigned = codec_of(Integrity())  # for what never leaves the host
+        self._answers = answers
+        self._effects = effects
+        self._outgoing = outgoing
 
-    def read(self, session: Session, starts: list[int], ends: list[int], now: float, unix_ns: int) -> None:
-        """Packets of one client, read with one call, as places in the memory."""
-        broken = None
-        unpacking = session.packed
-        if unpacking:
-            starts, ends, broken = self._unpacked(starts, ends)
-        run, places = Run(), (starts, ends)
-        index, count = 0, len(starts)
-        while index < count:
+    def read(self, session: Session, packets: Packets, moment: Moment) -> None:
+        published_before = session.published
+        while packets.at < len(packets.starts):
+            if session.packed and not packets.unpacked:  # agreed to before, or among these very packets
+                packets.unpack(self._memory)
+                continue
+            index = packets.at
             try:
-                width, end = self._header(session, starts[index], ends[index])
+                width, end = self._header(session, packets.starts[index], packets.ends[index])
                 if width:
-                    ends[index] = end  # without the end of a typed line
-                    after = self._publish(session, run, places, index, width, now, unix_ns)
+                    packets.ends[index] = end  # without the end of a typed line
+                    self._publish(session, packets, width, moment)
+                    if not self._outgoing.room:
+                        break
                 else:
-                    self._hand_over(session, run, now, unix_ns)
-                    if session.packed and not unpacking:  # agreed to among these very packets
-                        self.read(session, starts[index:], ends[index:], now, unix_ns)
-                        return
-                    after = index + 1
-                    if not self._other(session, starts[index], end, now, unix_ns):
-                        return
+                    packets.at += 1
+                    self._publisher.flush(moment)
+                    self._other(session, packets.starts[index], end, moment)
+                    if self._effects.asked:
+                        break
+            except FramingError as error:
+                self._refuse(session, error, moment)
+                packets.forget()
             except PacketError as error:
-                self._hand_over(session, run, now, unix_ns)
-                self._answer_error(session, error)
-                after = index + 1
-            index = after
-        self._hand_over(session, run, now, unix_ns)
-        if broken:
-            self._answer_error(session, broken)
+                packets.at = index + 1
+                self._refuse(session, error, moment)
+        self._publisher.flush(moment)
+        self._counters.published += session.published - published_before
+        if packets.broken and packets.at == len(packets.starts):
+            packets.forget()
+            text = "packet: PACK with a length that reaches beyond it"
+            self._refuse(session, FramingError("bad-packet", text), moment)
 
-    def _publish(
-        self, session: Session, run: Run, places: Places, index: int, width: int, now: float, unix_ns: int
-    ) -> int:
-        """Add a MSG packet, and those that follow it to the same audience, to the run; the index of the next."""
-        starts, ends = places
-        router, memory = self._relay.router, self._memory
-        chan = memory[starts[index] + 4 : starts[index] + width - 1]
-        audience, longest = self._publishable(session, chan, width, ends[index] - starts[index])
-        if audience is not run.audience:
-            self._hand_over(session, run, now, unix_ns)
-            run.audience = audience
-        after = index + 1
-        if after == len(starts):  # alone: the shortest way
-            run.starts.append(starts[index])
-            run.ends.append(ends[index])
-            session.published += 1
-            return after
-        routes = router.routes if audience.open and session.rights.publish_all else {chan: audience}
-        after = alike(memory, places, index + 1, routes, audience, longest)
-        run.starts += starts[index:after]
-        run.ends += ends[index:after]
-        session.published += after - index
-        return after
+    def _publish(self, session: Session, packets: Packets, width: int, moment: Moment) -> None:
+        """Publish a MSG packet, and those that follow it with the same route."""
+        memory, starts, ends, first = self._memory, packets.starts, packets.ends, packets.at
+        chan = memory[starts[first] + 4 : starts[first] + width - 1]
+        route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
+        after = first + 1
+        if after < len(starts):
+            routes = self._router.cached if route.open and session.rights.publish_all else {chan: route}
+            after = alike(memory, (starts, ends), after, routes, route, longest)
+            if not route.local:
+                after = max(first + 1, min(after, first + self._outgoing.room))
+        packets.at = after
+        session.published += after - first
+        if first == 0 and after == len(starts):  # all there is
+            self._publisher.publish(session, route, starts, ends, session, moment)
+        else:
+            part = slice(first, after)
+            self._publisher.publish(session, route, starts[part], ends[part], session, moment)
+        if route.noted:
+            self._note(session, starts[first:after], ends[first:after], moment)
 
-    def _hand_over(self, session: Session, run: Run, now: float, unix_ns: int) -> None:
-        """Deliver a run, and send it, keep it and answer it where that is wanted."""
-        audience = run.audience
-        if audience is None or not run.starts:
-            return
-        delivery = self._relay.delivery
-        noted = self._copies(run) if audience.noted else []
-        shown = bool(audience.full or delivery.taps)
-        if shown or audience.retained or not audience.local:
-            datagrams = self._encode(session, run, local=audience.local)
-            if shown:
-                delivery.show_ours(run, unix_ns, datagrams, full=bool(audience.full))
-            if audience.retained:
-                self._keep(run, datagrams, unix_ns)
-        delivery.hand_over(run, session)
-        for packet in noted:
-            message = Msg.parse(packet[4:])
-            if not message.chan.startswith(HEARTBEATS):
-                self._relay.answers.request(session.name, message.chan, message.payload, now)
-
-    def _encode(self, session: Session, run: Run, *, local: bool) -> list[bytes]:
-        """The datagrams of a run; they go to the segment, unless its channels are local."""
-        if local:
-            seq, session.local_seq = session.local_seq, session.local_seq + len(run.starts)
-            return self._unsigned.seal(session.name, seq, self._memory, run.starts, run.ends)
-        seq, session.seq = session.seq, session.seq + len(run.starts)
-        datagrams = self._relay.codec.seal(session.name, seq, self._memory, run.starts, run.ends)
-        self._relay.outgoing += datagrams
-        return datagrams
-
-    def _copies(self, run: Run) -> list[bytes]:
-        return [self._memory[start:end] for start, end in zip(run.starts, run.ends, strict=True)]
-
-    def _keep(self, run: Run, datagrams: list[bytes], unix_ns: int) -> None:
-        for start, end, datagram in zip(run.starts, run.ends, datagrams, strict=True):
-            nul = self._memory.find(b"\0", start, end)
-            kept = Kept(LOCAL_PEER, unix_ns, datagram, len(datagram) - (end - nul - 1))
-            self._relay.retained.keep(self._memory[start + 4 : nul], kept)
-
-    def _unpacked(
-        self, starts: list[int], ends: list[int]
-    ) -> tuple[list[int], list[int], FramingError | None]:
-        """The same packets with every PACK taken apart, up to the first that is broken."""
-        flat_starts: list[int] = []
-        flat_ends: list[int] = []
+    def _note(self, session: Session, starts: list[int], ends: list[int], moment: Moment) -> None:
+        """Messages of a client that the daemon itself makes something of."""
         for start, end in zip(starts, ends, strict=True):
-            if self._memory[start : start + len(PACK)] == PACK and end - start >= len(PACK):
-                inside = unpack(self._memory, start, end)
-                if inside is None:
-                    text = "packet: PACK with a length that reaches beyond it"
-                    return flat_starts, flat_ends, FramingError("bad-packet", text)
-                flat_starts += inside[0]
-                flat_ends += inside[1]
-            else:
-                flat_starts.append(start)
-                flat_ends.append(end)
-        return flat_starts, flat_ends, None
+            chan, _, payload = self._memory[start + 4 : end].partition(b"\0")
+            if not chan.startswith(HEARTBEATS):
+                self._answers.request(session.name, chan, payload, moment)
 
     def _header(self, session: Session, start: int, end: int) -> tuple[int, int]:
         """How long ``MSG <chan> NUL`` is, 0 for another packet; and where the packet ends."""
@@ -171,32 +174,32 @@ class ClientInput:
 
     def _publishable(
         self, session: Session, chan: bytes, width: int, size: int
-    ) -> tuple[Audience, tuple[int, int]]:
-        """The audience of ``chan``, and how long a MSG packet to it, and its payload, may be.
+    ) -> tuple[Route, tuple[int, int]]:
+        """The route of ``chan``, and how long a MSG packet to it, and its payload, may be.
 
         ``width``, ``size``: of ``MSG <chan> NUL``, and of the whole packet.
         """
-        relay = self._relay
-        audience = relay.router.routes.get(chan)
-        if audience is None or not (audience.open and session.rights.publish_all):
-            audience = self._permitted(session, chan)
-        if audience.local:
-            limit = relay.limits.local_payload
+        rules = self._rules
+        route = self._router.cached.get(chan)
+        if route is None or not (route.open and session.rights.publish_all):
+            route = self._permitted(session, chan)
+        if route.local:
+            limit = rules.options.limits.local_payload
             if size - width > limit:
                 text = f"MSG {chan.decode()}: {size - width} bytes of payload, at most {limit}"
                 raise PacketError("too-large", text)
-            return audience, (relay.packet_limit, limit)
+            return route, (rules.packet_limit, limit)
         # Beside the envelope and "<src>:<seq>:" a datagram has as many bytes as the packet but for "MSG ".
-        around = relay.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")
+        around = rules.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")
         if size + around > SEND_LIMIT:
             text = f"MSG {chan.decode()}: {size + around} bytes on the wire, at most {SEND_LIMIT}"
             raise PacketError("too-large", text)
-        return audience, (SEND_LIMIT - around, SEND_LIMIT)
+        return route, (SEND_LIMIT - around, SEND_LIMIT)
 
-    def _permitted(self, session: Session, chan: bytes) -> Audience:
-        """The audience of ``chan``, which may be none, and not the client's to publish on."""
-        audience = self._relay.router.known(chan)
-        if audience is None and not valid_chan(chan):
+    def _permitted(self, session: Session, chan: bytes) -> Route:
+        """The route of ``chan``, which may be no channel, and not the client's to publish on."""
+        route = self._router.known(chan)
+        if route is None and not valid_chan(chan):
             shown = chan[:64].decode("ascii", "backslashreplace")
             raise PacketError(
                 "bad-channel", f"MSG {shown}: 1 to {CHAN_LIMIT} ASCII characters, no white space, ':', '|'"
@@ -205,53 +208,50 @@ class ClientInput:
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
-        return audience or self._relay.router.audience(chan)
+        return route or self._router.route(chan)
 
-    def _other(self, session: Session, start: int, end: int, now: float, unix_ns: int) -> bool:
-        """Anything but MSG; False when what follows cannot be trusted."""
-        try:
-            match sbus.parse(self._memory[start:end]):
-                case sbus.Sub(pattern, typed):
-                    with _naming(b"SUB " + pattern):
-                        self._subscribe(session, pattern, typed)
-                case sbus.Unsub(pattern):
-                    with _naming(b"UNSUB " + pattern):
-                        self._relay.router.unsubscribe(session, pattern)
-                case Cmsg(key) as request:
-                    with _naming(b"CMSG " + key):
-                        answer = control.answer(self._relay, session, request, now)
-                    self._relay.delivery.answer(session, answer)
-                case sbus.Datagram(datagram):
-                    self._bridge(session, datagram, start, end, now, unix_ns)
-                case sbus.Pack() if session.packed:
-                    raise FramingError("bad-packet", "packet: one PACK inside another")
-                case sbus.Pack():
-                    raise PacketError("not-agreed", "packet: PACK has to be agreed on by CMSG pack")
-                case _:
-                    raise PacketError("bad-packet", "packet: RECV is what the daemon sends")
-        except PacketError as error:
-            self._answer_error(session, error)
-            return not isinstance(error, FramingError)
-        return True
+    def _other(self, session: Session, start: int, end: int, moment: Moment) -> None:
+        """Anything but MSG."""
+        match sbus.parse(self._memory[start:end]):
+            case sbus.Sub(pattern, typed):
+                with _naming(b"SUB " + pattern):
+                    self._subscribe(session, pattern, typed, moment)
+            case sbus.Unsub(pattern):
+                with _naming(b"UNSUB " + pattern):
+                    self._router.unsubscribe(session, pattern)
+            case Cmsg(key) as request:
+                with _naming(b"CMSG " + key):
+                    self._control.answer(session, request, moment)
+            case sbus.Datagram(datagram):
+                self._bridge(session, datagram, start, end, moment)
+            case sbus.Pack() if session.packed:
+                raise FramingError("bad-packet", "packet: one PACK inside another")
+            case sbus.Pack():
+                raise PacketError("not-agreed", "packet: PACK has to be agreed on by CMSG pack")
+            case _:
+                raise PacketError("bad-packet", "packet: RECV is what the daemon sends")
 
-    def _subscribe(self, session: Session, pattern: bytes, typed: bool) -> None:
-        if len(session.subscriptions) >= self._relay.limits.subscriptions:
-            raise PacketError("limit", f"at most {self._relay.limits.subscriptions} patterns a client")
+    def _subscribe(self, session: Session, pattern: bytes, typed: bool, moment: Moment) -> None:
+        limit = self._rules.options.limits.subscriptions
+        if len(session.subscriptions) >= limit:
+            raise PacketError("limit", f"at most {limit} patterns a client")
         if typed and not session.format_chosen and session.format is not Format.LINES:
             session.format = Format.LINES  # a person at a terminal
-            self._relay.router.service_changed()
+            self._router.service_changed()
         if not session.rights.may_subscribe(pattern, session.separator):
             raise DeniedError("subscribe", "no right to all that it matches")
         missed = [
             (chan, message)
-            for chan, message in self._relay.retained.matching(pattern, session.separator)
-            if not self._relay.router.reaches(session, chan)
+            for chan, message in self._retained.matching(pattern, session.separator)
+            if not self._router.reaches(session, chan)
         ]
-        self._relay.router.subscribe(session, pattern)
+        self._router.subscribe(session, pattern)
         if missed and not session.tap:
-            self._hand_over_retained(session, missed)
+            self._hand_over_retained(session, missed, moment)
 
-    def _hand_over_retained(self, session: Session, messages: list[tuple[bytes, Kept]]) -> None:
+    def _hand_over_retained(
+        self, session: Session, messages: list[tuple[bytes, Kept]], moment: Moment
+    ) -> None:
         """Give a client the last values of the channels that its new pattern is the first to match."""
         match session.format:
             case Format.FULL:
@@ -260,11 +260,9 @@ class ClientInput:
                 packets = [message.msg(chan).serialize_line() for chan, message in messages]
             case Format.PLAIN:
                 packets = [message.msg(chan).serialize() for chan, message in messages]
-        self._relay.delivery.send(session, packets, None)
+        self._delivery.send(session, packets, None, moment.monotonic)
 
-    def _bridge(
-        self, session: Session, datagram: bytes, start: int, end: int, now: float, unix_ns: int
-    ) -> None:
+    def _bridge(self, session: Session, datagram: bytes, start: int, end: int, moment: Moment) -> None:
         """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""
         if not session.rights.bridge:
             raise DeniedError("bridge", "packet: no right to bridge datagrams")
@@ -272,38 +270,30 @@ class ClientInput:
             text = f"packet: {len(datagram)} bytes on the wire, at most {SEND_LIMIT}"
             raise PacketError("too-large", text)
         try:
-            opened = self._relay.integrity.open(datagram)
+            opened = self._rules.integrity.open(datagram)
         except WireError as error:
-            raise PacketError("bad-datagram", f"packet: {error.reason}") from None
-        src, seq, chan, _, payload_at = opened
+            raise PacketError("bad-datagram", f"packet: {error.verdict}") from None
+        src, seq, chan = opened[:3]
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "packet: no right to publish on the channel of the datagram")
-        batch = Batch([start], [end], lambda _: LOCAL_PEER, now, unix_ns)
-        reason, _ = self._segment.judge(src, seq, chan, 1, batch, 0)
-        if reason:
-            raise PacketError("bad-datagram", f"packet: {reason}")
-        self._relay.outgoing.append(datagram)
-        run = Run()
-        run.audience = audience = self._relay.router.audience(chan)
-        if audience.retained:
-            self._relay.retained.keep(chan, Kept(LOCAL_PEER, unix_ns, datagram, payload_at))
-        run.starts, run.ends = [self._segment.place(opened, start)], [end]
-        if audience.full or self._relay.delivery.taps:
-            self._relay.delivery.show_ours(run, unix_ns, [datagram], full=bool(audience.full))
-        self._relay.delivery.hand_over(run, session)
-        if audience.noted:
-            self._segment.note(src, chan, datagram[payload_at:], now)
+        verdict, _ = self._segment.judge(src, seq, chan, 1, lambda _: LOCAL_PEER, 0, moment)
+        if verdict is not OK:
+            raise PacketError("bad-datagram", f"packet: {verdict}")
+        self._outgoing.add(datagram)
+        first = self._segment.make_message(opened, start)
+        self._segment.deliver(Origin([datagram], session), 0, src, chan, [first], [end], moment)
 
-    def _answer_error(self, session: Session, error: PacketError) -> None:
-        self._relay.counters.errors += 1
+    def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
+        self._publisher.flush(moment)
+        self._counters.errors += 1
         if isinstance(error, DeniedError):
             first = error.right not in session.refused
-            self._relay.refusals.count(session.name, session.peer, error.right, error.text, first=first)
+            self._refusals.count(session.name, session.peer, error.right, error.text, first=first)
             session.refused.add(error.right)
         text = str(error).encode("ascii", "backslashreplace")
-        self._relay.delivery.answer(session, Cmsg(b"error", text))
+        self._delivery.answer(session, Cmsg(b"error", text), moment.monotonic)
         if isinstance(error, FramingError):
-            self._relay.delivery.close(session, "framing")
+            self._delivery.close(session, "framing")
 
 
 @contextmanager

@@ -1,263 +1,178 @@
-"""CMSG: what a client may ask of the daemon (DESIGN section 3; README, "The local protocol").
+"""CMSG: what a client may ask of the daemon (``clients/PROTOCOL.md``, "Control").
 
-One function per key, from the value of the request to the value of its answer; each request is answered once, so
+One method per key, from the value of the request to the value of its answer; each request is answered once, so
 that a client can wait for it. A refusal is a ``PacketError``, which becomes ``CMSG error``. To add a key, write
-its function and name it in ``KEYS``.
+its method and name it in ``KEYS``.
 """
 
-import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from heapq import nsmallest
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bccnd.errors import DeniedError, PacketError
-from bccnd.relay.answers import TOKEN_LIMIT
-from bccnd.relay.dedup import Source
+from bccnd.relay import listing
+from bccnd.relay.answers import TOKEN_LIMIT, Answers
+from bccnd.relay.delivery import Delivery
+from bccnd.relay.effects import Effects
 from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
-from bccnd.relay.outbox import Policy
+from bccnd.relay.membership import Membership
+from bccnd.relay.moment import Moment
+from bccnd.relay.notices import Notices
+from bccnd.relay.options import Policy
 from bccnd.relay.pattern import SEPARATORS
 from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Format, Session
+from bccnd.relay.state import State
 from bccnd.wire.bccn1 import valid_chan
 from bccnd.wire.sbus import Cmsg
 
-if TYPE_CHECKING:
-    from bccnd.relay.core import Relay
 
-PAGE_ROWS = 100  # rows of a list in one answer, which one look at the table has to find
-HELD_NAMES = 5  # of those whom a client holds up, in its row
-PAGE_BYTES = 32 << 10  # of rows in one answer: names come from strangers, and JSON makes six bytes of one
+class Control:
+    def __init__(
+        self,
+        state: State,
+        membership: Membership,
+        delivery: Delivery,
+        answers: Answers,
+        notices: Notices,
+        effects: Effects,
+    ) -> None:
+        self._state = state
+        self._router = state.router
+        self._heartbeats = state.heartbeats
+        self._membership = membership
+        self._delivery = delivery
+        self._answers = answers
+        self._notices = notices
+        self._effects = effects
 
-
-def answer(relay: "Relay", session: Session, request: Cmsg, now: float) -> Cmsg:
-    """Carry out one request."""
-    function = KEYS.get(request.key)
-    if function is None:
-        raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in KEYS))
-    key = b"pong" if request.key == b"ping" else request.key
-    return Cmsg(key, function(relay, session, request.value, now))
-
-
-def _ping(_relay: "Relay", _session: Session, value: bytes, _now: float) -> bytes:
-    return value
-
-
-def _whoami(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
-    return session.name
-
-
-def _credentials(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
-    """The public sbus spelling of ``whoami``."""
-    return b"!/cred/%d/%d/%d" % (session.peer.gid, session.peer.uid, session.peer.pid)
-
-
-def _name(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
-    relay.rename(session, value, now)
-    return session.name
-
-
-def _format(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
-    session.format = Format(_choice(value, [form.encode() for form in Format]).decode())
-    session.format_chosen = True
-    _serve_otherwise(relay, session)
-    return value
-
-
-def _pack(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
-    session.packed = _choice(value, [b"on", b"off"]) == b"on"
-    _serve_otherwise(relay, session)
-    return b"on %d" % relay.packet_limit if session.packed else b"off"
-
-
-def _separator(_relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
-    session.separator = _choice(value, SEPARATORS)
-    return value
-
-
-def _echo_on(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
-    session.echo = True
-    return b""
-
-
-def _echo_off(_relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
-    session.echo = False
-    return b""
-
-
-def _queue(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
-    """``[packets=N] [bytes=N] [policy=P]``: what is named changes, within the configured limits."""
-    limits = {"packets": relay.limits.queue_max_packets, "bytes": relay.limits.queue_max_bytes}
-    asked: dict[str, Any] = {}
-    for item in value.decode("ascii", "replace").split():
-        name, _, text = item.partition("=")
-        if name == "policy":
-            asked[name] = _choice(text.encode(), [policy.encode() for policy in Policy]).decode()
-        elif name not in limits:
-            raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
-        elif not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]):
-            raise PacketError("bad-value", f"{name} is a number from 1 to {limits[name]}")
+    def answer(self, session: Session, request: Cmsg, moment: Moment) -> None:
+        """Carry out one request, and answer it, or leave that to the caller (``Effects.asked``)."""
+        method = KEYS.get(request.key)
+        if method is None:
+            raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in KEYS))
+        value = method(self, session, request.value, moment)
+        answer = Cmsg(b"pong" if request.key == b"ping" else request.key, value)
+        if request.key == b"status" or self._effects.taps is not None:
+            self._effects.asked = session, answer
         else:
-            asked[name] = int(text)
-    session.queue_asked |= asked
-    relay.size_queue(session)
-    outbox = session.outbox
-    return f"packets={outbox.max_packets} bytes={outbox.max_size} policy={outbox.policy}".encode()
+            self._delivery.answer(session, answer, moment.monotonic)
 
-
-def _listen(relay: "Relay", session: Session, _value: bytes, _now: float) -> bytes:
-    if not session.rights.may_listen:
-        raise DeniedError("subscribe", "no right to subscribe to anything")
-    relay.router.listen(session)
-    return b""
-
-
-def _listeners(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
-    """``<chan>[ <token>]``: how many other clients of this host would get a message on it now. With a token the other
-    daemons are asked as well, see ``Answers.ask``; what came of that stands behind the number.
-    """
-    chan, space, token = value.partition(b" ")
-    if not valid_chan(chan):
-        raise PacketError("bad-channel", "a channel, or a channel, a space and a token")
-    if space and not (0 < len(token) <= TOKEN_LIMIT and b"\n" not in token):
-        raise PacketError("bad-value", f"the token is one line of 1 to {TOKEN_LIMIT} bytes")
-    if not session.rights.may_publish(chan):
-        raise DeniedError("publish", f"no right to publish on {chan.decode()}")
-    count = relay.answers.listeners(chan, session)
-    asked = relay.answers.ask(session, chan, token, now) if token else ""
-    return f"{count} {asked}".rstrip().encode()
-
-
-def _heartbeat(relay: "Relay", session: Session, value: bytes, now: float) -> bytes:
-    """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
-    if value == b"off":
-        relay.heartbeats.leave(session)
-        relay.heartbeats.stop(session)
+    def _ping(self, _session: Session, value: bytes, _moment: Moment) -> bytes:
         return value
-    seconds, _, text = value.partition(b" ")
-    if not (seconds.isdigit() and len(seconds) < 5 and 1 <= int(seconds) <= SECONDS_LIMIT):
-        raise PacketError("bad-value", f"off, or seconds from 1 to {SECONDS_LIMIT} and a text")
-    if len(text) > TEXT_LIMIT:
-        raise PacketError("bad-value", f"the text has at most {TEXT_LIMIT} bytes")
-    chan = HEARTBEATS + session.name
-    if not session.rights.may_publish(chan):
-        raise DeniedError("publish", f"no right to publish on {chan.decode()}")
-    relay.heartbeats.begin(session, int(seconds), text, now)
-    return value
 
+    def _whoami(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
+        return session.name
 
-def _tap(relay: "Relay", session: Session, value: bytes, _now: float) -> bytes:
-    """``on``; ``interface``: with the interface in each RECV; ``off``."""
-    on = _choice(value, [b"on", b"off", b"interface"]) != b"off"
-    if on and not session.rights.tap:
-        raise DeniedError("tap", "no right to tap")
-    relay.set_tap(session, on, interface=value == b"interface")
-    return value
+    def _credentials(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
+        """The public sbus spelling of ``whoami``."""
+        return b"!/cred/%d/%d/%d" % (session.peer.gid, session.peer.uid, session.peer.pid)
 
+    def _name(self, session: Session, value: bytes, moment: Moment) -> bytes:
+        self._membership.rename(session, value, moment)
+        return session.name
 
-def _status(relay: "Relay", _session: Session, _value: bytes, _now: float) -> bytes:
-    delivery = relay.delivery
-    return _json(
-        relay.about()
-        | {
-            "src": relay.own.name.decode(),
-            "integrity": relay.integrity.required,
-            "clients": len(relay.sessions),
-            "slow": len(delivery.slow),
-            "subscriptions": relay.router.subscriptions,
-            "sources": len(relay.sources),
-            "queued": {"packets": delivery.ledger.packets, "bytes": delivery.ledger.bytes},
-            "retained": {"channels": len(relay.retained), "bytes": relay.retained.size},
-            "counters": {
-                **asdict(relay.counters),
-                "delivered": delivery.delivered - delivery.ledger.dropped,
-                "dropped": delivery.ledger.dropped,
-            },
-            "rejected": dict(relay.rejected),
-            "refused": dict(relay.refusals.counts),
-        }
-    )
+    def _format(self, session: Session, value: bytes, _moment: Moment) -> bytes:
+        session.format = Format(_choice(value, [form.encode() for form in Format]).decode())
+        session.format_chosen = True
+        self._serve_otherwise(session)
+        return value
 
+    def _pack(self, session: Session, value: bytes, _moment: Moment) -> bytes:
+        session.packed = _choice(value, [b"on", b"off"]) == b"on"
+        self._serve_otherwise(session)
+        return b"on %d" % self._state.rules.packet_limit if session.packed else b"off"
 
-def _clients(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
-    after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
-    sessions = (session for number, session in relay.sessions.items() if number > after)
-    return _page("clients", ((str(session.number), _client_row(relay, session, now)) for session in sessions))
+    def _separator(self, session: Session, value: bytes, _moment: Moment) -> bytes:
+        session.separator = _choice(value, SEPARATORS)
+        return value
 
+    def _echo_on(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
+        session.echo = True
+        return b""
 
-def _sources(relay: "Relay", _session: Session, cursor: bytes, now: float) -> bytes:
-    known = nsmallest(PAGE_ROWS + 1, (item for item in relay.sources if item[0] > cursor), key=itemgetter(0))
-    return _page("sources", ((src.decode(), _source_row(relay, src, source, now)) for src, source in known))
+    def _echo_off(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
+        session.echo = False
+        return b""
 
+    def _queue(self, session: Session, value: bytes, _moment: Moment) -> bytes:
+        """``[packets=N] [bytes=N] [policy=P]``: what is named changes, within the configured limits."""
+        options = self._state.rules.options.queue
+        limits = {"packets": options.max_packets, "bytes": options.max_bytes}
+        asked: dict[str, Any] = {}
+        for item in value.decode("ascii", "replace").split():
+            name, _, text = item.partition("=")
+            if name == "policy":
+                asked[name] = _choice(text.encode(), [policy.encode() for policy in Policy]).decode()
+            elif name not in limits:
+                raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
+            elif not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]):
+                raise PacketError("bad-value", f"{name} is a number from 1 to {limits[name]}")
+            else:
+                asked[name] = int(text)
+        session.queue_asked |= asked
+        self._membership.size_queue(session)
+        outbox = session.outbox
+        return f"packets={outbox.max_packets} bytes={outbox.max_size} policy={outbox.policy}".encode()
 
-def _client_row(relay: "Relay", session: Session, now: float) -> dict[str, Any]:
-    peer, outbox = session.peer, session.outbox
-    episode = relay.delivery.slow.get(session)
-    return {
-        "name": session.name.decode(),
-        "program": peer.program.decode("ascii", "replace"),
-        "pid": peer.pid,
-        "uid": peer.uid,
-        "gid": peer.gid,
-        "format": session.format,
-        "pack": session.packed,
-        "tap": session.tap,
-        "subscriptions": sum(session.subscriptions.values()),
-        "published": session.published,
-        "delivered": session.delivered - outbox.dropped,
-        "dropped": outbox.dropped,
-        "queued": outbox.packets,
-        "queued_bytes": outbox.size,
-        "policy": outbox.policy,
-        "slow": round(now - episode.began, 3) if episode else None,
-        "holds": len(session.holds - {session}),
-        "held": session.held_names(HELD_NAMES),
-        "seconds": round(now - session.since, 3),
-    }
+    def _listen(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
+        if not session.rights.may_listen:
+            raise DeniedError("subscribe", "no right to subscribe to anything")
+        self._router.listen(session)
+        return b""
 
+    def _listeners(self, session: Session, value: bytes, moment: Moment) -> bytes:
+        """``<chan>[ <token>]``: how many other clients of this host would get a message on it now. With a token the
+        other daemons are asked as well, see ``Answers.ask``; what came of that stands behind the number.
+        """
+        chan, space, token = value.partition(b" ")
+        if not valid_chan(chan):
+            raise PacketError("bad-channel", "a channel, or a channel, a space and a token")
+        if space and not (0 < len(token) <= TOKEN_LIMIT and b"\n" not in token):
+            raise PacketError("bad-value", f"the token is one line of 1 to {TOKEN_LIMIT} bytes")
+        if not session.rights.may_publish(chan):
+            raise DeniedError("publish", f"no right to publish on {chan.decode()}")
+        count = self._answers.listeners(chan, session)
+        asked = self._answers.ask(session, chan, token, moment) if token else ""
+        return f"{count} {asked}".rstrip().encode()
 
-def _source_row(relay: "Relay", src: bytes, source: Source, now: float) -> dict[str, Any]:
-    life = relay.presence.get(src)
-    return {
-        "src": src.decode(),
-        "peer": source.peer,
-        "last": source.last,
-        "received": source.received,
-        "lost": source.lost,
-        "duplicates": source.duplicates,
-        "late": source.late,
-        "restarts": source.restarts,
-        "replayed": source.replayed,
-        "silent": round(now - source.heard, 3),
-        "state": life and str(life.state),
-        "version": (life and life.version) or None,
-        "heartbeat": (life and round(life.interval, 3)) or None,
-    }
+    def _heartbeat(self, session: Session, value: bytes, moment: Moment) -> bytes:
+        """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
+        if value == b"off":
+            self._notices.leave(session, moment)
+            self._heartbeats.stop(session)
+            return value
+        seconds, _, text = value.partition(b" ")
+        if not (seconds.isdigit() and len(seconds) < 5 and 1 <= int(seconds) <= SECONDS_LIMIT):
+            raise PacketError("bad-value", f"off, or seconds from 1 to {SECONDS_LIMIT} and a text")
+        if len(text) > TEXT_LIMIT:
+            raise PacketError("bad-value", f"the text has at most {TEXT_LIMIT} bytes")
+        chan = HEARTBEATS + session.name
+        if not session.rights.may_publish(chan):
+            raise DeniedError("publish", f"no right to publish on {chan.decode()}")
+        self._heartbeats.begin(session, int(seconds), text, moment.monotonic)
+        return value
 
+    def _tap(self, session: Session, value: bytes, _moment: Moment) -> bytes:
+        """``on``; ``interface``: with the interface in each RECV; ``off``."""
+        on = _choice(value, [b"on", b"off", b"interface"]) != b"off"
+        if on and not session.rights.tap:
+            raise DeniedError("tap", "no right to tap")
+        self._membership.set_tap(session, on, interface=value == b"interface")
+        return value
 
-def _serve_otherwise(relay: "Relay", session: Session) -> None:
-    if session.listening:  # before that it is in no audience
-        relay.router.service_changed()
+    def _status(self, _session: Session, value: bytes, _moment: Moment) -> bytes:
+        """The caller puts it together."""
+        return value
 
+    def _clients(self, _session: Session, cursor: bytes, moment: Moment) -> bytes:
+        return listing.clients(self._state, self._delivery.slow, cursor, moment.monotonic)
 
-def _page(title: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
-    """The next rows of a list; ``next`` is the cursor to ask with for those after them, or null."""
-    page: list[dict[str, Any]] = []
-    size = 0
-    last = following = None
-    for cursor, row in rows:
-        size += len(_json(row))
-        if len(page) == PAGE_ROWS or size > PAGE_BYTES:
-            following = last
-            break
-        page.append(row)
-        last = cursor
-    return _json({title: page, "next": following})
+    def _sources(self, _session: Session, cursor: bytes, moment: Moment) -> bytes:
+        return listing.sources(self._state, cursor, moment.monotonic)
 
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    def _serve_otherwise(self, session: Session) -> None:
+        if session.listening:  # before that it has no route
+            self._router.service_changed()
 
 
 def _choice(value: bytes, choices: Iterable[bytes]) -> bytes:
@@ -266,22 +181,22 @@ def _choice(value: bytes, choices: Iterable[bytes]) -> bytes:
     return value
 
 
-KEYS: dict[bytes, Callable[["Relay", Session, bytes, float], bytes]] = {
-    b"ping": _ping,
-    b"whoami": _whoami,
-    b"!/cred/whoami": _credentials,
-    b"name": _name,
-    b"format": _format,
-    b"pack": _pack,
-    b"separator": _separator,
-    b"echo/on": _echo_on,
-    b"echo/off": _echo_off,
-    b"queue": _queue,
-    b"listen": _listen,
-    b"listeners": _listeners,
-    b"tap": _tap,
-    b"heartbeat": _heartbeat,
-    b"status": _status,
-    b"clients": _clients,
-    b"sources": _sources,
+KEYS: dict[bytes, Callable[[Control, Session, bytes, Moment], bytes]] = {
+    b"ping": Control._ping,
+    b"whoami": Control._whoami,
+    b"!/cred/whoami": Control._credentials,
+    b"name": Control._name,
+    b"format": Control._format,
+    b"pack": Control._pack,
+    b"separator": Control._separator,
+    b"echo/on": Control._echo_on,
+    b"echo/off": Control._echo_off,
+    b"queue": Control._queue,
+    b"listen": Control._listen,
+    b"listeners": Control._listeners,
+    b"tap": Control._tap,
+    b"heartbeat": Control._heartbeat,
+    b"status": Control._status,
+    b"clients": Control._clients,
+    b"sources": Control._sources,
 }

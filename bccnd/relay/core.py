@@ -1,332 +1,288 @@
 """The relay: packets of local clients and datagrams of the segment in, deliveries and datagrams out.
 
-Pure decisions: what was read lies in ``memory`` and is given as offsets, time is given, and what leaves goes through
-``Delivery`` (to clients) or into ``outgoing`` (to the segment; the caller takes it after each call).
+    from_client ---> client_input ---.                  .---> Transport: packets to clients
+                                      >-- publisher ---<
+    from_segment --> segment_input --'                  '---> take_effects(): datagrams, and what the caller has to do
 
 Rules
-- Here is who is connected, what they may do and what they hold; ``client_input`` and ``segment_input`` read,
-  ``control`` answers, ``router`` and ``delivery`` pass on.
-- Nothing is settled here: after each call the caller acts on ``outgoing`` and on the lists of ``delivery``.
-- The hot paths, ``from_client`` and ``from_segment``, decide once for all that is alike among what was read together,
-  and make no object per message but the datagram on its way out.
+- Pure decisions: what was read lies in the memory and is given as spans, the time is given as a ``Moment`` and kept
+  nowhere. Packets to clients leave through ``Transport``; everything else the caller takes as ``Effects``, after each
+  call, and carries out before the next.
+- Timers are data: the caller comes back by ``next_deadline`` and calls ``on_deadline``.
+- This module puts the parts together, and decides nothing. ``state`` says what is known, each other module one thing
+  that is done.
+- The hot paths, ``from_client`` and ``from_segment``, decide once for all that is alike among what was read together.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from bccnd.relay.answers import Answers
-from bccnd.relay.client_input import ClientInput
-from bccnd.relay.dedup import JUMP, Sources
+from bccnd.relay.client_input import ClientInput, Packets
+from bccnd.relay.control import Control
+from bccnd.relay.dedup import Sources
 from bccnd.relay.delivery import Delivery, Transport
-from bccnd.relay.heartbeat import Heartbeats, Rhythm
-from bccnd.relay.identity import Names, Peer
-from bccnd.relay.limits import Limits
+from bccnd.relay.effects import SEALED_BYTES, Effects, Outgoing
+from bccnd.relay.heartbeat import Heartbeats
+from bccnd.relay.identity import PROGRAM, LocalSource, Names, Peer
+from bccnd.relay.membership import Membership
+from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
-from bccnd.relay.outbox import Ledger, Outbox, Policy
-from bccnd.relay.own_source import PROGRAM, OwnSource, publish
-from bccnd.relay.presence import Event, Presence
+from bccnd.relay.options import Options
+from bccnd.relay.outbox import Ledger
+from bccnd.relay.presence import Presence
+from bccnd.relay.publisher import OWN_BYTES, Publisher
 from bccnd.relay.retained import Retained
-from bccnd.relay.rights import AccessList, Refusals, unrestricted
+from bccnd.relay.rights import AccessList
 from bccnd.relay.router import Router
 from bccnd.relay.segment_input import Batch, SegmentInput
 from bccnd.relay.session import Session
-from bccnd.wire.bccn1 import CHAN_LIMIT, SEQ_LIMIT, Integrity
-from bccnd.wire.native import codec_of
+from bccnd.relay.slow import Episode
+from bccnd.relay.state import Rules, State
+from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Level
 from bccnd.wire.sbus import NOWHERE, Cmsg, Memory
 
-REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
 
+class Regions(NamedTuple):
+    """Where in the memory the relay writes; ``sizes`` says how many bytes each needs.
 
-@dataclass(slots=True)
-class Counters:
-    """Since the start; messages, not calls."""
+    ``opened``: datagrams of the segment as MSG packets; ``sealed``: datagrams to the segment; ``own``: packets of the
+    daemon itself.
+    """
 
-    published: int = 0  # taken from local clients
-    received: int = 0  # datagrams from the segment
-    accepted: int = 0  # of those, sound and new
-    unwanted: int = 0  # of those, matching nobody here
-    errors: int = 0  # packets of clients that were answered with an error
-    sent: int = 0  # datagrams to the segment
-    unsent: int = 0  # of ``outgoing``, what the network did not take
+    opened: int
+    sealed: int
+    own: int
+
+    @staticmethod
+    def sizes(batch: int) -> tuple[int, int, int]:
+        """For batches of so many datagrams."""
+        return batch * RECEIVE_LIMIT, SEALED_BYTES, OWN_BYTES
 
 
 class Relay:
-    """``memory``: where everything that is read lies; ``room``: of it, for a batch of datagrams on their way in, each
-    with RECEIVE_LIMIT bytes; ``about``: what ``status`` says of the daemon around it; ``pid``: of the daemon, for the
-    name of its own as a source."""
+    """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own."""
 
     def __init__(
         self,
         memory: Memory,
+        regions: Regions,
         transport: Transport,
-        integrity: Integrity,
+        rules: Rules,
         *,
+        batch: int,
         host: bytes,
         pid: int = 0,
         version: bytes = b"",
-        room: tuple[int, int] = (0, 0),
-        rhythm: Rhythm | None = None,
-        local: Sequence[bytes] = (b"local/>",),
-        retain: Sequence[bytes] = (),
-        limits: Limits | None = None,
-        access: AccessList | None = None,
-        about: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        self.memory = memory
-        self.integrity = integrity
-        self.codec = codec_of(integrity)
-        self.limits = limits = limits or Limits()
-        self.access = access or AccessList(unrestricted([0]))
-        self.about = about
-        self.packet_limit = self.packet_limit_for(limits)
-        self.names: Names[Session | OwnSource] = Names(host)
-        self.retained = Retained(retain, channels=limits.retain_channels, size=limits.retain_bytes)
-        self.router = Router(
-            self.names, local, cache_limit=limits.channels_cached, retained=self.retained.wants
-        )
-        self.sources = Sources(**limits.source_rules())
-        self.delivery = Delivery(
-            memory, transport, Ledger(limits.queue_total), packet_limit=self.packet_limit
-        )
-        self.counters = Counters()
-        self.rejected: Counter[str] = Counter()
-        self.refusals = Refusals()
-        self.sessions: dict[int, Session] = {}
-        self.outgoing: list[bytes] = []
-        self.on_taps: Callable[[bool], None] = lambda _tapped: (
-            None
-        )  # at once: the client's answer waits for it
-        self.last_number = 0
-        self.unix_ns = 0  # the clock when the caller last told it
-        self.own = OwnSource(host, pid)
-        self.heartbeats = Heartbeats(self)
-        self.rhythm = rhythm or Rhythm()
-        self.notices = Notices(self)
-        self.presence = Presence(self._heard, self.notices.of_source)
-        self.presence.configure(limits.sources // 4, self.rhythm.misses)
+        options = rules.options
+        names = Names(host)
+        retained = Retained(options.retain)
+        sources = Sources(options.dedup, authenticated=_is_authenticated(rules.integrity))
         self._version = version
-        self.answers = Answers(self, version)
         self._offset = 0.0
-        self.names.hold(self.own.name, self.own)
-        self._segment_input = SegmentInput(self, room)
-        self._client_input = ClientInput(self, self._segment_input)
-
-    @staticmethod
-    def packet_limit_for(limits: Limits) -> int:
-        """The longest packet that a client may send or is sent, a PACK included."""
-        return len(b"MSG ") + CHAN_LIMIT + 1 + limits.local_payload
-
-    def reconfigure(
-        self,
-        *,
-        integrity: Integrity,
-        local: Sequence[bytes],
-        retain: Sequence[bytes],
-        limits: Limits,
-        access: AccessList,
-        rhythm: Rhythm,
-    ) -> None:
-        """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
-
-        Nobody is disconnected: limits on clients and subscriptions hold for new ones. A client keeps the queue that
-        it asked for, within the new maxima; for who asked for none the new defaults hold.
-        """
-        self.integrity = integrity
-        self.codec = codec_of(integrity)
-        self.limits = limits
-        self.delivery.ledger.limit = limits.queue_total
-        self.retained.limit(retain, channels=limits.retain_channels, size=limits.retain_bytes)
-        self.router.reconfigure(local, cache_limit=limits.channels_cached)
-        self.sources.configure(**limits.source_rules())
-        for session in self.sessions.values():
-            self.size_queue(session)
-        self.rhythm = rhythm
-        self.presence.configure(limits.sources // 4, rhythm.misses)
-        self._beat(self.delivery.now)
-        self.set_access(access)
-
-    def size_queue(self, session: Session) -> None:
-        """What the client asked for, within the maxima, and the defaults where it did not."""
-        asked, limits, outbox = session.queue_asked, self.limits, session.outbox
-        outbox.max_packets = min(asked.get("packets", limits.queue_packets), limits.queue_max_packets)
-        outbox.max_size = min(asked.get("bytes", limits.queue_bytes), limits.queue_max_bytes)
-        outbox.policy = Policy(asked.get("policy", limits.queue_policy))
-        self.delivery.release_unless_blocking(session)
-
-    # -- clients come and go
-
-    def connect(self, port: int, peer: Peer, *, now: float, unix_us: int) -> Session | None:
-        """A new client, or None when there are too many."""
-        if len(self.sessions) >= self.limits.clients:
-            return None
-        self.last_number += 1
-        session = self.admit(self.last_number, port, peer, now=now)
-        session.name = self.names.assign(peer, session)
-        self._begin_numbers(session, unix_us)
-        self.delivery.now, self.unix_ns = now, unix_us * 1000
-        self.notices.of_client(Event.APPEARED, session.name, session)
-        return session
-
-    def begin(self, unix_us: int, *, now: float, offset: float = 0.0) -> None:
-        """To be called once, with the clock, before the daemon says anything itself.
-
-        ``offset``: after which part of their interval its heartbeats begin.
-        """
-        self._begin_numbers(self.own, unix_us)
-        self._offset = offset
-        self._beat(now)
-
-    def _beat(self, now: float) -> None:
-        """Have the daemon's own heartbeats come as the settings say."""
-        seconds = self.rhythm.seconds
-        beat = self.heartbeats.get(self.own)
-        if not seconds:
-            self.heartbeats.stop(self.own)
-        elif beat is None or beat.seconds != seconds:
-            text = PROGRAM + b"/" + self._version
-            self.heartbeats.begin(self.own, seconds, text, now + self._offset * seconds)
-
-    def publish(self, source: Session | OwnSource, chan: bytes, payload: bytes) -> None:
-        """What the daemon says by itself, in its own name or that of a client."""
-        publish(self, source, chan, payload)
-
-    def end(self, now: float) -> None:
-        """The daemon stops in order."""
-        self.delivery.now = now
-        self.heartbeats.leave_all()
-
-    def admit(self, number: int, port: int, peer: Peer, *, now: float) -> Session:
-        """A session without a name yet."""
-        session = Session(number, port, peer, rights=self.access.rights_of(peer), now=now)
-        session.outbox = Outbox(
-            self.delivery.ledger,
-            session.lost_notice,
-            max_packets=self.limits.queue_packets,
-            max_size=self.limits.queue_bytes,
-            policy=self.limits.queue_policy,
+        self._effects = effects = Effects()
+        self.state = state = State(
+            rules,
+            LocalSource(b"%b/%b/%d" % (host, PROGRAM, pid)),
+            names,
+            Router(names, options.local, cache_limit=options.limits.channels_cached, retained=retained.wants),
+            sources,
+            retained,
+            Presence(sources.heard, options.heartbeat, _watched(options)),
+            Heartbeats(),
+            Ledger(options.queue.total_bytes),
         )
-        self.sessions[number] = session
-        self.delivery.ports[port] = session
-        return session
-
-    def disconnect(self, session: Session, now: float) -> None:
-        """Forget a client; what waited for it is dropped."""
-        self.delivery.now = now
-        self.heartbeats.leave(session)
-        self.heartbeats.stop(session)
-        self._remember(session, now)
-        self.names.release(session.name, session.seq)
-        self.set_tap(session, False)
-        self.router.leave(session)
-        self.delivery.forget(session)
-        del self.sessions[session.number]
-        self.notices.of_client(Event.LEFT, session.name, session)
-
-    def rename(self, session: Session, name: bytes, now: float) -> None:
-        """Give the client another src; its numbers go forward (``bccn.txt``, "Fork handling", pattern B)."""
-        old = session.name
-        self.names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
-        if name != old:
-            self.heartbeats.leave(session)
-            self.names.begin_at(session.seq)
-            self._remember(session, now)
-            session.name = name
-            self._begin_numbers(session, session.seq)
-            self.router.names_changed()
-            self.notices.of_client(Event.LEFT, old, session)
-            self.notices.of_client(Event.APPEARED, name, session)
-
-    def _begin_numbers(self, session: Session | OwnSource, wanted: int) -> None:
-        """Go on behind what was heard under the name, or a jump behind another host that had it before.
-
-        Those who hear it then neither drop it as old nor take what lies between for losses.
-        """
-        first = self.names.first_seq(wanted)
-        known = self.sources.get(session.name)
-        if known and first <= known.last + JUMP < SEQ_LIMIT // 2:  # a forged number must not use ours up
-            first = known.last + (1 if known.last in known.ours else JUMP + 1)
-        session.seq = session.first_seq = first
-
-    @property
-    def next_seq(self) -> int:
-        """No number from here on has been used by anybody here."""
-        return max(
-            [self.names.first_seq(0), self.own.seq, *(session.seq for session in self.sessions.values())]
+        names.hold(state.own.name, state.own)
+        outgoing = Outgoing(effects, memory, regions.sealed)
+        self._delivery = delivery = Delivery(
+            memory, transport, state.ledger, effects, state.ports, packet_limit=rules.packet_limit
+        )
+        self._publisher = publisher = Publisher(
+            memory, regions.own, rules, state.router, retained, state.taps, delivery, outgoing
+        )
+        self._notices = notices = Notices(
+            publisher, state.router, sources, state.presence, state.heartbeats, state.own
+        )
+        answers = Answers(publisher, state.router, names, state.own, version)
+        self.membership = Membership(state, delivery, notices, effects)
+        control = Control(state, self.membership, delivery, answers, notices, effects)
+        opened = regions.opened, regions.opened + batch * RECEIVE_LIMIT
+        self._segment_input = SegmentInput(memory, opened, state, publisher, notices, answers)
+        self._client_input = ClientInput(
+            memory, state, publisher, delivery, control, self._segment_input, answers, effects, outgoing
         )
 
-    def _remember(self, session: Session, now: float) -> None:
-        """What the client has sent under the name that it gives up may still come back from the segment."""
-        if session.seq > session.first_seq:
-            self.sources.remember(session.name, range(session.first_seq, session.seq), now)
+    # -- the way in
 
-    def set_access(self, access: AccessList) -> None:
-        """Decide anew what each client may do. It is told what it loses, ``CMSG revoked NUL <packet>``.
-
-        The name that it has taken it keeps until it takes another.
-        """
-        self.access = access
-        for session in list(self.sessions.values()):
-            session.rights = rights = access.rights_of(session.peer)
-            session.refused.clear()
-            revoked = []
-            if session.tap and not rights.tap:
-                self.set_tap(session, False)
-                revoked.append(b"CMSG tap")
-            if session.listening and not rights.may_listen:
-                self.router.deafen(session)
-                revoked.append(b"CMSG listen")
-            for separator, pattern in list(session.subscriptions):
-                if not rights.may_subscribe(pattern, separator):
-                    self.router.revoke(session, (separator, pattern))
-                    revoked.append(b"SUB " + pattern)
-            if len(revoked) > REVOCATIONS_TOLD:
-                revoked[REVOCATIONS_TOLD:] = [b"and %d more" % (len(revoked) - REVOCATIONS_TOLD)]
-            for packet in revoked:
-                self.delivery.answer(session, Cmsg(b"revoked", packet))
-
-    def _heard(self, src: bytes) -> float | None:
-        """When anything was last heard of a source."""
-        source = self.sources.get(src)
-        return source.heard if source else None
-
-    def set_tap(self, session: Session, on: bool, *, interface: bool = False) -> None:
-        session.tap_interface = interface
-        if session.tap is not on:
-            session.tap = on
-            self.delivery.taps = [tap for tap in self.sessions.values() if tap.tap]
-            self.on_taps(bool(self.delivery.taps))
-            self.router.service_changed()
-
-    def tick(self, now: float, unix_ns: int) -> None:
-        """To be called about once a second."""
-        self.delivery.now, self.unix_ns = now, unix_ns
-        self.delivery.cut_off_stalled(self.limits.block_seconds)
-        self.sources.expire(now)
-        self.heartbeats.tick(now)
-        self.presence.tick(now)
-
-    # -- what is read
-
-    def from_client(
-        self, session: Session, starts: list[int], ends: list[int], now: float, unix_ns: int
-    ) -> None:
-        """Packets of one client, read with one call, as places in the memory."""
-        self.delivery.now, self.unix_ns = now, unix_ns
-        published_before = session.published
-        self._client_input.read(session, starts, ends, now, unix_ns)
-        self.counters.published += session.published - published_before
+    def from_client(self, session: Session, packets: Packets, moment: Moment) -> None:
+        """Packets of one client, read with one call. Some may be ``left`` for when the effects are carried out."""
+        self._client_input.read(session, packets, moment)
 
     def from_segment(
         self,
         starts: list[int],
         ends: list[int],
         peer: Callable[[int], bytes],
-        now: float,
-        unix_ns: int,
+        moment: Moment,
         interface: bytes = NOWHERE,
     ) -> None:
-        """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
-        self.delivery.now, self.unix_ns = now, unix_ns
-        self._segment_input.read(Batch(starts, ends, peer, now, unix_ns, interface))
+        """Datagrams read with one call, as spans of the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
+        self._segment_input.read(Batch(starts, ends, peer, interface), moment)
+
+    # -- the way out
+
+    def take_effects(self) -> Effects | None:
+        """What is to be done now; None for nothing."""
+        return self._effects.take() if self._effects else None
+
+    def writable(self, session: Session, moment: Moment) -> None:
+        """A client with a backlog has room again."""
+        self._delivery.writable(session, moment.monotonic)
+
+    def answer(self, session: Session, answer: Cmsg, moment: Moment) -> None:
+        """The answer to a request that was for the caller (``Effects.asked``)."""
+        self._delivery.answer(session, answer, moment.monotonic)
+
+    def close(self, session: Session, reason: str) -> None:
+        """Have a client disconnected, which is told why if it can still hear."""
+        self._delivery.close(session, reason)
+
+    # -- time
+
+    def begin(self, moment: Moment, offset: float = 0.0) -> None:
+        """To be called once, before the daemon says anything itself.
+
+        ``offset``: after which part of their interval its heartbeats begin.
+        """
+        self.membership.begin_numbers(self.state.own, moment.unix_ns // 1000)
+        self._offset = offset
+        self._beat(moment)
+
+    def next_deadline(self) -> float:
+        """When ``on_deadline`` is to be called next, in monotonic seconds."""
+        state = self.state
+        return min(
+            state.heartbeats.next_deadline(),
+            state.presence.next_deadline(),
+            state.sources.next_deadline(),
+            self._delivery.next_deadline(),
+        )
+
+    def on_deadline(self, moment: Moment) -> None:
+        """Do what is due."""
+        now = moment.monotonic
+        self._delivery.on_deadline(now, self.state.rules.options.queue.block_seconds)
+        self.state.sources.on_deadline(now)
+        self._notices.beat(moment)
+        self.state.presence.on_deadline(now)
+        self._notices.of_sources(moment)
+
+    def end(self, moment: Moment) -> None:
+        """The daemon stops in order."""
+        self._notices.leave_all(moment)
+
+    # -- clients come and go
+
+    @property
+    def sessions(self) -> dict[int, Session]:
+        """By their number, in the order in which they came."""
+        return self.state.sessions
+
+    def connect(self, port: int, peer: Peer, moment: Moment) -> Session | None:
+        """A new client, or None when there are too many."""
+        return self.membership.connect(port, peer, moment)
+
+    def disconnect(self, session: Session, moment: Moment) -> None:
+        """Forget a client; what waited for it is dropped."""
+        self.membership.disconnect(session, moment)
+
+    def is_backlogged(self, session: Session | None = None) -> bool:
+        """Whether something waits for the client, or for any."""
+        backlogged = self._delivery.backlogged
+        return bool(backlogged) if session is None else session in backlogged
+
+    @property
+    def next_seq(self) -> int:
+        """No number from here on has been used by anybody here."""
+        state = self.state
+        used = [session.seq for session in state.sessions.values()]
+        return max([state.names.first_seq(0), state.own.seq, *used])
+
+    # -- settings
+
+    def reconfigure(
+        self, options: Options, integrity: Integrity, access: AccessList, moment: Moment
+    ) -> None:
+        """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
+
+        Nobody is disconnected: limits on clients and subscriptions hold for new ones. A client keeps the queue that
+        it asked for, within the new maxima; for a client that asked for none the new defaults hold.
+        """
+        state = self.state
+        state.rules.replace(options, integrity, access)
+        state.ledger.limit = options.queue.total_bytes
+        state.retained.limit(options.retain)
+        state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
+        state.sources.configure(options.dedup, authenticated=_is_authenticated(integrity))
+        for session in state.sessions.values():
+            self.membership.size_queue(session)
+        state.presence.configure(options.heartbeat, _watched(options))
+        self._beat(moment)
+        self.apply_rights(moment)
+
+    def apply_rights(self, moment: Moment) -> None:
+        """Decide anew what each client may do."""
+        self.membership.apply_rights(moment)
+
+    def _beat(self, moment: Moment) -> None:
+        """Have the daemon's own heartbeats come as the settings say."""
+        heartbeats, own = self.state.heartbeats, self.state.own
+        seconds = self.state.rules.options.heartbeat.seconds
+        beat = heartbeats.get(own)
+        if not seconds:
+            heartbeats.stop(own)
+        elif beat is None or beat.seconds != seconds:
+            text = PROGRAM + b"/" + self._version
+            heartbeats.begin(own, seconds, text, moment.monotonic + self._offset * seconds)
+
+    # -- reports
+
+    def take_refusals(self) -> tuple[list[dict[str, Any]], int]:
+        """Refusals to be logged, and how many more there were."""
+        return self.state.refusals.take()
+
+    def take_episodes(self, now: float) -> tuple[list[Episode], list[Episode]]:
+        """The slow clients that have begun to be slow since this was last asked, and those that are over it."""
+        return self._delivery.slow.reports(now)
+
+    def status(self) -> dict[str, Any]:
+        """The relay's part of ``CMSG status``."""
+        state, delivery = self.state, self._delivery
+        return {
+            "src": state.own.name.decode(),
+            "integrity": state.rules.integrity.required,
+            "clients": len(state.sessions),
+            "slow": len(delivery.slow),
+            "subscriptions": state.router.subscriptions,
+            "sources": len(state.sources),
+            "queued": {"packets": state.ledger.packets, "bytes": state.ledger.bytes},
+            "retained": {"channels": len(state.retained), "bytes": state.retained.size},
+            "counters": {
+                **asdict(state.counters),
+                "delivered": state.ledger.delivered - state.ledger.dropped,
+                "dropped": state.ledger.dropped,
+            },
+            "rejected": dict(state.rejected),
+            "refused": dict(state.refusals.counts),
+        }
+
+
+def _is_authenticated(integrity: Integrity) -> bool:
+    return integrity.required is Level.HMAC
+
+
+def _watched(options: Options) -> int:
+    """How many sources presence watches: those that beat are few among those that are heard."""
+    return options.dedup.sources // 4

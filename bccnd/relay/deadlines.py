@@ -45,10 +45,11 @@ class Deadlines(Generic[K]):
             heapq.heappop(heap)
         return heap[0][0][0] if heap else inf
 
-    def pop(self, now: float) -> K | None:
-        """The first key that is due, which then has no deadline any more; None when nothing is due."""
-        if self.next() > now:
+    def pop(self, now: float) -> tuple[K, float] | None:
+        """The first key that is due, and since when, which then has no deadline; None when nothing is due."""
+        due = self.next()
+        if due > now:
             return None
         _, key = heapq.heappop(self._heap)
         del self._due[key]
-        return key
+        return key, due

@@ -20,29 +20,18 @@ Rules
 """
 
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Any
+
+from bccnd.relay.options import Dedup
+from bccnd.wire.verdict import Verdict
 
 JUMP = 2**20  # more numbers than a source can have lost and still be worth counting one by one
 WINDOW = 64  # how far back duplicates are told from late ones
-CLOCKED = (
-    10**15
-)  # no counter and no clock of seconds or milliseconds is there yet; microseconds passed it in 2001
+# No counter and no clock of seconds or milliseconds has come so far; a clock of microseconds passed it in 2001.
+CLOCKED = 10**15
 PROOF_MESSAGES = 3
-PROOF_SECONDS = (
-    60.0  # a flood of more than limit / 8 sources a minute pushes its own out before they are proven
-)
-
-
-class Verdict(StrEnum):
-    """How a datagram was judged; the first three are delivered."""
-
-    ACCEPTED = "ok"
-    NEW = "new"  # the first of its source
-    RESTARTED = "restarted"  # the first after a sharp fall
-    DUPLICATE = "duplicate"
-    LATE = "late"
-    REPLAYED = "replayed"  # a sharp fall of numbers that cannot fall
+# A flood of more than limit / 8 sources a minute pushes its own out before they are proven.
+PROOF_SECONDS = 60.0
 
 
 class Source:
@@ -116,32 +105,26 @@ class _Part:
 class Sources:
     """The table of sources: src -> ``Source``. ``seconds``: of silence, after which a source is forgotten."""
 
-    def __init__(
-        self,
-        *,
-        sanity: int = 1000,
-        limit: int = 65536,
-        seconds: float = 86400,
-        reorder: int = 0,
-        drop_replays: bool = False,
-    ) -> None:
+    def __init__(self, options: Dedup, *, authenticated: bool) -> None:
         self._proven, self._newcomers = _Part(), _Part()
         # Of all sources, the forgotten ones too, so that these only grow: numbers that were missing when a later one
         # came; of those, come after all; restarts.
         self.missed = self.found = self.restarted = 0
-        self.configure(
-            sanity=sanity, limit=limit, seconds=seconds, reorder=reorder, drop_replays=drop_replays
-        )
+        self.configure(options, authenticated=authenticated)
 
-    def configure(self, *, sanity: int, limit: int, seconds: float, reorder: int, drop_replays: bool) -> None:
-        """Other rules from now on, for the sources that are known too."""
-        self._sanity = sanity
-        self._seconds = seconds
-        self._reorder = reorder
-        self._drop_replays = drop_replays
-        self._mask = (1 << max(WINDOW, reorder + 1)) - 1
-        self._limit = limit
+    def configure(self, options: Dedup, *, authenticated: bool) -> None:
+        """Other rules from now on, for the sources that are known too. ``authenticated``: whether hmac is required."""
+        self._sanity = options.sanity
+        self._seconds = options.seconds
+        self._reorder = options.reorder
+        self._drop_replays = options.drops_replays(authenticated=authenticated)
+        self._mask = (1 << max(WINDOW, options.reorder + 1)) - 1
+        self._limit = options.sources
         self._fit()
+
+    def next_deadline(self) -> float:
+        """When silent sources are next forgotten."""
+        return min(self._proven.turned, self._newcomers.turned) + self._seconds
 
     def __len__(self) -> int:
         return len(self._proven) + len(self._newcomers)
@@ -156,11 +139,16 @@ class Sources:
             proven.young.get(src) or newcomers.young.get(src) or proven.old.get(src) or newcomers.old.get(src)
         )
 
+    def heard(self, src: bytes) -> float | None:
+        """When the source was last heard, in the caller's monotonic seconds; None when it is not known."""
+        source = self.get(src)
+        return source.heard if source else None
+
     def observe(self, src: bytes, seq: int, now: float) -> Verdict:
         """Judge message ``seq`` of ``src`` and keep the account."""
-        return self.observe_burst(src, seq, 1, now)[0]
+        return self.observe_run(src, seq, 1, now)[0]
 
-    def observe_burst(self, src: bytes, seq: int, count: int, now: float) -> tuple[Verdict, int]:
+    def observe_run(self, src: bytes, seq: int, count: int, now: float) -> tuple[Verdict, int]:
         """Judge messages of ``src`` with the ``count`` numbers from ``seq`` on: the verdict on the first, and on how
         many it is the same and done with; the others are for the next call.
         """
@@ -185,9 +173,9 @@ class Sources:
             source.seen = (1 << count) - 1 & self._mask
         source.last = seq + count - 1
         source.received += count
-        return Verdict.ACCEPTED, count
+        return Verdict.OK, count
 
-    def place(self, src: bytes, peer: bytes) -> None:
+    def note_peer(self, src: bytes, peer: bytes) -> None:
         """Note where a source that was just observed sends from."""
         source = self.get(src)
         if source is not None:
@@ -200,10 +188,10 @@ class Sources:
         source.ours = range(known.ours.start, sent.stop) if known and known.ours else sent
         self._enter(src, source, now)
 
-    def expire(self, now: float) -> None:
-        """To be called now and then: forget sources that have been silent for one to two expiry times."""
+    def on_deadline(self, now: float) -> None:
+        """Forget sources that have been silent for one to two expiry times."""
         for part in (self._proven, self._newcomers):
-            if now - part.turned > self._seconds:
+            if now >= part.turned + self._seconds:
                 part.turn(now)
 
     def state(self) -> dict[str, Any]:
@@ -287,7 +275,7 @@ class Sources:
             source.first = seq
         if behind <= self._reorder:
             source.received += 1
-            return Verdict.ACCEPTED
+            return Verdict.OK
         source.late += 1
         return Verdict.LATE
 

@@ -89,7 +89,6 @@ class Delivery:
         self._effects = effects
         self._ports = ports
         self._stalls: Deadlines[Session] = Deadlines()  # of those who hold others up
-        self.delivered = 0  # handed over, with what the outboxes have dropped since
         self.slow = SlowClients()
         self.backlogged: set[Session] = set()
 
@@ -206,7 +205,8 @@ class Delivery:
 
     def on_deadline(self, now: float, block_seconds: float) -> None:
         """Close the ``block`` clients that hold others up and have taken nothing for so long."""
-        while (session := self._stalls.pop(now)) is not None:
+        while (first := self._stalls.pop(now)) is not None:
+            session = first[0]
             if not session.holds - {session}:
                 continue
             slow_at, closed_at = session.progress + STALL_SECONDS, session.progress + block_seconds
@@ -233,7 +233,7 @@ class Delivery:
         fell_short = self._transport.send_group(ports, starts, ends) if ports else {}
         for session in sessions:
             session.delivered += count
-        self.delivered += count * len(sessions)
+        self._ledger.delivered += count * len(sessions)
         if fell_short or behind:
             packets = as_bytes(self._memory, starts, ends)
             for session in behind:
@@ -346,7 +346,7 @@ class Delivery:
 
     def _count(self, session: Session, messages: int) -> None:
         session.delivered += messages
-        self.delivered += messages
+        self._ledger.delivered += messages
 
 
 def packed(packets: Iterable[bytes], limit: int) -> list[bytes | CountedPack]:

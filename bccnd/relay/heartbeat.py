@@ -1,110 +1,82 @@
-"""Heartbeats out: who says regularly on ``heartbeat/<src>`` that it is there (``bccn.txt``, "Heartbeat convention").
+"""Heartbeats out: which sources of this host say regularly that they are there (``bccnd/wire/BCCN1.md``, "Heartbeats").
 
 Rules
-- The daemon beats as a source of its own, with ``bccnd/<version>``; a client beats when it has asked to
+- The daemon beats as a source of its own, with ``bccnd/<version>``; a client beats once it has asked to
   (``CMSG heartbeat``) and for as long as it may publish there.
 - The first beat comes after a part of the interval that the caller chooses, so that hosts which start together do
   not beat together. After a pause nothing is made up for.
-- Who leaves in order says so, with ``leaving``; who takes another name leaves under the old one.
-- Time is given. What is due is found at the head of a heap; entries that were overtaken are dropped there.
+- A source that leaves in order says so, with LEAVING; one that takes another name leaves under the old one.
 """
 
-import heapq
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from bccnd.relay.own_source import OwnSource
-from bccnd.relay.router import HEARTBEATS
-from bccnd.relay.session import Session
-
-if TYPE_CHECKING:
-    from bccnd.relay.core import Relay
+from bccnd.relay.deadlines import Deadlines
+from bccnd.relay.identity import LocalSource
 
 LEAVING = b"leaving"
 SECONDS_LIMIT = 3600
 TEXT_LIMIT = 256  # bytes: a status line, not a message
 
 
-class Rhythm(NamedTuple):
-    """``seconds`` between the daemon's own heartbeats, 0 for none; a source is silent after so many ``misses``."""
-
-    seconds: int = 0
-    misses: int = 3
-
-
 class Beat(NamedTuple):
     seconds: int
     text: bytes
-    due: float
 
 
 class Heartbeats:
-    def __init__(self, relay: "Relay") -> None:
-        self._relay = relay
-        self._beats: dict[Session | OwnSource, Beat] = {}
-        self._heap: list[tuple[float, int, Session | OwnSource]] = []
-        self._pushed = 0  # so that entries that are due together need not be compared further
+    """The sources of this host that beat, how, and when they are due."""
+
+    def __init__(self) -> None:
+        self._beats: dict[LocalSource, Beat] = {}
+        self._due: Deadlines[LocalSource] = Deadlines()
 
     def __len__(self) -> int:
         return len(self._beats)
 
-    def get(self, source: Session | OwnSource) -> Beat | None:
+    def __contains__(self, source: LocalSource) -> bool:
+        return source in self._beats
+
+    def __iter__(self) -> Iterator[LocalSource]:
+        return iter(list(self._beats))
+
+    def get(self, source: LocalSource) -> Beat | None:
         return self._beats.get(source)
 
-    def begin(self, source: Session | OwnSource, seconds: int, text: bytes, first: float) -> None:
-        """Beat from ``first`` on; in place of how the source has beaten before."""
-        self._beats[source] = beat = Beat(seconds, text, first)
-        self._push(source, beat)
+    def begin(self, source: LocalSource, seconds: int, text: bytes, first: float) -> None:
+        """Beat from ``first`` on, in place of how the source has beaten before."""
+        self._beats[source] = Beat(seconds, text)
+        self._due.set(source, first)
 
-    def stop(self, source: Session | OwnSource) -> None:
+    def stop(self, source: LocalSource) -> None:
         self._beats.pop(source, None)
+        self._due.remove(source)
 
-    def tick(self, now: float) -> None:
-        while self._heap and self._heap[0][0] <= now:
-            due, _, source = heapq.heappop(self._heap)
-            beat = self._beats.get(source)
-            if beat is None or beat.due != due:
-                continue
-            following = due + beat.seconds if due + beat.seconds > now else now + beat.seconds
-            self._beats[source] = beat = beat._replace(due=following)
-            self._push(source, beat)
-            self._say(source, beat.text)
+    def next_deadline(self) -> float:
+        return self._due.next()
 
-    def leave(self, source: Session | OwnSource) -> None:
-        """The source goes in order. If it beats, those who listen shall not wait for the next beat."""
-        if source in self._beats:
-            self._say(source, LEAVING)
-
-    def leave_all(self) -> None:
-        """The daemon ends in order, and nobody beats from now on; its own word comes last."""
-        for source in sorted(self._beats, key=lambda source: source is self._relay.own):
-            self._say(source, LEAVING)
-        self._beats.clear()
+    def due(self, now: float) -> Iterator[tuple[LocalSource, bytes]]:
+        """The sources that beat now, and what they say."""
+        while (first := self._due.pop(now)) is not None:
+            source, due = first
+            beat = self._beats[source]
+            following = due + beat.seconds
+            self._due.set(source, following if following > now else now + beat.seconds)
+            yield source, beat.text
 
     def state(self) -> list[tuple[int, int, bytes, float]]:
-        """Who beats how, by the number of the client, 0 for the daemon itself."""
-        return [(getattr(source, "number", 0), *beat) for source, beat in self._beats.items()]
+        """Each beat in plain values, by the number of the client, 0 for the daemon itself."""
+        return [
+            (getattr(source, "number", 0), *beat, self._due.get(source) or 0.0)
+            for source, beat in self._beats.items()
+        ]
 
-    def restore(self, state: Iterable[tuple[int, int, bytes, float]], own_seconds: int) -> None:
-        """Go on where a predecessor left off; the daemon itself only if it beats every ``own_seconds`` now, too."""
+    def restore(self, state: Iterable[tuple[int, int, bytes, float]], sources: dict[int, LocalSource]) -> None:
+        """Go on where a predecessor left off; the daemon itself, number 0, only if it beats as often now, too."""
         for number, seconds, text, due in state:
+            source = sources[number]
+            beat = self._beats.get(source)
             if number:
-                self.begin(self._relay.sessions[number], seconds, text, due)
-            elif seconds == own_seconds and (own := self._beats.get(self._relay.own)):
-                self.begin(self._relay.own, seconds, own.text, due)
-
-    def _say(self, source: Session | OwnSource, text: bytes) -> None:
-        chan = HEARTBEATS + source.name
-        if isinstance(source, OwnSource) or source.rights.may_publish(chan):
-            self._relay.publish(source, chan, text)
-
-    def _push(self, source: Session | OwnSource, beat: Beat) -> None:
-        self._pushed += 1
-        heapq.heappush(self._heap, (beat.due, self._pushed, source))
-        if len(self._heap) > 64 + 2 * len(self._beats):  # of those who changed their minds
-            self._heap = [entry for entry in self._heap if self._is_current(entry[2], entry[0])]
-            heapq.heapify(self._heap)
-
-    def _is_current(self, source: Session | OwnSource, due: float) -> bool:
-        beat = self._beats.get(source)
-        return beat is not None and beat.due == due
+                self.begin(source, seconds, text, due)
+            elif beat and beat.seconds == seconds:
+                self.begin(source, seconds, beat.text, due)

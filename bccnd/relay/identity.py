@@ -16,15 +16,13 @@ import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from bccnd.errors import DeniedError, PacketError
 from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, matches_target, split_target, valid_src
 
+PROGRAM = b"bccnd"  # of the daemon itself, as a source
 PROGRAM_LIMIT = 32  # with a host of 64 bytes a name leaves room for tags below SRC_LIMIT
 _NOT_IN_A_TOKEN = re.compile(rb"[^!-~]|[/:|*?!]")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +46,41 @@ def token(text: bytes, limit: int, otherwise: bytes) -> bytes:
     return _NOT_IN_A_TOKEN.sub(b"_", text)[:limit] or otherwise
 
 
-class Names(Generic[T]):
+class LocalSource:
+    """A source of this host: a client, or the daemon itself.
+
+    ``seq``: the number of its next message to the segment; ``first_seq``: of the first under this name;
+    ``local_seq``: of its next message on a local channel.
+    """
+
+    __slots__ = ("first_seq", "local_seq", "name", "seq")
+
+    def __init__(self, name: bytes = b"") -> None:
+        self.name = name
+        self.seq = self.first_seq = 0
+        self.local_seq = 1
+
+
+class Names:
     """The names in use on this host and who holds each."""
 
     def __init__(self, host: bytes) -> None:
         self.host = host
-        self._holders: dict[bytes, T] = {}
+        self._holders: dict[bytes, LocalSource] = {}
         self._tags = 0  # handed out so far
         self._seq_floor = 0
 
     def __len__(self) -> int:
         return len(self._holders)
 
-    def get(self, name: bytes) -> T | None:
+    def get(self, name: bytes) -> LocalSource | None:
         return self._holders.get(name)
 
-    def hold(self, name: bytes, holder: T) -> None:
+    def hold(self, name: bytes, holder: LocalSource) -> None:
         """Give ``holder``, who is no client, this name."""
         self._holders[name] = holder
 
-    def assign(self, peer: Peer, holder: T) -> bytes:
+    def assign(self, peer: Peer, holder: LocalSource) -> bytes:
         """Give ``holder`` the first free name that its credentials lead to."""
         base = self._base(peer)
         if not peer.pid:
@@ -108,7 +121,7 @@ class Names(Generic[T]):
     def first_seq(self, wanted: int) -> int:
         return max(wanted, self._seq_floor)
 
-    def directed(self, target: bytes) -> list[T]:
+    def directed(self, target: bytes) -> list[LocalSource]:
         """The holders that a directed message to ``target`` is for (``bccn.txt``, "Match rule")."""
         exact, value = split_target(target)
         if exact:
@@ -119,7 +132,7 @@ class Names(Generic[T]):
         """What a successor of this daemon must know beside who holds which name."""
         return self._tags, self._seq_floor
 
-    def restore(self, state: tuple[int, int], holders: Iterable[tuple[bytes, T]]) -> None:
+    def restore(self, state: tuple[int, int], holders: Iterable[tuple[bytes, LocalSource]]) -> None:
         self._tags, self._seq_floor = state
         self._holders = dict(holders)
 

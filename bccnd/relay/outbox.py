@@ -36,11 +36,15 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Ledger:
-    """What all outboxes hold together, the most they may (bytes), and what they have dropped so far."""
+    """What all outboxes hold together, and the most they may, in bytes.
+
+    ``delivered``: messages handed over so far, with those that the outboxes have ``dropped`` since.
+    """
 
     limit: int
     packets: int = 0
     bytes: int = 0
+    delivered: int = 0
     dropped: int = 0
 
 

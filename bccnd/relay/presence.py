@@ -11,10 +11,13 @@ Rules
 - A source that ``heard`` does not know any more is forgotten without a word.
 """
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from math import inf
 from typing import Any
+
+from bccnd.relay.deadlines import Deadlines
+from bccnd.relay.options import Heartbeat
 
 ASSUMED = 60.0  # seconds, of who was heard once: patience costs less than a false alarm
 SHORTEST, LONGEST = 1.0, 3600.0
@@ -42,7 +45,7 @@ class Event(StrEnum):
 class Life:
     """``interval``: seconds, 0 before it is known; ``beat``: when it last said that it is there."""
 
-    __slots__ = ("beat", "due", "interval", "longer", "since", "state", "version")
+    __slots__ = ("beat", "interval", "longer", "since", "state", "version")
 
     def __init__(self, now: float) -> None:
         self.state = State.ALIVE
@@ -50,7 +53,6 @@ class Life:
         self.interval = 0.0
         self.longer = False  # the last gap was longer than the interval
         self.version = ""
-        self.due = 0.0
 
     def learn(self, gap: float) -> None:
         gap = min(max(gap, SHORTEST), LONGEST)
@@ -64,22 +66,25 @@ class Life:
 
 
 class Presence:
-    """``heard``: when a source was last heard, None when it is not known; ``tell`` is called for each event."""
+    """``heard``: when a source was last heard, None when it is not known. ``events``: what has happened and has not
+    been reported yet, for the caller to take.
+    """
 
-    def __init__(
-        self,
-        heard: Callable[[bytes], float | None],
-        tell: Callable[[Event, bytes, Life], None],
-    ) -> None:
-        self._heard, self._tell = heard, tell
-        self.configure(limit=16384, misses=3)
+    def __init__(self, heard: Callable[[bytes], float | None], options: Heartbeat, limit: int) -> None:
+        self._heard = heard
+        self.configure(options, limit)
+        self.events: list[tuple[Event, bytes, Life]] = []
         self._lives: dict[bytes, Life] = {}
         self._gone: dict[bytes, None] = {}  # silent or left, the longest first
-        self._heap: list[tuple[float, bytes]] = []
+        self._due: Deadlines[bytes] = Deadlines()
 
-    def configure(self, limit: int, misses: int) -> None:
+    def configure(self, options: Heartbeat, limit: int) -> None:
         """``limit``: of sources; a smaller one holds for newcomers."""
-        self._limit, self._misses = limit, misses
+        self._limit, self._misses = limit, options.misses
+
+    def take_events(self) -> list[tuple[Event, bytes, Life]]:
+        taken, self.events = self.events, []
+        return taken
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -99,13 +104,13 @@ class Presence:
                 return
             life = self._lives[src] = Life(now)
             life.version = _version(text)
-            self._watch(src, life, now + self._patience(life))
-            self._tell(Event.APPEARED, src, life)
+            self._due.set(src, now + self._patience(life))
+            self.events.append((Event.APPEARED, src, life))
             return
         if leaving:
             if life.state is not State.LEFT:
                 self._turn(src, life, State.LEFT, Event.LEFT, now)
-                self._watch(src, life, now + LONGEST)
+                self._due.set(src, now + LONGEST)
             return
         life.version = _version(text)
         if life.state is State.LEFT:
@@ -116,8 +121,8 @@ class Presence:
         if life.state is not State.ALIVE:
             self._turn(src, life, State.ALIVE, Event.BACK, now)
         due = now + self._patience(life)
-        if due < life.due:
-            self._watch(src, life, due)
+        if due < (self._due.get(src) or inf):
+            self._due.set(src, due)
 
     def restarted(self, src: bytes, now: float) -> None:
         """The numbers of the source have begun anew."""
@@ -125,23 +130,30 @@ class Presence:
         if life is not None:
             if life.state is not State.ALIVE:
                 self._turn(src, life, State.ALIVE, None, now)
-                self._watch(src, life, now + self._patience(life))
+                self._due.set(src, now + self._patience(life))
             life.since = life.beat = now
-            self._tell(Event.RESTARTED, src, life)
+            self.events.append((Event.RESTARTED, src, life))
 
-    def tick(self, now: float) -> None:
+    def next_deadline(self) -> float:
+        return self._due.next()
+
+    def on_deadline(self, now: float) -> None:
+        """Look at sources that are due, at most CHECKS; the others stay due."""
         for _ in range(CHECKS):
-            if not self._heap or self._heap[0][0] > now:
+            first = self._due.pop(now)
+            if first is None:
                 return
-            due, src = heapq.heappop(self._heap)
-            life = self._lives.get(src)
-            if life is not None and life.due == due:
-                self._check(src, life, now)
+            src = first[0]
+            self._check(src, self._lives[src], now)
 
     def state(self) -> list[tuple[bytes, dict[str, Any]]]:
         """The table in plain values, for a successor of this daemon."""
         return [
-            (src, {name: getattr(life, name) for name in Life.__slots__} | {"state": str(life.state)})
+            (
+                src,
+                {name: getattr(life, name) for name in Life.__slots__}
+                | {"state": str(life.state), "due": self._due.get(src) or 0.0},
+            )
             for src, life in self._lives.items()
         ]
 
@@ -152,28 +164,27 @@ class Presence:
                 if name in Life.__slots__:
                     setattr(life, name, value)
             life.state = State(life.state)
-            self._watch(src, life, life.due)
+            self._due.set(src, fields["due"])
         gone = [(life.since, src) for src, life in self if life.state is not State.ALIVE]
         self._gone = dict.fromkeys(src for _, src in sorted(gone))
 
     def _check(self, src: bytes, life: Life, now: float) -> None:
         heard = self._heard(src)
         if heard is None:
-            del self._lives[src]
-            self._gone.pop(src, None)
+            self._forget(src)
         elif life.state is State.LEFT:
-            self._watch(src, life, now + LONGEST)
+            self._due.set(src, now + LONGEST)
         elif life.state is State.SILENT:
             if heard > life.since:
                 self._turn(src, life, State.ALIVE, Event.BACK, now)
-                self._watch(src, life, heard + self._patience(life))
+                self._due.set(src, heard + self._patience(life))
             else:
-                self._watch(src, life, now + max(SHORTEST, min(self._interval(life), GONE_SECONDS)))
+                self._due.set(src, now + max(SHORTEST, min(self._interval(life), GONE_SECONDS)))
         elif (silent_at := max(heard, life.beat) + self._patience(life)) > now:
-            self._watch(src, life, silent_at)
+            self._due.set(src, silent_at)
         else:
             self._turn(src, life, State.SILENT, Event.SILENT, now)
-            self._watch(src, life, now + min(self._interval(life), GONE_SECONDS))
+            self._due.set(src, now + min(self._interval(life), GONE_SECONDS))
 
     def _interval(self, life: Life) -> float:
         return life.interval or ASSUMED
@@ -187,22 +198,19 @@ class Presence:
         if state is not State.ALIVE:
             self._gone[src] = None
         if event:
-            self._tell(event, src, life)
+            self.events.append((event, src, life))
 
     def _make_room(self) -> bool:
         if len(self._lives) >= self._limit:
             if not self._gone:
                 return False
-            longest = next(iter(self._gone))
-            del self._gone[longest], self._lives[longest]
+            self._forget(next(iter(self._gone)))
         return True
 
-    def _watch(self, src: bytes, life: Life, due: float) -> None:
-        life.due = due
-        heapq.heappush(self._heap, (due, src))
-        if len(self._heap) > 64 + 2 * len(self._lives):  # of what was overtaken
-            self._heap = [(life.due, src) for src, life in self._lives.items()]
-            heapq.heapify(self._heap)
+    def _forget(self, src: bytes) -> None:
+        del self._lives[src]
+        self._gone.pop(src, None)
+        self._due.remove(src)
 
 
 def _version(text: bytes) -> str:

@@ -32,17 +32,24 @@ OWN_BYTES = 4096  # the longest packet the daemon writes itself: a presence noti
 
 
 class Origin:
-    """Where messages come from. ``sender``: the local client, None for the segment and for the daemon's own words;
-    ``interface``: by which they came, or NOWHERE.
+    """Where messages come from: ``sender``, the local client, None for the segment and for the daemon's own words;
+    ``interface``, by which they came, or NOWHERE.
     """
 
-    __slots__ = ("_sealed", "interface", "sender")
+    __slots__ = ("_peer", "_sealed", "interface", "sender")
 
-    def __init__(self, sealed: Sealed, sender: Session | None = None) -> None:
-        """``sealed``: their datagrams, from this host."""
+    def __init__(
+        self,
+        sealed: Sealed,
+        sender: Session | None = None,
+        peer: bytes = LOCAL_PEER,
+        interface: bytes = NOWHERE,
+    ) -> None:
+        """``sealed``: their datagrams; ``peer``: who sent them all."""
         self._sealed = sealed
+        self._peer = peer
         self.sender = sender
-        self.interface = NOWHERE
+        self.interface = interface
 
     def datagrams(self, memory: Memory, first: int, count: int) -> list[bytes]:
         """Copies of so many datagrams."""
@@ -51,7 +58,7 @@ class Origin:
 
     def peers(self, _first: int, count: int) -> list[bytes]:
         """Who sent them, as RECV names it."""
-        return [LOCAL_PEER] * count
+        return [self._peer] * count
 
 
 class Publisher:
@@ -148,12 +155,13 @@ class Publisher:
         self.flush(moment)
 
     def show_dropped(
-        self, origin: Origin, first: int, datagrams: Sequence[bytes], verdict: Verdict, moment: Moment
+        self, origin: Origin, first: int, count: int, verdict: Verdict, moment: Moment
     ) -> None:
         """Show datagrams that go to nobody to the taps."""
         self.flush(moment)
+        datagrams = origin.datagrams(self._memory, first, count)
+        self._group.route = self._group.sender = None
         self._show(origin, first, datagrams, verdict, moment, plainly=False)
-        self._group.sender = None
         self._show_taps(moment)
 
     def _keep(

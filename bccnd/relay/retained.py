@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from bccnd.relay import pattern as patterns
+from bccnd.relay.options import Retain
 from bccnd.wire.sbus import Msg, Recv
+from bccnd.wire.verdict import Verdict
 
-VERDICT = b"retained"  # in RECV, where a message that was just heard has "ok"
 ENTRY_COST = 512  # bytes of memory that a kept message takes beside its datagram and channel, about
 
 
@@ -33,26 +34,25 @@ class Kept(NamedTuple):
         return Msg(chan, self.datagram[self.payload_at :])
 
     def recv(self) -> Recv:
-        return Recv(self.peer, self.unix_ns, VERDICT, self.datagram)
+        return Recv(self.peer, self.unix_ns, Verdict.RETAINED.encode(), self.datagram)
 
 
 class Retained:
     """channel -> ``Kept``, in the order of their updates. ``size``: bytes of all, with ENTRY_COST each."""
 
-    def __init__(self, wanted: Sequence[bytes] = (), *, channels: int = 0, size: int = 0) -> None:
-        """``wanted``: patterns with the separator "/"; at most so many ``channels``, and ``size`` bytes."""
+    def __init__(self, options: Retain) -> None:
         self._messages: OrderedDict[bytes, Kept] = OrderedDict()
         self.size = 0
-        self.limit(wanted, channels=channels, size=size)
+        self.limit(options)
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def limit(self, wanted: Sequence[bytes], *, channels: int, size: int) -> None:
+    def limit(self, options: Retain) -> None:
         """Keep to other patterns and bounds from now on; what they do not allow is forgotten."""
-        self._is_wanted = patterns.matcher(wanted, b"/")
-        self._max_channels = channels
-        self._max_size = size
+        self._is_wanted = patterns.matcher([pattern.encode() for pattern in options.patterns], b"/")
+        self._max_channels = options.channels
+        self._max_size = options.bytes
         for chan in [chan for chan in self._messages if not self.wants(chan)]:
             self._forget(chan)
         self._shrink()

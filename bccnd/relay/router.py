@@ -31,17 +31,15 @@ SWEPT = 16384
 
 
 class Route:
-    """The sessions a message goes to, sorted by how they are served.
+    """What is known of one channel: its subscribers, sorted by how they are served, and how it is treated.
 
-    ``single``: those that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the way
-    out to each, in the same order. ``open``: who may publish on all plain channels may publish on its
-    channels; ``local``: they never leave the host; ``retained``: their newest message is to be kept; ``noted``: their
-    messages are heartbeats, or for the daemon itself.
+    ``single``: subscribers that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the
+    way out to each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
+    ``local``: it never leaves the host; ``retained``: its newest message is kept; ``noted``: its messages are
+    heartbeats, or for the daemon itself; ``private``: no tap sees them.
     """
 
     __slots__ = (
-        "single",
-        "single_ports",
         "full",
         "lines",
         "local",
@@ -50,23 +48,29 @@ class Route:
         "packed",
         "plain",
         "plain_ports",
+        "private",
         "retained",
+        "single",
+        "single_ports",
         "size",
     )
 
     def __init__(
         self,
-        members: Iterable[Session],
-        is_open: bool,
-        local: bool,
+        subscribers: Iterable[Session],
+        *,
+        is_open: bool = False,
+        local: bool = False,
         retained: bool = False,
         noted: bool = False,
+        private: bool = False,
     ) -> None:
-        ordered = sorted(members, key=lambda session: session.number)
+        ordered = sorted(subscribers, key=lambda session: session.number)
         self.open = is_open
         self.local = local
         self.retained = retained
         self.noted = noted
+        self.private = private
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
@@ -76,6 +80,10 @@ class Route:
         self.single_ports = [session.port for session in self.single]
         self.plain_ports = [session.port for session in self.plain]
 
+    def serves(self, session: Session) -> bool:
+        """Whether the session is a subscriber."""
+        return session in self.single or session in self.full or session in self.lines
+
 
 class Router:
     """Who subscribed to what. ``local``: patterns of the channels that never leave the host; ``retained``: whether
@@ -84,7 +92,7 @@ class Router:
     def __init__(
         self,
         names: Names,
-        local: Iterable[bytes],
+        local: Iterable[str],
         *,
         cache_limit: int,
         retained: Callable[[bytes], bool] = lambda _: False,
@@ -93,18 +101,18 @@ class Router:
         self._indexes = {
             separator: patterns.PatternIndex[Session](separator) for separator in patterns.SEPARATORS
         }
-        self._is_local = patterns.matcher(local, b"/")
+        self._is_local = patterns.matcher([pattern.encode() for pattern in local], b"/")
         self._retained = retained
         self._cache_limit = cache_limit
         self._young: dict[bytes, Route] = {}
         self._old: dict[bytes, Route] = {}
-        self._shared: dict[tuple[frozenset[Session], bool, bool, bool, bool], Route] = {}
+        self._shared: dict[tuple[object, ...], Route] = {}
         self._directed: set[bytes] = set()
         self._listening: set[Session] = set()
         self.subscriptions = 0
 
-    def reconfigure(self, local: Iterable[bytes], *, cache_limit: int) -> None:
-        self._is_local = patterns.matcher(local, b"/")
+    def reconfigure(self, local: Iterable[str], *, cache_limit: int) -> None:
+        self._is_local = patterns.matcher([pattern.encode() for pattern in local], b"/")
         self._cache_limit = cache_limit
         self.service_changed()
 
@@ -197,8 +205,8 @@ class Router:
         )
 
     @property
-    def routes(self) -> dict[bytes, Route]:
-        """Some of what would be found by ``known``, to be looked up only."""
+    def cached(self) -> dict[bytes, Route]:
+        """Some of what ``known`` would find, to be looked up only."""
         return self._young
 
     def known(self, channel: bytes) -> Route | None:
@@ -230,20 +238,23 @@ class Router:
             if len(channel) > 1:
                 members &= set(self._names.directed(channel[1:]))
         if channel.startswith(NOTICES):
-            key = frozenset(filter(partial(_asked_for, channel), members)), False, True, False, False
-        else:
-            key = (
-                frozenset([session for session in members if not session.tap]),
-                plain,
-                plain and self._is_local(channel),
-                self._retained(channel),
-                channel.startswith(HEARTBEATS)
-                or channel == QUESTIONS
-                or (not plain and self._calls_the_daemon(channel)),
-            )
+            members = frozenset(filter(partial(_asked_for, channel), members))
+            return self._share(members, local=True, private=True)
+        noted = channel.startswith(HEARTBEATS) or channel == QUESTIONS
+        return self._share(
+            frozenset([session for session in members if not session.tap]),
+            is_open=plain,
+            local=plain and self._is_local(channel),
+            retained=self._retained(channel),
+            noted=noted or (not plain and self._calls_the_daemon(channel)),
+        )
+
+    def _share(self, subscribers: frozenset[Session], **treatment: bool) -> Route:
+        """One route for all channels with these subscribers that are treated alike."""
+        key = subscribers, *treatment.items()
         route = self._shared.get(key)
         if route is None:
-            route = Route(*key)
+            route = Route(subscribers, **treatment)
             if len(self._shared) >= self._cache_limit:
                 self._shared.clear()
             self._shared[key] = route

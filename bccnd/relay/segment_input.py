@@ -1,96 +1,125 @@
-"""What comes from the segment: datagrams, as places in the memory they were read into.
+"""What comes from the segment: datagrams, as spans of the memory they were read into.
 
 Rules
 - A datagram is judged in this order: envelope, integrity, body, own or foreign, duplicate, local channel. Only then
-  is it matched. What is dropped is counted by reason and shown to taps only.
-- Consecutive datagrams of one source on one channel, numbered without a gap, are a burst: judged once, as far as the
+  is it matched. What is dropped is counted by verdict and shown to taps only.
+- Consecutive datagrams of one source on one channel, numbered without a gap, are a run: judged once, as far as the
   verdict is the same for all, and delivered together.
-- A sound datagram is laid out beside others as a MSG packet; what is seldom (a bridge's, crc32) becomes one where it
-  lies. The datagram itself is copied only for who wants it whole.
+- A sound datagram is laid out beside others as a MSG packet; the rare kinds (a bridge's, crc32) become one where they
+  lie. The datagram itself is copied only for those who want it whole.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bccnd.errors import WireError
-from bccnd.relay.dedup import Verdict
-from bccnd.relay.delivery import Run
-from bccnd.relay.retained import Kept
+from bccnd.relay.answers import Answers
+from bccnd.relay.moment import Moment
+from bccnd.relay.notices import Notices
+from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.router import HEARTBEATS
-from bccnd.wire.batch import Burst
+from bccnd.relay.state import State
+from bccnd.wire.batch import Run
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
-from bccnd.wire.sbus import NOWHERE
-
-if TYPE_CHECKING:
-    from bccnd.relay.core import Relay
-
-REFUSED = "refused"  # of a bridged datagram: its channel is not for this bridge
+from bccnd.wire.sbus import NOWHERE, Memory
+from bccnd.wire.verdict import Verdict
 
 
-@dataclass(slots=True)
-class Batch:
-    """Datagrams read with one call, as places in the memory; ``peer(i)`` is ``ip:port`` of the i-th.
+OK = Verdict.OK
 
-    ``interface``: by which they came, or NOWHERE.
-    """
 
-    starts: list[int]
-    ends: list[int]
-    peer: Callable[[int], bytes]
-    now: float
-    unix_ns: int
-    interface: bytes = NOWHERE
+class Batch(Origin):
+    """Datagrams read with one call, as spans of the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
+
+    __slots__ = ("ends", "peer", "starts")
+
+    def __init__(
+        self,
+        starts: list[int],
+        ends: list[int],
+        peer: Callable[[int], bytes],
+        interface: bytes = NOWHERE,
+    ) -> None:
+        self.starts = starts
+        self.ends = ends
+        self.peer = peer
+        self.interface = interface
+        self.sender = None
+
+    def datagrams(self, memory: Memory, first: int, count: int) -> list[bytes]:
+        spans = zip(self.starts[first : first + count], self.ends[first : first + count], strict=True)
+        return [memory[start:end] for start, end in spans]
+
+    def peers(self, first: int, count: int) -> list[bytes]:
+        return [self.peer(index) for index in range(first, first + count)]
 
 
 class SegmentInput:
-    """``room``: where in the memory sound datagrams are laid out as MSG packets."""
+    """``region``: where in the memory sound datagrams are laid out as MSG packets, from its begin to its end."""
 
-    def __init__(self, relay: "Relay", room: tuple[int, int]) -> None:
-        self._relay = relay
-        self._memory = relay.memory
-        self._room = room
+    def __init__(
+        self,
+        memory: Memory,
+        region: tuple[int, int],
+        state: State,
+        publisher: Publisher,
+        notices: Notices,
+        answers: Answers,
+    ) -> None:
+        self._memory = memory
+        self._region = region
+        self._rules = state.rules
+        self._names = state.names
+        self._router = state.router
+        self._sources = state.sources
+        self._presence = state.presence
+        self._taps = state.taps
+        self._counters = state.counters
+        self._rejected = state.rejected
+        self._publisher = publisher
+        self._notices = notices
+        self._answers = answers
 
-    def read(self, batch: Batch) -> None:
-        relay, run = self._relay, Run()
-        relay.counters.received += len(batch.starts)
-        for part in relay.codec.open(self._memory, batch.starts, batch.ends, self._room):
+    def read(self, batch: Batch, moment: Moment) -> None:
+        self._counters.received += len(batch.starts)
+        for part in self._rules.codec.open(self._memory, batch.starts, batch.ends, self._region):
             if isinstance(part, int):
-                self._one(run, batch, part)
+                self._one(batch, part, moment)
             else:
-                self._burst(run, batch, part)
-        relay.delivery.hand_over(run, None)
+                self._run(batch, part, moment)
+        self._publisher.flush(moment)
 
-    def _burst(self, run: Run, batch: Batch, burst: Burst) -> None:
-        index, src, seq, chan, starts, ends = burst
+    def _run(self, batch: Batch, run: Run, moment: Moment) -> None:
+        index, src, seq, chan, starts, ends = run
         done, count = 0, len(starts)
         while done < count:
-            reason, same = self.judge(src, seq + done, chan, count - done, batch, index + done)
-            if reason:
-                self._reject(run, batch, index + done, same, reason)
+            first = index + done
+            verdict, same = self.judge(src, seq + done, chan, count - done, batch.peer, first, moment)
+            if verdict is not OK:
+                self._drop(batch, first, same, verdict, moment)
             elif same == count:
-                self._accept(run, batch, index, src, chan, starts, ends)
+                self._accept(batch, first, src, chan, starts, ends, moment)
             else:
                 part = slice(done, done + same)
-                self._accept(run, batch, index + done, src, chan, starts[part], ends[part])
+                self._accept(batch, first, src, chan, starts[part], ends[part], moment)
             done += same
 
-    def _one(self, run: Run, batch: Batch, index: int) -> None:
-        """A datagram that is not sound, or in a form that is seldom seen."""
+    def _one(self, batch: Batch, index: int, moment: Moment) -> None:
+        """A datagram that is not sound, or of a rare kind."""
         start, end = batch.starts[index], batch.ends[index]
         datagram = self._memory[start:end]
         try:
-            opened = self._relay.integrity.open(datagram)
+            opened = self._rules.integrity.open(datagram)
         except WireError as error:
-            self._reject(run, batch, index, 1, error.reason)
+            self._drop(batch, index, 1, Verdict(error.verdict), moment)
             return
         src, seq, chan = opened[:3]
-        reason, _ = self.judge(src, seq, chan, 1, batch, index)
-        if reason:
-            self._reject(run, batch, index, 1, reason)
+        verdict, _ = self.judge(src, seq, chan, 1, batch.peer, index, moment)
+        if verdict is not OK:
+            self._drop(batch, index, 1, verdict, moment)
             return
-        first = self.place(opened, start)
-        self._accept(run, batch, index, src, chan, [first], [end], [datagram])
+        self._publisher.flush(moment)  # before the memory changes
+        origin = Origin([datagram], None, batch.peer(index), batch.interface)
+        self._accept(origin, 0, src, chan, [self.make_message(opened, start)], [end], moment)
 
     def judge(
         self,
@@ -98,108 +127,82 @@ class SegmentInput:
         seq: int,
         chan: bytes,
         count: int,
-        batch: Batch,
+        peer: Callable[[int], bytes],
         index: int,
-    ) -> tuple[str, int]:
-        """Why ``count`` sound datagrams with the numbers from ``seq`` on are not to be delivered, or an empty text;
-        and on how many of them, one or more, this is the verdict. ``index``: of the first in the batch.
+        moment: Moment,
+    ) -> tuple[Verdict, int]:
+        """The verdict on ``count`` sound datagrams with the numbers from ``seq`` on, OK or why they are dropped, and
+        on how many of them, one or more, it is the same. ``peer(index)`` sent the first.
         """
-        relay = self._relay
-        holder = relay.names.get(src)
+        holder = self._names.get(src)
         if holder is not None:
             ours = min(holder.seq - seq, count)
-            return ("own", ours) if ours > 0 else ("conflict", count)
-        if src == UNKNOWN_SRC and relay.limits.unknown != "by-address":
-            if relay.limits.unknown == "drop":
-                return "unknown-source", count
+            return (Verdict.OWN, ours) if ours > 0 else (Verdict.CONFLICT, count)
+        unknown = self._rules.options.dedup.unknown
+        if src == UNKNOWN_SRC and unknown != "by-address":
+            if unknown == "drop":
+                return Verdict.UNKNOWN_SOURCE, count
         else:
-            key = src if src != UNKNOWN_SRC else b"? " + batch.peer(index).rpartition(b":")[0]
-            if key is not src:
+            key = src
+            if src == UNKNOWN_SRC:
+                key = b"? " + peer(index).rpartition(b":")[0]
                 count = 1  # the next may be of another address
-            verdict, count = relay.sources.observe_burst(key, seq, count, batch.now)
-            if verdict is not Verdict.ACCEPTED:
-                if verdict is not Verdict.NEW and verdict is not Verdict.RESTARTED:
-                    return verdict.value, count
-                relay.sources.place(key, batch.peer(index))
+            verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic)
+            if verdict is not OK:
+                if not verdict.delivered:
+                    return verdict, count
+                self._sources.note_peer(key, peer(index))
                 if verdict is Verdict.RESTARTED:
-                    relay.presence.restarted(key, batch.now)
-        return ("local-channel" if relay.router.audience(chan).local else ""), count
+                    self._presence.restarted(key, moment.monotonic)
+        return (Verdict.LOCAL_CHANNEL if self._router.route(chan).local else OK), count
 
-    def _reject(self, run: Run, batch: Batch, index: int, count: int, reason: str) -> None:
-        relay = self._relay
-        relay.rejected[reason] += count
-        if relay.delivery.taps:
-            relay.delivery.hand_over(run, None)
-            self._show(run, batch, index, self._datagrams(batch, index, count), reason.encode())
-            relay.delivery.show_taps(run, None)
+    def _drop(self, batch: Batch, index: int, count: int, verdict: Verdict, moment: Moment) -> None:
+        self._rejected[verdict] += count
+        if self._taps:
+            self._publisher.show_dropped(batch, index, count, verdict, moment)
 
     def _accept(
         self,
-        run: Run,
-        batch: Batch,
-        index: int,
+        origin: Origin,
+        first: int,
         src: bytes,
         chan: bytes,
         starts: list[int],
         ends: list[int],
-        datagrams: list[bytes] | None = None,
+        moment: Moment,
     ) -> None:
-        """Deliver what has been laid out at ``starts`` and ``ends``, from datagram ``index`` of the batch on.
+        self._counters.accepted += len(starts)
+        if not self._taps and not self._router.route(chan).size:
+            self._counters.unwanted += len(starts)
+        self.deliver(origin, first, src, chan, starts, ends, moment)
 
-        ``datagrams``: the same as they came, where the batch has them no more.
-        """
-        relay, count = self._relay, len(starts)
-        delivery = relay.delivery
-        relay.counters.accepted += count
-        audience = relay.router.audience(chan)
-        if audience is not run.audience:
-            delivery.hand_over(run, None)
-            run.audience = audience
-        whole = bool(audience.full or delivery.taps)
-        if whole or audience.retained or audience.noted:
-            datagrams = datagrams or self._datagrams(batch, index, count)
-            if audience.retained:
-                at, payload = index + count - 1, ends[-1] - starts[-1] - len(b"MSG ") - len(chan) - 1
-                kept = Kept(batch.peer(at), batch.unix_ns, datagrams[-1], len(datagrams[-1]) - payload)
-                relay.retained.keep(chan, kept)
-        if audience.size or delivery.taps:
-            run.starts += starts
-            run.ends += ends
-            if whole and datagrams:
-                self._show(run, batch, index, datagrams, b"ok", full=bool(audience.full))
-        else:
-            relay.counters.unwanted += count
-        if audience.noted:
-            delivery.hand_over(run, None)
-            for start, end in zip(starts, ends, strict=True):
-                self.note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], batch.now)
-
-    def _datagrams(self, batch: Batch, index: int, count: int) -> list[bytes]:
-        """``count`` of the batch from ``index`` on, as they came."""
-        places = zip(batch.starts[index : index + count], batch.ends[index : index + count], strict=True)
-        return [self._memory[start:end] for start, end in places]
-
-    def _show(
+    def deliver(
         self,
-        run: Run,
-        batch: Batch,
-        index: int,
-        datagrams: list[bytes],
-        verdict: bytes,
-        *,
-        full: bool = False,
+        origin: Origin,
+        first: int,
+        src: bytes,
+        chan: bytes,
+        starts: list[int],
+        ends: list[int],
+        moment: Moment,
     ) -> None:
-        peers = [batch.peer(at) for at in range(index, index + len(datagrams))]
-        self._relay.delivery.show(run, peers, batch.unix_ns, verdict, batch.interface, datagrams, full=full)
+        """Pass on the messages at these spans, from datagram ``first`` of their origin on."""
+        route = self._router.route(chan)
+        self._publisher.pass_on(route, starts, ends, origin, moment, first)
+        if route.noted:
+            for start, end in zip(starts, ends, strict=True):
+                self._note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], moment)
+        if self._presence.events:
+            self._notices.of_sources(moment)
 
-    def note(self, src: bytes, chan: bytes, payload: bytes, now: float) -> None:
+    def _note(self, src: bytes, chan: bytes, payload: bytes, moment: Moment) -> None:
         """A message that was delivered and that the daemon itself makes something of."""
         if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
-            self._relay.presence.beat(src, payload, now)
+            self._presence.beat(src, payload, moment.monotonic)
         elif not chan.startswith(HEARTBEATS):
-            self._relay.answers.request(src, chan, payload, now)
+            self._answers.request(src, chan, payload, moment)
 
-    def place(self, opened: Opened, start: int) -> int:
+    def make_message(self, opened: Opened, start: int) -> int:
         """Make a datagram in the memory a MSG packet, where its channel and payload already lie; where it begins."""
         _, _, _, chan_at, payload_at = opened
         memory = self._memory

@@ -12,7 +12,7 @@ from enum import StrEnum
 from heapq import nsmallest
 from typing import Any
 
-from bccnd.relay.identity import Peer
+from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.outbox import Outbox
 from bccnd.relay.rights import Rights
 from bccnd.wire.sbus import Cmsg
@@ -26,18 +26,15 @@ class Format(StrEnum):
     LINES = "lines"  # MSG <chan> <payload> LF
 
 
-class Session:
+class Session(LocalSource):
     __slots__ = (
         "closing",
         "delivered",
         "echo",
-        "first_seq",
         "format",
         "format_chosen",
         "holds",
         "listening",
-        "local_seq",
-        "name",
         "number",
         "outbox",
         "packed",
@@ -50,7 +47,6 @@ class Session:
         "refused",
         "rights",
         "separator",
-        "seq",
         "since",
         "subscriptions",
         "tap",
@@ -59,14 +55,12 @@ class Session:
     )
 
     def __init__(self, number: int, port: int, peer: Peer, *, rights: Rights, now: float) -> None:
+        super().__init__()
         self.number = number
         self.port = port
         self.peer = peer
         self.rights = rights
         self.refused: set[str] = set()  # the rights it was found to lack
-        self.name = b""
-        self.seq = self.first_seq = 0  # of the next message to the segment; of the first under this name
-        self.local_seq = 1  # of the next message on a local channel
         self.format = Format.PLAIN
         self.format_chosen = False
         self.packed = False

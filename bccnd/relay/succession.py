@@ -14,12 +14,14 @@ from dataclasses import asdict, astuple, fields
 from typing import Any
 
 from bccnd.errors import ConfigError
-from bccnd.relay.core import Counters, Relay
-from bccnd.relay.identity import Peer
-from bccnd.relay.own_source import KEPT, OwnSource
+from bccnd.relay.core import Relay
+from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.session import Format, Session
+from bccnd.relay.state import Counters
+from bccnd.wire.verdict import verdict_of
 
-FORMAT = 1
+FORMAT = 2
+KEPT = LocalSource.__slots__  # of the daemon as a source
 
 # Attributes of a session that are plain values already.
 _PLAIN = (
@@ -44,63 +46,67 @@ _PLAIN = (
 
 def state_of(relay: Relay) -> dict[str, Any]:
     """Everything a successor needs; ``sessions`` in the order in which it is to be given their ports."""
+    state = relay.state
     return {
         "format": FORMAT,
-        "last_number": relay.last_number,
-        "names": relay.names.state(),
-        "presence": relay.presence.state(),
-        "heartbeats": relay.heartbeats.state(),
-        "own": {name: getattr(relay.own, name) for name in KEPT},
-        "sources": relay.sources.state(),
-        "retained": relay.retained.state(),
-        "counters": asdict(relay.counters),
-        "rejected": {str(reason): count for reason, count in relay.rejected.items()},
-        "refused": {str(kind): count for kind, count in relay.refusals.counts.items()},
-        "delivered": relay.delivery.delivered,
-        "dropped": relay.delivery.ledger.dropped,
-        "sessions": [_session_state(session) for session in relay.sessions.values()],
+        "last_number": state.last_number,
+        "names": state.names.state(),
+        "presence": state.presence.state(),
+        "heartbeats": state.heartbeats.state(),
+        "own": {name: getattr(state.own, name) for name in KEPT},
+        "sources": state.sources.state(),
+        "retained": state.retained.state(),
+        "counters": asdict(state.counters),
+        "rejected": {str(verdict): count for verdict, count in state.rejected.items()},
+        "refused": {str(right): count for right, count in state.refusals.counts.items()},
+        "delivered": state.ledger.delivered,
+        "dropped": state.ledger.dropped,
+        "sessions": [_session_state(session) for session in state.sessions.values()],
     }
 
 
-def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
+def restore(relay: Relay, data: dict[str, Any], ports: Sequence[int]) -> None:
     """Make ``relay``, which is new, the successor; ``ports`` are the ways out to the sessions, in their order.
 
     Raises ``ConfigError`` for state that is not of this FORMAT; the relay is then good for nothing.
     """
-    if state.get("format") != FORMAT:
+    if data.get("format") != FORMAT:
         raise ConfigError(
-            f"cannot take over state of format {state.get('format')!r}, only {FORMAT}; stop and start"
+            f"cannot take over state of format {data.get('format')!r}, only {FORMAT}; stop and start"
         )
     try:
-        _restore(relay, state, ports)
+        _restore(relay, data, ports)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         why = ascii(f"{type(error).__name__}: {error}")[1:-1]
         raise ConfigError(f"cannot take over state that is damaged ({why}); stop and start") from error
 
 
-def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
-    relay.last_number = state["last_number"]
-    relay.sources.restore(state["sources"])
-    relay.presence.restore(state.get("presence", ()))
-    relay.retained.restore(state.get("retained", ()))
-    known = {field.name for field in fields(Counters)}
-    relay.counters = Counters(**{name: value for name, value in state["counters"].items() if name in known})
-    relay.rejected.update(state["rejected"])
-    relay.refusals.counts.update(state.get("refused", {}))
-    for session_state, port in zip(state["sessions"], ports, strict=True):
-        _adopt(relay, session_state, port)
-    for name, value in state.get("own", {}).items():
+def _restore(relay: Relay, data: dict[str, Any], ports: Sequence[int]) -> None:
+    state = relay.state
+    state.last_number = data["last_number"]
+    state.sources.restore(data["sources"])
+    state.presence.restore(data.get("presence", ()))
+    state.retained.restore(data.get("retained", ()))
+    for field in fields(Counters):
+        setattr(state.counters, field.name, data["counters"].get(field.name, 0))
+    for word, count in data["rejected"].items():
+        if verdict := verdict_of(word):
+            state.rejected[verdict] = count
+    state.refusals.counts.update(data.get("refused", {}))
+    for session_data, port in zip(data["sessions"], ports, strict=True):
+        _adopt(relay, session_data, port)
+    for name, value in data.get("own", {}).items():
         if name in KEPT:
-            setattr(relay.own, name, value)
-    holders: list[OwnSource | Session] = [relay.own, *relay.sessions.values()]
-    relay.names.restore(state["names"], ((holder.name, holder) for holder in holders))
-    relay.heartbeats.restore(state.get("heartbeats", ()), relay.rhythm.seconds)
-    for session_state in state["sessions"]:
-        publisher = relay.sessions[session_state["number"]]
-        for number in session_state["waits_for"]:
-            relay.delivery.hold(publisher, relay.sessions[number])
-    relay.delivery.delivered = state["delivered"]
-    relay.delivery.ledger.dropped = state["dropped"]
+            setattr(state.own, name, value)
+    holders: list[LocalSource] = [state.own, *state.sessions.values()]
+    state.names.restore(data["names"], ((holder.name, holder) for holder in holders))
+    state.heartbeats.restore(data.get("heartbeats", ()), {0: state.own, **state.sessions})
+    for session_data in data["sessions"]:
+        publisher = state.sessions[session_data["number"]]
+        for number in session_data["waits_for"]:
+            relay.membership.hold(publisher, state.sessions[number])
+    state.ledger.delivered = data["delivered"]
+    state.ledger.dropped = data["dropped"]
 
 
 def _session_state(session: Session) -> dict[str, Any]:
@@ -115,14 +121,13 @@ def _session_state(session: Session) -> dict[str, Any]:
     }
 
 
-def _adopt(relay: Relay, state: dict[str, Any], port: int) -> None:
-    session = relay.admit(state["number"], port, Peer(*state["peer"]), now=0.0)
+def _adopt(relay: Relay, data: dict[str, Any], port: int) -> None:
+    session = relay.membership.admit(data["number"], port, Peer(*data["peer"]), now=0.0)
     for name in _PLAIN:
-        if name in state:
-            setattr(session, name, state[name])
-    session.format = Format(state["format"])
-    session.refused.update(state.get("refused", ()))
-    session.outbox.restore(state["outbox"])
-    relay.size_queue(session)
-    relay.router.adopt(session, state["subscriptions"])
-    relay.delivery.adopt(session)
+        if name in data:
+            setattr(session, name, data[name])
+    session.format = Format(data["format"])
+    session.refused.update(data.get("refused", ()))
+    session.outbox.restore(data["outbox"])
+    relay.state.router.adopt(session, data["subscriptions"])
+    relay.membership.adopt(session)

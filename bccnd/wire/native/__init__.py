@@ -25,10 +25,10 @@ except ImportError:
     COMPILED = False
 
 
-def codec_of(integrity: Integrity) -> "batch.Codec | _native.Codec":
+def codec_of(integrity: Integrity) -> batch.Codec:
     if COMPILED and integrity.required is not Level.CRC32:
         return _native.Codec(integrity.keys, integrity.required is Level.HMAC)
-    return batch.Codec(integrity)
+    return batch.PlainCodec(integrity)
 
 
 def columns(memory: Memory, starts: list[int], ends: list[int]) -> plain.Columns:

@@ -1,21 +1,30 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bccnd.wire.batch import Burst
+from bccnd.wire.batch import Run
 from bccnd.wire.sbus import Memory
 
 class Codec:
     def __init__(self, keys: Sequence[bytes], required: bool) -> None: ...
     def open(
-        self, memory: Memory, starts: list[int], ends: list[int], room: tuple[int, int]
-    ) -> list[Burst | int]: ...
+        self, memory: Memory, starts: list[int], ends: list[int], region: tuple[int, int]
+    ) -> list[Run | int]: ...
     def seal(
+        self,
+        src: bytes,
+        seq: int,
+        memory: Memory,
+        starts: list[int],
+        ends: list[int],
+        region: tuple[int, int],
+    ) -> tuple[list[int], list[int]]: ...
+    def datagrams(
         self, src: bytes, seq: int, memory: Memory, starts: list[int], ends: list[int]
     ) -> list[bytes]: ...
 
 def alike(
     memory: Memory,
-    places: tuple[list[int], list[int]],
+    spans: tuple[list[int], list[int]],
     first: int,
     routes: Mapping[bytes, object],
     route: object,

@@ -26,7 +26,7 @@ struct Fields {
 
 /// Consecutive datagrams of one source, numbered without a gap, on one channel. Their MSG packets begin and end at
 /// `starts` and `ends`; `at` is the index of the first.
-pub struct Burst {
+pub struct Run {
     pub at: usize,
     pub src: Range<usize>,
     pub seq: u64,
@@ -36,7 +36,7 @@ pub struct Burst {
 }
 
 pub enum Opened {
-    Burst(Burst),
+    Run(Run),
     Other(usize),
 }
 
@@ -158,16 +158,16 @@ fn is_signed(body: &[u8], sum: &[u8; SUM], macs: &[Hmac<Sha256>]) -> bool {
     })
 }
 
-/// Lay the datagrams out in `room` as the packets of a PACK: a length before each `MSG <chan> NUL <payload>`.
+/// Lay the datagrams out in `region` as the packets of a PACK: a length before each `MSG <chan> NUL <payload>`.
 pub fn open_batch(
     memory: &mut [u8],
     starts: &[usize],
     ends: &[usize],
-    room: (usize, usize),
+    region: (usize, usize),
     macs: &[Hmac<Sha256>],
     required: bool,
 ) -> Vec<Opened> {
-    let (mut free, limit) = room;
+    let (mut free, limit) = region;
     let mut opened: Vec<Opened> = Vec::new();
     for (at, (&start, &end)) in starts.iter().zip(ends).enumerate() {
         let datagram = &memory[start..end];
@@ -192,17 +192,17 @@ pub fn open_batch(
         memory.copy_within(chan.start..end, first + 4);
         memory[first + 4 + chan.len()] = 0;
         free = after;
-        if let Some(Opened::Burst(burst)) = opened.last_mut() {
-            if burst.seq + burst.starts.len() as u64 == fields.seq
-                && memory[burst.chan.clone()] == memory[chan.clone()]
-                && memory[burst.src.clone()] == memory[src.clone()]
+        if let Some(Opened::Run(run)) = opened.last_mut() {
+            if run.seq + run.starts.len() as u64 == fields.seq
+                && memory[run.chan.clone()] == memory[chan.clone()]
+                && memory[run.src.clone()] == memory[src.clone()]
             {
-                burst.starts.push(first);
-                burst.ends.push(after);
+                run.starts.push(first);
+                run.ends.push(after);
                 continue;
             }
         }
-        opened.push(Opened::Burst(Burst { at, src, seq: fields.seq, chan, starts: vec![first], ends: vec![after] }));
+        opened.push(Opened::Run(Run { at, src, seq: fields.seq, chan, starts: vec![first], ends: vec![after] }));
     }
     opened
 }
@@ -212,37 +212,36 @@ pub struct Sealer<'a> {
     src: &'a [u8],
     mac: Option<&'a Hmac<Sha256>>,
     body: Vec<u8>,
-    datagram: Vec<u8>,
 }
 
 impl<'a> Sealer<'a> {
     pub fn new(src: &'a [u8], mac: Option<&'a Hmac<Sha256>>) -> Self {
-        Sealer { src, mac, body: Vec::new(), datagram: Vec::new() }
+        Sealer { src, mac, body: Vec::new() }
     }
 
-    /// `message`: `<chan> NUL <payload>`.
-    pub fn seal(&mut self, seq: u64, message: &[u8]) -> &[u8] {
+    /// Append the datagram of `message`, which is `<chan> NUL <payload>`, to `out`. Says no when it does not fit.
+    pub fn seal(&mut self, seq: u64, message: &[u8], out: &mut impl Write) -> std::io::Result<()> {
         self.body.clear();
         self.body.extend_from_slice(self.src);
-        write!(self.body, ":{seq}:").expect("memory takes everything");
+        write!(self.body, ":{seq}:")?;
         let chan = self.body.len();
         self.body.extend_from_slice(message);
         if let Some(nul) = message.iter().position(|byte| *byte == 0) {
             self.body[chan + nul] = b'|';
         }
-        self.datagram.clear();
-        write!(self.datagram, "BCCN1[{}", self.body.len()).expect("memory takes everything");
+        write!(out, "BCCN1[{}", self.body.len())?;
         if let Some(mac) = self.mac {
             let mut mac = mac.clone();
             mac.update(&self.body);
-            self.datagram.extend_from_slice(b":hmac=");
-            for byte in &mac.finalize().into_bytes()[..SUM] {
-                self.datagram.push(HEX[usize::from(byte >> 4)]);
-                self.datagram.push(HEX[usize::from(byte & 15)]);
+            let mut digits = [0; SUM_DIGITS];
+            for (pair, byte) in digits.chunks_exact_mut(2).zip(mac.finalize().into_bytes()) {
+                pair[0] = HEX[usize::from(byte >> 4)];
+                pair[1] = HEX[usize::from(byte & 15)];
             }
+            out.write_all(b":hmac=")?;
+            out.write_all(&digits)?;
         }
-        self.datagram.push(b']');
-        self.datagram.extend_from_slice(&self.body);
-        &self.datagram
+        out.write_all(b"]")?;
+        out.write_all(&self.body)
     }
 }

@@ -26,9 +26,9 @@ fn with_bytes<T>(memory: &PyBuffer<u8>, body: impl FnOnce(&mut [u8]) -> PyResult
     body(bytes)
 }
 
-fn check_places(starts: &[usize], ends: &[usize], size: usize) -> PyResult<()> {
+fn check_spans(starts: &[usize], ends: &[usize], size: usize) -> PyResult<()> {
     let sound = starts.len() == ends.len() && starts.iter().zip(ends).all(|(start, end)| start <= end && *end <= size);
-    sound.then_some(()).ok_or_else(|| PyValueError::new_err("a place outside the memory"))
+    sound.then_some(()).ok_or_else(|| PyValueError::new_err("a span outside the memory"))
 }
 
 /// The keys of a deployment, prepared, and whether a datagram has to be signed.
@@ -56,20 +56,20 @@ impl Codec {
         memory: PyBuffer<u8>,
         starts: Vec<usize>,
         ends: Vec<usize>,
-        room: (usize, usize),
+        region: (usize, usize),
     ) -> PyResult<Bound<'py, PyList>> {
         with_bytes(&memory, |bytes| {
-            check_places(&starts, &ends, bytes.len())?;
-            if room.0 > room.1 || room.1 > bytes.len() {
-                return Err(PyValueError::new_err("a room outside the memory"));
+            check_spans(&starts, &ends, bytes.len())?;
+            if region.0 > region.1 || region.1 > bytes.len() {
+                return Err(PyValueError::new_err("a region outside the memory"));
             }
             let opened = PyList::empty(py);
-            for part in bccn1::open_batch(bytes, &starts, &ends, room, &self.macs, self.required) {
+            for part in bccn1::open_batch(bytes, &starts, &ends, region, &self.macs, self.required) {
                 match part {
-                    bccn1::Opened::Burst(burst) => {
-                        let src = PyBytes::new(py, &bytes[burst.src]);
-                        let chan = PyBytes::new(py, &bytes[burst.chan]);
-                        opened.append((burst.at, src, burst.seq, chan, burst.starts, burst.ends))?;
+                    bccn1::Opened::Run(run) => {
+                        let src = PyBytes::new(py, &bytes[run.src]);
+                        let chan = PyBytes::new(py, &bytes[run.chan]);
+                        opened.append((run.at, src, run.seq, chan, run.starts, run.ends))?;
                     }
                     bccn1::Opened::Other(at) => opened.append(at)?,
                 }
@@ -79,7 +79,44 @@ impl Codec {
     }
 
     /// `Codec.seal`.
-    fn seal<'py>(
+    #[allow(clippy::too_many_arguments)] // one more than clippy likes; a caller in Python names none of them
+    fn seal(
+        &self,
+        src: &[u8],
+        seq: u64,
+        memory: PyBuffer<u8>,
+        starts: Vec<usize>,
+        ends: Vec<usize>,
+        region: (usize, usize),
+    ) -> PyResult<(Vec<usize>, Vec<usize>)> {
+        with_bytes(&memory, |bytes| {
+            check_spans(&starts, &ends, bytes.len())?;
+            check_spans(&[region.0], &[region.1], bytes.len())?;
+            if starts.iter().zip(&ends).any(|(start, end)| *start < region.1 && region.0 < *end) {
+                return Err(PyValueError::new_err("a packet inside the region"));
+            }
+            let (before, rest) = bytes.split_at_mut(region.0);
+            let (mut room, after) = rest.split_at_mut(region.1 - region.0);
+            let mut sealer = self.sealer(src);
+            let mut edges = Vec::with_capacity(starts.len() + 1);
+            edges.push(region.0);
+            for (seq, (&start, &end)) in (seq..).zip(starts.iter().zip(&ends)) {
+                let packet = if end <= region.0 {
+                    &before[start..end]
+                } else {
+                    &after[start - region.1..end - region.1]
+                };
+                sealer
+                    .seal(seq, packet.get(4..).unwrap_or_default(), &mut room)
+                    .map_err(|_| PyValueError::new_err("no room for the datagrams"))?;
+                edges.push(region.1 - room.len());
+            }
+            Ok((edges[..starts.len()].to_vec(), edges[1..].to_vec()))
+        })
+    }
+
+    /// `Codec.datagrams`.
+    fn datagrams<'py>(
         &self,
         py: Python<'py>,
         src: &[u8],
@@ -89,15 +126,23 @@ impl Codec {
         ends: Vec<usize>,
     ) -> PyResult<Bound<'py, PyList>> {
         with_bytes(&memory, |bytes| {
-            check_places(&starts, &ends, bytes.len())?;
-            let mut sealer = bccn1::Sealer::new(src, if self.required { self.macs.first() } else { None });
-            let sealed = PyList::empty(py);
+            check_spans(&starts, &ends, bytes.len())?;
+            let mut sealer = self.sealer(src);
+            let datagrams = PyList::empty(py);
             for (seq, (&start, &end)) in (seq..).zip(starts.iter().zip(&ends)) {
+                let mut datagram = Vec::with_capacity(end - start + 64);
                 let message = bytes[start..end].get(4..).unwrap_or_default();
-                sealed.append(PyBytes::new(py, sealer.seal(seq, message)))?;
+                sealer.seal(seq, message, &mut datagram).expect("memory takes everything");
+                datagrams.append(PyBytes::new(py, &datagram))?;
             }
-            Ok(sealed)
+            Ok(datagrams)
         })
+    }
+}
+
+impl Codec {
+    fn sealer<'a>(&'a self, src: &'a [u8]) -> bccn1::Sealer<'a> {
+        bccn1::Sealer::new(src, if self.required { self.macs.first() } else { None })
     }
 }
 
@@ -105,7 +150,7 @@ impl Codec {
 #[pyfunction]
 fn unpack(memory: PyBuffer<u8>, start: usize, end: usize) -> PyResult<Option<(Vec<usize>, Vec<usize>)>> {
     with_bytes(&memory, |bytes| {
-        check_places(&[start], &[end], bytes.len())?;
+        check_spans(&[start], &[end], bytes.len())?;
         Ok(sbus::unpack(bytes, start, end))
     })
 }
@@ -114,19 +159,19 @@ fn unpack(memory: PyBuffer<u8>, start: usize, end: usize) -> PyResult<Option<(Ve
 #[pyfunction]
 fn alike(
     memory: PyBuffer<u8>,
-    places: (Bound<'_, PyList>, Bound<'_, PyList>),
+    spans: (Bound<'_, PyList>, Bound<'_, PyList>),
     first: usize,
     routes: &Bound<'_, PyDict>,
     route: &Bound<'_, PyAny>,
     longest: (usize, usize),
 ) -> PyResult<usize> {
     with_bytes(&memory, |bytes| {
-        let (starts, ends) = places;
+        let (starts, ends) = spans;
         let count = starts.len().min(ends.len());
         let mut head: &[u8] = b"";
         for index in first..count {
             let (start, end) = (starts.get_item(index)?.extract()?, ends.get_item(index)?.extract()?);
-            check_places(&[start], &[end], bytes.len())?;
+            check_spans(&[start], &[end], bytes.len())?;
             let packet: &[u8] = &bytes[start..end];
             if head.is_empty() || !packet.starts_with(head) {
                 let Some(other) = sbus::head(packet) else { return Ok(index) };
@@ -154,7 +199,7 @@ fn columns_of<'py>(
     ends: Vec<usize>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     with_bytes(&memory, |bytes| {
-        check_places(&starts, &ends, bytes.len())?;
+        check_spans(&starts, &ends, bytes.len())?;
         let made = columns::Columns::of(bytes, &starts, &ends);
         let words = |index: &columns::Index| -> PyResult<Bound<'py, PyAny>> {
             let words = PyList::new(py, index.words.iter().map(|word| PyBytes::new(py, word)))?;

@@ -1,0 +1,98 @@
+"""Rows of clients and of sources, a page at a time, as ``CMSG clients`` and ``CMSG sources`` give them
+(``clients/PROTOCOL.md``, "Looking around").
+
+A page ends after PAGE_ROWS rows or PAGE_BYTES; its ``next`` is the cursor to ask with for what follows, or null.
+"""
+
+import json
+from collections.abc import Iterable
+from heapq import nsmallest
+from operator import itemgetter
+from typing import Any
+
+from bccnd.relay.dedup import Source
+from bccnd.relay.presence import Life
+from bccnd.relay.session import Session
+from bccnd.relay.slow import SlowClients
+from bccnd.relay.state import State
+
+PAGE_ROWS = 100  # of a list in one answer, which one look at the table has to find
+PAGE_BYTES = 32 << 10  # of rows in one answer: names come from strangers, and JSON makes six bytes of one
+HELD_NAMES = 5  # of those whom a client holds up, in its row
+
+
+def clients(state: State, slow: SlowClients, cursor: bytes, now: float) -> bytes:
+    """The clients that came after the one of number ``cursor``."""
+    after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
+    sessions = (session for number, session in state.sessions.items() if number > after)
+    rows = ((str(session.number), _client_row(session, slow, now)) for session in sessions)
+    return _page("clients", rows)
+
+
+def sources(state: State, cursor: bytes, now: float) -> bytes:
+    """The sources behind ``cursor``, by name."""
+    known = nsmallest(PAGE_ROWS + 1, (item for item in state.sources if item[0] > cursor), key=itemgetter(0))
+    rows = ((src.decode(), _source_row(src, source, state.presence.get(src), now)) for src, source in known)
+    return _page("sources", rows)
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, Any]:
+    peer, outbox = session.peer, session.outbox
+    episode = slow.get(session)
+    return {
+        "name": session.name.decode(),
+        "program": peer.program.decode("ascii", "replace"),
+        "pid": peer.pid,
+        "uid": peer.uid,
+        "gid": peer.gid,
+        "format": session.format,
+        "pack": session.packed,
+        "tap": session.tap,
+        "subscriptions": sum(session.subscriptions.values()),
+        "published": session.published,
+        "delivered": session.delivered - outbox.dropped,
+        "dropped": outbox.dropped,
+        "queued": outbox.packets,
+        "queued_bytes": outbox.size,
+        "policy": outbox.policy,
+        "slow": round(now - episode.began, 3) if episode else None,
+        "holds": len(session.holds - {session}),
+        "held": session.held_names(HELD_NAMES),
+        "seconds": round(now - session.since, 3),
+    }
+
+
+def _source_row(src: bytes, source: Source, life: Life | None, now: float) -> dict[str, Any]:
+    return {
+        "src": src.decode(),
+        "peer": source.peer,
+        "last": source.last,
+        "received": source.received,
+        "lost": source.lost,
+        "duplicates": source.duplicates,
+        "late": source.late,
+        "restarts": source.restarts,
+        "replayed": source.replayed,
+        "silent": round(now - source.heard, 3),
+        "state": life and str(life.state),
+        "version": (life and life.version) or None,
+        "heartbeat": (life and round(life.interval, 3)) or None,
+    }
+
+
+def _page(title: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
+    page: list[dict[str, Any]] = []
+    size = 0
+    last = following = None
+    for cursor, row in rows:
+        size += len(as_json(row))
+        if len(page) == PAGE_ROWS or size > PAGE_BYTES:
+            following = last
+            break
+        page.append(row)
+        last = cursor
+    return as_json({title: page, "next": following})

@@ -1,0 +1,152 @@
+"""Who is connected: clients come, take names and rights, tap, and go.
+
+Rules
+- A client goes on with the numbers of its name, or a jump behind another host that had the name before.
+- What a client has sent under a name that it gives up may still come back from the segment: the table of sources
+  remembers it.
+- A change of rights disconnects nobody. A client learns what it loses by ``CMSG revoked``; the name it has taken it
+  keeps until it takes another.
+"""
+
+from bccnd.relay.dedup import JUMP
+from bccnd.relay.delivery import Delivery
+from bccnd.relay.effects import Effects
+from bccnd.relay.identity import LocalSource, Peer
+from bccnd.relay.moment import Moment
+from bccnd.relay.notices import Notices
+from bccnd.relay.options import Policy
+from bccnd.relay.outbox import Outbox
+from bccnd.relay.presence import Event
+from bccnd.relay.session import Session
+from bccnd.relay.state import State
+from bccnd.wire.bccn1 import SEQ_LIMIT
+from bccnd.wire.sbus import Cmsg
+
+REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
+
+
+class Membership:
+    def __init__(self, state: State, delivery: Delivery, notices: Notices, effects: Effects) -> None:
+        self._state = state
+        self._delivery = delivery
+        self._notices = notices
+        self._effects = effects
+
+    def connect(self, port: int, peer: Peer, moment: Moment) -> Session | None:
+        """A new client, or None when there are too many."""
+        state = self._state
+        if len(state.sessions) >= state.rules.options.limits.clients:
+            return None
+        state.last_number += 1
+        session = self.admit(state.last_number, port, peer, moment.monotonic)
+        session.name = state.names.assign(peer, session)
+        self.begin_numbers(session, moment.unix_ns // 1000)
+        self._notices.of_client(Event.APPEARED, session.name, session, moment)
+        return session
+
+    def admit(self, number: int, port: int, peer: Peer, now: float) -> Session:
+        """A session without a name yet."""
+        state, options = self._state, self._state.rules.options.queue
+        session = Session(number, port, peer, rights=state.rules.access.rights_of(peer), now=now)
+        session.outbox = Outbox(
+            state.ledger,
+            session.lost_notice,
+            max_packets=options.packets,
+            max_size=options.bytes,
+            policy=options.policy,
+        )
+        state.sessions[number] = state.ports[port] = session
+        return session
+
+    def adopt(self, session: Session) -> None:
+        """The session is as a predecessor left it: take it in everywhere."""
+        if session.tap:
+            self._state.taps.append(session)
+        self.size_queue(session)
+        self._delivery.adopt(session)
+
+    def hold(self, publisher: Session, session: Session) -> None:
+        """Go on holding up a publisher, as a predecessor did."""
+        self._delivery.hold(publisher, session, session.progress)
+
+    def disconnect(self, session: Session, moment: Moment) -> None:
+        """Forget a client; what waited for it is dropped."""
+        state = self._state
+        self._notices.leave(session, moment)
+        state.heartbeats.stop(session)
+        self._remember(session, moment)
+        state.names.release(session.name, session.seq)
+        self.set_tap(session, False)
+        state.router.leave(session)
+        self._delivery.forget(session, moment.monotonic)
+        del state.sessions[session.number], state.ports[session.port]
+        self._notices.of_client(Event.LEFT, session.name, session, moment)
+
+    def rename(self, session: Session, name: bytes, moment: Moment) -> None:
+        """Give the client another src; its numbers go forward (``bccnd/wire/BCCN1.md``, "Forked programs")."""
+        names, old = self._state.names, session.name
+        names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
+        if name != old:
+            self._notices.leave(session, moment)
+            names.begin_at(session.seq)
+            self._remember(session, moment)
+            session.name = name
+            self.begin_numbers(session, session.seq)
+            self._state.router.names_changed()
+            self._notices.of_client(Event.LEFT, old, session, moment)
+            self._notices.of_client(Event.APPEARED, name, session, moment)
+
+    def begin_numbers(self, source: LocalSource, wanted: int) -> None:
+        """Go on behind what was heard under the name, or a jump behind another host that had it before.
+
+        Those who hear it then neither drop it as old nor take what lies between for losses.
+        """
+        first = self._state.names.first_seq(wanted)
+        known = self._state.sources.get(source.name)
+        if known and first <= known.last + JUMP < SEQ_LIMIT // 2:  # a forged number must not use ours up
+            first = known.last + (1 if known.last in known.ours else JUMP + 1)
+        source.seq = source.first_seq = first
+
+    def _remember(self, session: Session, moment: Moment) -> None:
+        if session.seq > session.first_seq:
+            sent = range(session.first_seq, session.seq)
+            self._state.sources.remember(session.name, sent, moment.monotonic)
+
+    def size_queue(self, session: Session) -> None:
+        """What the client asked for, within the maxima, and the defaults where it did not."""
+        asked, options, outbox = session.queue_asked, self._state.rules.options.queue, session.outbox
+        outbox.max_packets = min(asked.get("packets", options.packets), options.max_packets)
+        outbox.max_size = min(asked.get("bytes", options.bytes), options.max_bytes)
+        outbox.policy = Policy(asked.get("policy", options.policy))
+        self._delivery.release_unless_blocking(session)
+
+    def set_tap(self, session: Session, on: bool, *, interface: bool = False) -> None:
+        taps = self._state.taps
+        session.tap_interface = interface
+        if session.tap is not on:
+            session.tap = on
+            taps[:] = [tap for tap in self._state.sessions.values() if tap.tap]
+            self._effects.taps = bool(taps)
+            self._state.router.service_changed()
+
+    def apply_rights(self, moment: Moment) -> None:
+        """Decide anew what each client may do. It learns what it loses, ``CMSG revoked NUL <packet>``."""
+        router = self._state.router
+        for session in list(self._state.sessions.values()):
+            session.rights = rights = self._state.rules.access.rights_of(session.peer)
+            session.refused.clear()
+            revoked = []
+            if session.tap and not rights.tap:
+                self.set_tap(session, False)
+                revoked.append(b"CMSG tap")
+            if session.listening and not rights.may_listen:
+                router.stop_listening(session)
+                revoked.append(b"CMSG listen")
+            for separator, pattern in list(session.subscriptions):
+                if not rights.may_subscribe(pattern, separator):
+                    router.revoke(session, (separator, pattern))
+                    revoked.append(b"SUB " + pattern)
+            if len(revoked) > REVOCATIONS_TOLD:
+                revoked[REVOCATIONS_TOLD:] = [b"and %d more" % (len(revoked) - REVOCATIONS_TOLD)]
+            for packet in revoked:
+                self._delivery.answer(session, Cmsg(b"revoked", packet), moment.monotonic)

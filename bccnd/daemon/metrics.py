@@ -11,7 +11,7 @@ Rules
 import socket
 from asyncio import AbstractEventLoop
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -120,17 +120,17 @@ class Metrics:
     # -- succession
 
     @property
-    def descriptors(self) -> list[int]:
-        return [self._listening.fileno()] if self._listening else []
+    def descriptors(self) -> dict[str, int]:
+        return {"metrics": self._listening.fileno()} if self._listening else {}
 
     def state(self) -> dict[str, Any]:
         """What goes with ``descriptors``, in plain values."""
         return {"listen": self._where}
 
-    def inherit(self, state: dict[str, Any], descriptors: list[int], settings: Settings) -> None:
-        """Takes its ``descriptors`` from the end of the list. As ``open``, with the socket of a predecessor."""
+    def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int], settings: Settings) -> None:
+        """As ``open``, with the socket of a predecessor where the settings have not changed."""
         if state.get("listen"):
-            listening = socket.socket(fileno=descriptors.pop())
+            listening = socket.socket(fileno=descriptors["metrics"])
             if settings.metrics.listen == state["listen"]:
                 self._adopt(state["listen"], listening)
             else:

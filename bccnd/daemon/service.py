@@ -18,7 +18,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,7 @@ from bccnd.wire import native
 from bccnd.wire.bccn1 import RECEIVE_LIMIT
 
 DRAIN_SECONDS = 2.0
+CLIENT = "client/"  # and a session's number: the name of its descriptor for a successor
 DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
 EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # for a successor that has begun to take over, these as well
@@ -338,18 +339,23 @@ class Daemon:
             "kernel": self._kernel.state(),
             "metrics": self._metrics.state(),
         }
-        clients = [session.port for session in self.relay.sessions.values()]
-        return state, [*self._endpoints.descriptors, *clients, *self._metrics.descriptors]
+        clients = {f"{CLIENT}{number}": session.port for number, session in self.relay.sessions.items()}
+        return state, self._endpoints.descriptors | self._metrics.descriptors | clients
 
     def _resume(self) -> None:
         self._paused = False
         self._segments.resume()
         self._watch()
 
-    def inherit(self, state: dict[str, Any], descriptors: list[int]) -> None:
-        """Go on where a predecessor stopped; ``descriptors`` are those of its clients and metrics."""
+    def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int]) -> None:
+        """Go on where a predecessor stopped, with its ``descriptors``."""
         self._metrics.inherit(state.get("metrics", {}), descriptors, self._settings)
-        restore(self.relay, state["relay"], descriptors)
+        clients = {
+            int(name.removeprefix(CLIENT)): descriptor
+            for name, descriptor in descriptors.items()
+            if name.startswith(CLIENT)
+        }
+        restore(self.relay, state["relay"], clients)
         self._bus.inherit()
         self._segments.inherit(state["egresses"])
         if kernel := state.get("kernel"):

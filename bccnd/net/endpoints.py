@@ -2,7 +2,7 @@
 
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Self
 
@@ -32,17 +32,18 @@ class Endpoints:
 
     @classmethod
     def succeed(
-        cls, ways: Sequence[Way], receive_bytes: int, state: dict[str, Any], descriptors: list[int]
+        cls, ways: Sequence[Way], receive_bytes: int, state: dict[str, Any], descriptors: Mapping[str, int]
     ) -> Self:
-        """Takes its ``descriptors`` from the front of the list.
+        """The sockets of a predecessor, from its ``state`` and its ``descriptors``.
 
-        The listener stays what it was. A segment keeps its socket, whatever address it sends to from now on, if that
-        hears what it is to hear; one that is wanted no more is closed, a new one is opened.
+        The listener stays what it was. A binding that hears the same as before keeps its socket, even if it sends to
+        another address from now on. The socket of any other binding is opened, and one that nobody wants is closed.
         """
-        count = state["listener"]["descriptors"]
-        listener = Listener.succeed(state["listener"], descriptors[:count])
-        del descriptors[:count]
-        inherited = {Way(*way).hears: socket.socket(fileno=descriptors.pop(0)) for way in state["segments"]}
+        listener = Listener.succeed(state["listener"], descriptors)
+        inherited = {
+            Way(*way).hears: socket.socket(fileno=descriptors[f"segment/{number}"])
+            for number, way in enumerate(state["segments"])
+        }
         segments = [
             Segment(way, receive_bytes=receive_bytes, inherited=inherited.pop(way.hears, None))
             for way in ways
@@ -54,10 +55,11 @@ class Endpoints:
     def state(self) -> dict[str, Any]:
         """What goes with ``descriptors``, in plain values."""
         return {
-            "listener": self.listener.state() | {"descriptors": len(self.listener.descriptors)},
+            "listener": self.listener.state(),
             "segments": [astuple(segment.way) for segment in self.segments],
         }
 
     @property
-    def descriptors(self) -> list[int]:
-        return [*self.listener.descriptors, *(segment.fileno() for segment in self.segments)]
+    def descriptors(self) -> dict[str, int]:
+        segments = {f"segment/{number}": segment.fileno() for number, segment in enumerate(self.segments)}
+        return self.listener.descriptors | segments

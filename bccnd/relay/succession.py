@@ -9,7 +9,7 @@ Rules
 - Taken between two calls of the relay, when nothing is on its way through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
@@ -43,7 +43,7 @@ _PLAIN = (
 
 
 def state_of(relay: Relay) -> dict[str, Any]:
-    """Everything a successor needs; ``sessions`` in the order in which it is to be given their ports."""
+    """Everything a successor needs; its ports go by the numbers of ``sessions``."""
     return {
         "format": FORMAT,
         "last_number": relay.last_number,
@@ -62,8 +62,8 @@ def state_of(relay: Relay) -> dict[str, Any]:
     }
 
 
-def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
-    """Make ``relay``, which is new, the successor; ``ports`` are the ways out to the sessions, in their order.
+def restore(relay: Relay, state: dict[str, Any], ports: Mapping[int, int]) -> None:
+    """Make ``relay``, which is new, the successor; ``ports`` has the port of each session by its number.
 
     Raises ``ConfigError`` for state that is not of this FORMAT; the relay is then good for nothing.
     """
@@ -78,7 +78,7 @@ def restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
         raise ConfigError(f"cannot take over state that is damaged ({why}); stop and start") from error
 
 
-def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
+def _restore(relay: Relay, state: dict[str, Any], ports: Mapping[int, int]) -> None:
     relay.last_number = state["last_number"]
     relay.sources.restore(state["sources"])
     relay.presence.restore(state.get("presence", ()))
@@ -87,8 +87,8 @@ def _restore(relay: Relay, state: dict[str, Any], ports: Sequence[int]) -> None:
     relay.counters = Counters(**{name: value for name, value in state["counters"].items() if name in known})
     relay.rejected.update(state["rejected"])
     relay.refusals.counts.update(state.get("refused", {}))
-    for session_state, port in zip(state["sessions"], ports, strict=True):
-        _adopt(relay, session_state, port)
+    for session_state in state["sessions"]:
+        _adopt(relay, session_state, ports[session_state["number"]])
     for name, value in state.get("own", {}).items():
         if name in KEPT:
             setattr(relay.own, name, value)

@@ -54,9 +54,9 @@ def open_descriptors() -> set[str]:
     return {name for name in names if "/proc/" not in name}
 
 
-def passed_on(endpoints: Endpoints) -> list[int]:
+def passed_on(endpoints: Endpoints) -> dict[str, int]:
     """The descriptors as another process gets them."""
-    return [os.dup(descriptor) for descriptor in endpoints.descriptors]
+    return {name: os.dup(descriptor) for name, descriptor in endpoints.descriptors.items()}
 
 
 def test_one_segment_for_each_way_and_the_listener(path: Path, ways: list[Way]) -> None:
@@ -89,9 +89,9 @@ def test_a_successor_has_the_same_sockets_with_what_waits_in_them(path: Path, wa
         sender.sendto(b"for whoever serves", (LOOPBACK_BROADCAST, ways[0].port))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.connect(str(path))
-            descriptors = [*passed_on(old), 1234]  # and those of clients behind them
+            # Those of clients stand before the others, so that no position leads to the right one.
+            descriptors = {"client/1": 1234} | passed_on(old)
             new = Endpoints.succeed(ways, RECEIVE_BYTES, old.state(), descriptors)
-            assert descriptors == [1234]
             assert [segment.socket.recv(100) for segment in new.segments] == [b"for whoever serves"] * 2
             (accepted,) = new.listener.accept()
             accepted.close()

@@ -28,7 +28,7 @@ import uvloop
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
 from bccnd.daemon.kernel import Kernel
-from bccnd.daemon.links import Links, choice_of, ways_of
+from bccnd.daemon.links import Links, bindings_of, choice_of
 from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
 from bccnd.daemon.supervision import Supervision
@@ -209,9 +209,9 @@ class Daemon:
 
     def _summary(self) -> str:
         """For ``systemctl status``."""
-        ways = ", ".join(f"{row['address']}:{row['port']}" for row in self._segments.rows())
+        bindings = ", ".join(f"{row['address']}:{row['port']}" for row in self._segments.rows())
         clients = len(self.relay.sessions)
-        return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {ways}"
+        return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {bindings}"
 
     def _report(self) -> None:
         self._segments.count()
@@ -418,7 +418,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
     settings, keys = read()
     loop = asyncio.get_running_loop()
     link_watch = LinkWatch.open()
-    ways = ways_of(choice_of(settings), link_watch)
+    bindings = bindings_of(choice_of(settings), link_watch)
     receive_bytes = settings.buffers.receive_bytes
     watchdog = take_watchdog(os.environ)
     # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
@@ -429,7 +429,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
         explicit = settings.socket.startswith("fd:")
         where = passed if passed and not explicit else settings.socket
         endpoints = Endpoints.open(
-            ways,
+            bindings,
             receive_bytes,
             lambda: Listener.open(
                 where, settings.socket_permissions, settings.socket_owner, settings.socket_group
@@ -448,7 +448,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
-        endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
+        endpoints = Endpoints.succeed(bindings, receive_bytes, state["endpoints"], descriptors)
         daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()

@@ -1,4 +1,4 @@
-"""The sockets that a daemon serves: opened afresh, or those of the daemon that it succeeds."""
+"""The sockets that a daemon serves: opened afresh, or taken over from the daemon that it replaces."""
 
 import contextlib
 import socket
@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Self
 
+from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import Segment
 from bccnd.net.listener import Listener
-from bccnd.net.ways import Way
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """``segments`` come and go with their links."""
+    """``segments`` come and go with the links of the host."""
 
     listener: Listener
     segments: list[Segment]
 
     @classmethod
-    def open(cls, ways: Sequence[Way], receive_bytes: int, listener: Callable[[], Listener]) -> Self:
-        """All of them or none: a failure leaves nothing open."""
+    def open(cls, bindings: Sequence[Binding], receive_bytes: int, listener: Callable[[], Listener]) -> Self:
+        """Open all of them or none: a failure leaves nothing open."""
         with contextlib.ExitStack() as undo:
             segments = []
-            for way in ways:
-                segments.append(Segment(way, receive_bytes=receive_bytes))
+            for binding in bindings:
+                segments.append(Segment(binding, receive_bytes=receive_bytes))
                 undo.callback(segments[-1].close)
             opened = cls(listener(), segments)
             undo.pop_all()
@@ -32,7 +32,11 @@ class Endpoints:
 
     @classmethod
     def succeed(
-        cls, ways: Sequence[Way], receive_bytes: int, state: dict[str, Any], descriptors: Mapping[str, int]
+        cls,
+        bindings: Sequence[Binding],
+        receive_bytes: int,
+        state: dict[str, Any],
+        descriptors: Mapping[str, int],
     ) -> Self:
         """The sockets of a predecessor, from its ``state`` and its ``descriptors``.
 
@@ -41,25 +45,26 @@ class Endpoints:
         """
         listener = Listener.succeed(state["listener"], descriptors)
         inherited = {
-            Way(*way).hears: socket.socket(fileno=descriptors[f"segment/{number}"])
-            for number, way in enumerate(state["segments"])
+            Binding(*binding).hears: socket.socket(fileno=descriptors[f"segment/{number}"])
+            for number, binding in enumerate(state["segments"])
         }
         segments = [
-            Segment(way, receive_bytes=receive_bytes, inherited=inherited.pop(way.hears, None))
-            for way in ways
+            Segment(binding, receive_bytes=receive_bytes, inherited=inherited.pop(binding.hears, None))
+            for binding in bindings
         ]
         for unwanted in inherited.values():
             unwanted.close()
         return cls(listener, segments)
 
     def state(self) -> dict[str, Any]:
-        """What goes with ``descriptors``, in plain values."""
+        """What a successor needs besides the ``descriptors``, in plain values."""
         return {
             "listener": self.listener.state(),
-            "segments": [astuple(segment.way) for segment in self.segments],
+            "segments": [astuple(segment.binding) for segment in self.segments],
         }
 
     @property
     def descriptors(self) -> dict[str, int]:
+        """By name: those of the listener, and ``segment/<number>`` in the order of ``segments``."""
         segments = {f"segment/{number}": segment.fileno() for number, segment in enumerate(self.segments)}
         return self.listener.descriptors | segments

@@ -218,7 +218,7 @@ class Daemon:
         counts = self.relay.rejected.copy()
         counts["unsent"] = self.relay.counters.unsent
         now = self._loop.time()
-        self._drops.tell(counts, self._segments.errors, now)
+        self._drops.report(counts, self._segments.errors, now)
         report.refusals(*self.relay.refusals.take())
         report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 

@@ -1,12 +1,14 @@
-"""What the log says of clients and of what was dropped.
+"""What the log says about clients and about dropped datagrams.
 
 Rules
 - Each line about a client names it (name, pid, uid, program) and gives the reason.
-- Who left by itself is worth a debug line, who was closed a warning, with what waited for it and whom it held up.
-- A refusal is said once per client and right (``relay.rights``).
-- Who is turned away at the door comes back at once, in a loop as like as not: one line, then one a while.
-- Slow clients are named at the beginning of an episode and at its end (``relay.slow``), at most LINES_A_REPORT of
-  them in one report; how many more there are is one line.
+- A client that leaves by itself is a debug line. A client that the daemon closes is a warning, which says what waited
+  for it and whom it held up.
+- A refusal is logged once for each client and right (``relay.rights``).
+- A client that is turned away usually comes back at once, again and again: it is logged at once, then at most every
+  REPORT_SECONDS, with the number of refusals since the last line.
+- A slow client is logged when its episode begins and when it ends (``relay.slow``). A report logs at most
+  LINES_A_REPORT of them and counts the rest in one line.
 """
 
 import os
@@ -18,55 +20,60 @@ import structlog
 
 from bccnd.relay.session import Session
 from bccnd.relay.slow import Episode
+from bccnd.wire.verdict import HARMLESS
 
-REPORT_SECONDS = 10.0  # between two lines about dropped datagrams, or about clients turned away
-HARMLESS = frozenset({"own", "duplicate", "late"})  # counted, but nothing to warn about
-LINES_A_REPORT = 20  # of a kind: enough to find who it is, few enough for a log when it is everybody
-HELD_NAMES = 5  # of those whom a client holds up
+# Seconds between two lines about dropped datagrams, or about clients that are turned away.
+REPORT_SECONDS = 10.0
+
+# Lines of one kind: enough to find the culprit, few enough for a log when every client is one.
+LINES_A_REPORT = 20
+
+# Names of the publishers that a client holds.
+HELD_NAMES = 5
 
 log = structlog.get_logger()
 
 
 class Drops:
-    """The dropped datagrams that the log has told of."""
+    """Reports dropped datagrams, each once."""
 
     def __init__(self) -> None:
-        self._told: Counter[str] = Counter()
-        self._told_at = 0.0
+        self._reported: Counter[str] = Counter()
+        self._reported_at = 0.0
 
     def pass_over(self, counts: Counter[str]) -> None:
-        """A predecessor has told of these."""
-        self._told = counts.copy()
+        """Leave out these, which a predecessor has reported."""
+        self._reported = counts.copy()
 
-    def tell(self, counts: Counter[str], errors: Iterable[int], now: float) -> None:
-        """``counts``: of all since the start, by reason; ``errors``: errnos of what the network refuses now."""
-        if now - self._told_at < REPORT_SECONDS:
+    def report(self, counts: Counter[str], errors: Iterable[int], now: float) -> None:
+        """``counts``: all since the start, by reason; ``errors``: the errnos with which the network refuses now."""
+        if now - self._reported_at < REPORT_SECONDS:
             return
-        worth_it = Counter({reason: count for reason, count in counts.items() if reason not in HARMLESS})
-        new = worth_it - self._told
+        wrong = Counter({reason: count for reason, count in counts.items() if reason not in HARMLESS})
+        new = wrong - self._reported
         if new:
-            self._told_at, self._told = now, worth_it
+            self._reported_at, self._reported = now, wrong
             reasons = sorted(map(os.strerror, errors))
             log.warning("datagrams dropped", **new, **({"errors": reasons} if reasons else {}))
 
 
 class Door:
-    """The clients that could not be let in; ``turned_away`` in all."""
+    """Reports clients that are turned away; ``turned_away`` counts them."""
 
     def __init__(self) -> None:
         self.turned_away = 0
-        self._told = 0
-        self._told_at = -REPORT_SECONDS
+        self._reported = 0
+        self._reported_at = -REPORT_SECONDS
 
     def turn_away(self, now: float, **why: Any) -> None:
         self.turned_away += 1
-        if now - self._told_at >= REPORT_SECONDS:
-            log.warning("client refused", **why, refused=self.turned_away - self._told)
-            self._told, self._told_at = self.turned_away, now
+        if now - self._reported_at >= REPORT_SECONDS:
+            log.warning("client refused", **why, refused=self.turned_away - self._reported)
+            self._reported, self._reported_at = self.turned_away, now
 
 
 def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
-    """``state``: ``queue_state`` from before the client was forgotten; ``reason``: empty when it just left."""
+    """``reason`` is empty for a client that left by itself; ``state`` is its ``queue_state`` from before it left."""
     if reason in ("", "gone"):
         log.debug("client left", **_identity(session), reason=reason, dropped=session.outbox.dropped)
     else:
@@ -74,7 +81,7 @@ def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
 
 
 def refusals(kept: list[dict[str, Any]], more: int) -> None:
-    """What ``Refusals.take`` gives."""
+    """Log what ``Refusals.take`` returns."""
     for refusal in kept:
         log.warning("refused", **refusal)
     if more:

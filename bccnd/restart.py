@@ -31,7 +31,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, BinaryIO
 
 from bccnd.errors import BccndError, ConfigError, UnavailableError
@@ -46,8 +46,11 @@ VARIABLE = "BCCN_SUCCEED"  # names the descriptor of the conversation to the suc
 READY, TAKEN, GO = b"ready", b"taken", b"go"
 FAILED = b"failed "  # and why
 
-# The state in plain values, and the descriptors that go with it.
-Legacy = tuple[dict[str, Any], Sequence[int]]
+# The key of the state under which the descriptors' names travel, in the order of the descriptors.
+NAMES = "descriptors"
+
+# The state in plain values, and the descriptors that go with it, by name.
+Legacy = tuple[dict[str, Any], Mapping[str, int]]
 
 
 class Successor:
@@ -101,11 +104,11 @@ class Successor:
         self._talk.close()
         notify(f"MAINPID={self.pid}")
 
-    async def _send(self, state: dict[str, Any], descriptors: Sequence[int]) -> None:
+    async def _send(self, state: dict[str, Any], descriptors: Mapping[str, int]) -> None:
         with os.fdopen(os.memfd_create("bccnd-state", os.MFD_CLOEXEC), "wb") as stream:
-            pickle.dump(state, stream, protocol=4)
+            pickle.dump(state | {NAMES: list(descriptors)}, stream, protocol=4)
             stream.flush()
-            everything = [stream.fileno(), *descriptors]
+            everything = [stream.fileno(), *descriptors.values()]
             for first in range(0, len(everything), DESCRIPTORS_A_MESSAGE):
                 part = array.array("i", everything[first : first + DESCRIPTORS_A_MESSAGE])
                 await self._send_descriptors(b"%d" % len(everything), part)
@@ -181,17 +184,24 @@ class Predecessor:
         talk.set_inheritable(False)
         return cls(talk)
 
-    def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """Say that we are ready; the state and the descriptors. ``UnavailableError`` when nothing comes of it."""
+    def receive(self) -> Legacy:
+        """Say that we are ready, and wait for the state and the descriptors.
+
+        Raises ``UnavailableError`` when the old program leaves or gives up, ``ConfigError`` when it does not name its
+        descriptors, as earlier versions do not.
+        """
         try:
             self._talk.send(READY)
-            descriptors = self._receive_descriptors()
+            stream_number, *descriptors = self._receive_descriptors()
         except OSError as error:
             raise UnavailableError(f"the daemon to succeed has left ({error.strerror})") from None
-        with os.fdopen(descriptors.pop(0), "rb") as stream:
+        with os.fdopen(stream_number, "rb") as stream:
             stream.seek(0)
             state = load_state(stream)
-        return state, descriptors
+        names = state.pop(NAMES, None)
+        if not isinstance(names, list) or len(names) != len(descriptors):
+            raise ConfigError("cannot take over descriptors that have no names; stop and start")
+        return state, dict(zip(names, descriptors, strict=True))
 
     def _receive_descriptors(self) -> list[int]:
         descriptors: list[int] = []

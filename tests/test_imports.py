@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "relay": {"wire"},
     "process": {"relay.options"},
     "reload": {"wire", "relay", "process"},
-    "report": {"relay"},
+    "report": {"relay", "wire"},
     "daemon": {"wire", "relay", "net", "process", "reload", "report", "restart"},
     "restart": {"wire", "relay", "net", "process"},
     "services": {"bccn", "wire", "process"},

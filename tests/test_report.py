@@ -1,4 +1,7 @@
-"""What the log says of clients."""
+"""What the log says about clients and dropped datagrams."""
+
+from collections import Counter
+from errno import ENETDOWN
 
 import pytest
 import structlog
@@ -13,12 +16,12 @@ IDENTITY = {"name": "here/prog/7", "pid": 7, "uid": 1000, "program": "prog"}
 
 @pytest.fixture(autouse=True)
 def every_level() -> None:
-    """Whatever a daemon that ran in this process before has configured."""
+    """Undo what a daemon that ran in this process before has configured."""
     structlog.reset_defaults()
 
 
 def held_up() -> Bus:
-    """One client that holds another up."""
+    """A bus on which one client holds another up."""
     bus = Bus()
     reader = bus.connect(b"SUB ", b"CMSG queue\0packets=2 policy=block", pid=7)
     reader.stop_reading()
@@ -26,7 +29,7 @@ def held_up() -> Bus:
     return bus
 
 
-def test_a_client_that_is_closed():
+def test_a_closed_client_is_a_warning_with_its_queue():
     session = next(iter(held_up().relay.sessions.values()))
     with capture_logs() as lines:
         report.client_left(session, "slow", report.queue_state(session))
@@ -46,7 +49,7 @@ def test_a_client_that_is_closed():
     ]
 
 
-def test_a_client_that_leaves():
+def test_a_client_that_leaves_is_a_debug_line():
     session = Bus().connect(pid=7).session
     with capture_logs() as lines:
         report.client_left(session, "", report.queue_state(session))
@@ -55,7 +58,7 @@ def test_a_client_that_leaves():
     ]
 
 
-def test_refusals():
+def test_refusals_are_logged_and_the_rest_counted():
     with capture_logs() as lines:
         report.refusals([{**IDENTITY, "right": "tap", "reason": "no right to tap"}], 3)
     assert lines == [
@@ -64,7 +67,7 @@ def test_refusals():
     ]
 
 
-def test_who_is_turned_away_again_and_again_is_one_line_a_while():
+def test_clients_turned_away_share_one_line_an_interval():
     door = report.Door()
     with capture_logs() as lines:
         for now in (0.0, 0.1, 9.9, 10.0):
@@ -73,7 +76,7 @@ def test_who_is_turned_away_again_and_again_is_one_line_a_while():
     assert lines == [line | {"refused": 1}, line | {"refused": 3}]
 
 
-def test_a_slow_client():
+def test_a_slow_client_is_logged_at_begin_and_end():
     session = Bus().connect(pid=7).session
     session.outbox.dropped = 5
     episode = Episode(session, Trouble.LOSES, 100.0, lost_before=2)
@@ -105,7 +108,18 @@ def test_a_slow_client():
     assert left["reason"] == "left"
 
 
-def test_when_everybody_is_slow_the_log_stays_short():
+def test_dropped_datagrams_are_reported_once_and_harmless_ones_never():
+    drops, counts = report.Drops(), Counter(hmac=2, own=5, duplicate=1)
+    with capture_logs() as lines:
+        drops.pass_over(Counter(hmac=1))
+        drops.report(counts, [], 10.0)
+        drops.report(counts, [], 30.0)
+        drops.report(counts | Counter(unsent=3), [ENETDOWN], 50.0)
+    line = {"event": "datagrams dropped", "log_level": "warning"}
+    assert lines == [line | {"hmac": 1}, line | {"unsent": 3, "errors": ["Network is down"]}]
+
+
+def test_many_slow_clients_make_a_short_log():
     session = Bus().connect().session
     episodes = [Episode(session, Trouble.LOSES, 0.0, lost_before=0) for _ in range(500)]
     with capture_logs() as lines:

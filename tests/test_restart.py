@@ -1,13 +1,16 @@
 """The conversation between a program and the successor it starts; tests/replacement/ has the real ones."""
 
+import array
+import asyncio
 import os
+import pickle
 import socket
 import threading
 
 import pytest
 
 from bccnd.errors import BccndError, ConfigError, UnavailableError
-from bccnd.restart import READY, VARIABLE, Predecessor
+from bccnd.restart import DESCRIPTORS_A_MESSAGE, READY, VARIABLE, Predecessor, Successor
 
 
 def test_the_variable_is_taken_out_of_the_environment() -> None:
@@ -30,9 +33,6 @@ def test_a_variable_set_by_hand_is_one_clear_line(number: str) -> None:
 
 
 def test_a_state_that_names_anything_but_plain_values_is_refused() -> None:
-    import array
-    import pickle
-
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     predecessor = Predecessor(theirs)
     with ours, theirs, os.fdopen(os.memfd_create("state"), "wb") as stream:
@@ -42,6 +42,37 @@ def test_a_state_that_names_anything_but_plain_values_is_refused() -> None:
         with pytest.raises(BccndError, match="only plain values"):
             predecessor.receive()
         assert ours.recv(100) == READY
+
+
+async def test_descriptors_arrive_under_their_names() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    names = [f"client/{number}" for number in range(DESCRIPTORS_A_MESSAGE + 50)]
+    files = {name: os.memfd_create(name, os.MFD_CLOEXEC) for name in names}
+    received: dict[str, int] = {}
+    with ours, theirs:
+        ours.setblocking(False)
+        sending = asyncio.create_task(Successor(None, ours)._send({"relay": {"format": 1}}, files))
+        state, received = await asyncio.to_thread(Predecessor(theirs).receive)
+        await sending
+    try:
+        assert state == {"relay": {"format": 1}}
+        assert list(received) == names
+        assert all(os.path.samestat(os.fstat(files[name]), os.fstat(received[name])) for name in names)
+    finally:
+        for descriptor in (*files.values(), *received.values()):
+            os.close(descriptor)
+
+
+def test_descriptors_without_names_are_refused() -> None:
+    """An earlier version sends them so; it goes on serving."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, os.fdopen(os.memfd_create("state"), "wb") as stream:
+        pickle.dump({"relay": {"format": 1}}, stream)
+        stream.flush()
+        both = array.array("i", [stream.fileno(), theirs.fileno()])
+        ours.sendmsg([b"2"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, both)])
+        with pytest.raises(ConfigError, match="have no names; stop and start"):
+            Predecessor(theirs).receive()
 
 
 @pytest.mark.parametrize("unread", [False, True])

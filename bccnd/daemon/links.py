@@ -1,11 +1,11 @@
-"""Has the ways to the segment follow the links of this host.
+"""Keeps the bindings to the segment in step with the links of this host.
 
 Rules
-- What the kernel tells is looked at SETTLE_SECONDS later: a hundred containers that start cost one look.
-  A link that flaps doubles that time with every look that finds other ways, up to CALM_SECONDS, until it has been
-  quiet for as long: so it fills no log and keeps nobody busy.
-- A way that could not be opened, and a picture of the links that could not be had, are tried again with every tick.
-- What the settings ask for by name and is not there is told once, until it has been there.
+- A change of links is acted on SETTLE_SECONDS later, so that a hundred containers that start cost one look. Each look
+  that finds other bindings doubles that time, up to CALM_SECONDS, until the links have been quiet for CALM_SECONDS. A
+  link that flaps therefore fills no log and keeps nobody busy.
+- Each tick tries again to open a binding that could not be opened, and to read links that could not be read.
+- An interface that the settings name and the host lacks is reported once, and again after it has been there.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
@@ -13,9 +13,9 @@ from asyncio import AbstractEventLoop, TimerHandle
 import structlog
 
 from bccnd.daemon.segments import Segments
+from bccnd.net.bindings import Binding, Choice, missing, wanted, without_links
 from bccnd.net.links import LinkWatch
 from bccnd.net.netlink import NetlinkError
-from bccnd.net.ways import Choice, Way, missing, wanted, without_links
 from bccnd.process.settings import Settings
 
 SETTLE_SECONDS = 0.1
@@ -28,13 +28,13 @@ def choice_of(settings: Settings) -> Choice:
     return Choice(settings.broadcast, settings.port, settings.interfaces, settings.interfaces_excluded)
 
 
-def ways_of(choice: Choice, watch: LinkWatch | None) -> list[Way]:
-    """The ways there are to be now."""
+def bindings_of(choice: Choice, watch: LinkWatch | None) -> list[Binding]:
+    """The bindings for the links of this moment."""
     return wanted(choice, watch.links.values(), watch.addresses) if watch else without_links(choice)
 
 
 class Links:
-    """``watch``: None on a host that does not tell of its links; its ways stay as they are."""
+    """``watch`` is None on a host whose kernel does not report its links; its bindings never change."""
 
     def __init__(
         self, loop: AbstractEventLoop, watch: LinkWatch | None, segments: Segments, choice: Choice
@@ -46,7 +46,7 @@ class Links:
         self._look: TimerHandle | None = None
         self._settle = SETTLE_SECONDS
         self._changed_at = float("-inf")
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._alone = False
         self._broken = False
         self._watching = False
@@ -56,7 +56,7 @@ class Links:
         if self._watch:
             self._loop.add_reader(self._watch.fileno(), self._readable, self._watch)
         else:
-            log.warning("the kernel does not tell of its links: the ways to the segment stay as they are")
+            log.warning("the kernel does not report links: interfaces that come or go are not followed")
         self._follow()
 
     def unwatch(self) -> None:
@@ -68,15 +68,15 @@ class Links:
             self._look = None
 
     def choose(self, choice: Choice) -> None:
-        """Other settings from now on."""
+        """Follow other settings from now on."""
         if choice != self._choice:
             self._choice = choice
-            self._told.clear()
+            self._reported.clear()
             if self._watching:
                 self._follow()
 
     def tick(self) -> None:
-        """To be called about once a second."""
+        """Call this about once a second."""
         if self._broken and self._watch:
             self._refresh(self._watch)
         elif self._segments.failing and not self._look:
@@ -91,7 +91,7 @@ class Links:
         try:
             changed = watch.read()
         except (OSError, NetlinkError) as error:
-            log.error("links not readable, asked for anew", reason=str(error))
+            log.error("links not readable, trying again", reason=str(error))
             self._loop.remove_reader(watch.fileno())
             self._broken = True
             return
@@ -111,20 +111,20 @@ class Links:
         if self._look:
             self._look.cancel()
             self._look = None
-        now, before = self._loop.time(), [segment.way for segment in self._segments.open]
-        self._segments.follow(ways_of(self._choice, self._watch))
+        now, before = self._loop.time(), [segment.binding for segment in self._segments.open]
+        self._segments.follow(bindings_of(self._choice, self._watch))
         calm = now - self._changed_at >= CALM_SECONDS
-        if before != [segment.way for segment in self._segments.open]:
+        if before != [segment.binding for segment in self._segments.open]:
             self._settle = SETTLE_SECONDS if calm else min(self._settle * 2, CALM_SECONDS)
             self._changed_at = now
         if self._watch:
-            self._tell(set(missing(self._choice, self._watch.links.values())))
+            self._report(set(missing(self._choice, self._watch.links.values())))
 
-    def _tell(self, lacking: set[str]) -> None:
-        for name in sorted(lacking - self._told):
-            log.warning("interface not there, waiting for it", interface=name)
-        self._told = lacking
+    def _report(self, lacking: set[str]) -> None:
+        for name in sorted(lacking - self._reported):
+            log.warning("interface missing, waiting for it", interface=name)
+        self._reported = lacking
         alone = not self._segments.open
         if alone and not self._alone:
-            log.warning("no way to the segment, serving this host alone", address=self._choice.address)
+            log.warning("no interface to the segment, serving this host alone", address=self._choice.address)
         self._alone = alone

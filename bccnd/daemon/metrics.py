@@ -11,9 +11,8 @@ Rules
 import socket
 from asyncio import AbstractEventLoop
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from itertools import chain
 from typing import Any
 
 from bccnd import __version__
@@ -22,24 +21,13 @@ from bccnd.net import local_stream
 from bccnd.process.http import HttpServer, Response, plain
 from bccnd.process.settings import Settings
 from bccnd.relay.core import Relay
-from bccnd.relay.dedup import Verdict
-from bccnd.wire.bccn1 import Reason
+from bccnd.wire.verdict import DROPPED
 
 RENDER_SECONDS = 0.1  # between two looks at the counters: at most some percent of the loop, however many ask
 LAG_SAMPLES = 60  # of the loop, one a second
 
-# Every reason there is begins at 0: a rate needs a value from before the first.
-REASONS = tuple(
-    chain(
-        (reason.value for reason in Reason),
-        (
-            verdict.value
-            for verdict in Verdict
-            if verdict in (Verdict.DUPLICATE, Verdict.LATE, Verdict.REPLAYED)
-        ),
-        ("own", "conflict", "local-channel", "unknown-source", "refused"),
-    )
-)
+# Every reason and every right begins at 0: a rate needs a value from before the first count.
+REASONS = tuple(map(str, DROPPED))
 RIGHTS = ("publish", "subscribe", "tap", "bridge", "name")
 
 
@@ -120,17 +108,17 @@ class Metrics:
     # -- succession
 
     @property
-    def descriptors(self) -> list[int]:
-        return [self._listening.fileno()] if self._listening else []
+    def descriptors(self) -> dict[str, int]:
+        return {"metrics": self._listening.fileno()} if self._listening else {}
 
     def state(self) -> dict[str, Any]:
         """What goes with ``descriptors``, in plain values."""
         return {"listen": self._where}
 
-    def inherit(self, state: dict[str, Any], descriptors: list[int], settings: Settings) -> None:
-        """Takes its ``descriptors`` from the end of the list. As ``open``, with the socket of a predecessor."""
+    def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int], settings: Settings) -> None:
+        """As ``open``, with the socket of a predecessor where the settings have not changed."""
         if state.get("listen"):
-            listening = socket.socket(fileno=descriptors.pop())
+            listening = socket.socket(fileno=descriptors["metrics"])
             if settings.metrics.listen == state["listen"]:
                 self._adopt(state["listen"], listening)
             else:
@@ -191,7 +179,6 @@ class Metrics:
             "retained_channels": len(relay.retained),
             "retained_bytes": relay.retained.size,
             "sources": len(sources),
-            "source_states": about.get("source_states"),
             "taps": len(delivery.taps),
             "segments": about["segments"],
             "segment_sockets": len(buffers),

@@ -2,11 +2,11 @@
 
 Rules
 - The segment is read further at a turn than a client, since its kernel buffer is the one that loses when it is full.
-- Every datagram goes out on every way; the slowest way decides whether the ways out are congested. Without a way
-  it is unsent.
-- Ways come and go (``follow``); those that stay keep their socket and what waits. What a way that goes had heard is
-  still read, what waited to go out by it is given up. A way that cannot be opened is tried again, and told of once.
-- The counters go on when a way goes.
+- Every datagram goes out on every binding; the slowest one decides whether the network side is congested. Without a
+  binding a datagram is unsent.
+- Bindings come and go (``follow``); those that stay keep their socket and their queue. What a binding that goes has
+  heard is still read, and its queue is given up. Opening a binding is tried again and again, and reported once.
+- The counters go on when a binding goes.
 """
 
 import os
@@ -21,10 +21,10 @@ from typing import Any
 import structlog
 
 from bccnd.errors import BccndError
+from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, copies_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
-from bccnd.net.ways import Way
 from bccnd.relay.core import Relay
 from bccnd.relay.effects import Datagrams
 from bccnd.relay.moment import Moment
@@ -32,14 +32,14 @@ from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 from bccnd.wire.sbus import NOWHERE
 
 SEGMENT_BATCHES = 4  # read in one turn: 256 datagrams, about a millisecond of work
-LAST_BATCHES = 64  # read of a way that goes: 4,096 datagrams, about 20 ms of work
+LAST_BATCHES = 64  # read of a binding that goes: 4,096 datagrams, about 20 ms of work
 
 log = structlog.get_logger()
 
 
 class Segments:
     """``segments``: the list of what is open, kept up to date here; ``settle``: called after each batch;
-    ``on_relief``: when the ways out are no longer congested.
+    ``on_relief``: when the network side is no longer congested.
     """
 
     def __init__(
@@ -66,49 +66,49 @@ class Segments:
         self._copies, self._spread = copies, spread
         self._copies_region = arena.slots(1, copies_bytes(SEND_LIMIT))[0]
         self._watched = False
-        self._before = 0, 0  # sent and unsent by predecessors, and on ways that have gone
-        self._failing: dict[Way, str] = {}
+        self._before = 0, 0  # sent and unsent by predecessors, and on bindings that have gone
+        self._failing: dict[Binding, str] = {}
         self._egresses = [self._egress(segment) for segment in segments]
 
     def _egress(self, segment: Segment) -> Egress:
         writer = SegmentWriter(self._arena, segment, self._copies_region)
         return Egress(self._loop, writer, self._relieved, copies=self._copies, spread=self._spread)
 
-    # -- ways come and go
+    # -- bindings come and go
 
-    def follow(self, ways: Iterable[Way]) -> None:
-        """Have these ways, and no others. Not during a pause."""
-        wanted = {way.hears: way for way in ways}
+    def follow(self, bindings: Iterable[Binding]) -> None:
+        """Have these bindings, and no others. Not during a pause."""
+        wanted = {binding.hears: binding for binding in bindings}
         for segment, egress in list(zip(self.open, self._egresses, strict=True)):
-            way = wanted.pop(segment.way.hears, None)
-            if way is None:
+            binding = wanted.pop(segment.binding.hears, None)
+            if binding is None:
                 self._leave(segment, egress)
-            elif way != segment.way:
-                segment.way = way
+            elif binding != segment.binding:
+                segment.binding = binding
                 egress.write_by(SegmentWriter(self._arena, segment, self._copies_region))
-        for way in wanted.values():
-            self._enter(way)
-        self._failing = {way: error for way, error in self._failing.items() if way.hears in wanted}
+        for binding in wanted.values():
+            self._enter(binding)
+        self._failing = {binding: error for binding, error in self._failing.items() if binding.hears in wanted}
 
     @property
     def failing(self) -> bool:
-        """Whether a way could not be opened the last time."""
+        """Whether a binding could not be opened the last time."""
         return bool(self._failing)
 
-    def _enter(self, way: Way) -> None:
+    def _enter(self, binding: Binding) -> None:
         try:
-            segment = Segment(way, receive_bytes=self._receive_bytes)
+            segment = Segment(binding, receive_bytes=self._receive_bytes)
         except (BccndError, OSError) as error:
             reason = str(error)
-            if self._failing.get(way) != reason:
-                self._failing[way] = reason
-                log.warning("segment not opened, tried again", **_named(way), reason=reason)
+            if self._failing.get(binding) != reason:
+                self._failing[binding] = reason
+                log.warning("segment not opened, trying again", **_named(binding), reason=reason)
             return
         self.open.append(segment)
         self._egresses.append(self._egress(segment))
         if self._watched:
             self._loop.add_reader(segment.fileno(), self._read, segment)
-        log.info("segment opened", **_named(way))
+        log.info("segment opened", **_named(binding))
 
     def _leave(self, segment: Segment, egress: Egress) -> None:
         self._loop.remove_reader(segment.fileno())
@@ -121,7 +121,7 @@ class Segments:
         segment.close()
         sent, unsent = self._before
         self._before = sent + egress.sent, unsent + egress.unsent
-        log.info("segment closed", **_named(segment.way))
+        log.info("segment closed", **_named(segment.binding))
         self._relieved()
 
     # -- the loop
@@ -146,16 +146,16 @@ class Segments:
         try:
             starts, ends = self._reader.read(segment)
         except OSError as error:  # told once by taking it, such as that the link is down
-            log.debug("segment not readable", **_named(segment.way), error=error.strerror)
+            log.debug("segment not readable", **_named(segment.binding), error=error.strerror)
             return False
         if starts:
-            interface = os.fsencode(segment.way.interface or "") or NOWHERE
+            interface = os.fsencode(segment.binding.interface or "") or NOWHERE
             moment = Moment(self._loop.time(), time.time_ns())
             self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
             self._settle()
         return len(starts) == BATCH
 
-    # -- the way out
+    # -- the binding out
 
     def send(self, datagrams: Datagrams) -> None:
         for egress in self._egresses:
@@ -213,10 +213,10 @@ class Segments:
         """For ``status``."""
         return [
             {
-                "address": segment.way.address,
-                "port": segment.way.port,
-                "interface": segment.way.interface,
-                "family": segment.way.family,
+                "address": segment.binding.address,
+                "port": segment.binding.port,
+                "interface": segment.binding.interface,
+                "family": segment.binding.family,
                 "sent": egress.sent,
                 "unsent": egress.unsent,
                 "error": os.strerror(egress.error) if egress.error else None,
@@ -237,20 +237,20 @@ class Segments:
     def state(self) -> dict[str, Any]:
         """The counters, and what waits on each binding, in plain values, for a successor."""
         waiting = [
-            (astuple(segment.way), egress.state())
+            (astuple(segment.binding), egress.state())
             for segment, egress in zip(self.open, self._egresses, strict=True)
         ]
         return {"sent": self.sent, "unsent": self.unsent, "waiting": waiting}
 
     def inherit(self, state: dict[str, Any]) -> None:
         """To be followed by ``resume``. What waited on a binding that is not here any more is given up."""
-        left = {Way(*way).hears: kept for way, kept in state["waiting"]}
+        left = {Binding(*binding).hears: kept for binding, kept in state["waiting"]}
         for segment, egress in zip(self.open, self._egresses, strict=True):
-            if kept := left.pop(segment.way.hears, None):
+            if kept := left.pop(segment.binding.hears, None):
                 egress.restore(kept)
         given_up = sum([len(kept["pending"]) for kept in left.values()])
         self._before = state["sent"], state["unsent"] + given_up
 
 
-def _named(way: Way) -> dict[str, Any]:
-    return {"interface": way.interface, "address": way.address, "port": way.port}
+def _named(binding: Binding) -> dict[str, Any]:
+    return {"interface": binding.interface, "address": binding.address, "port": binding.port}

@@ -18,7 +18,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ import uvloop
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
 from bccnd.daemon.kernel import Kernel
-from bccnd.daemon.links import Links, choice_of, ways_of
+from bccnd.daemon.links import Links, bindings_of, choice_of
 from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
 from bccnd.daemon.supervision import Supervision
@@ -52,6 +52,7 @@ from bccnd.wire import native
 from bccnd.wire.bccn1 import RECEIVE_LIMIT
 
 DRAIN_SECONDS = 2.0
+CLIENT = "client/"  # and a session's number: the name of its descriptor for a successor
 DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
 EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # for a successor that has begun to take over, these as well
@@ -208,16 +209,16 @@ class Daemon:
 
     def _summary(self) -> str:
         """For ``systemctl status``."""
-        ways = ", ".join(f"{row['address']}:{row['port']}" for row in self._segments.rows())
+        bindings = ", ".join(f"{row['address']}:{row['port']}" for row in self._segments.rows())
         clients = len(self.relay.sessions)
-        return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {ways}"
+        return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {bindings}"
 
     def _report(self) -> None:
         self._segments.count()
         counts = self.relay.rejected.copy()
         counts["unsent"] = self.relay.counters.unsent
         now = self._loop.time()
-        self._drops.tell(counts, self._segments.errors, now)
+        self._drops.report(counts, self._segments.errors, now)
         report.refusals(*self.relay.refusals.take())
         report.slow_clients(*self.relay.delivery.slow.reports(now), now)
 
@@ -338,18 +339,23 @@ class Daemon:
             "kernel": self._kernel.state(),
             "metrics": self._metrics.state(),
         }
-        clients = [session.port for session in self.relay.sessions.values()]
-        return state, [*self._endpoints.descriptors, *clients, *self._metrics.descriptors]
+        clients = {f"{CLIENT}{number}": session.port for number, session in self.relay.sessions.items()}
+        return state, self._endpoints.descriptors | self._metrics.descriptors | clients
 
     def _resume(self) -> None:
         self._paused = False
         self._segments.resume()
         self._watch()
 
-    def inherit(self, state: dict[str, Any], descriptors: list[int]) -> None:
-        """Go on where a predecessor stopped; ``descriptors`` are those of its clients and metrics."""
+    def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int]) -> None:
+        """Go on where a predecessor stopped, with its ``descriptors``."""
         self._metrics.inherit(state.get("metrics", {}), descriptors, self._settings)
-        restore(self.relay, state["relay"], descriptors)
+        clients = {
+            int(name.removeprefix(CLIENT)): descriptor
+            for name, descriptor in descriptors.items()
+            if name.startswith(CLIENT)
+        }
+        restore(self.relay, state["relay"], clients)
         self._bus.inherit()
         self._segments.inherit(state["egresses"])
         if kernel := state.get("kernel"):
@@ -412,7 +418,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
     settings, keys = read()
     loop = asyncio.get_running_loop()
     link_watch = LinkWatch.open()
-    ways = ways_of(choice_of(settings), link_watch)
+    bindings = bindings_of(choice_of(settings), link_watch)
     receive_bytes = settings.buffers.receive_bytes
     watchdog = take_watchdog(os.environ)
     # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
@@ -423,7 +429,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
         explicit = settings.socket.startswith("fd:")
         where = passed if passed and not explicit else settings.socket
         endpoints = Endpoints.open(
-            ways,
+            bindings,
             receive_bytes,
             lambda: Listener.open(
                 where, settings.socket_permissions, settings.socket_owner, settings.socket_group
@@ -442,7 +448,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
-        endpoints = Endpoints.succeed(ways, receive_bytes, state["endpoints"], descriptors)
+        endpoints = Endpoints.succeed(bindings, receive_bytes, state["endpoints"], descriptors)
         daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()

@@ -1,4 +1,4 @@
-"""The UDP side: sockets that hear the segment on the port, by one way each, and send to it.
+"""The UDP side: sockets that hear the segment on the port, one for each binding, and send to it.
 
 Rules
 - Each socket is bound to any address and to its interface, with SO_REUSEADDR, so that other BCCN programs of the host
@@ -19,8 +19,9 @@ from itertools import accumulate
 from struct import pack
 
 from bccnd.errors import RefusedError, UnavailableError
+from bccnd.net.bindings import Binding
 from bccnd.net.mmsg import BATCH, VECTOR, Arena, ReceiveTable, SendTable
-from bccnd.net.ways import Way
+
 
 _SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for who may
 _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # off: groups that others joined are not ours to hear
@@ -28,17 +29,19 @@ _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same data
 
 
 class Segment:
-    """A way to the segment that is open."""
+    """The open socket of a binding."""
 
-    def __init__(self, way: Way, *, receive_bytes: int, inherited: socket.socket | None = None) -> None:
+    def __init__(
+        self, binding: Binding, *, receive_bytes: int, inherited: socket.socket | None = None
+    ) -> None:
         """``inherited``: the same socket of a predecessor."""
-        self.way = way
+        self.binding = binding
         if inherited is not None:
             self.socket = inherited
             self._size(receive_bytes)
             return
         self.socket = socket.socket(
-            socket.AF_INET if way.family == 4 else socket.AF_INET6,
+            socket.AF_INET if binding.family == 4 else socket.AF_INET6,
             socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
         )
         try:
@@ -48,45 +51,45 @@ class Segment:
             raise
 
     def _open(self, receive_bytes: int) -> None:
-        made, way = self.socket, self.way
+        made, binding = self.socket, self.binding
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         self._size(receive_bytes)
         try:
-            what, needed = f"interface {way.interface}", "CAP_NET_RAW (before Linux 5.7)"
-            if way.interface:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, way.interface.encode() + b"\0")
-            what, needed = f"port {way.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
-            if way.family == 6:
+            what, needed = f"interface {binding.interface}", "CAP_NET_RAW (before Linux 5.7)"
+            if binding.interface:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, binding.interface.encode() + b"\0")
+            what, needed = f"port {binding.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
+            if binding.family == 6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             made.bind(
-                ("" if way.family == 4 else "::", way.port)
+                ("" if binding.family == 4 else "::", binding.port)
             )  # any address: only such sockets hear broadcasts
-            if way.group:
-                self._join(ip_address(way.group).packed)
+            if binding.group:
+                self._join(ip_address(binding.group).packed)
         except OSError as error:
             if error.errno == EADDRINUSE:
-                text = f"port {way.port}/udp is taken by a program that does not share it (see: ss -ulnp)"
+                text = f"port {binding.port}/udp is taken by a program that does not share it (see: ss -ulnp)"
                 raise UnavailableError(text) from None
             if error.errno == ENODEV:
-                raise UnavailableError(f"interface {way.interface}: has gone (see: ip link)") from None
+                raise UnavailableError(f"interface {binding.interface}: has gone (see: ip link)") from None
             if error.errno in (EACCES, EPERM):
                 raise RefusedError(f"{what}: not permitted to bind to it; needs root or {needed}") from None
             raise
-        self.way = replace(way, port=made.getsockname()[1])
+        self.binding = replace(binding, port=made.getsockname()[1])
 
     def _join(self, group: bytes) -> None:
-        made, way = self.socket, self.way
-        if way.family == 4:
-            membership = group + bytes(4) + pack("=i", way.index)  # struct ip_mreqn
+        made, binding = self.socket, self.binding
+        if binding.family == 4:
+            membership = group + bytes(4) + pack("=i", binding.index)  # struct ip_mreqn
             made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
             made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, membership)
             made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
             made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
             made.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)
         else:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + pack("=i", way.index))
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, way.index)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + pack("=i", binding.index))
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, binding.index)
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 1)
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 1)
             made.setsockopt(socket.IPPROTO_IPV6, _IPV6_MULTICAST_ALL, 0)
@@ -102,10 +105,10 @@ class Segment:
 
     def destination(self) -> bytes:
         """The address as a sockaddr_in or sockaddr_in6."""
-        address, port = ip_address(self.way.address).packed, self.way.port.to_bytes(2, "big")
-        if self.way.family == 4:
+        address, port = ip_address(self.binding.address).packed, self.binding.port.to_bytes(2, "big")
+        if self.binding.family == 4:
             return pack("=H", socket.AF_INET) + port + address + bytes(8)
-        return pack("=H", socket.AF_INET6) + port + bytes(4) + address + pack("=I", self.way.index)
+        return pack("=H", socket.AF_INET6) + port + bytes(4) + address + pack("=I", self.binding.index)
 
     def close(self) -> None:
         self.socket.close()
@@ -121,8 +124,8 @@ class SegmentReader:
         self._last = b"", b""  # the address that was asked for last, and what it reads: mostly the next, too
 
     def read(self, segment: Segment) -> tuple[list[int], list[int]]:
-        if segment.way.interface != self._interface:
-            self._interface = segment.way.interface
+        if segment.binding.interface != self._interface:
+            self._interface = segment.binding.interface
             self._last = b"", b""
         return self._table.read(segment.fileno())
 

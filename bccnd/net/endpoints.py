@@ -1,30 +1,30 @@
-"""The sockets that a daemon serves: opened afresh, or those of the daemon that it succeeds."""
+"""The sockets that a daemon serves: opened afresh, or taken over from the daemon that it replaces."""
 
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Self
 
+from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import Segment
 from bccnd.net.listener import Listener
-from bccnd.net.ways import Way
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """``segments`` come and go with their links."""
+    """``segments`` come and go with the links of the host."""
 
     listener: Listener
     segments: list[Segment]
 
     @classmethod
-    def open(cls, ways: Sequence[Way], receive_bytes: int, listener: Callable[[], Listener]) -> Self:
-        """All of them or none: a failure leaves nothing open."""
+    def open(cls, bindings: Sequence[Binding], receive_bytes: int, listener: Callable[[], Listener]) -> Self:
+        """Open all of them or none: a failure leaves nothing open."""
         with contextlib.ExitStack() as undo:
             segments = []
-            for way in ways:
-                segments.append(Segment(way, receive_bytes=receive_bytes))
+            for binding in bindings:
+                segments.append(Segment(binding, receive_bytes=receive_bytes))
                 undo.callback(segments[-1].close)
             opened = cls(listener(), segments)
             undo.pop_all()
@@ -32,32 +32,39 @@ class Endpoints:
 
     @classmethod
     def succeed(
-        cls, ways: Sequence[Way], receive_bytes: int, state: dict[str, Any], descriptors: list[int]
+        cls,
+        bindings: Sequence[Binding],
+        receive_bytes: int,
+        state: dict[str, Any],
+        descriptors: Mapping[str, int],
     ) -> Self:
-        """Takes its ``descriptors`` from the front of the list.
+        """The sockets of a predecessor, from its ``state`` and its ``descriptors``.
 
-        The listener stays what it was. A segment keeps its socket, whatever address it sends to from now on, if that
-        hears what it is to hear; one that is wanted no more is closed, a new one is opened.
+        The listener stays what it was. A binding that hears the same as before keeps its socket, even if it sends to
+        another address from now on. The socket of any other binding is opened, and one that nobody wants is closed.
         """
-        count = state["listener"]["descriptors"]
-        listener = Listener.succeed(state["listener"], descriptors[:count])
-        del descriptors[:count]
-        inherited = {Way(*way).hears: socket.socket(fileno=descriptors.pop(0)) for way in state["segments"]}
+        listener = Listener.succeed(state["listener"], descriptors)
+        inherited = {
+            Binding(*binding).hears: socket.socket(fileno=descriptors[f"segment/{number}"])
+            for number, binding in enumerate(state["segments"])
+        }
         segments = [
-            Segment(way, receive_bytes=receive_bytes, inherited=inherited.pop(way.hears, None))
-            for way in ways
+            Segment(binding, receive_bytes=receive_bytes, inherited=inherited.pop(binding.hears, None))
+            for binding in bindings
         ]
         for unwanted in inherited.values():
             unwanted.close()
         return cls(listener, segments)
 
     def state(self) -> dict[str, Any]:
-        """What goes with ``descriptors``, in plain values."""
+        """What a successor needs besides the ``descriptors``, in plain values."""
         return {
-            "listener": self.listener.state() | {"descriptors": len(self.listener.descriptors)},
-            "segments": [astuple(segment.way) for segment in self.segments],
+            "listener": self.listener.state(),
+            "segments": [astuple(segment.binding) for segment in self.segments],
         }
 
     @property
-    def descriptors(self) -> list[int]:
-        return [*self.listener.descriptors, *(segment.fileno() for segment in self.segments)]
+    def descriptors(self) -> dict[str, int]:
+        """By name: those of the listener, and ``segment/<number>`` in the order of ``segments``."""
+        segments = {f"segment/{number}": segment.fileno() for number, segment in enumerate(self.segments)}
+        return self.listener.descriptors | segments

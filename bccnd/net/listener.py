@@ -13,7 +13,7 @@ import grp
 import os
 import pwd
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping
 from errno import EACCES, EADDRINUSE, ECONNREFUSED, ENOENT
 from pathlib import Path
 from typing import Any
@@ -105,16 +105,16 @@ class Listener:
         return {"name": self.name, "path": str(self._path) if self._path else None, "made": self._made}
 
     @property
-    def descriptors(self) -> list[int]:
+    def descriptors(self) -> dict[str, int]:
         """The socket, and the lock where there is one: whoever holds them serves."""
-        return [self.socket.fileno()] + ([self._lock] if self._lock >= 0 else [])
+        return {"listener": self.socket.fileno()} | ({"lock": self._lock} if self._lock >= 0 else {})
 
     @classmethod
-    def succeed(cls, state: dict[str, Any], descriptors: Sequence[int]) -> "Listener":
-        """The listener of a predecessor, of its ``state`` and ``descriptors``."""
+    def succeed(cls, state: dict[str, Any], descriptors: Mapping[str, int]) -> "Listener":
+        """The listener of a predecessor, from its ``state`` and its ``descriptors``."""
         path = Path(state["path"]) if state["path"] else None
-        lock = descriptors[1] if len(descriptors) > 1 else -1
-        return cls(socket.socket(fileno=descriptors[0]), state["name"], path, lock, state["made"])
+        listening = socket.socket(fileno=descriptors["listener"])
+        return cls(listening, state["name"], path, descriptors.get("lock", -1), state["made"])
 
     def accept(self) -> list[socket.socket]:
         """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""

@@ -136,13 +136,6 @@ class _Snapshot(Collector):
             snapshot["refused"],
         )
         yield from _segments(snapshot["segments"])
-        if states := snapshot.get("source_states"):
-            gauge = GaugeMetricFamily(
-                "bccnd_source_states", "Sources by what is heard of them.", labels=["state"]
-            )
-            for state, count in sorted(states.items()):
-                gauge.add_metric([state], count)
-            yield gauge
         yield from process()
 
 

@@ -9,7 +9,7 @@ Rules
 - Taken between two calls of the relay, when nothing is on its way through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
@@ -45,7 +45,7 @@ _PLAIN = (
 
 
 def state_of(relay: Relay) -> dict[str, Any]:
-    """Everything a successor needs; ``sessions`` in the order in which it is to be given their ports."""
+    """Everything a successor needs; its ports go by the numbers of ``sessions``."""
     state = relay.state
     return {
         "format": FORMAT,
@@ -65,8 +65,8 @@ def state_of(relay: Relay) -> dict[str, Any]:
     }
 
 
-def restore(relay: Relay, data: dict[str, Any], ports: Sequence[int]) -> None:
-    """Make ``relay``, which is new, the successor; ``ports`` are the ways out to the sessions, in their order.
+def restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> None:
+    """Make ``relay``, which is new, the successor; ``ports`` has the port of each session by its number.
 
     Raises ``ConfigError`` for state that is not of this FORMAT; the relay is then good for nothing.
     """
@@ -81,7 +81,7 @@ def restore(relay: Relay, data: dict[str, Any], ports: Sequence[int]) -> None:
         raise ConfigError(f"cannot take over state that is damaged ({why}); stop and start") from error
 
 
-def _restore(relay: Relay, data: dict[str, Any], ports: Sequence[int]) -> None:
+def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> None:
     state = relay.state
     state.last_number = data["last_number"]
     state.sources.restore(data["sources"])
@@ -93,8 +93,8 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Sequence[int]) -> None:
         if verdict := verdict_of(word):
             state.rejected[verdict] = count
     state.refusals.counts.update(data.get("refused", {}))
-    for session_data, port in zip(data["sessions"], ports, strict=True):
-        _adopt(relay, session_data, port)
+    for session_data in data["sessions"]:
+        _adopt(relay, session_data, ports[session_data["number"]])
     for name, value in data.get("own", {}).items():
         if name in KEPT:
             setattr(state.own, name, value)

@@ -15,9 +15,9 @@ import pytest
 
 from bccnd.daemon import bus
 from bccnd.daemon.service import Daemon
+from bccnd.net.bindings import Binding
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.listener import Listener
-from bccnd.net.ways import Way
 from bccnd.process.configuration import load
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -194,7 +194,7 @@ async def in_process(
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     settings = load([*flags, "--socket", str(path)], {}).settings
     endpoints = Endpoints.open(
-        [Way(LOOPBACK_BROADCAST, loopback_port)], 1 << 20, lambda: Listener.open(str(path), 0o600)
+        [Binding(LOOPBACK_BROADCAST, loopback_port)], 1 << 20, lambda: Listener.open(str(path), 0o600)
     )
     daemon = Daemon(settings, (), endpoints, None, asyncio.get_running_loop(), lambda: (settings, ()))
     serving = asyncio.create_task(daemon.serve())

@@ -1,4 +1,4 @@
-"""When ways are looked at anew, and what is said of it: with links that are made up, and a loop's own time."""
+"""When the daemon looks at its links again, and what it logs: made-up links, and a real loop."""
 
 import asyncio
 import os
@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from bccnd.daemon import links as daemon_links
-from bccnd.daemon.links import Links, ways_of
+from bccnd.daemon.links import Links, bindings_of
+from bccnd.net.bindings import Binding, Choice
 from bccnd.net.netlink import IFF_BROADCAST, IFF_UP, Address, Link, NetlinkError
-from bccnd.net.ways import Choice, Way
 from tests.packet_client import PATIENCE
 
 CHOICE = Choice("255.255.255.255", 5400)
@@ -58,9 +58,9 @@ class FakeSegments:
         self.looks: list[list[str | None]] = []
         self.failing = False
 
-    def follow(self, ways: list[Way]) -> None:
-        self.open = [type("Open", (), {"way": way}) for way in ways]
-        self.looks.append([way.interface for way in ways])
+    def follow(self, bindings: list[Binding]) -> None:
+        self.open = [type("Open", (), {"binding": binding}) for binding in bindings]
+        self.looks.append([binding.interface for binding in bindings])
 
 
 @contextmanager
@@ -79,7 +79,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_ways_follow_the_links() -> None:
+async def test_bindings_follow_the_links() -> None:
     with following() as (host, segments, links):
         links.watch()
         assert segments.looks == [[]]
@@ -90,7 +90,7 @@ async def test_ways_follow_the_links() -> None:
         await until(lambda: segments.looks[-1] == ["eth1"])
 
 
-async def test_a_link_that_flaps_is_looked_at_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_flaps_is_looked_at_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_links, "SETTLE_SECONDS", 0.001)
     with following() as (host, segments, links):
         links._settle = 0.001
@@ -108,26 +108,26 @@ async def test_a_link_that_flaps_is_looked_at_less_and_less(monkeypatch: pytest.
         assert links._settle == 0.001
 
 
-async def test_what_is_not_there_is_told_once_until_it_was_there() -> None:
+async def test_a_missing_interface_is_reported_once_per_absence() -> None:
     with following(Choice("255.255.255.255", 5400, ["eth0"])) as (host, _, links), capture_logs() as lines:
         links.watch()
         links._follow()
         host.have("eth0")
-        await until(lambda: not links._told)
+        await until(lambda: not links._reported)
         host.have()
-        await until(lambda: links._told)
-        told = [(line["event"], line.get("interface")) for line in lines]
+        await until(lambda: links._reported)
+        reported = [(line["event"], line.get("interface")) for line in lines]
         assert (
-            told
+            reported
             == [
-                ("interface not there, waiting for it", "eth0"),
-                ("no way to the segment, serving this host alone", None),
+                ("interface missing, waiting for it", "eth0"),
+                ("no interface to the segment, serving this host alone", None),
             ]
             * 2
         )
 
 
-async def test_another_choice_holds_at_once_or_after_a_pause() -> None:
+async def test_new_settings_apply_at_once_or_after_a_pause() -> None:
     with following() as (host, segments, links):
         host.have("eth0", "eth1")
         links.watch()
@@ -141,7 +141,7 @@ async def test_another_choice_holds_at_once_or_after_a_pause() -> None:
         assert segments.looks[-1] == ["eth0", "eth1"]
 
 
-async def test_what_cannot_be_read_is_asked_for_anew_with_the_tick() -> None:
+async def test_unreadable_links_are_read_again_with_the_tick() -> None:
     with following() as (host, segments, links), capture_logs() as lines:
         links.watch()
         host.fault = True
@@ -155,11 +155,11 @@ async def test_what_cannot_be_read_is_asked_for_anew_with_the_tick() -> None:
         host.have("eth0", "eth1")
         await until(lambda: segments.looks[-1] == ["eth0", "eth1"])
         assert [line["event"] for line in lines if line["log_level"] == "error"] == [
-            "links not readable, asked for anew"
+            "links not readable, trying again"
         ]
 
 
-async def test_a_way_that_failed_is_tried_with_the_tick() -> None:
+async def test_a_failed_binding_is_tried_again_with_the_tick() -> None:
     with following() as (_, segments, links):
         links.watch()
         links.tick()
@@ -170,7 +170,7 @@ async def test_a_way_that_failed_is_tried_with_the_tick() -> None:
 
 
 async def test_without_netlink_the_routing_table_decides() -> None:
-    assert ways_of(CHOICE, None) == [Way("255.255.255.255", 5400)]
+    assert bindings_of(CHOICE, None) == [Binding("255.255.255.255", 5400)]
     segments = FakeSegments()
     made: Any = Links(asyncio.get_running_loop(), None, segments, CHOICE)  # type: ignore[arg-type]
     with capture_logs() as lines:

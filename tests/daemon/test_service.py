@@ -112,7 +112,7 @@ def test_an_interface_that_is_not_there_is_waited_for(loopback: list[str], tmp_p
         client.publish("a", b"here")
         assert client.message() == ("a", b"here")
         assert client.status()["segments"] == []
-    assert "interface not there, waiting for it" in daemon.log
+    assert "interface missing, waiting for it" in daemon.log
 
 
 def test_a_key_file_that_others_can_read_is_refused(loopback: list[str], tmp_path: Path) -> None:

@@ -50,13 +50,17 @@ def one_input(data: bytes) -> None:
     while play.script:
         play.step()
     state = plainly(state_of(play.bus.relay))
-    ports = [session.port for session in play.bus.relay.sessions.values()]
+    ports = ports_of(play.bus.relay)
     for _ in range(script.number(3) + 1):
         change(state, script)
     try:
         restore(new_relay(play), state, ports)
     except ConfigError as error:
         assert str(error).isprintable()
+
+
+def ports_of(relay: Relay) -> dict[int, int]:
+    return {number: session.port for number, session in relay.sessions.items()}
 
 
 class Succeeding(Play):
@@ -70,7 +74,7 @@ class Succeeding(Play):
         bus = self.bus
         before = state_of(bus.relay)
         relay = new_relay(self)
-        restore(relay, plainly(before), [session.port for session in bus.relay.sessions.values()])
+        restore(relay, plainly(before), ports_of(bus.relay))
         assert plainly(state_of(relay)) == plainly(before)
         for client in self.clients:
             client.session = relay.sessions.get(client.session.number, client.session)

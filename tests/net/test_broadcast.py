@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import RefusedError, UnavailableError
+from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, send_room
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
-from bccnd.net.ways import Way
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.hosts.segment import BROADCAST, Host, ip
 from tests.hosts.segment import Segment as Link
@@ -40,7 +40,7 @@ def open_segment(loopback_port: int) -> Iterator[Open]:
         def open_one(
             port: int = loopback_port, interface: str | None = None, receive_bytes: int = 1 << 20
         ) -> Segment:
-            segment = Segment(Way(LOOPBACK_BROADCAST, port, interface), receive_bytes=receive_bytes)
+            segment = Segment(Binding(LOOPBACK_BROADCAST, port, interface), receive_bytes=receive_bytes)
             opened.callback(segment.close)
             return segment
 
@@ -87,8 +87,8 @@ def test_the_socket_is_set_up_for_the_daemon(open_segment: Open, loopback_port: 
 
 def test_port_zero_becomes_the_port_that_the_kernel_chose(open_segment: Open) -> None:
     segment = open_segment(port=0)
-    assert segment.way.port == segment.socket.getsockname()[1] != 0
-    assert segment.destination()[2:4] == segment.way.port.to_bytes(2, "big")
+    assert segment.binding.port == segment.socket.getsockname()[1] != 0
+    assert segment.destination()[2:4] == segment.binding.port.to_bytes(2, "big")
 
 
 def test_the_destination_is_a_sockaddr_in(open_segment: Open, loopback_port: int) -> None:
@@ -111,7 +111,7 @@ def test_others_get_what_the_system_allows(loopback_port: int) -> None:
     allowed = int(Path("/proc/sys/net/core/rmem_max").read_text())
 
     def size() -> str:
-        segment = Segment(Way(LOOPBACK_BROADCAST, loopback_port, None), receive_bytes=allowed * 2)
+        segment = Segment(Binding(LOOPBACK_BROADCAST, loopback_port, None), receive_bytes=allowed * 2)
         return str(segment.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
 
     assert as_nobody(size) == str(allowed * 2)
@@ -134,7 +134,7 @@ def test_an_interface_that_is_not_there(open_segment: Open) -> None:
 def test_a_port_that_only_root_may_use(loopback_port: int) -> None:
     def refusal() -> str:
         with pytest.raises(RefusedError) as caught:
-            Segment(Way(LOOPBACK_BROADCAST, 99, None), receive_bytes=4096)
+            Segment(Binding(LOOPBACK_BROADCAST, 99, None), receive_bytes=4096)
         return str(caught.value)
 
     assert as_nobody(refusal, namespace=True) == (
@@ -210,7 +210,7 @@ def test_what_is_sent_comes_from_the_port(open_segment: Open, loopback_port: int
 def test_what_is_sent_arrives(sizes: list[int]) -> None:
     datagrams = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     ends = Ends()
-    segment = Segment(Way(LOOPBACK_BROADCAST, 0, "lo"), receive_bytes=4 << 20)
+    segment = Segment(Binding(LOOPBACK_BROADCAST, 0, "lo"), receive_bytes=4 << 20)
     try:
         assert ends.writer(segment).send(datagrams) == (len(datagrams), 0, 0)
         assert ends.read(segment) == datagrams
@@ -264,7 +264,7 @@ def link() -> Iterator[Link]:
 
 
 def segment_on(host: Host, interface: str | None = None) -> Segment:
-    return host.make(lambda: Segment(Way(BROADCAST, 5400, interface), receive_bytes=4 << 20))
+    return host.make(lambda: Segment(Binding(BROADCAST, 5400, interface), receive_bytes=4 << 20))
 
 
 @pytest.mark.parametrize("interface", [None, "eth0"])

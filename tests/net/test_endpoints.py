@@ -1,4 +1,4 @@
-"""The sockets of a daemon together: all or none, and the same ones for a successor."""
+"""The sockets of a daemon: all are opened or none, and a successor keeps them."""
 
 import ast
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bccnd.errors import UnavailableError
+from bccnd.net.bindings import Binding
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.listener import Listener
-from bccnd.net.ways import Way
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.plain_bccn import plain_socket
 
@@ -26,13 +26,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ways(loopback_port: int) -> list[Way]:
-    return [Way(LOOPBACK_BROADCAST, loopback_port), Way(LOOPBACK_BROADCAST, loopback_port, "lo", 1)]
+def bindings(loopback_port: int) -> list[Binding]:
+    return [Binding(LOOPBACK_BROADCAST, loopback_port), Binding(LOOPBACK_BROADCAST, loopback_port, "lo", 1)]
 
 
 @contextmanager
-def opened(path: Path, ways: list[Way]) -> Iterator[Endpoints]:
-    endpoints = Endpoints.open(ways, RECEIVE_BYTES, lambda: Listener.open(str(path), 0o600))
+def opened(path: Path, bindings: list[Binding]) -> Iterator[Endpoints]:
+    endpoints = Endpoints.open(bindings, RECEIVE_BYTES, lambda: Listener.open(str(path), 0o600))
     yield endpoints
     close(endpoints)
 
@@ -54,44 +54,44 @@ def open_descriptors() -> set[str]:
     return {name for name in names if "/proc/" not in name}
 
 
-def passed_on(endpoints: Endpoints) -> list[int]:
+def passed_on(endpoints: Endpoints) -> dict[str, int]:
     """The descriptors as another process gets them."""
-    return [os.dup(descriptor) for descriptor in endpoints.descriptors]
+    return {name: os.dup(descriptor) for name, descriptor in endpoints.descriptors.items()}
 
 
-def test_one_segment_for_each_way_and_the_listener(path: Path, ways: list[Way]) -> None:
-    with opened(path, ways) as endpoints:
-        assert [segment.way for segment in endpoints.segments] == ways
+def test_each_binding_has_a_socket_besides_the_listener(path: Path, bindings: list[Binding]) -> None:
+    with opened(path, bindings) as endpoints:
+        assert [segment.binding for segment in endpoints.segments] == bindings
         assert endpoints.listener.name == str(path)
 
 
-def test_a_segment_that_cannot_be_leaves_nothing_open(path: Path, ways: list[Way]) -> None:
+def test_a_binding_that_fails_leaves_nothing_open(path: Path, bindings: list[Binding]) -> None:
     before = open_descriptors()
     with (
         pytest.raises(UnavailableError, match="nosuch0"),
-        opened(path, [*ways, replace(ways[0], interface="nosuch0")]),
+        opened(path, [*bindings, replace(bindings[0], interface="nosuch0")]),
     ):
         pass
     assert open_descriptors() == before
     assert not path.exists()
 
 
-def test_a_listener_that_cannot_be_leaves_nothing_open(path: Path, ways: list[Way]) -> None:
+def test_a_listener_that_fails_leaves_nothing_open(path: Path, bindings: list[Binding]) -> None:
     path.write_text("precious")
     before = open_descriptors()
-    with pytest.raises(UnavailableError), opened(path, ways):
+    with pytest.raises(UnavailableError), opened(path, bindings):
         pass
     assert open_descriptors() == before
 
 
-def test_a_successor_has_the_same_sockets_with_what_waits_in_them(path: Path, ways: list[Way]) -> None:
-    with opened(path, ways) as old, plain_socket(0) as sender:
-        sender.sendto(b"for whoever serves", (LOOPBACK_BROADCAST, ways[0].port))
+def test_a_successor_keeps_the_sockets_and_what_they_hold(path: Path, bindings: list[Binding]) -> None:
+    with opened(path, bindings) as old, plain_socket(0) as sender:
+        sender.sendto(b"for whoever serves", (LOOPBACK_BROADCAST, bindings[0].port))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.connect(str(path))
-            descriptors = [*passed_on(old), 1234]  # and those of clients behind them
-            new = Endpoints.succeed(ways, RECEIVE_BYTES, old.state(), descriptors)
-            assert descriptors == [1234]
+            # Those of clients stand before the others, so that no position leads to the right one.
+            descriptors = {"client/1": 1234} | passed_on(old)
+            new = Endpoints.succeed(bindings, RECEIVE_BYTES, old.state(), descriptors)
             assert [segment.socket.recv(100) for segment in new.segments] == [b"for whoever serves"] * 2
             (accepted,) = new.listener.accept()
             accepted.close()
@@ -99,21 +99,21 @@ def test_a_successor_has_the_same_sockets_with_what_waits_in_them(path: Path, wa
         close(new)
 
 
-def test_a_successor_with_other_ways_keeps_what_it_can(path: Path, ways: list[Way]) -> None:
+def test_a_successor_keeps_only_the_bindings_it_wants(path: Path, bindings: list[Binding]) -> None:
     before = open_descriptors()
-    with opened(path, ways) as old, plain_socket(0) as sender:
-        sender.sendto(b"still here", (LOOPBACK_BROADCAST, ways[0].port))
-        elsewhere = Way(LOOPBACK_BROADCAST, 0)
-        new = Endpoints.succeed([elsewhere, ways[1]], RECEIVE_BYTES, old.state(), passed_on(old))
-        assert [segment.way.interface for segment in new.segments] == [None, "lo"]
+    with opened(path, bindings) as old, plain_socket(0) as sender:
+        sender.sendto(b"still here", (LOOPBACK_BROADCAST, bindings[0].port))
+        elsewhere = Binding(LOOPBACK_BROADCAST, 0)
+        new = Endpoints.succeed([elsewhere, bindings[1]], RECEIVE_BYTES, old.state(), passed_on(old))
+        assert [segment.binding.interface for segment in new.segments] == [None, "lo"]
         with pytest.raises(BlockingIOError):
             new.segments[0].socket.recv(100)
         assert new.segments[1].socket.recv(100) == b"still here"
         close(new)
-    assert open_descriptors() == before  # what was not wanted any more included
+    assert open_descriptors() == before  # the socket that nobody wants is closed as well
 
 
-def test_the_state_is_plain_values(path: Path, ways: list[Way]) -> None:
-    with opened(path, ways) as endpoints:
+def test_the_state_is_plain_values(path: Path, bindings: list[Binding]) -> None:
+    with opened(path, bindings) as endpoints:
         state = endpoints.state()
         assert ast.literal_eval(repr(state)) == state

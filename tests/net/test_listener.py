@@ -176,6 +176,11 @@ def test_a_file_that_is_gone_at_the_end_is_no_fault(path: Path, listen: Callable
     listener.close()
 
 
+def passed_on(listener: Listener) -> dict[str, int]:
+    """The descriptors as another process gets them."""
+    return {name: os.dup(descriptor) for name, descriptor in listener.descriptors.items()}
+
+
 @pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
 def test_a_successor_serves_on_without_the_file_and_removes_no_other(
     path: Path, listen: Callable[..., Listener], replaced: bool
@@ -184,8 +189,7 @@ def test_a_successor_serves_on_without_the_file_and_removes_no_other(
     path.unlink()
     if replaced:
         path.write_text("somebody else's")
-    descriptors = [os.dup(descriptor) for descriptor in predecessor.descriptors]
-    successor = Listener.succeed(predecessor.state(), descriptors)
+    successor = Listener.succeed(predecessor.state(), passed_on(predecessor))
     assert successor.accept() == []
     successor.close()
     assert path.exists() is replaced
@@ -195,7 +199,7 @@ def test_a_successor_removes_the_file_that_its_predecessor_made(
     path: Path, listen: Callable[..., Listener]
 ) -> None:
     predecessor = listen(path)
-    successor = Listener.succeed(predecessor.state(), [os.dup(d) for d in predecessor.descriptors])
+    successor = Listener.succeed(predecessor.state(), passed_on(predecessor))
     assert serves(successor)
     successor.close()
     assert not path.exists()

@@ -39,7 +39,7 @@ def value(family: Metric, **labels: str) -> float:
 
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
-def test_what_is_in_the_snapshot_is_in_the_text(accept: str) -> None:
+def test_the_text_has_every_value_of_the_snapshot(accept: str) -> None:
     found = families(accept)
     for name, key, _ in (*metrics._COUNTERS, *metrics._GAUGES):
         assert value(found[name]) == PLAIN.index(key)
@@ -51,7 +51,7 @@ def test_what_is_in_the_snapshot_is_in_the_text(accept: str) -> None:
 
 def test_names_follow_the_conventions() -> None:
     rows = [{"interface": "eth0", "sent": 1, "unsent": 0}]
-    for family in families(segments=rows, source_states={"alive": 1}).values():
+    for family in families(segments=rows).values():
         assert re.fullmatch(r"(bccnd|process)(_[a-z]+)+", family.name), family.name
         assert family.documentation.endswith("."), family.name
         assert family.type in ("counter", "gauge"), family.name
@@ -59,11 +59,11 @@ def test_names_follow_the_conventions() -> None:
         assert not units & set(family.name.split("_")), family.name
         for sample in family.samples:
             assert sample.name == family.name + ("_total" if family.type == "counter" else "")
-            allowed = {"reason", "right", "interface", "state", "version", "python"}
+            allowed = {"reason", "right", "interface", "version", "python"}
             assert set(sample.labels) <= allowed, sample
 
 
-def test_interfaces_are_summed_and_those_that_are_unknown_left_out() -> None:
+def test_counts_are_summed_by_interface() -> None:
     rows = [
         {"interface": "eth0", "sent": 2, "unsent": 1},
         {"interface": "eth0", "sent": 3, "unsent": 0},
@@ -74,9 +74,3 @@ def test_interfaces_are_summed_and_those_that_are_unknown_left_out() -> None:
     assert value(found["bccnd_interface_datagrams_sent"], interface="") == 7
     assert value(found["bccnd_interface_datagrams_unsent"], interface="eth0") == 1
     assert "bccnd_interface_datagrams_sent" not in families(segments=[{"interface": "eth0"}])
-
-
-def test_states_of_sources_where_they_are_known() -> None:
-    found = families(source_states={"alive": 4, "silent": 1})
-    assert value(found["bccnd_source_states"], state="silent") == 1
-    assert "bccnd_source_states" not in families()

@@ -100,10 +100,10 @@ def test_the_rhythm_stays_over_a_replacement() -> None:
     bus = beating()
     bus.tick(1.0)
     successor = beating(offset=0.5)
-    restore(successor.relay, state_of(bus.relay), [])
+    restore(successor.relay, state_of(bus.relay), {})
     assert beats(successor, 20) == [10, 20]
     otherwise = beating(4)
-    restore(otherwise.relay, state_of(bus.relay), [])
+    restore(otherwise.relay, state_of(bus.relay), {})
     assert beats(otherwise, 8) == [1, 4, 8]
 
 
@@ -183,7 +183,7 @@ def test_a_client_beats_on_over_a_replacement() -> None:
     client = bus.connect(b"CMSG heartbeat\x005 at work", pid=7)
     bus.tick(1.0)
     successor = Bus()
-    restore(successor.relay, state_of(bus.relay), [client.session.port])
+    restore(successor.relay, state_of(bus.relay), {client.session.number: client.session.port})
     successor.now, successor.sent = bus.now, []
     successor.relay.tick(bus.now + 3.9, 0)
     assert successor.relay.outgoing == []

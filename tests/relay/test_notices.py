@@ -143,7 +143,7 @@ def test_sources_say_how_they_are_and_a_successor_knows() -> None:
         client.leave()
     successor = Bus()
     successor.now = bus.now
-    restore(successor.relay, state_of(bus.relay), [])
+    restore(successor.relay, state_of(bus.relay), {})
     assert rows(successor) == known
     for _ in range(30):
         successor.tick(1.0)

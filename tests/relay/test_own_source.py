@@ -58,7 +58,7 @@ def test_name_and_numbers_stay_over_a_replacement() -> None:
     state = state_of(bus.relay)
     state["own"]["name"] = b"here/bccnd/77"
     successor = Bus()
-    restore(successor.relay, state, [])
+    restore(successor.relay, state, {})
     own = successor.relay.own
     assert (own.name, own.seq, own.first_seq) == (b"here/bccnd/77", CLOCK + 1, CLOCK)
     assert successor.relay.names.get(b"here/bccnd/77") is own
@@ -70,6 +70,6 @@ def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None
     del state["own"]
     successor = Bus()
     successor.relay.begin(CLOCK, now=0.0)
-    restore(successor.relay, state, [])
+    restore(successor.relay, state, {})
     assert successor.relay.names.get(b"here/bccnd/0") is successor.relay.own
     assert successor.relay.own.seq == CLOCK

@@ -324,7 +324,7 @@ def test_a_successor_has_it_too_as_far_as_its_settings_allow():
     old = Bus(retain=ALL)
     old.connect(b"MSG state/a\0one", b"MSG state/b\0two", b"MSG other\0three").leave()
     new = Bus(retain=[b"state/>"], limits=Limits(retain_channels=1))
-    restore(new.relay, state_of(old.relay) | {"sessions": []}, [])
+    restore(new.relay, state_of(old.relay) | {"sessions": []}, {})
     assert new.connect().ask(b"SUB >") == [b"MSG state/b\0two"]
 
 

@@ -110,6 +110,10 @@ def flush(bus: Bus) -> None:
             bus.settle()
 
 
+def ports_of(bus: Bus) -> dict[int, int]:
+    return {number: session.port for number, session in bus.relay.sessions.items()}
+
+
 def succeed(old: Bus) -> Bus:
     """A bus whose relay is the successor of ``old``'s: same clients, same time, same segment."""
     state = handed_over(state_of(old.relay))
@@ -120,7 +124,7 @@ def succeed(old: Bus) -> Bus:
     for port, packets in old.transport.taken.items():
         new.transport.taken[port] += packets
     new.sent, new.closed = list(old.sent), dict(old.closed)
-    restore(new.relay, state, [session.port for session in old.relay.sessions.values()])
+    restore(new.relay, state, ports_of(old))
     for number, client in old.clients.items():
         new.clients[number] = FakeClient(new, new.relay.sessions[number])
         new.clients[number].unread = list(client.unread)
@@ -190,7 +194,7 @@ def test_every_attribute_of_a_source_goes_over() -> None:
 
 def test_another_format_is_refused() -> None:
     with pytest.raises(ConfigError, match=f"only {FORMAT}"):
-        restore(Bus().relay, {"format": FORMAT + 1}, [])
+        restore(Bus().relay, {"format": FORMAT + 1}, {})
 
 
 def test_what_a_later_format_of_the_same_number_may_lack_or_add() -> None:
@@ -202,7 +206,7 @@ def test_what_a_later_format_of_the_same_number_may_lack_or_add() -> None:
     state["counters"].pop("errors")
     state["sessions"][0].pop("echo")
     new = Bus()
-    restore(new.relay, state, [11])
+    restore(new.relay, state, ports_of(old))
     (session,) = new.relay.sessions.values()
     assert session.echo
     assert new.relay.counters.errors == 0
@@ -230,7 +234,7 @@ def test_the_state_arrives_as_it_was_and_makes_the_same_relay() -> None:
     bus, successor = eventful(), Bus(retain=[b"a/>"])
     state = handed_over(state_of(bus.relay))
     assert state["rejected"] == {"magic": 1, "duplicate": 1}
-    restore(successor.relay, state, [session.port for session in bus.relay.sessions.values()])
+    restore(successor.relay, state, ports_of(bus))
     assert handed_over(state_of(successor.relay)) == handed_over(state_of(bus.relay))
 
 
@@ -240,7 +244,7 @@ def test_damaged_state_is_refused_or_of_no_consequence(key: str, instead: Any) -
     bus = eventful()
     state = state_of(bus.relay) | {key: instead}
     try:
-        restore(Bus().relay, state, [session.port for session in bus.relay.sessions.values()])
+        restore(Bus().relay, state, ports_of(bus))
     except ConfigError as error:
         assert str(error).startswith("cannot take over state")  # noqa: PT017 - some are taken, a wrong count say
 
@@ -250,4 +254,4 @@ def test_what_is_missing_is_said(key: str) -> None:
     state = state_of(Bus().relay)
     del state[key]
     with pytest.raises(ConfigError, match=key):
-        restore(Bus().relay, state, [])
+        restore(Bus().relay, state, {})

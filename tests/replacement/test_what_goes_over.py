@@ -262,8 +262,8 @@ def test_the_successor_has_the_settings_of_now(start: Start, tmp_path: Path, loo
             f'port = {port}\nkey_file = "{keys}"\nsocket_mode = "0600"\n[limits]\nsubscriptions = 1\n'
         )
         daemon.replace()
-        (way,) = client.status()["segments"]
-        assert (way["address"], way["port"], way["interface"]) == (LOOPBACK_BROADCAST, port, "lo")
+        (binding,) = client.status()["segments"]
+        assert (binding["address"], binding["port"], binding["interface"]) == (LOOPBACK_BROADCAST, port, "lo")
         client.publish("a", b"signed")
         assert neighbour.recv(2048).endswith(b":a|signed")
         assert client.message() == ("a", b"signed")

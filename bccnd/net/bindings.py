@@ -1,15 +1,20 @@
-"""Which ways to the segment there are to be: a decision of the links that are there, and the settings.
+"""Decides which sockets to the segment a host has, from its links and the settings.
+
+    settings (Choice) --.
+                        +-- wanted() --> a Binding for each link that serves
+    links, addresses  --'
 
 Rules
-- A way is one socket: an interface, and the address that datagrams go to by it. On a host that does not tell of its
-  links (no netlink) there is one way, by the routing table.
-- A link that serves is up, and has an address of the family. By default so do all that can do what the address asks
-  for: broadcast or multicast; the loopback only if it is what the address means.
-- Left out by default are ports of a bridge or bond, whose master is what counts, and names that ``excluded`` matches:
-  those that containers and virtual machines come and go with. Nobody hears the segment there twice, and nothing
-  of theirs reaches it. A name that is written out in ``interfaces`` is taken whatever it is.
-- A directed broadcast goes where its subnet is; ``subnet`` means that of every link, the first where it has several:
-  two sockets on a link would hear everything twice. Several subnets on one wire are for the limited broadcast.
+- A binding is one socket: an interface, and the address that datagrams go to by it. A host whose kernel does not
+  report its links (no netlink) has one binding, and its routing table chooses the interface.
+- A link serves when it is up and has an address of the right family. By default every link serves that can do what
+  the address asks for, broadcast or multicast; the loopback serves only when the address is a loopback address.
+- By default two kinds of links are left out: ports of a bridge or bond, because their master serves, and names that
+  ``excluded`` matches, the links of containers and virtual machines. Otherwise the daemon would hear the segment
+  twice, and containers would reach it. A link that ``interfaces`` names in full serves whatever it is.
+- A directed broadcast goes out where its subnet is. ``subnet`` stands for the subnet of every link, and for the first
+  one of a link that has several: two sockets on one link would hear everything twice. Several subnets on one wire
+  need the limited broadcast.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,14 +24,15 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from bccnd.net.netlink import IFF_BROADCAST, IFF_LOOPBACK, IFF_MULTICAST, IFF_UP, Address, Link
 
-SUBNET = "subnet"  # in place of an address: each link's own broadcast address
+# In place of an address: the broadcast address of each link.
+SUBNET = "subnet"
 LIMITED = IPv4Address("255.255.255.255")
 _WILD = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """``address`` is where datagrams go, by ``interface`` (of number ``index``) or, with None, as routes tell."""
+class Binding:
+    """Datagrams go to ``address`` by ``interface``, which has the number ``index``; None leaves it to the routes."""
 
     address: str
     port: int
@@ -40,18 +46,18 @@ class Way:
 
     @property
     def group(self) -> str | None:
-        """What has to be joined to hear the segment."""
+        """The group that the socket joins to hear the segment; None for a broadcast address."""
         return self.address if ip_address(self.address).is_multicast else None
 
     @property
     def hears(self) -> tuple[object, ...]:
-        """Ways in which this is the same can have one socket after the other."""
+        """What the socket hears. Bindings that hear the same can use the same socket, one after the other."""
         return self.family, self.port, self.interface, self.index, self.group
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the settings say: where datagrams go, and names or patterns of interfaces (none: all that are fit)."""
+    """What the settings ask for: where datagrams go, and by which interfaces, as names or patterns; () for all."""
 
     address: str
     port: int
@@ -59,28 +65,28 @@ class Choice:
     excluded: Sequence[str] = ()
 
 
-def wanted(choice: Choice, links: Iterable[Link], addresses: Iterable[Address]) -> list[Way]:
-    """The ways there are to be now, in the order of the links."""
+def wanted(choice: Choice, links: Iterable[Link], addresses: Iterable[Address]) -> list[Binding]:
+    """The bindings for these links and addresses, in the order of the links' numbers."""
     of_links: dict[int, list[Address]] = {}
     for address in sorted(addresses, key=lambda each: (each.address.version, int(each.address))):
         of_links.setdefault(address.index, []).append(address)
     return [
-        Way(destination, choice.port, link.name, link.index)
+        Binding(destination, choice.port, link.name, link.index)
         for link in sorted(links, key=lambda link: link.index)
         if link.flags & IFF_UP and _chosen(choice, link)
         if (destination := _destination(choice, link, of_links.get(link.index, [])))
     ]
 
 
-def without_links(choice: Choice) -> list[Way]:
-    """The ways on a host that does not tell of its links."""
+def without_links(choice: Choice) -> list[Binding]:
+    """The bindings of a host whose kernel does not report its links."""
     named = [name for name in choice.interfaces if not _is_pattern(name)]
     address = str(LIMITED) if choice.address == SUBNET else choice.address
-    return [Way(address, choice.port, name) for name in named] or [Way(address, choice.port)]
+    return [Binding(address, choice.port, name) for name in named] or [Binding(address, choice.port)]
 
 
 def missing(choice: Choice, links: Iterable[Link]) -> list[str]:
-    """What is asked for and not there (yet)."""
+    """The interfaces, as names or patterns, that the settings ask for and the host does not have."""
     names = [link.name for link in links]
     return [pattern for pattern in choice.interfaces if not any(fnmatchcase(name, pattern) for name in names)]
 
@@ -106,7 +112,7 @@ def _is_loopback(choice: Choice) -> bool:
 
 
 def _destination(choice: Choice, link: Link, addresses: Sequence[Address]) -> str | None:
-    """Where datagrams go by this link; nowhere if it is not fit for that."""
+    """Where datagrams go by this link; None when the link cannot carry them."""
     own = [each for each in addresses if isinstance(each.address, IPv4Address)]
     if choice.address == SUBNET:
         return next((str(each.broadcast) for each in own if each.broadcast is not None), None)

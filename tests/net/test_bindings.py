@@ -1,11 +1,11 @@
-"""Which ways there are to be, of the links that are there and what the settings say."""
+"""The bindings that a host has, given its links and its settings."""
 
 from ipaddress import IPv4Address, ip_address
 
 import pytest
 
+from bccnd.net.bindings import Binding, Choice, missing, wanted, without_links
 from bccnd.net.netlink import IFF_BROADCAST, IFF_LOOPBACK, IFF_MULTICAST, IFF_UP, Address, Link
-from bccnd.net.ways import Choice, Way, missing, wanted, without_links
 from bccnd.process.settings import FOREIGN_INTERFACES
 
 LAN = IFF_UP | IFF_BROADCAST | IFF_MULTICAST
@@ -36,22 +36,22 @@ ADDRESSES = [
 
 def names(address: str, *interfaces: str, excluded: tuple[str, ...] = FOREIGN_INTERFACES) -> list[str | None]:
     choice = Choice(address, 5400, interfaces, excluded)
-    return [way.interface for way in wanted(choice, LINKS, ADDRESSES)]
+    return [binding.interface for binding in wanted(choice, LINKS, ADDRESSES)]
 
 
 @pytest.mark.parametrize(
     ("address", "interfaces"),
     [
-        ("255.255.255.255", ["eth0", "eth1", "br-lan"]),  # no container's, no port of a bridge, no tunnel
+        ("255.255.255.255", ["eth0", "eth1", "br-lan"]),  # no container, no port of a bridge, no tunnel
         ("239.54.0.1", ["eth0", "eth1", "br-lan"]),
         ("127.255.255.255", ["lo"]),
         ("10.0.3.255", ["eth1"]),
-        ("10.0.99.255", []),  # until there is such a subnet
+        ("10.0.99.255", []),  # no link has that subnet
         ("subnet", ["eth0", "eth1", "tun0", "br-lan"]),
-        ("ff02::5400", ["eth0"]),  # which alone has an address for the link that is settled
+        ("ff02::5400", ["eth0"]),  # the only one with a usable link-local address
     ],
 )
-def test_by_default_all_links_that_are_fit(address: str, interfaces: list[str]) -> None:
+def test_by_default_every_link_that_can_serves(address: str, interfaces: list[str]) -> None:
     assert names(address) == interfaces
 
 
@@ -61,7 +61,7 @@ def test_by_default_all_links_that_are_fit(address: str, interfaces: list[str]) 
         (["eth1"], ["eth1"]),
         (["eth*"], ["eth0", "eth1"]),
         (["eth1", "br-lan"], ["eth1", "br-lan"]),
-        (["eth3"], ["eth3"]),  # a port, since it is named
+        (["eth3"], ["eth3"]),  # a port, but named in full
         (["docker0"], ["docker0"]),
         (["docker*"], []),  # a pattern does not include what is excluded
         (["lo"], ["lo"]),
@@ -71,43 +71,43 @@ def test_by_default_all_links_that_are_fit(address: str, interfaces: list[str]) 
         (["nosuch0"], []),
     ],
 )
-def test_those_that_are_asked_for(asked: list[str], interfaces: list[str]) -> None:
+def test_interfaces_limit_the_links_that_serve(asked: list[str], interfaces: list[str]) -> None:
     assert names("255.255.255.255", *asked) == interfaces
 
 
-def test_nothing_need_be_excluded() -> None:
+def test_without_exclusions_the_links_of_containers_serve() -> None:
     assert names("255.255.255.255", excluded=()) == ["eth0", "eth1", "docker0", "br-0123456789ab", "br-lan"]
 
 
-def test_a_link_with_two_subnets_has_one_way() -> None:
+def test_a_link_with_two_subnets_has_one_binding() -> None:
     choice = Choice("subnet", 5400, ["eth0"])
-    assert wanted(choice, LINKS, [*ADDRESSES, ipv4(2, 44)]) == [Way("10.0.2.255", 5400, "eth0", 2)]
+    assert wanted(choice, LINKS, [*ADDRESSES, ipv4(2, 44)]) == [Binding("10.0.2.255", 5400, "eth0", 2)]
 
 
-def test_without_an_address_a_link_does_not_serve() -> None:
+def test_a_link_without_an_address_does_not_serve() -> None:
     assert wanted(Choice("255.255.255.255", 5400), LINKS, []) == []
 
 
-def test_a_host_that_does_not_tell_of_its_links() -> None:
+def test_without_netlink_only_named_interfaces_are_bound() -> None:
     everywhere = "255.255.255.255"
-    assert without_links(Choice(everywhere, 5400)) == [Way(everywhere, 5400)]
-    assert without_links(Choice("subnet", 5400, ["eth*", "lan0"])) == [Way(everywhere, 5400, "lan0")]
+    assert without_links(Choice(everywhere, 5400)) == [Binding(everywhere, 5400)]
+    assert without_links(Choice("subnet", 5400, ["eth*", "lan0"])) == [Binding(everywhere, 5400, "lan0")]
 
 
-def test_what_is_missing() -> None:
+def test_interfaces_that_match_no_link_are_missing() -> None:
     assert missing(Choice("255.255.255.255", 5400, ["eth*", "wlan*", "eth7", "lo"]), LINKS) == [
         "wlan*",
         "eth7",
     ]
 
 
-def test_which_ways_can_share_a_socket() -> None:
-    way = Way("255.255.255.255", 5400, "eth0", 2)
-    assert way.hears == Way("10.0.0.255", 5400, "eth0", 2).hears
+def test_only_bindings_that_hear_the_same_share_a_socket() -> None:
+    binding = Binding("255.255.255.255", 5400, "eth0", 2)
+    assert binding.hears == Binding("10.0.0.255", 5400, "eth0", 2).hears
     for other in (
-        Way("255.255.255.255", 5401, "eth0", 2),
-        Way("255.255.255.255", 5400, "eth0", 3),
-        Way("239.54.0.1", 5400, "eth0", 2),
-        Way("ff02::1", 5400, "eth0", 2),
+        Binding("255.255.255.255", 5401, "eth0", 2),
+        Binding("255.255.255.255", 5400, "eth0", 3),
+        Binding("239.54.0.1", 5400, "eth0", 2),
+        Binding("ff02::1", 5400, "eth0", 2),
     ):
-        assert way.hears != other.hears
+        assert binding.hears != other.hears

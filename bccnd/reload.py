@@ -11,12 +11,10 @@ Rules
 import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
-from bccnd.relay.heartbeat import Rhythm
-from bccnd.relay.limits import Limits
 from bccnd.relay.options import Options
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.wire.bccn1 import Integrity, Level
@@ -34,23 +32,17 @@ FIXED = (
 )
 
 
-def relay_options(settings: Settings, keys: Sequence[bytes]) -> dict[str, Any]:
-    """The arguments that ``Relay`` and ``Relay.reconfigure`` have in common."""
-    options = options_of(settings)
-    drop_replays = options.dedup.drops_replays(authenticated=settings.integrity == "hmac")
-    return {
-        "integrity": Integrity(keys, Level(settings.integrity)),
-        "local": [pattern.encode() for pattern in options.local],
-        "retain": [pattern.encode() for pattern in options.retain.patterns],
-        "limits": _limits(options, drop_replays=drop_replays),
-        "access": _access(settings),
-        "rhythm": Rhythm(options.heartbeat.seconds, options.heartbeat.misses),
-    }
+class RelaySettings(NamedTuple):
+    """What the relay is made from, and reconfigured with."""
+
+    options: Options
+    integrity: Integrity
+    access: AccessList
 
 
-def options_of(settings: Settings) -> Options:
-    """The tables of the settings that concern the relay."""
-    return Options(**{field.name: getattr(settings, field.name) for field in fields(Options)})
+def relay_settings(settings: Settings, keys: Sequence[bytes]) -> RelaySettings:
+    options = Options(**{field.name: getattr(settings, field.name) for field in fields(Options)})
+    return RelaySettings(options, Integrity(keys, Level(settings.integrity)), _access(settings))
 
 
 def applicable(running: Settings, wanted: Settings) -> tuple[Settings, list[str], list[str]]:
@@ -86,29 +78,3 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple([text.encode() for text in value])
     return value.encode() if isinstance(value, str) else value
-
-
-def _limits(options: Options, *, drop_replays: bool) -> Limits:
-    """The options in the form that ``Relay`` takes now."""
-    queue, limits, dedup = options.queue, options.limits, options.dedup
-    return Limits(
-        clients=limits.clients,
-        subscriptions=limits.subscriptions,
-        local_payload=limits.local_payload,
-        channels_cached=limits.channels_cached,
-        queue_packets=queue.packets,
-        queue_bytes=queue.bytes,
-        queue_max_packets=queue.max_packets,
-        queue_max_bytes=queue.max_bytes,
-        queue_total=queue.total_bytes,
-        queue_policy=queue.policy,
-        block_seconds=queue.block_seconds,
-        retain_channels=options.retain.channels,
-        retain_bytes=options.retain.bytes,
-        sanity=dedup.sanity,
-        sources=dedup.sources,
-        source_seconds=dedup.seconds,
-        reorder=dedup.reorder,
-        drop_replays=drop_replays,
-        unknown=dedup.unknown,
-    )

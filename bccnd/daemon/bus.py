@@ -41,7 +41,9 @@ log = structlog.get_logger()
 
 
 class Bus:
-    """``packet_limit``: the longest packet of a client; ``settle``: called after each turn; ``congested``: whether the segment takes no more; ``on_idle``: all left."""
+    """``packet_limit``: the longest packet of a client; ``settle``: called after each turn, True when something went to
+    the segment; ``congested``: whether the segment takes no more; ``on_idle``: called when all have left.
+    """
 
     def __init__(
         self,
@@ -73,6 +75,11 @@ class Bus:
         self._serving = False
         self._spare = -1
         self._take_spare()
+
+    @staticmethod
+    def needs(packet: int) -> tuple[int, int]:
+        """Of the arena, for packets of so many bytes."""
+        return ReceiveTable.needs(packet)
 
     @property
     def name(self) -> str:

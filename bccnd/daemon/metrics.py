@@ -10,7 +10,7 @@ Rules
 
 import socket
 from asyncio import AbstractEventLoop
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -27,25 +27,25 @@ RENDER_SECONDS = 0.1  # between two looks at the counters: at most some percent 
 LAG_SAMPLES = 60  # of the loop, one a second
 
 # Every reason and every right begins at 0: a rate needs a value from before the first count.
-REASONS = tuple(map(str, DROPPED))
+
 RIGHTS = ("publish", "subscribe", "tap", "bridge", "name")
 
 
 class Metrics:
-    """``about``: what the daemon says of itself in ``status``; ``unready``: why it does not serve, or nothing."""
+    """``status``: what ``CMSG status`` says; ``unready``: why it does not serve, or nothing."""
 
     def __init__(
         self,
         loop: AbstractEventLoop,
         relay: Relay,
         kernel: Kernel,
-        about: Callable[[], dict[str, Any]],
+        status: Callable[[], dict[str, Any]],
         unready: Callable[[], str],
     ) -> None:
         self._loop = loop
         self._relay = relay
         self._kernel = kernel
-        self._about = about
+        self._status = status
         self._unready = unready
         self._where = ""
         self._listening: socket.socket | None = None
@@ -150,48 +150,36 @@ class Metrics:
         return self._rendered[kind]
 
     def _snapshot(self) -> dict[str, Any]:
-        relay, about = self._relay, self._about()
-        delivery, counters, limits, sources = relay.delivery, relay.counters, relay.limits, relay.sources
-        buffers = self._kernel.buffers()
+        state, status = self._relay.state, self._status()
+        counters, options, buffers = status["counters"], state.rules.options, self._kernel.buffers()
         return {
+            **counters,
             "version": __version__,
-            "published": counters.published,
-            "routed": delivery.delivered,
-            "dropped": delivery.ledger.dropped,
-            "errors": counters.errors,
-            "received": counters.received,
-            "accepted": counters.accepted,
-            "unwanted": counters.unwanted,
-            "sent": counters.sent,
-            "unsent": counters.unsent,
-            "missed": sources.missed,
-            "found": sources.found,
-            "restarted": sources.restarted,
-            "kernel_dropped": about["kernel"]["dropped"],
-            "kernel_filtered": about["kernel"]["filtered"],
-            "clients": len(relay.sessions),
-            "clients_limit": limits.clients,
-            "subscriptions": relay.router.subscriptions,
-            "slow": len(delivery.slow),
-            "queued_packets": delivery.ledger.packets,
-            "queued_bytes": delivery.ledger.bytes,
-            "queued_bytes_limit": limits.queue_total,
-            "retained_channels": len(relay.retained),
-            "retained_bytes": relay.retained.size,
-            "sources": len(sources),
-            "taps": len(delivery.taps),
-            "segments": about["segments"],
+            "routed": counters["delivered"] + counters["dropped"],
+            "missed": state.sources.missed,
+            "found": state.sources.found,
+            "restarted": state.sources.restarted,
+            "kernel_dropped": status["kernel"]["dropped"],
+            "kernel_filtered": status["kernel"]["filtered"],
+            "clients": status["clients"],
+            "clients_limit": options.limits.clients,
+            "subscriptions": status["subscriptions"],
+            "slow": status["slow"],
+            "queued_packets": status["queued"]["packets"],
+            "queued_bytes": status["queued"]["bytes"],
+            "queued_bytes_limit": options.queue.total_bytes,
+            "retained_channels": status["retained"]["channels"],
+            "retained_bytes": status["retained"]["bytes"],
+            "sources": status["sources"],
+            "taps": len(state.taps),
+            "segments": status["segments"],
             "segment_sockets": len(buffers),
             "buffer_size": min((buffer.size for buffer in buffers), default=0),
             "buffer_used": max((buffer.used for buffer in buffers), default=0),
-            "uptime": about["uptime"],
+            "uptime": status["uptime"],
             "loop_lag": max(self._lags),
             "reload_successful": int(self._reload[0]),
             "reload_time": self._reload[1],
-            "rejected": _plain(REASONS, relay.rejected),
-            "refused": _plain(RIGHTS, relay.refusals.counts),
+            "rejected": dict.fromkeys(map(str, DROPPED), 0) | status["rejected"],
+            "refused": dict.fromkeys(RIGHTS, 0) | status["refused"],
         }
-
-
-def _plain(known: tuple[str, ...], counts: Counter[str]) -> dict[str, int]:
-    return dict.fromkeys(known, 0) | {str(name): count for name, count in counts.items()}

@@ -52,7 +52,7 @@ class Segments:
         receive_bytes: int,
         copies: int,
         spread: float,
-        settle: Callable[[], None],
+        settle: Callable[[], object],
         on_relief: Callable[[], None],
     ) -> None:
         self._loop = loop
@@ -69,6 +69,11 @@ class Segments:
         self._before = 0, 0  # sent and unsent by predecessors, and on bindings that have gone
         self._failing: dict[Binding, str] = {}
         self._egresses = [self._egress(segment) for segment in segments]
+
+    @staticmethod
+    def needs() -> list[tuple[int, int]]:
+        """Of the arena: what is read, and copies of what waits to go out."""
+        return [SegmentReader.needs(RECEIVE_LIMIT), (1, copies_bytes(SEND_LIMIT))]
 
     def _egress(self, segment: Segment) -> Egress:
         writer = SegmentWriter(self._arena, segment, self._copies_region)
@@ -88,7 +93,9 @@ class Segments:
                 egress.write_by(SegmentWriter(self._arena, segment, self._copies_region))
         for binding in wanted.values():
             self._enter(binding)
-        self._failing = {binding: error for binding, error in self._failing.items() if binding.hears in wanted}
+        self._failing = {
+            binding: error for binding, error in self._failing.items() if binding.hears in wanted
+        }
 
     @property
     def failing(self) -> bool:

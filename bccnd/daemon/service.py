@@ -12,14 +12,17 @@ import asyncio
 import contextlib
 import faulthandler
 import gc
+import json
 import os
 import random
 import resource
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 import structlog
@@ -44,14 +47,18 @@ from bccnd.process.keys import read_keys
 from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
 from bccnd.process.systemd import take_listening_socket, take_watchdog
-from bccnd.relay.core import Relay
+from bccnd.relay.core import Regions, Relay
 from bccnd.relay.dedup import JUMP
+from bccnd.relay.moment import Moment
+from bccnd.relay.session import Session
+from bccnd.relay.state import Rules
 from bccnd.relay.succession import restore, state_of
 from bccnd.restart import Legacy, Predecessor, Successor
 from bccnd.wire import native
-from bccnd.wire.bccn1 import RECEIVE_LIMIT
+from bccnd.wire.sbus import Cmsg
 
 DRAIN_SECONDS = 2.0
+ALARM_SLACK = 0.001  # seconds: the loop counts milliseconds, and must not come too early
 CLIENT = "client/"  # and a session's number: the name of its descriptor for a successor
 DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
 EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
@@ -86,18 +93,25 @@ class Daemon:
         self._successor: asyncio.Task[bool] | None = None
         self._paused = False
         self._drops = report.Drops()
-        options = reload.relay_options(settings, keys)
-        packet = Relay.packet_limit_for(options["limits"]) + 1
-        arena = Arena((BATCH + 2) * (packet + 256) + 3 * (BATCH + 1) * (RECEIVE_LIMIT + 256))
-        room = arena.slots(1, BATCH * RECEIVE_LIMIT)[0]
-        transport = Clients(arena, packet)
-        host = settings.host.encode()
-        program: dict[str, Any] = {"pid": os.getpid(), "version": __version__.encode()}
-        program["room"] = (room, room + BATCH * RECEIVE_LIMIT)
-        self.relay = Relay(arena.memory, transport, host=host, about=self._about, **program, **options)
+        rules = Rules(*reload.relay_settings(settings, keys))
+        packet = rules.packet_limit + 1  # so that a longer one is seen to be too long
+        regions = [(1, size) for size in Regions.sizes(BATCH)]
+        arena = Arena.holding(Bus.needs(packet), Clients.needs(packet), *Segments.needs(), *regions)
+        self.relay = Relay(
+            arena.memory,
+            Regions(*[arena.slots(*region)[0] for region in regions]),
+            Clients(arena, packet),
+            rules,
+            batch=BATCH,
+            host=settings.host.encode(),
+            pid=os.getpid(),
+            version=__version__.encode(),
+        )
+        self._alarm: asyncio.TimerHandle | None = None
+        self._due = inf
         self._sequence = SequenceFile(settings.sequence_path)
-        self.relay.names.begin_at(self._sequence.first)
-        self.relay.begin(time.time_ns() // 1000, now=self._started, offset=random.random())  # noqa: S311 - no secret
+        self.relay.state.names.begin_at(self._sequence.first)
+        self.relay.begin(self._moment(), offset=random.random())  # noqa: S311 - no secret
         self._segments = Segments(
             loop,
             self.relay,
@@ -111,8 +125,7 @@ class Daemon:
         )
         self._links = Links(loop, link_watch, self._segments, choice_of(settings))
         self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
-        self.relay.on_taps = self._kernel.tapped
-        self._metrics = Metrics(loop, self.relay, self._kernel, self._about, self._unready)
+        self._metrics = Metrics(loop, self.relay, self._kernel, self._status, self._unready)
         self._metrics.reloaded(time.time())
         self._bus = Bus(
             loop,
@@ -120,6 +133,7 @@ class Daemon:
             endpoints.listener,
             arena,
             self._sequence,
+            packet_limit=rules.packet_limit,
             client_bytes=settings.buffers.client_bytes,
             settle=self._settle,
             congested=lambda: self._segments.congested,
@@ -147,11 +161,11 @@ class Daemon:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
         self._watch()
         if self.relay.sessions:  # inherited, with rights that these settings need not give
-            self.relay.set_access(self.relay.access)
+            self.relay.apply_rights(self._moment())
             self._settle()
         self._sequence.tick(self.relay.next_seq)
         self._segments.resume()
-        self._kernel.tapped(bool(self.relay.delivery.taps))
+        self._kernel.tapped(bool(self.relay.state.taps))
         tick = loop.create_task(self._tick())
         log.info(
             "serving",
@@ -178,15 +192,47 @@ class Daemon:
         self._links.watch()
         self._metrics.resume()
 
-    def _settle(self) -> None:
-        """Do what the relay asks for, until it asks for nothing more."""
-        delivery = self.relay.delivery
-        if self.relay.outgoing:
-            self._segments.send(self.relay.outgoing)
-        while delivery.stuck or delivery.drained or delivery.resumed or delivery.closing:
-            self._bus.do_what_the_relay_asks()
-            if self.relay.outgoing:  # last words of a client
-                self._segments.send(self.relay.outgoing)
+    def _settle(self) -> bool:
+        """Carry out what the relay wants done, until it wants nothing more.
+
+        True when a datagram went to the segment.
+        """
+        sends = False
+        while (effects := self.relay.take_effects()) is not None:
+            if effects.datagrams:
+                self._segments.send(effects.datagrams)
+                sends = True
+            if effects.taps is not None:
+                self._kernel.tapped(effects.taps)
+            if effects.asked:
+                self._answer(*effects.asked)
+            self._bus.carry_out(effects)
+        self._set_alarm()
+        return sends
+
+    def _answer(self, session: Session, answer: Cmsg) -> None:
+        """Answer a request that the relay left to us, now that its effects are carried out."""
+        if answer.key == b"status":
+            answer = Cmsg(answer.key, json.dumps(self._status(), separators=(",", ":")).encode())
+        self.relay.answer(session, answer, self._moment())
+
+    def _set_alarm(self) -> None:
+        """Come back when the relay is due next."""
+        due = self.relay.next_deadline()
+        if due != self._due:
+            if self._alarm:
+                self._alarm.cancel()
+            self._due = due
+            self._alarm = self._loop.call_at(due + ALARM_SLACK, self._on_deadline) if due < inf else None
+
+    def _on_deadline(self) -> None:
+        self._alarm, self._due = None, inf
+        if not self._paused:
+            self.relay.on_deadline(self._moment())
+            self._settle()
+
+    def _moment(self) -> Moment:
+        return Moment(self._loop.time(), time.time_ns())
 
     def _idle(self) -> None:
         if self._settings.exit_when_idle:
@@ -199,7 +245,6 @@ class Daemon:
             self._metrics.tick(now, 1.0)
             if self._paused:
                 continue
-            self.relay.tick(now, time.time_ns())
             self._sequence.tick(self.relay.next_seq)
             self._links.tick()
             self._settle()
@@ -214,21 +259,22 @@ class Daemon:
         return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {bindings}"
 
     def _report(self) -> None:
-        self._segments.count()
-        counts = self.relay.rejected.copy()
-        counts["unsent"] = self.relay.counters.unsent
         now = self._loop.time()
-        self._drops.report(counts, self._segments.errors, now)
-        report.refusals(*self.relay.refusals.take())
-        report.slow_clients(*self.relay.delivery.slow.reports(now), now)
+        self._drops.report(self._dropped(), self._segments.errors, now)
+        report.refusals(*self.relay.take_refusals())
+        report.slow_clients(*self.relay.take_episodes(now), now)
+
+    def _dropped(self) -> Counter[str]:
+        """Datagrams that went to nobody, by verdict, and those that did not go out."""
+        return Counter[str](self.relay.state.rejected) | Counter(unsent=self._segments.unsent)
 
     def _unready(self) -> str:
         """Why it does not serve, in a word; empty when it does."""
         return "stopping" if self._stop.is_set() else "paused" if self._paused else ""
 
-    def _about(self) -> dict[str, Any]:
-        self._segments.count()
-        return {
+    def _status(self) -> dict[str, Any]:
+        """``CMSG status``: the daemon, and what its relay says."""
+        status = {
             "version": __version__,
             "compiled": native.COMPILED,
             "host": self._settings.host,
@@ -238,7 +284,10 @@ class Daemon:
             "segments": self._segments.rows(),
             "local": self._settings.local,
             "kernel": self._kernel.status(),
+            **self.relay.status(),
         }
+        status["counters"] |= {"sent": self._segments.sent, "unsent": self._segments.unsent}
+        return status
 
     # -- reload
 
@@ -248,7 +297,7 @@ class Daemon:
         try:
             wanted, keys = self._read_again()
             settings, changed, held = reload.applicable(self._settings, wanted)
-            options = reload.relay_options(settings, keys)
+            relay_settings = reload.relay_settings(settings, keys)
             if not self._paused:
                 self._metrics.open(settings)
         except BccndError as error:
@@ -263,8 +312,7 @@ class Daemon:
         logs.configure(settings.log.level, settings.log.format)
         _allow_descriptors(settings.limits.clients)
         self._segments.set_copies(settings.copies, settings.copies_spread_ms / 1000)
-        self.relay.delivery.now = self._loop.time()
-        self.relay.reconfigure(**options)
+        self.relay.reconfigure(*relay_settings, self._moment())
         self._metrics.reloaded(time.time())
         self._links.choose(choice_of(settings))
         if not self._paused:
@@ -362,10 +410,7 @@ class Daemon:
             self._kernel.restore(kernel)
         self._started = state["started"]
         self._inherited = True
-        self._segments.count()
-        counts = self.relay.rejected.copy()
-        counts["unsent"] = self.relay.counters.unsent
-        self._drops.pass_over(counts)
+        self._drops.pass_over(self._dropped())
         changed = [
             name for name, value in self._socket_settings().items() if state["socket"].get(name) != value
         ]
@@ -384,11 +429,10 @@ class Daemon:
     async def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS  # the loop's own time stands still while we read
         self._bus.read_the_rest(deadline)
-        self.relay.end(self._loop.time())
+        self.relay.end(self._moment())
         self._settle()
-        while (self.relay.delivery.backlogged or self._segments.busy) and time.monotonic() < deadline:
+        while (self.relay.is_backlogged() or self._segments.busy) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        self.relay.on_taps = lambda _tapped: None  # no socket is left whose filter it could change
         self._links.close()
         self._segments.close()
         self._metrics.close()

@@ -22,7 +22,6 @@ from bccnd.errors import RefusedError, UnavailableError
 from bccnd.net.bindings import Binding
 from bccnd.net.mmsg import BATCH, VECTOR, Arena, ReceiveTable, SendTable
 
-
 _SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for who may
 _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # off: groups that others joined are not ours to hear
 _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same datagram again, later
@@ -122,6 +121,11 @@ class SegmentReader:
         self._table = ReceiveTable(arena, limit + 1, addresses=True)
         self._interface: str | None = None
         self._last = b"", b""  # the address that was asked for last, and what it reads: mostly the next, too
+
+    @staticmethod
+    def needs(limit: int) -> tuple[int, int]:
+        """Of the arena, for datagrams of so many bytes."""
+        return ReceiveTable.needs(limit + 1)
 
     def read(self, segment: Segment) -> tuple[list[int], list[int]]:
         if segment.binding.interface != self._interface:

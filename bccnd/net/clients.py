@@ -21,8 +21,13 @@ class Clients:
         self._memory = arena.memory
         self._view = arena.view
         self._table = SendTable(arena)
-        self._scratch = arena.slots(1, scratch)[0]
+        self._scratch = arena.slots(*self.needs(scratch))[0]
         self._scratch_end = self._scratch + scratch
+
+    @staticmethod
+    def needs(scratch: int) -> tuple[int, int]:
+        """Of the arena."""
+        return 1, scratch
 
     def send(self, port: int, packet: bytes | memoryview) -> int:
         """1 when it went, 0 when it would block, GONE."""

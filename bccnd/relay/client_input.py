@@ -31,7 +31,7 @@ from bccnd.wire.sbus import PACK, Cmsg, Memory
 
 
 class Packets:
-    """Packets of one client, read with one call, as spans of the memory; those from ``at`` on are still to be read."""
+    """Packets of one client, read with one call, as spans of the memory. Those from ``at`` on are not done yet."""
 
     __slots__ = ("at", "broken", "ends", "starts", "unpacked")
 

@@ -6,7 +6,7 @@ its method and name it in ``KEYS``.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from bccnd.errors import DeniedError, PacketError
 from bccnd.relay import listing
@@ -47,9 +47,9 @@ class Control:
 
     def answer(self, session: Session, request: Cmsg, moment: Moment) -> None:
         """Carry out one request, and answer it, or leave that to the caller (``Effects.asked``)."""
-        method = KEYS.get(request.key)
+        method = self.KEYS.get(request.key)
         if method is None:
-            raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in KEYS))
+            raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in self.KEYS))
         value = method(self, session, request.value, moment)
         answer = Cmsg(b"pong" if request.key == b"ping" else request.key, value)
         if request.key == b"status" or self._effects.taps is not None:
@@ -105,7 +105,9 @@ class Control:
                 asked[name] = _choice(text.encode(), [policy.encode() for policy in Policy]).decode()
             elif name not in limits:
                 raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
-            elif not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]):
+            elif not (
+                text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]
+            ):
                 raise PacketError("bad-value", f"{name} is a number from 1 to {limits[name]}")
             else:
                 asked[name] = int(text)
@@ -174,29 +176,28 @@ class Control:
         if session.listening:  # before that it has no route
             self._router.service_changed()
 
+    KEYS: ClassVar[dict[bytes, Callable[["Control", Session, bytes, Moment], bytes]]] = {
+        b"ping": _ping,
+        b"whoami": _whoami,
+        b"!/cred/whoami": _credentials,
+        b"name": _name,
+        b"format": _format,
+        b"pack": _pack,
+        b"separator": _separator,
+        b"echo/on": _echo_on,
+        b"echo/off": _echo_off,
+        b"queue": _queue,
+        b"listen": _listen,
+        b"listeners": _listeners,
+        b"tap": _tap,
+        b"heartbeat": _heartbeat,
+        b"status": _status,
+        b"clients": _clients,
+        b"sources": _sources,
+    }
+
 
 def _choice(value: bytes, choices: Iterable[bytes]) -> bytes:
     if value not in choices:
         raise PacketError("bad-value", "one of " + ", ".join(choice.decode() for choice in choices))
     return value
-
-
-KEYS: dict[bytes, Callable[[Control, Session, bytes, Moment], bytes]] = {
-    b"ping": Control._ping,
-    b"whoami": Control._whoami,
-    b"!/cred/whoami": Control._credentials,
-    b"name": Control._name,
-    b"format": Control._format,
-    b"pack": Control._pack,
-    b"separator": Control._separator,
-    b"echo/on": Control._echo_on,
-    b"echo/off": Control._echo_off,
-    b"queue": Control._queue,
-    b"listen": Control._listen,
-    b"listeners": Control._listeners,
-    b"tap": Control._tap,
-    b"heartbeat": Control._heartbeat,
-    b"status": Control._status,
-    b"clients": Control._clients,
-    b"sources": Control._sources,
-}

@@ -212,9 +212,7 @@ class Relay:
 
     # -- settings
 
-    def reconfigure(
-        self, options: Options, integrity: Integrity, access: AccessList, moment: Moment
-    ) -> None:
+    def reconfigure(self, options: Options, integrity: Integrity, access: AccessList, moment: Moment) -> None:
         """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
 
         Nobody is disconnected: limits on clients and subscriptions hold for new ones. A client keeps the queue that

@@ -1,4 +1,4 @@
-"""Timers as data: what is due, and when. Whoever has a clock asks for ``next`` and comes back then.
+"""Timers as data: what is due, and when. Whoever has a clock looks at ``next`` and comes back then.
 
 A key has one deadline. To set another, or to remove it, leaves an entry in the heap that is overtaken; it is dropped
 when it comes to the head, or when such entries are more than half of the heap.
@@ -20,6 +20,9 @@ class Deadlines(Generic[K]):
         self._due: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[tuple[float, int], K]] = []
         self._order = count()  # so that keys which are due together are not compared
+        self.next = (
+            inf  # when to call ``pop``, never too late: the key that was due then may be due later now
+        )
 
     def __len__(self) -> int:
         return len(self._due)
@@ -31,6 +34,7 @@ class Deadlines(Generic[K]):
     def set(self, key: K, due: float) -> None:
         self._due[key] = entry = due, next(self._order)
         heapq.heappush(self._heap, (entry, key))
+        self.next = min(self.next, due)
         if len(self._heap) > 64 + 2 * len(self._due):
             self._heap = [(entry, key) for key, entry in self._due.items()]
             heapq.heapify(self._heap)
@@ -38,18 +42,14 @@ class Deadlines(Generic[K]):
     def remove(self, key: K) -> None:
         self._due.pop(key, None)
 
-    def next(self) -> float:
-        """When the first key is due; infinity when none is."""
+    def pop(self, now: float) -> tuple[K, float] | None:
+        """The first key that is due, and since when, which then has no deadline; None when nothing is due."""
         heap = self._heap
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
-        return heap[0][0][0] if heap else inf
-
-    def pop(self, now: float) -> tuple[K, float] | None:
-        """The first key that is due, and since when, which then has no deadline; None when nothing is due."""
-        due = self.next()
-        if due > now:
+        self.next = heap[0][0][0] if heap else inf
+        if self.next > now:
             return None
-        _, key = heapq.heappop(self._heap)
+        (due, _), key = heapq.heappop(heap)
         del self._due[key]
         return key, due

@@ -110,14 +110,14 @@ class Delivery:
             if session is not skip:
                 self.send(session, group.shown_to(session), sender, now)
         if route.lines:
-            lines = [Msg.parse(packet[4:]).serialize_line() for packet in as_bytes(self._memory, starts, ends)]
+            lines = [
+                Msg.parse(packet[4:]).serialize_line() for packet in as_bytes(self._memory, starts, ends)
+            ]
             for session in route.lines:
                 if session is not skip:
                     self.send(session, lines, sender, now)
 
-    def send(
-        self, session: Session, packets: Sequence[bytes], sender: Session | None, now: float
-    ) -> None:
+    def send(self, session: Session, packets: Sequence[bytes], sender: Session | None, now: float) -> None:
         """Deliver ready-made messages to one client."""
         if session.packed and len(packets) > 1:
             size = len(PACK) + LENGTH.size * len(packets) + sum(map(len, packets))
@@ -201,7 +201,7 @@ class Delivery:
     # -- timers
 
     def next_deadline(self) -> float:
-        return self._stalls.next()
+        return self._stalls.next
 
     def on_deadline(self, now: float, block_seconds: float) -> None:
         """Close the ``block`` clients that hold others up and have taken nothing for so long."""
@@ -310,7 +310,9 @@ class Delivery:
         if sender is not None and outbox.policy is Policy.BLOCK:
             self.hold(sender, session, now)
 
-    def _holdable(self, entries: Iterable[bytes | CountedPack], outbox: Outbox) -> Iterator[bytes | CountedPack]:
+    def _holdable(
+        self, entries: Iterable[bytes | CountedPack], outbox: Outbox
+    ) -> Iterator[bytes | CountedPack]:
         """The same, with what is too long for the queue taken apart."""
         for entry in entries:
             if isinstance(entry, CountedPack) and not outbox.can_hold(entry):

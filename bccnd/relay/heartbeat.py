@@ -53,7 +53,7 @@ class Heartbeats:
         self._due.remove(source)
 
     def next_deadline(self) -> float:
-        return self._due.next()
+        return self._due.next
 
     def due(self, now: float) -> Iterator[tuple[LocalSource, bytes]]:
         """The sources that beat now, and what they say."""
@@ -71,7 +71,9 @@ class Heartbeats:
             for source, beat in self._beats.items()
         ]
 
-    def restore(self, state: Iterable[tuple[int, int, bytes, float]], sources: dict[int, LocalSource]) -> None:
+    def restore(
+        self, state: Iterable[tuple[int, int, bytes, float]], sources: dict[int, LocalSource]
+    ) -> None:
         """Go on where a predecessor left off; the daemon itself, number 0, only if it beats as often now, too."""
         for number, seconds, text, due in state:
             source = sources[number]

@@ -135,7 +135,7 @@ class Presence:
             self.events.append((Event.RESTARTED, src, life))
 
     def next_deadline(self) -> float:
-        return self._due.next()
+        return self._due.next
 
     def on_deadline(self, now: float) -> None:
         """Look at sources that are due, at most CHECKS; the others stay due."""

@@ -28,7 +28,9 @@ from bccnd.wire.sbus import NOWHERE, Memory, Recv
 from bccnd.wire.verdict import Verdict
 
 LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
-OWN_BYTES = 4096  # the longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped
+OWN_BYTES = (
+    4096  # the longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped
+)
 
 
 class Origin:
@@ -154,9 +156,7 @@ class Publisher:
         self.publish(source, self._router.route(chan), [start], [end], None, moment)
         self.flush(moment)
 
-    def show_dropped(
-        self, origin: Origin, first: int, count: int, verdict: Verdict, moment: Moment
-    ) -> None:
+    def show_dropped(self, origin: Origin, first: int, count: int, verdict: Verdict, moment: Moment) -> None:
         """Show datagrams that go to nobody to the taps."""
         self.flush(moment)
         datagrams = origin.datagrams(self._memory, first, count)

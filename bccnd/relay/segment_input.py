@@ -23,7 +23,6 @@ from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
 from bccnd.wire.sbus import NOWHERE, Memory
 from bccnd.wire.verdict import Verdict
 
-
 OK = Verdict.OK
 
 

@@ -1,8 +1,7 @@
 """What a relay knows: what the settings say, and its tables. Nothing here decides anything.
 
-Each table has a module of its own, which says its rules. Those who decide are given the tables they need; only who
-comes and goes (``membership``), what clients ask (``control``) and what a successor gets (``succession``) concern them
-all.
+Each table has a module of its own, which says its rules. A module that decides is given the tables it needs; only
+``membership``, ``control`` and ``succession`` concern them all.
 """
 
 from collections import Counter

@@ -23,7 +23,7 @@ from bccnd.process.http import HttpServer, Response, plain
 from bccnd.process.settings import Settings
 from bccnd.relay.core import Relay
 from bccnd.relay.dedup import Verdict
-from bccnd.wire.bccn1 import Reason
+from bccnd.wire.verdict import UNSOUND
 
 RENDER_SECONDS = 0.1  # between two looks at the counters: at most some percent of the loop, however many ask
 LAG_SAMPLES = 60  # of the loop, one a second
@@ -31,7 +31,7 @@ LAG_SAMPLES = 60  # of the loop, one a second
 # Every reason there is begins at 0: a rate needs a value from before the first.
 REASONS = tuple(
     chain(
-        (reason.value for reason in Reason),
+        (verdict.value for verdict in UNSOUND),
         (
             verdict.value
             for verdict in Verdict

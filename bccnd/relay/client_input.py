@@ -274,7 +274,7 @@ class ClientInput:
         try:
             opened = self._relay.integrity.open(datagram)
         except WireError as error:
-            raise PacketError("bad-datagram", f"packet: {error.reason}") from None
+            raise PacketError("bad-datagram", f"packet: {error.verdict}") from None
         src, seq, chan, _, payload_at = opened
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "packet: no right to publish on the channel of the datagram")

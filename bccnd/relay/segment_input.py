@@ -82,7 +82,7 @@ class SegmentInput:
         try:
             opened = self._relay.integrity.open(datagram)
         except WireError as error:
-            self._reject(run, batch, index, 1, error.reason)
+            self._reject(run, batch, index, 1, error.verdict)
             return
         src, seq, chan = opened[:3]
         reason, _ = self.judge(src, seq, chan, 1, batch, index)

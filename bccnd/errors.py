@@ -5,20 +5,22 @@
     |-- RefusedError         the system or the configuration forbids it               exit 4
     |-- UnavailableError     a socket, port or lock is held by somebody else          exit 5
     |-- ProtocolError        bytes broke a rule of their protocol
-        |-- WireError        a BCCN1 datagram did (``reason`` says which rule)
+        |-- WireError        a BCCN1 datagram did (``verdict`` says which rule, ``at`` where)
         |-- CaptureError     a capture file did
-        |-- PacketError      a packet on the local bus did (``code`` is told to its sender)
+        |-- PacketError      a packet on the local bus did (``code`` goes to its sender)
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
             |-- DeniedError    by asking for what its sender has no right to (``right``)
 
-What others send wrong is a ProtocolError and is counted, never fatal; what we were told wrong ends the
-process with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody
-listening) are values, not exceptions. Exit 1 is a fault of ours, exit 3 a timeout of the ``bccn`` tool.
+A ProtocolError is the fault of somebody else: it is counted, and never fatal. A wrong setting or flag ends the
+process with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody listening) are
+values, not exceptions. Exit code 1 is a fault of ours, exit code 3 a timeout of the ``bccn`` tool.
 """
+
+from bccnd.wire.verdict import Verdict
 
 
 class BccndError(Exception):
-    """Root of the tree; ``str()`` is one line that tells a person what to do."""
+    """The root of the tree. ``str()`` is one line that says what to do."""
 
     exit_code = 1
 
@@ -40,19 +42,21 @@ class ProtocolError(BccndError):
 
 
 class WireError(ProtocolError):
-    """A datagram that must be dropped. ``reason`` is a ``bccnd.wire.bccn1.Reason``."""
+    """A datagram that must be dropped. The part that is wrong begins at the byte ``at``."""
 
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason
+    def __init__(self, verdict: Verdict, at: int = 0, detail: str = "") -> None:
+        super().__init__(f"{verdict}: {detail}" if detail else str(verdict))
+        self.verdict = verdict
+        self.at = at
+        self.detail = detail
 
 
 class CaptureError(ProtocolError):
-    """Bytes that are no capture file, or not from here on."""
+    """Bytes that are not a capture file, or stop being one."""
 
 
 class PacketError(ProtocolError):
-    """A packet that cannot be carried out; answered with ``CMSG error NUL <code> <text>``."""
+    """A packet that is refused; its sender gets ``CMSG error NUL <code> <text>``."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(code, text)
@@ -68,7 +72,7 @@ class FramingError(PacketError):
 
 
 class DeniedError(PacketError):
-    """``right``: publish, subscribe, tap, bridge or name; ``text`` says what for."""
+    """``right``: publish, subscribe, tap, bridge or name; ``text`` says what it is needed for."""
 
     def __init__(self, right: str, text: str) -> None:
         super().__init__("refused", text)

@@ -4,6 +4,7 @@ import pytest
 
 from bccnd import errors
 from bccnd.errors import BccndError, FramingError, PacketError, WireError
+from bccnd.wire.verdict import Verdict
 
 
 def drawn_tree(drawing: str) -> list[tuple[str, str]]:
@@ -43,13 +44,14 @@ def test_exit_codes(error: str, code: int) -> None:
     assert getattr(errors, error).exit_code == code
 
 
-def test_a_wire_error_carries_its_reason() -> None:
-    assert WireError("length").reason == "length"
-    assert str(WireError("length")) == "length"
-    assert str(WireError("length", "98 said, 97 there")) == "length: 98 said, 97 there"
+def test_a_wire_error_says_which_rule_and_where() -> None:
+    error = WireError(Verdict.LENGTH, 6, "98 said, 97 there")
+    assert (error.verdict, error.at, error.detail) == (Verdict.LENGTH, 6, "98 said, 97 there")
+    assert str(error) == "length: 98 said, 97 there"
+    assert str(WireError(Verdict.LENGTH)) == "length"
 
 
-def test_a_packet_error_is_what_its_sender_is_told() -> None:
+def test_a_packet_error_is_what_its_sender_gets() -> None:
     error: PacketError = FramingError("bad-packet", "packet: no such type")
     assert (error.code, error.text, str(error)) == (
         "bad-packet",

@@ -1,33 +1,24 @@
 """A datagram taken apart as far as it goes: for people who want to see why one was rejected.
 
-``bccnd.wire.bccn1`` decides what is sound, and where it is not, why; this reads on where that stops.
+``bccnd.wire.bccn1`` reads the parts and judges them. Here they are kept, whatever the verdict.
 """
 
 from dataclasses import dataclass
 
 from bccnd.errors import WireError
-from bccnd.wire.bccn1 import (
-    BRACKET_LIMIT,
-    MAGIC_LIMIT,
-    RECEIVE_LIMIT,
-    Integrity,
-    Level,
-    Reason,
-    crc32_value,
-    mode_of,
-)
+from bccnd.wire.bccn1 import MAGIC, Bracket, Fields, Integrity, Level, crc32_value, mode_of
+from bccnd.wire.verdict import Verdict
 
-_BRACKET = {Reason.ENVELOPE, Reason.LENGTH, Reason.ALGORITHM, Reason.SUM, Reason.UNAUTHENTICATED}
-_SUMS = {Reason.HMAC, Reason.CRC32}
-_BEHIND_SUMS = list(Reason)[list(Reason).index(Reason.CRC32) + 1 :]
+# The checks that come after those of the sum.
+_BEHIND_SUMS = tuple(Verdict)[list(Verdict).index(Verdict.CRC32) + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
 class Dissection:
-    """The parts as they stand; None where there is none, or it was not reached.
+    """The parts as they stand; None where there is no such part, or it could not be reached.
 
-    reason   why our own check drops it (``Reason``), None if it does not
-    detail   in words, where there are any
+    verdict  of our own check
+    detail   what that check says in words, if anything
     at       the byte with which the part begins that is wrong
     checked  whether the sum is right; None when nobody here can tell
     """
@@ -42,7 +33,7 @@ class Dissection:
     seq: bytes | None = None
     chan: bytes | None = None
     payload: bytes | None = None
-    reason: str | None = None
+    verdict: Verdict = Verdict.OK
     detail: str = ""
     at: int = 0
     checked: bool | None = None
@@ -62,67 +53,38 @@ class Dissection:
 def dissect(datagram: bytes, integrity: Integrity) -> Dissection:
     """Never raises, whatever the bytes. ``integrity``: our keys, and what is to be required."""
     parts = _parts(datagram)
-    reason, detail, at = None, "", 0
+    verdict, detail, at = Verdict.OK, "", 0
     try:
         integrity.open(datagram)
     except WireError as error:
-        reason, at = error.reason, _place(error.reason, datagram, parts)
-        detail = str(error).removeprefix(error.reason).removeprefix(": ")
-        if reason == Reason.CRC32:
+        verdict, detail, at = error.verdict, error.detail, error.at
+        if verdict is Verdict.CRC32:
             detail = f"would be {crc32_value(parts['body']).decode()}"
     return Dissection(
-        datagram, **parts, reason=reason, detail=detail, at=at, checked=_checked(parts, reason, integrity)
+        datagram, **parts, verdict=verdict, detail=detail, at=at, checked=_checked(parts, verdict, integrity)
     )
 
 
-Parts = dict[str, bytes]
+def _parts(datagram: bytes) -> dict[str, bytes]:
+    parts: dict[str, bytes | None] = {}
+    bracket = Bracket.read(datagram)
+    if bracket is not None:
+        magic, length, algorithm, value, body_at = bracket
+        parts = {"magic": magic, "length": length, "algorithm": algorithm, "sum": value}
+        if length is not None:
+            parts["body"] = datagram[body_at:]
+            fields = Fields.read(datagram, body_at) if magic == MAGIC else None
+            if fields is not None:
+                src, seq, chan, payload_at = fields
+                parts |= {"src": src, "seq": seq, "chan": chan, "payload": datagram[payload_at:]}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
-def _parts(datagram: bytes) -> Parts:
-    parts: Parts = {}
-    magic, bracket, rest = datagram.partition(b"[")
-    if not bracket or len(magic) > MAGIC_LIMIT or not magic.startswith(b"BCCN"):
-        return parts
-    parts["magic"] = magic
-    inside, close, body = rest.partition(b"]")
-    if not close or len(inside) >= BRACKET_LIMIT:
-        return parts
-    length, colon, check = inside.partition(b":")
-    parts |= {"length": length, "body": body}
-    if colon:
-        algorithm, equals, value = check.partition(b"=")
-        parts |= {"algorithm": algorithm, "sum": value} if equals else {"algorithm": algorithm}
-    if magic == b"BCCN1":
-        header, bar, payload = body.partition(b"|")
-        if bar:
-            fields = header.split(b":", 2)
-            parts |= dict(zip(("src", "seq", "chan"), fields, strict=False)) | {"payload": payload}
-    return parts
-
-
-def _place(reason: str, datagram: bytes, parts: Parts) -> int:
-    if reason == Reason.TRUNCATED:
-        return RECEIVE_LIMIT
-    bracket = len(parts.get("magic", b"")) + 1
-    body = len(datagram) - len(parts.get("body", b""))
-    if reason == Reason.MAGIC:
-        return 0
-    if reason in _BRACKET:
-        return bracket
-    if reason in _SUMS:
-        return body - 1 - len(parts["sum"])
-    if reason == Reason.SEQUENCE:
-        return body + len(parts["src"]) + 1
-    if reason in (Reason.CHANNEL, Reason.TARGET):
-        return body + len(parts["src"]) + len(parts["seq"]) + 2
-    return 0 if reason == Reason.VERSION else body
-
-
-def _checked(parts: Parts, reason: str | None, integrity: Integrity) -> bool | None:
-    if reason in _SUMS:
+def _checked(parts: dict[str, bytes], verdict: Verdict, integrity: Integrity) -> bool | None:
+    if verdict in (Verdict.HMAC, Verdict.CRC32):
         return False
     if parts.get("algorithm") == b"crc32" and "sum" in parts:
         return parts["sum"] == crc32_value(parts["body"])
-    if integrity.required is Level.HMAC and (reason is None or reason in _BEHIND_SUMS):
+    if integrity.required is Level.HMAC and (verdict is Verdict.OK or verdict in _BEHIND_SUMS):
         return True
     return None

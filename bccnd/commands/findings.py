@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bccnd.commands.rates import HARMLESS
 from bccnd.commands.terminal import counted
+from bccnd.wire.verdict import HARMLESS, Verdict, verdict_of
 
 Row = dict[str, Any]
 DATAGRAM_MTU = 1428  # the largest datagram of 1400 bytes with its IPv4 and UDP headers
@@ -85,29 +85,30 @@ class Facts:
     descriptors: tuple[int, int] | None = None
 
 
-# Reasons of ``status["rejected"]``: what it means, and what to do.
-REASONS = {
-    "truncated": ("longer than any datagram of the protocol", "see who sends them: tcpdump -A udp port 5400"),
-    "magic": ("not of this protocol", "see who sends them: tcpdump -A udp port 5400"),
-    "envelope": ("with a malformed bracket", "mend the program that sends them"),
-    "length": ("whose length is not what they say", "mend the program that sends them: it counts bytes after ]"),
-    "algorithm": ("with a checksum of an unknown kind", "mend the program that sends them: hmac or crc32"),
-    "sum": ("with a malformed checksum", "mend the program that sends them"),
-    "unauthenticated": ("without the checksum we require", "give their hosts the key file, or set integrity"),
-    "hmac": ("signed with a key we do not have", "compare the key files of the hosts; reload with SIGHUP"),
-    "crc32": ("damaged, or with a wrong crc32", "look for a bad cable or switch, or program"),
-    "version": ("of another version of the protocol", "bring all hosts to the same version"),
-    "fields": ("without source, number and channel", "mend the program that sends them"),
-    "source": ("with a malformed source", "mend the program that sends them"),
-    "sequence": ("with a malformed sequence number", "mend the program that sends them"),
-    "channel": ("with a malformed channel", "mend the program that sends them"),
-    "target": ("directed to nobody", "mend the program that sends them"),
-    "conflict": ("by others under a name of this host", "give every host a name of its own: host, in the settings"),
-    "unknown-source": ("without a source", "let them name themselves, or set dedup.unknown"),
-    "local-channel": ("on channels that are local here", "give all hosts the same setting local"),
-    "refused": ("of a bridge, on channels it has no right to", "see publish in its [[rights]]"),
-    "replayed": ("sent again, or by a source whose clock went back", "see who sends them: tcpdump -A udp port 5400"),
-}  # fmt: skip
+_FIND_SENDER = "see who sends them: tcpdump -A udp port 5400"
+_MEND_SENDER = "mend the program that sends them"
+# What to do about the verdicts in ``status["rejected"]``; the harmless ones need nothing.
+REMEDIES = {
+    Verdict.TRUNCATED: _FIND_SENDER,
+    Verdict.MAGIC: _FIND_SENDER,
+    Verdict.ENVELOPE: _MEND_SENDER,
+    Verdict.LENGTH: f"{_MEND_SENDER}: the length counts the bytes after ]",
+    Verdict.ALGORITHM: f"{_MEND_SENDER}: it is hmac or crc32",
+    Verdict.SUM: _MEND_SENDER,
+    Verdict.UNAUTHENTICATED: "give their hosts the key file, or set integrity",
+    Verdict.HMAC: "compare the key files of the hosts; reload with SIGHUP",
+    Verdict.CRC32: "look for a bad cable, switch or program",
+    Verdict.VERSION: "bring all hosts to the same version",
+    Verdict.FIELDS: _MEND_SENDER,
+    Verdict.SOURCE: _MEND_SENDER,
+    Verdict.SEQUENCE: _MEND_SENDER,
+    Verdict.CHANNEL: _MEND_SENDER,
+    Verdict.TARGET: _MEND_SENDER,
+    Verdict.CONFLICT: "give every host a name of its own: host, in the settings",
+    Verdict.UNKNOWN_SOURCE: "let the senders name themselves, or set dedup.unknown",
+    Verdict.LOCAL_CHANNEL: "give all hosts the same setting local",
+    Verdict.REPLAYED: _FIND_SENDER,
+}
 
 
 def _ok(what: str, finding: str) -> Finding:
@@ -314,12 +315,12 @@ def clients(facts: Facts) -> Iterable[Finding]:
 def rejected(facts: Facts) -> Iterable[Finding]:
     if facts.status is None:
         return
-    counts = {reason: n for reason, n in facts.status["rejected"].items() if n and reason not in HARMLESS}
-    for reason, count in sorted(counts.items(), key=lambda item: -item[1]):
-        meaning, remedy = REASONS.get(
-            reason, ("for this reason", "see the daemon's log: journalctl -u bccnd")
-        )
-        yield _warning("rejected", f"{counted(count, 'datagram')} {meaning} ({reason})", remedy)
+    counts = {word: n for word, n in facts.status["rejected"].items() if n and word not in HARMLESS}
+    for word, count in sorted(counts.items(), key=lambda item: -item[1]):
+        verdict = verdict_of(word)
+        meaning = verdict.meaning if verdict else "for a reason unknown here"
+        remedy = REMEDIES[verdict] if verdict else "see the daemon's log: journalctl -u bccnd"
+        yield _warning("rejected", f"{counted(count, 'datagram')} {meaning} ({word})", remedy)
     unsent = facts.status["counters"]["unsent"]
     if unsent:
         remedy = "a link was down or too slow: bccn status tells which way"

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bccnd.wire.verdict import HARMLESS
+
 Row = dict[str, Any]
 
-HARMLESS = frozenset({"own", "duplicate", "late"})  # rejected, but nothing to look into: copies, and order
 _STATUS_RATES = ("published", "received", "accepted", "sent", "unsent", "delivered", "dropped")
 
 
@@ -92,8 +93,8 @@ def _counters(status: Mapping[str, Any]) -> dict[str, int]:
 
 
 def rejected(status: Mapping[str, Any]) -> int:
-    """Datagrams that somebody should not have sent, or that we should have understood."""
-    return sum(count for reason, count in status["rejected"].items() if reason not in HARMLESS)
+    """Datagrams that were dropped for a fault of somebody, here or elsewhere."""
+    return sum(count for word, count in status["rejected"].items() if word not in HARMLESS)
 
 
 def _rate(

@@ -18,8 +18,10 @@ from bccnd.commands.dissection import Dissection, dissect
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.pcap import Direction, Packet
 from bccnd.wire.udp import PAYLOAD_LIMIT, UdpDatagram
+from bccnd.wire.verdict import Verdict
 
-OK, OWN, CUT = "ok", "own", "cut"  # cut: the capture has only the beginning of it
+# In place of a verdict: the capture has only the beginning of the datagram.
+CUT = "cut"
 IN, OUT, LOCAL = "in", "out", "local"
 
 ECHOES_AWAITED = 4096  # datagrams of ours that may come back: what a burst has on the way
@@ -47,12 +49,12 @@ class Sighting:
 
     @property
     def rejected(self) -> bool:
-        return self.verdict != OK and not self.echo
+        return self.verdict != Verdict.OK and not self.echo
 
     @property
     def detail(self) -> str:
         """What our own look at it says, where that is why it was rejected."""
-        if self.verdict != self.parts.reason:
+        if self.verdict != self.parts.verdict:
             return ""
         place = f"at byte {self.parts.at}" if self.parts.at else ""
         return ": ".join(filter(None, [place, self.parts.detail]))
@@ -69,7 +71,7 @@ class Tap:
 
     def sighting(self, message: bccn.Message) -> Sighting:
         peer, verdict, datagram = message.peer or "", message.verdict or "", message.datagram or b""
-        echo = verdict == OWN or (verdict == "duplicate" and datagram in self._sent)
+        echo = verdict == Verdict.OWN or (verdict == Verdict.DUPLICATE and datagram in self._sent)
         if peer != "local":
             direction = OUT if echo else IN
         elif any(bccn.matches(pattern, message.channel) for pattern in self._local):
@@ -95,8 +97,8 @@ def from_capture(packet: Packet, port: int, integrity: Integrity) -> Sighting | 
     parts = dissect(udp.payload, integrity)
     told = _COMMENT.match(packet.comment)  # by ourselves, when it was tapped
     direction = told[1] if told else _DIRECTIONS[packet.direction]
-    verdict = told[2] if told else CUT if udp.cut else parts.reason or OK
-    echo = verdict == OWN
+    verdict = told[2] if told else CUT if udp.cut else parts.verdict
+    echo = verdict == Verdict.OWN
     host = f"[{udp.source}]" if ":" in udp.source else udp.source
     peer = f"{host}:{udp.source_port}"
     return Sighting(packet.time_ns, direction, verdict, peer, parts, packet.missing, udp, echo)

@@ -26,8 +26,7 @@ from bccnd.wire.verdict import DROPPED
 RENDER_SECONDS = 0.1  # between two looks at the counters: at most some percent of the loop, however many ask
 LAG_SAMPLES = 60  # of the loop, one a second
 
-# Every reason and every right begins at 0: a rate needs a value from before the first count.
-
+# Every verdict and every right begins at 0: a rate needs a value from before the first count.
 RIGHTS = ("publish", "subscribe", "tap", "bridge", "name")
 
 

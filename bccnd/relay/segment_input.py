@@ -109,14 +109,13 @@ class SegmentInput:
         try:
             opened = self._rules.integrity.open(datagram)
         except WireError as error:
-            self._drop(batch, index, 1, Verdict(error.verdict), moment)
+            self._drop(batch, index, 1, error.verdict, moment)
             return
         src, seq, chan = opened[:3]
         verdict, _ = self.judge(src, seq, chan, 1, batch.peer, index, moment)
         if verdict is not OK:
             self._drop(batch, index, 1, verdict, moment)
             return
-        self._publisher.flush(moment)  # before the memory changes
         origin = Origin([datagram], None, batch.peer(index), batch.interface)
         self._accept(origin, 0, src, chan, [self.make_message(opened, start)], [end], moment)
 

@@ -12,10 +12,14 @@ from typing import Self
 class Weight(Enum):
     """How much a verdict matters to whoever watches the host."""
 
-    DELIVERED = 1  # the datagram goes to its subscribers
-    HARMLESS = 2  # dropped as it should be: a healthy segment has such datagrams
-    FAULT = 3  # something is wrong, with a program, a setting or a link
-    ATTACK = 4  # a wrong key or a stolen name: a mistake at best
+    # The datagram goes to its subscribers.
+    DELIVERED = 1
+    # It is dropped as it should be: a healthy segment has such datagrams.
+    HARMLESS = 2
+    # Something is wrong, with a program, a setting or a link.
+    FAULT = 3
+    # A wrong key or a stolen name: a mistake at best.
+    ATTACK = 4
 
 
 class Verdict(StrEnum):
@@ -32,36 +36,36 @@ class Verdict(StrEnum):
         return member
 
     # The envelope, the integrity value and the body: a datagram that breaks a rule of the protocol.
-    TRUNCATED = "truncated", "longer than any datagram may be"
-    MAGIC = "magic", "of another protocol than BCCN"
+    TRUNCATED = "truncated", "longer than the protocol allows"
+    MAGIC = "magic", "of another protocol"
     ENVELOPE = "envelope", "with a malformed envelope"
-    LENGTH = "length", "whose length is not what they say"
+    LENGTH = "length", "with a wrong length"
     ALGORITHM = "algorithm", "with an unknown integrity algorithm"
     SUM = "sum", "with a malformed integrity value"
-    UNAUTHENTICATED = "unauthenticated", "with less integrity than this host requires", Weight.ATTACK
-    HMAC = "hmac", "signed with a key this host does not have", Weight.ATTACK
+    UNAUTHENTICATED = "unauthenticated", "without the integrity value required here", Weight.ATTACK
+    HMAC = "hmac", "signed with an unknown key", Weight.ATTACK
     CRC32 = "crc32", "with a wrong checksum"
-    VERSION = "version", "of another version of BCCN"
+    VERSION = "version", "of another version of the protocol"
     FIELDS = "fields", "without source, sequence number and channel"
     SOURCE = "source", "with a malformed source"
     SEQUENCE = "sequence", "with a malformed sequence number"
     CHANNEL = "channel", "with a malformed channel"
-    TARGET = "target", "directed to the unknown source"
+    TARGET = "target", "directed to a source without a name"
 
     # A sound datagram that is not for the clients of this host.
-    OWN = "own", "of this host that came back from the network", Weight.HARMLESS
-    CONFLICT = "conflict", "of another host under a name of this one", Weight.ATTACK
-    UNKNOWN_SOURCE = "unknown-source", "of a source without a name"
-    DUPLICATE = "duplicate", "that are a further copy", Weight.HARMLESS
-    LATE = "late", "that come after their successors", Weight.HARMLESS
-    REPLAYED = "replayed", "from a recording, or of a source whose clock went back"
+    OWN = "own", "sent by this host and heard again", Weight.HARMLESS
+    CONFLICT = "conflict", "sent by another host under a name of this one", Weight.ATTACK
+    UNKNOWN_SOURCE = "unknown-source", "from a source without a name"
+    DUPLICATE = "duplicate", "received before", Weight.HARMLESS
+    LATE = "late", "overtaken by later ones", Weight.HARMLESS
+    REPLAYED = "replayed", "replayed, or from a source whose clock went back"
     LOCAL_CHANNEL = "local-channel", "on channels that are local here"
 
     # What is delivered.
-    OK = "ok", "that are delivered", Weight.DELIVERED
-    NEW = "new", "that are the first of their source", Weight.DELIVERED
-    RESTARTED = "restarted", "that are the first after a restart of their source", Weight.DELIVERED
-    RETAINED = "retained", "that are the last value of their channel", Weight.DELIVERED
+    OK = "ok", "delivered", Weight.DELIVERED
+    NEW = "new", "delivered, the first of their source", Weight.DELIVERED
+    RESTARTED = "restarted", "delivered, the first after a restart of their source", Weight.DELIVERED
+    RETAINED = "retained", "delivered as the last value of their channel", Weight.DELIVERED
 
     @property
     def delivered(self) -> bool:
@@ -87,6 +91,8 @@ def verdict_of(word: str) -> Verdict | None:
 _BY_WORD = {str(verdict): verdict for verdict in Verdict}
 
 
+# What ``Integrity.open`` finds: the rules of the protocol.
+UNSOUND = tuple(Verdict)[: list(Verdict).index(Verdict.TARGET) + 1]
 DROPPED = tuple(verdict for verdict in Verdict if not verdict.delivered)
 ATTACKS = frozenset(verdict for verdict in Verdict if verdict.attack)
 HARMLESS = frozenset(verdict for verdict in Verdict if verdict.harmless)

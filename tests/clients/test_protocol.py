@@ -19,7 +19,8 @@ from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
 from bccnd.relay.router import HEARTBEATS, NOTICES
 from bccnd.relay.router import QUESTIONS as ASKED_ON
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SRC_LIMIT, Reason
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SRC_LIMIT
+from bccnd.wire.verdict import UNSOUND
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient
 
@@ -139,7 +140,7 @@ def reasons_for_closing() -> set[str]:
         ("Notices", notices() | reasons_for_closing()),
         (
             "The format `full`",
-            {"ok", "retained", *Reason, *(set(Verdict) - {Verdict.NEW, Verdict.RESTARTED})},
+            {"ok", "retained", *UNSOUND, *(set(Verdict) - {Verdict.NEW, Verdict.RESTARTED})},
         ),
         ("The format `full`", {"own", "conflict", "local-channel", "unknown-source"}),
     ],

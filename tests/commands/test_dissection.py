@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bccnd.commands.dissection import dissect
 from bccnd.errors import WireError
 from bccnd.wire.bccn1 import Integrity, Level, crc32_value
+from bccnd.wire.verdict import UNSOUND, Verdict
 from tests.golden import golden
 
 OPEN = Integrity()
@@ -27,14 +28,14 @@ def test_sound_datagrams_have_the_parts_of_the_vectors(vector: dict[str, Any]) -
     assert [parts.magic, parts.algorithm, parts.sum, parts.src, parts.chan] == expected
     assert parts.payload is not None
     assert (int(parts.length or -1), int(parts.seq or -1)) == (vector["length"], int(vector["seq"]))
-    assert (parts.payload.hex(), parts.mode, parts.reason) == (vector["payload"], vector["mode"], None)
+    assert (parts.payload.hex(), parts.mode, parts.verdict) == (vector["payload"], vector["mode"], "ok")
 
 
 @pytest.mark.parametrize("vector", golden("bccn1", "invalid"))
 def test_broken_ones_are_broken_for_the_reason_of_the_vectors(vector: dict[str, Any]) -> None:
     datagram = bytes.fromhex(vector["datagram"])
     parts = dissect(datagram, deployment(vector))
-    assert parts.reason == vector["reason"]
+    assert parts.verdict == vector["reason"]
     assert 0 <= parts.at <= len(datagram)
 
 
@@ -44,7 +45,7 @@ def test_broken_ones_are_broken_for_the_reason_of_the_vectors(vector: dict[str, 
         (b"nothing", 0, ""),
         (b"BCCN1[x]a:1:b|c", 6, ""),
         (b"BCCN1[9]a:1:b|c", 6, "says 9, has 7"),
-        (b"BCCN1[7:md5=00]a:1:b|c", 6, "b'md5'"),
+        (b"BCCN1[7:md5=00]a:1:b|c", 8, "b'md5'"),
         (b"BCCN1[7:crc32=00000000]a:1:b|c", 14, f"would be {crc32_value(b'a:1:b|c').decode()}"),
         (b"BCCN2[1]x", 0, "BCCN2"),
         (b"BCCN1[5]a:1:b", 8, ""),
@@ -56,7 +57,7 @@ def test_broken_ones_are_broken_for_the_reason_of_the_vectors(vector: dict[str, 
 )
 def test_where_it_broke(datagram: bytes, at: int, detail: str) -> None:
     parts = dissect(datagram, OPEN)
-    assert parts.reason
+    assert parts.verdict in UNSOUND
     assert (parts.at, parts.detail) == (at, detail)
 
 
@@ -90,10 +91,10 @@ def test_the_reason_is_that_of_the_daemon(datagram: bytes) -> None:
     parts = dissect(datagram, OPEN)
     try:
         src, seq, chan, _, payload_at = OPEN.open(datagram)
-        reason = None
+        verdict = Verdict.OK
     except WireError as error:
-        reason = error.reason
-    assert parts.reason == reason
-    if reason is None:
+        verdict = error.verdict
+    assert parts.verdict is verdict
+    if verdict is Verdict.OK:
         assert (parts.src, parts.chan, parts.payload) == (src, chan, datagram[payload_at:])
         assert int(parts.seq or -1) == seq

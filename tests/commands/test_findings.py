@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bccnd.commands import findings
-from bccnd.commands.findings import CHECKS, HARMLESS, REASONS, Facts, Finding, KeyFile, Level, examine
-from bccnd.daemon.metrics import REASONS as COUNTED
+from bccnd.commands.findings import CHECKS, REMEDIES, Facts, Finding, KeyFile, Level, examine
+from bccnd.wire.verdict import DROPPED, HARMLESS
 
 WAY = {"address": "255.255.255.255", "port": 5400, "interface": "eth0", "family": "inet", "error": None}
 STATUS = {
@@ -104,8 +104,9 @@ Check = Callable[[Facts], Iterable[Finding]]
          "1 too slow now: a (4 wait, 9 lost)", "[queue]"),
         (findings.clients, replace(HEALTHY, clients=[client("a", 9)]), "warning", "lost messages: a (9)", "bccn top"),
         (findings.rejected, with_status(rejected={"hmac": 3, "own": 2}), "warning",
-         "3 datagrams signed with a key we do not have (hmac)", "compare the key files"),
-        (findings.rejected, with_status(rejected={"news": 1}), "warning", "1 datagram for this reason (news)", "log"),
+         "3 datagrams signed with an unknown key (hmac)", "compare the key files"),
+        (findings.rejected, with_status(rejected={"news": 1}), "warning",
+         "1 datagram for a reason unknown here (news)", "log"),
         (findings.rejected, with_status(counters={"unsent": 2}), "warning", "2 datagrams not taken", "bccn status"),
         (findings.sources, replace(HEALTHY, sources=[source("a", 98, 2), source("b", 1, 0)]), "warning",
          "1 of 2 with loss: a (2.0%)", "copies = 2"),
@@ -141,5 +142,5 @@ def test_without_a_daemon_there_is_no_word_about_what_only_it_could_tell() -> No
     assert [finding.what for finding in examine(AWAY)] == ["configuration", "socket"]
 
 
-def test_every_reason_for_a_rejection_is_explained() -> None:
-    assert set(COUNTED) <= set(REASONS) | HARMLESS
+def test_every_fault_has_a_remedy() -> None:
+    assert set(REMEDIES) == set(DROPPED) - HARMLESS

@@ -72,7 +72,7 @@ def test_echoes_are_not_awaited_for_ever() -> None:
 
 def test_bytes_that_are_no_bccn_are_seen_as_well() -> None:
     seen = Tap(STATUS).sighting(tapped("10.0.0.7:5400", "magic", b"\xff\0"))
-    assert (seen.parts.reason, seen.parts.shown, seen.detail) == ("magic", b"\xff\0", "")
+    assert (seen.parts.verdict, seen.parts.shown, seen.detail) == ("magic", b"\xff\0", "")
 
 
 def test_the_detail_is_of_the_reason_that_the_daemon_had() -> None:

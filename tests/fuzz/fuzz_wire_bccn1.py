@@ -10,7 +10,8 @@ import zlib
 from collections.abc import Callable, Iterable
 
 from bccnd.errors import WireError
-from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, Opened, Reason, mode_of
+from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, Opened, mode_of
+from bccnd.wire.verdict import UNSOUND, Verdict
 from tests.fuzz.fuzzer import Script
 from tests.golden import entries
 
@@ -56,8 +57,9 @@ def outcome(call: Callable[[], Fields]) -> Fields | str:
     try:
         return call()
     except WireError as error:
-        assert error.reason in set(Reason)
-        return error.reason
+        assert error.verdict in UNSOUND
+        assert 0 <= error.at <= 2048
+        return error.verdict
 
 
 def fields_of(datagram: bytes, opened: Opened) -> Fields:
@@ -73,7 +75,7 @@ def layer_by_layer(datagram: bytes, integrity: Integrity) -> Fields:
     envelope = Envelope.parse(datagram)
     integrity.verify(envelope)
     if envelope.magic != b"BCCN1":
-        raise WireError(Reason.VERSION)
+        raise WireError(Verdict.VERSION)
     message = Message.parse(envelope.body)
     return message.src, message.seq, message.chan, message.payload
 

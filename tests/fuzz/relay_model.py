@@ -117,7 +117,7 @@ class Model:
         try:
             return self.integrity.open(datagram)
         except WireError as error:
-            return error.reason
+            return error.verdict
 
     def read(self, number: int, packets: Sequence[bytes], judged: deque[str], unix_ns: int) -> None:
         """Packets that were read together. A client that turns packing off may still have sent a PACK before."""

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from bccnd.errors import WireError
 from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, Reason
+from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message
+from bccnd.wire.verdict import Verdict
 from tests.relay.fakes import CLOCK, Bus, datagram
 from tests.relay.rubble import channels, mostly, payloads
 
@@ -66,10 +67,10 @@ def test_the_segment_brings_what_the_plain_pair_finds(reads: list[list[bytes]], 
                 envelope = Envelope.parse(datagram_)
                 integrity.verify(envelope)
                 if envelope.magic != b"BCCN1":
-                    raise WireError(Reason.VERSION)
+                    raise WireError(Verdict.VERSION)
                 message = Message.parse(envelope.body)
             except WireError as error:
-                verdicts.append(error.reason)
+                verdicts.append(error.verdict)
                 continue
             known = last.get(message.src)
             if message.src != b"?" and known is not None and 0 <= known - message.seq < 1000:

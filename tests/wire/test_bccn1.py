@@ -20,7 +20,6 @@ from bccnd.wire.bccn1 import (
     Level,
     Message,
     Mode,
-    Reason,
     crc32_value,
     hmac_function,
     matches_target,
@@ -28,6 +27,7 @@ from bccnd.wire.bccn1 import (
     valid_chan,
     valid_src,
 )
+from bccnd.wire.verdict import UNSOUND, Verdict
 from tests.golden import entries, golden
 
 KEYS = (b"correct horse battery staple", b"yesterday's key")
@@ -46,11 +46,11 @@ def deployment(vector: dict[str, Any]) -> Integrity:
     return Integrity(keys, Level(vector["required"]))
 
 
-def reason_of(integrity: Integrity, datagram: bytes) -> Reason | None:
+def verdict_on(integrity: Integrity, datagram: bytes) -> Verdict | None:
     try:
         integrity.open(datagram)
     except WireError as error:
-        return error.reason
+        return error.verdict
     return None
 
 
@@ -85,11 +85,50 @@ def test_valid_datagram(vector: dict[str, Any]):
 def test_invalid_datagram_is_refused_for_its_reason(vector: dict[str, Any]):
     with pytest.raises(WireError) as caught:
         deployment(vector).open(bytes.fromhex(vector["datagram"]))
-    assert caught.value.reason is Reason(vector["reason"])
+    assert caught.value.verdict is Verdict(vector["reason"])
+
+
+@pytest.mark.parametrize(
+    ("datagram", "at"),
+    [
+        (b"BCCN1[]" + bytes(RECEIVE_LIMIT), RECEIVE_LIMIT),
+        (b"nothing", 0),
+        (b"BCCN1[x]a:1:b|c", 6),
+        (b"BCCN1[007:md5=00]a:1:b|c", 10),
+        (b"BCCN1[007:hmac=00]a:1:b|c", 15),
+        (b"BCCN12[7:crc32=00000000]a:1:b|c", 15),
+        (b"BCCN1[7]a:1:b|c", 6),
+        (b"BCCN2[1:hmac=61e79cb9f8cbcf62]x", 0),
+    ],
+)
+def test_wrong_envelope_is_found_where_it_is(datagram: bytes, at: int):
+    with pytest.raises(WireError) as caught:
+        Integrity(required=Level.CRC32).open(datagram)
+    assert caught.value.at == at
+
+
+@pytest.mark.parametrize(
+    ("body", "at"),
+    [
+        (b"a:1", 0),
+        (b"a:1:b:c|", 0),
+        (b"\xff:1:b|", 0),
+        (b"ab:x:b|", 3),
+        (b"ab:01:\xff|", 6),
+        (b"ab:01:!?|", 6),
+    ],
+)
+def test_wrong_field_is_found_where_it_is(body: bytes, at: int):
+    with pytest.raises(WireError) as caught:
+        Message.parse(body)
+    assert caught.value.at == at
+    with pytest.raises(WireError) as caught:
+        Integrity().open(Integrity().seal(body))
+    assert caught.value.at == at + len(f"BCCN1[{len(body)}]")
 
 
 def test_every_reason_has_a_vector():
-    assert {vector["reason"] for vector in entries("bccn1", "invalid")} == set(Reason)
+    assert {vector["reason"] for vector in entries("bccn1", "invalid")} == set(UNSOUND)
 
 
 @pytest.mark.parametrize("vector", golden("integrity", "hmac"))
@@ -124,8 +163,8 @@ def test_the_first_key_signs_and_every_key_verifies():
     body = Message(b"test", 1, b"test/chan", b"hello").serialize()
     rotating = Integrity([today, yesterday], Level.HMAC)
     assert rotating.seal(body) == Integrity([today], Level.HMAC).seal(body)
-    assert reason_of(rotating, Integrity([yesterday], Level.HMAC).seal(body)) is None
-    assert reason_of(rotating, Integrity([b"tomorrow's"], Level.HMAC).seal(body)) is Reason.HMAC
+    assert verdict_on(rotating, Integrity([yesterday], Level.HMAC).seal(body)) is None
+    assert verdict_on(rotating, Integrity([b"tomorrow's"], Level.HMAC).seal(body)) is Verdict.HMAC
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -135,24 +174,24 @@ def test_the_largest_body_that_overhead_allows_fills_a_datagram(name: str):
 
 
 @pytest.mark.parametrize(
-    ("message", "reason"),
+    ("message", "verdict"),
     [
-        (Message(b"", 1, b"c"), Reason.SOURCE),
-        (Message(b"s" * (SRC_LIMIT + 1), 1, b"c"), Reason.SOURCE),
-        (Message(b"a b", 1, b"c"), Reason.SOURCE),
-        (Message(b"s", -1, b"c"), Reason.SEQUENCE),
-        (Message(b"s", SEQ_LIMIT, b"c"), Reason.SEQUENCE),
-        (Message(b"s", 1, b""), Reason.CHANNEL),
-        (Message(b"s", 1, b"c" * (CHAN_LIMIT + 1)), Reason.CHANNEL),
-        (Message(b"s", 1, b"a:b"), Reason.CHANNEL),
-        (Message(b"s", 1, b"a\0b"), Reason.CHANNEL),
-        (Message(b"s", 1, b"!?x"), Reason.TARGET),
+        (Message(b"", 1, b"c"), Verdict.SOURCE),
+        (Message(b"s" * (SRC_LIMIT + 1), 1, b"c"), Verdict.SOURCE),
+        (Message(b"a b", 1, b"c"), Verdict.SOURCE),
+        (Message(b"s", -1, b"c"), Verdict.SEQUENCE),
+        (Message(b"s", SEQ_LIMIT, b"c"), Verdict.SEQUENCE),
+        (Message(b"s", 1, b""), Verdict.CHANNEL),
+        (Message(b"s", 1, b"c" * (CHAN_LIMIT + 1)), Verdict.CHANNEL),
+        (Message(b"s", 1, b"a:b"), Verdict.CHANNEL),
+        (Message(b"s", 1, b"a\0b"), Verdict.CHANNEL),
+        (Message(b"s", 1, b"!?x"), Verdict.TARGET),
     ],
 )
-def test_what_could_not_be_received_is_not_serialized(message: Message, reason: Reason):
+def test_what_could_not_be_received_is_not_serialized(message: Message, verdict: Verdict):
     with pytest.raises(WireError) as caught:
         message.serialize()
-    assert caught.value.reason is reason
+    assert caught.value.verdict is verdict
 
 
 # What must hold for all bytes
@@ -190,24 +229,24 @@ def mutated_datagrams(draw: st.DrawFn) -> bytes:
     return draw(deployments).seal(victim) if within else victim
 
 
-def plain_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Reason:
+def plain_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Verdict:
     """Layer by layer, as the document describes it."""
     try:
         envelope = Envelope.parse(datagram)
         integrity.verify(envelope)
         if envelope.magic != MAGIC:
-            return Reason.VERSION
+            return Verdict.VERSION
         message = Message.parse(envelope.body)
     except WireError as error:
-        return error.reason
+        return error.verdict
     return message.src, message.seq, message.chan, message.payload
 
 
-def fast_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Reason:
+def fast_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Verdict:
     try:
         src, seq, chan, chan_at, payload_at = integrity.open(datagram)
     except WireError as error:
-        return error.reason
+        return error.verdict
     assert datagram[chan_at:payload_at] == chan + b"|"
     return src, seq, chan, datagram[payload_at:]
 
@@ -250,7 +289,7 @@ def test_no_flipped_bit_gets_past_an_hmac(message: Message, data: st.DataObject)
     datagram = bytearray(DEPLOYMENTS["hmac"].seal(message.serialize()))
     bit = data.draw(st.integers(0, len(datagram) * 8 - 1))
     datagram[bit // 8] ^= 1 << bit % 8
-    assert isinstance(fast_outcome(DEPLOYMENTS["hmac"], bytes(datagram)), Reason)
+    assert isinstance(fast_outcome(DEPLOYMENTS["hmac"], bytes(datagram)), Verdict)
 
 
 @settings(deadline=None, max_examples=1500)
@@ -263,14 +302,14 @@ def test_the_fast_way_and_the_plain_way_agree(integrity: Integrity, datagram: by
 @thorough
 @given(deployments, st.binary(max_size=RECEIVE_LIMIT + 100))
 def test_noise_is_refused_and_nothing_else(integrity: Integrity, datagram: bytes):
-    assert reason_of(integrity, datagram) in set(Reason)
+    assert verdict_on(integrity, datagram) in set(UNSOUND)
 
 
 @thorough
 @given(mutated_datagrams())
 def test_a_broken_datagram_is_refused_by_the_stricter_deployment_too(datagram: bytes):
-    assume(reason_of(DEPLOYMENTS["open with keys"], datagram) is not None)
-    assert reason_of(DEPLOYMENTS["hmac"], datagram) is not None
+    assume(verdict_on(DEPLOYMENTS["open with keys"], datagram) is not None)
+    assert verdict_on(DEPLOYMENTS["hmac"], datagram) is not None
 
 
 @thorough

@@ -88,7 +88,7 @@ def parts_of(datagram: bytes, integrity: Integrity) -> tuple[str, Parts]:
     try:
         src, seq, channel, _, payload_at = integrity.open(datagram)
     except WireError as error:
-        return str(error.reason), _readable(datagram)
+        return str(error.verdict), _readable(datagram)
     bracket = datagram[: datagram.find(b"]")]
     mode = NO_SUM if b":" not in bracket else "hmac" if b":hmac=" in bracket else "crc32"
     return OK, (mode, src.decode(), seq, channel.decode(), datagram[payload_at:])

@@ -1,4 +1,4 @@
-//! BCCN1 (`bccn1.py`): `BCCN1[<len>[:hmac=<sum>]]<src>:<seq>:<chan>|<payload>`.
+//! BCCN1 (`bccn1.py`): `BCCN1[<len>[:<algo>=<sum>]]<src>:<seq>:<chan>|<payload>`.
 
 use std::io::Write;
 use std::ops::Range;
@@ -10,18 +10,23 @@ const RECEIVE_LIMIT: usize = 2048;
 const SRC_LIMIT: usize = 128;
 const CHAN_LIMIT: usize = 1024;
 const LENGTH_DIGITS: usize = 5;
-const SEQ_DIGITS: usize = 19; // what always fits into 64 bits; longer ones go the plain way
+const SEQ_DIGITS: usize = 20;
 const SUM_DIGITS: usize = 16;
 const SUM: usize = SUM_DIGITS / 2;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Where the fields of a datagram lie in the memory.
-struct Fields {
-    sum: Option<[u8; SUM]>,
+/// What stands before the payload of a datagram, without a fault of its own; its length and its sum may be wrong all
+/// the same. Ranges of the datagram, empty where there is no such part.
+#[derive(Default)]
+pub struct Header {
+    length: u64,
+    pub algorithm: Range<usize>,
+    sum: Range<usize>,
     body: usize,
-    src: Range<usize>,
-    seq: u64,
-    chan: Range<usize>,
+    pub src: Range<usize>,
+    pub seq: u64,
+    pub chan: Range<usize>,
+    pub payload: usize,
 }
 
 /// Consecutive datagrams of one source, numbered without a gap, on one channel. Their MSG packets begin and end at
@@ -50,31 +55,17 @@ impl Reader<'_> {
         self.bytes[self.at..].starts_with(text).then(|| self.at += text.len())
     }
 
-    fn number(&mut self, digits: usize) -> Option<u64> {
-        let rest = &self.bytes[self.at..];
-        let count = rest.iter().take(digits).take_while(|byte| byte.is_ascii_digit()).count();
-        let number = rest[..count].iter().fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0'));
-        self.at += count;
-        (count > 0).then_some(number)
-    }
-
-    /// One to `limit` bytes that may stand in a src or chan.
-    fn token(&mut self, limit: usize) -> Option<Range<usize>> {
-        let rest = &self.bytes[self.at..];
-        let count = rest.iter().take(limit).take_while(|byte| in_token(**byte)).count();
+    /// One to `limit` bytes of a kind.
+    fn some(&mut self, limit: usize, kind: impl Fn(u8) -> bool) -> Option<Range<usize>> {
         let begin = self.at;
-        self.at += count;
-        (count > 0).then_some(begin..self.at)
+        self.at += self.bytes[begin..].iter().take(limit).take_while(|byte| kind(**byte)).count();
+        (self.at > begin).then_some(begin..self.at)
     }
 
-    fn sum(&mut self) -> Option<[u8; SUM]> {
-        let digits = self.bytes.get(self.at..self.at + SUM_DIGITS)?;
-        let mut sum = [0; SUM];
-        for (byte, pair) in sum.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = hex(pair[0])? << 4 | hex(pair[1])?;
-        }
-        self.at += SUM_DIGITS;
-        Some(sum)
+    /// None for one that does not fit into 64 bits, too.
+    fn number(&mut self, digits: usize) -> Option<u64> {
+        let found = self.some(digits, |byte| byte.is_ascii_digit())?;
+        self.bytes[found].iter().try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
     }
 }
 
@@ -90,72 +81,63 @@ fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-/// A datagram that breaks no rule, signed or without any integrity value. None is no verdict.
-fn parse(datagram: &[u8]) -> Option<Fields> {
-    if datagram.len() > RECEIVE_LIMIT {
-        return None;
-    }
+/// `bccn1.HEADER`.
+pub fn header(datagram: &[u8]) -> Option<Header> {
     let mut reader = Reader { bytes: datagram, at: 0 };
     reader.literal(b"BCCN1[")?;
     let length = reader.number(LENGTH_DIGITS)?;
-    let sum = match reader.literal(b":hmac=") {
-        Some(()) => Some(reader.sum()?),
-        None => None,
-    };
+    let (mut algorithm, mut sum) = (0..0, 0..0);
+    if reader.literal(b":").is_some() {
+        let begin = reader.at;
+        reader.literal(b"hmac").or_else(|| reader.literal(b"crc32"))?;
+        algorithm = begin..reader.at;
+        reader.literal(b"=")?;
+        sum = reader.some(SUM_DIGITS, |byte| hex(byte).is_some())?;
+    }
     reader.literal(b"]")?;
     let body = reader.at;
-    if length != (datagram.len() - body) as u64 {
-        return None;
-    }
-    let src = reader.token(SRC_LIMIT)?;
+    let src = reader.some(SRC_LIMIT, in_token)?;
     reader.literal(b":")?;
     let seq = reader.number(SEQ_DIGITS)?;
     reader.literal(b":")?;
-    let chan = reader.token(CHAN_LIMIT)?;
+    let chan = reader.some(CHAN_LIMIT, in_token)?;
     reader.literal(b"|")?;
-    (!datagram[chan.clone()].starts_with(b"!?")).then_some(Fields { sum, body, src, seq, chan })
+    Some(Header { length, algorithm, sum, body, src, seq, chan, payload: reader.at })
 }
 
-/// What a datagram says of itself, whether or not its length, its sum and all else are right.
-pub struct Header<'a> {
-    pub mode: &'a [u8],
-    pub src: &'a [u8],
-    pub seq: u64,
-    pub chan: &'a [u8],
-    pub payload: &'a [u8],
-}
-
-pub fn header(datagram: &[u8]) -> Option<Header<'_>> {
-    let mut reader = Reader { bytes: datagram, at: 0 };
-    reader.literal(b"BCCN1[")?;
-    reader.number(LENGTH_DIGITS)?;
-    let mut mode: &[u8] = b"";
-    for algorithm in [&b":hmac="[..], b":crc32="] {
-        if mode.is_empty() && reader.literal(algorithm).is_some() {
-            mode = &algorithm[1..algorithm.len() - 1];
-            let digits = datagram[reader.at..].iter().take(SUM_DIGITS).take_while(|digit| hex(**digit).is_some()).count();
-            reader.at += digits;
-            (digits > 0).then_some(())?;
-        }
+/// `Integrity.open_sound`: the header of a datagram that breaks no rule. None says nothing but that Python has to look.
+fn open_sound(datagram: &[u8], macs: &[Hmac<Sha256>], required: bool) -> Option<Header> {
+    if datagram.len() > RECEIVE_LIMIT {
+        return None;
     }
-    reader.literal(b"]")?;
-    let src = reader.token(SRC_LIMIT)?;
-    reader.literal(b":")?;
-    let digits = datagram[reader.at..].iter().take(20).take_while(|digit| digit.is_ascii_digit()).count();
-    let seq = std::str::from_utf8(&datagram[reader.at..reader.at + digits]).ok()?.parse().ok()?;
-    reader.at += digits;
-    reader.literal(b":")?;
-    let chan = reader.token(CHAN_LIMIT)?;
-    reader.literal(b"|")?;
-    Some(Header { mode, src: &datagram[src], seq, chan: &datagram[chan], payload: &datagram[reader.at..] })
+    let header = header(datagram)?;
+    let body = &datagram[header.body..];
+    if header.length != body.len() as u64 || datagram[header.chan.clone()].starts_with(b"!?") {
+        return None;
+    }
+    let sound = match &datagram[header.algorithm.clone()] {
+        b"" => !required,
+        b"hmac" => is_signed(body, &datagram[header.sum.clone()], macs),
+        _ => false,
+    };
+    sound.then_some(header)
 }
 
-fn is_signed(body: &[u8], sum: &[u8; SUM], macs: &[Hmac<Sha256>]) -> bool {
-    macs.iter().any(|mac| {
-        let mut mac = mac.clone();
-        mac.update(body);
-        mac.verify_truncated_left(sum).is_ok() // in constant time
-    })
+/// Whether `digits` are the value that one of the keys gives; without any key, whether they could be.
+fn is_signed(body: &[u8], digits: &[u8], macs: &[Hmac<Sha256>]) -> bool {
+    let mut sum = [0; SUM];
+    if digits.len() != SUM_DIGITS {
+        return false;
+    }
+    for (byte, pair) in sum.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = hex(pair[0]).zip(hex(pair[1])).map_or(0, |(high, low)| high << 4 | low);
+    }
+    macs.is_empty()
+        || macs.iter().any(|mac| {
+            let mut mac = mac.clone();
+            mac.update(body);
+            mac.verify_truncated_left(&sum).is_ok() // in constant time
+        })
 }
 
 /// Lay the datagrams out in `region` as the packets of a PACK: a length before each `MSG <chan> NUL <payload>`.
@@ -171,16 +153,12 @@ pub fn open_batch(
     let mut opened: Vec<Opened> = Vec::new();
     for (at, (&start, &end)) in starts.iter().zip(ends).enumerate() {
         let datagram = &memory[start..end];
-        let sound = parse(datagram).filter(|fields| match &fields.sum {
-            Some(sum) => macs.is_empty() || is_signed(&datagram[fields.body..], sum, macs),
-            None => !required,
-        });
-        let Some(fields) = sound else {
+        let Some(header) = open_sound(datagram, macs, required) else {
             opened.push(Opened::Other(at));
             continue;
         };
-        let chan = start + fields.chan.start..start + fields.chan.end;
-        let src = start + fields.src.start..start + fields.src.end;
+        let chan = start + header.chan.start..start + header.chan.end;
+        let src = start + header.src.start..start + header.src.end;
         let first = free + 4;
         let after = first + 4 + (end - chan.start);
         if after > limit {
@@ -193,7 +171,7 @@ pub fn open_batch(
         memory[first + 4 + chan.len()] = 0;
         free = after;
         if let Some(Opened::Run(run)) = opened.last_mut() {
-            if run.seq + run.starts.len() as u64 == fields.seq
+            if run.seq + run.starts.len() as u64 == header.seq
                 && memory[run.chan.clone()] == memory[chan.clone()]
                 && memory[run.src.clone()] == memory[src.clone()]
             {
@@ -202,7 +180,7 @@ pub fn open_batch(
                 continue;
             }
         }
-        opened.push(Opened::Run(Run { at, src, seq: fields.seq, chan, starts: vec![first], ends: vec![after] }));
+        opened.push(Opened::Run(Run { at, src, seq: header.seq, chan, starts: vec![first], ends: vec![after] }));
     }
     opened
 }

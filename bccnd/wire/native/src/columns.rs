@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::bccn1::{header, Header};
+use crate::bccn1::header;
 use crate::sbus::unpack;
 
 const PACK: &[u8] = b"PACK ";
@@ -75,7 +75,7 @@ fn parse(packet: &[u8]) -> Option<Recv<'_>> {
 }
 
 impl<'a> Columns<'a> {
-    /// The packets at these places; what is a PACK is taken apart.
+    /// The packets at these spans, and those inside a PACK.
     pub fn of(memory: &'a [u8], starts: &[usize], ends: &[usize]) -> Self {
         let mut columns = Columns::default();
         columns.payload_at.extend_from_slice(&0i32.to_ne_bytes());
@@ -106,13 +106,12 @@ impl<'a> Columns<'a> {
         self.interface.add(recv.interface);
         let found = header(recv.datagram);
         self.sound.push(u8::from(found.is_some()));
-        let Header { mode, src, seq, chan, payload } =
-            found.unwrap_or(Header { mode: b"", src: b"", seq: 0, chan: b"", payload: recv.datagram });
-        self.seq.extend_from_slice(&seq.to_ne_bytes());
-        self.mode.add(mode);
-        self.src.add(src);
-        self.chan.add(chan);
-        self.payload.extend_from_slice(payload);
+        let header = found.unwrap_or_default();
+        self.seq.extend_from_slice(&header.seq.to_ne_bytes());
+        self.mode.add(&recv.datagram[header.algorithm]);
+        self.src.add(&recv.datagram[header.src]);
+        self.chan.add(&recv.datagram[header.chan]);
+        self.payload.extend_from_slice(&recv.datagram[header.payload..]);
         self.payload_at.extend_from_slice(&(self.payload.len() as i32).to_ne_bytes());
     }
 }

@@ -16,8 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bccnd.relay.limits import Limits
-from bccnd.relay.outbox import Policy
+from bccnd.relay.options import Policy
 from bccnd.relay.own_source import OwnSource
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.relay.session import Session
@@ -72,10 +71,10 @@ class Play:
             channels_cached=(64, 2)[small],
             queue_packets=(64, 4)[small],
             queue_bytes=(1 << 20, 3000)[small],
-            queue_max_packets=100,
-            queue_max_bytes=1 << 20,
-            queue_total=(1 << 20, 5000)[script.number(2)],
-            queue_policy=list(Policy)[script.number(4)],
+            max_packets=100,
+            max_bytes=1 << 20,
+            total_bytes=(1 << 20, 5000)[script.number(2)],
+            policy=list(Policy)[script.number(4)],
             retain_channels=2,
             sanity=10,
             sources=(100, 4)[small],
@@ -139,7 +138,7 @@ class Play:
 
     def packet(self) -> bytes:
         """Not longer than what the daemon reads."""
-        self.last_packet = self.some_packet(depth=0)[: self.bus.relay.packet_limit]
+        self.last_packet = self.some_packet(depth=0)[: self.bus.relay.state.rules.packet_limit]
         return self.last_packet
 
     def some_packet(self, depth: int) -> bytes:
@@ -214,7 +213,7 @@ class RoomyBus(Bus):
     """A publisher that is held by ``block`` is taken beyond the limit, so the sum may pass the small ones here."""
 
     def assert_consistent(self) -> None:
-        ledger = self.relay.delivery.ledger
+        ledger = self.relay.state.ledger
         limit, ledger.limit = ledger.limit, 1 << 30
         super().assert_consistent()
         ledger.limit = limit

@@ -12,7 +12,6 @@ from bccnd.errors import FramingError, PacketError, WireError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.control import KEYS
 from bccnd.relay.identity import Peer
-from bccnd.relay.limits import Limits
 from bccnd.relay.presence import Event
 from bccnd.relay.rights import Rights
 from bccnd.relay.router import NOTICES, QUESTIONS

@@ -7,15 +7,24 @@ the backlogged ones for room, disconnect who is to be closed), in memory and one
 import mmap
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import fields
+from itertools import accumulate
+from typing import Any
 
-from bccnd.relay.core import Relay
+from bccnd.relay.client_input import Packets
+from bccnd.relay.core import Regions, Relay
 from bccnd.relay.delivery import GONE
-from bccnd.relay.heartbeat import Rhythm
-from bccnd.relay.identity import Peer
-from bccnd.relay.limits import Limits
+from bccnd.relay.effects import Datagrams, as_bytes
+from bccnd.relay.identity import LocalSource, Peer
+from bccnd.relay.listing import as_json
+from bccnd.relay.moment import Moment
+from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Retain
+from bccnd.relay.rights import AccessList, unrestricted
 from bccnd.relay.session import Session
+from bccnd.relay.state import Rules, packet_limit
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Message
+from bccnd.wire.sbus import Cmsg
 
 BATCH = 64  # packets a read
 UNLIMITED = 1 << 60
@@ -23,6 +32,32 @@ CLOCK = 1_800_000_000_000_000  # microseconds since the epoch
 HOST = b"here"
 ELSEWHERE = b"10.0.0.2:5400"
 INTERFACE = b"eth0"
+
+
+def options(**values: Any) -> Options:
+    """The defaults but for ``values``, each by its name in the settings: ``clients``, or ``queue_packets`` where two
+    tables have one of the name. ``retain``: its patterns. Here the daemon does not beat of itself.
+    """
+    tables: dict[str, dict[str, Any]] = {"heartbeat": {"seconds": 0}, "dedup": {"replays": "accept"}}
+    for name, value in values.items():
+        first, _, rest = name.partition("_")
+        if name == "retain":
+            tables.setdefault("retain", {})["patterns"] = tuple(value)
+        elif name != "local":
+            table, field = (first, rest) if first in TABLES else (TABLE_OF[name], name)
+            tables.setdefault(table, {})[field] = value
+    made = {name: TABLES[name](**table) for name, table in tables.items()}
+    return Options(tuple(values.get("local", Options().local)), **made)
+
+
+TABLES: dict[str, Any] = {
+    "queue": Queue,
+    "limits": Limits,
+    "retain": Retain,
+    "dedup": Dedup,
+    "heartbeat": Heartbeat,
+}
+TABLE_OF = {field.name: name for name, table in TABLES.items() for field in fields(table)}
 
 
 def datagram(
@@ -51,7 +86,7 @@ class FakeTransport:
         self.taken[port] += map(bytes, packets[:went])
         return went
 
-    def send_run(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
+    def send_group(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
         packets = [self._memory[start:end] for start, end in zip(starts, ends, strict=True)]
         went = {port: self.send_each(port, packets) for port in ports}
         return {port: count for port, count in went.items() if count != len(packets)}
@@ -109,8 +144,7 @@ class FakeClient:
         transport, port = self.bus.transport, self.port
         transport.room[port] = min(UNLIMITED, transport.room[port] + packets)
         while transport.room[port] and self.session in self.bus.watched:
-            self.bus.relay.delivery.now = self.bus.now
-            self.bus.relay.delivery.writable(self.session)
+            self.bus.relay.writable(self.session, self.bus.moment)
             self.bus.settle()
         return self.heard()
 
@@ -125,36 +159,29 @@ class FakeClient:
 
 
 class Bus:
-    """``now``: monotonic seconds, ``unix_us``: the clock; the test turns both. ``sent``: datagrams to the segment."""
+    """``now``: monotonic seconds, ``unix_us``: the clock; the test turns both. ``sent``: datagrams to the segment.
 
-    def __init__(
-        self,
-        *,
-        integrity: Integrity | None = None,
-        limits: Limits | None = None,
-        local: Sequence[bytes] = (b"local/>",),
-        retain: Sequence[bytes] = (),
-        rhythm: Rhythm | None = None,
-    ) -> None:
-        limits = limits or Limits()
-        stride = Relay.packet_limit_for(limits) + 256
-        segment = BATCH * stride
-        room = segment + BATCH * (RECEIVE_LIMIT + 256)
-        self.memory = mmap.mmap(-1, room + BATCH * RECEIVE_LIMIT)
-        self._client_slots = range(0, segment, stride)
-        self._datagram_slots = range(segment, room, RECEIVE_LIMIT + 256)
+    ``values``: settings, as ``options`` takes them.
+    """
+
+    def __init__(self, integrity: Integrity | None = None, **values: Any) -> None:
+        self.options = options(**values)
         self.integrity = integrity or Integrity()
+        stride = packet_limit(self.options) + 256
+        segment = BATCH * stride
+        free = segment + BATCH * (RECEIVE_LIMIT + 256)
+        self._client_slots = range(0, segment, stride)
+        self._datagram_slots = range(segment, free, RECEIVE_LIMIT + 256)
+        *regions, size = accumulate(Regions.sizes(BATCH), initial=free)
+        self.memory = mmap.mmap(-1, size)
         self.transport = FakeTransport(self.memory)
         self.relay = Relay(
             self.memory,
+            Regions(*regions),
             self.transport,
-            self.integrity,
+            Rules(self.options, self.integrity, AccessList(unrestricted([0]))),
+            batch=BATCH,
             host=HOST,
-            room=(room, len(self.memory)),
-            local=local,
-            retain=retain,
-            limits=limits,
-            rhythm=rhythm,
             version=b"1.2.3",
         )
         self.now = 1000.0
@@ -163,7 +190,26 @@ class Bus:
         self.watched: set[Session] = set()  # for room
         self.sent: list[bytes] = []
         self.closed: dict[bytes, str] = {}  # name -> why the relay had it disconnected
+        self.tapped = False
         self._next_port = 10
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now, self.unix_us * 1000)
+
+    def begin(self, offset: float = 0.0) -> None:
+        self.relay.begin(self.moment, offset)
+
+    def say(self, source: LocalSource, chan: bytes, payload: bytes) -> None:
+        """What the daemon says by itself, in the name of a source."""
+        self.relay._publisher.say(source, chan, payload, self.moment)
+
+    def reconfigure(self, **changes: Any) -> None:
+        """As a reload does; ``changes``: options, integrity, access."""
+        rules = self.relay.state.rules
+        wanted = {"options": rules.options, "integrity": rules.integrity, "access": rules.access} | changes
+        self.relay.reconfigure(**wanted, moment=self.moment)
+        self.settle()
 
     # -- clients
 
@@ -188,7 +234,7 @@ class Bus:
         self._next_port += 1
         pid = self._next_port if pid is None else pid
         peer = Peer(pid, 0 if privileged else uid, 100, program, resident=True)
-        session = self.relay.connect(self._next_port, peer, now=self.now, unix_us=self.unix_us)
+        session = self.relay.connect(self._next_port, peer, self.moment)
         if session is None:
             return None
         client = self.clients[session.number] = FakeClient(self, session)
@@ -203,21 +249,25 @@ class Bus:
             for client in ready:
                 if client.connected and not client.held:
                     packets, client.unread = client.unread[:BATCH], client.unread[BATCH:]
-                    starts, ends = self._lay(packets, self._client_slots)
-                    self.relay.from_client(client.session, starts, ends, self.now, self.unix_us * 1000)
+                    read = Packets(*self._lay(packets, self._client_slots))
+                    self.relay.from_client(client.session, read, self.moment)
                     self.settle()
+                    while read.left and client.connected:
+                        self.relay.from_client(client.session, read, self.moment)
+                        self.settle()
 
     def end(self, session: Session) -> None:
         client = self.clients.pop(session.number, None)
         if client is not None:
             self.watched.discard(session)
-            self.relay.disconnect(session, self.now)
+            self.relay.disconnect(session, self.moment)
 
     def tick(self, seconds: float) -> None:
         self.now += seconds
         self.unix_us += int(seconds * 1e6)
-        self.relay.tick(self.now, self.unix_us * 1000)
-        self.settle()
+        while self.relay.next_deadline() <= self.now:
+            self.relay.on_deadline(self.moment)
+            self.settle()
 
     # -- the segment
 
@@ -225,64 +275,66 @@ class Bus:
         """Datagrams from the segment, read together."""
         for first in range(0, len(datagrams), BATCH):
             starts, ends = self._lay(datagrams[first : first + BATCH], self._datagram_slots)
-            self.relay.from_segment(starts, ends, lambda _: peer, self.now, self.unix_us * 1000, interface)
+            self.relay.from_segment(starts, ends, lambda _: peer, self.moment, interface)
             self.settle()
 
     # -- what the relay asks for
 
     def settle(self) -> None:
-        delivery = self.relay.delivery
-        self.sent += self.relay.outgoing
-        self.relay.outgoing.clear()
         resumed = False
-        while delivery.stuck or delivery.drained or delivery.resumed or delivery.closing:
-            resumed |= bool(delivery.resumed)
-            stuck, delivery.stuck = delivery.stuck, []
-            drained, delivery.drained = delivery.drained, []
-            closing, delivery.closing = delivery.closing, []
-            delivery.resumed.clear()  # read() looks for itself
-            self.watched |= {session for session in stuck if session in delivery.backlogged}
-            self.watched -= {session for session in drained if session not in delivery.backlogged}
-            for session in closing:
+        while (effects := self.relay.take_effects()) is not None:
+            resumed |= bool(effects.resume)  # read() looks for itself
+            self.sent += self.bytes_of(effects.datagrams)
+            if effects.taps is not None:
+                self.tapped = effects.taps
+            self.watched |= {session for session in effects.watch if self.relay.is_backlogged(session)}
+            self.watched -= {session for session in effects.unwatch if not self.relay.is_backlogged(session)}
+            if effects.asked:
+                session, answer = effects.asked
+                if answer.key == b"status":
+                    answer = Cmsg(answer.key, as_json(self.relay.status()))
+                self.relay.answer(session, answer, self.moment)
+            for session in effects.close:
                 self.closed[session.name] = session.closing
                 self.end(session)
-            self.sent += self.relay.outgoing  # last words of a client
-            self.relay.outgoing.clear()
         self.assert_consistent()
         if resumed:
             self.read()
 
+    def bytes_of(self, datagrams: Datagrams) -> list[bytes]:
+        return as_bytes(self.memory, datagrams.starts, datagrams.ends) + datagrams.beyond
+
     def assert_consistent(self) -> None:
         """What holds after each step, whatever happened."""
-        relay, delivery = self.relay, self.relay.delivery
-        sessions = set(relay.sessions.values())
+        state, delivery, ledger = self.relay.state, self.relay._delivery, self.relay.state.ledger
+        sessions = set(state.sessions.values())
         assert self.watched == delivery.backlogged <= sessions
         assert delivery.backlogged == {session for session in sessions if session.outbox}
         assert {(a, b) for a in sessions for b in a.waits_for} == {(a, b) for b in sessions for a in b.holds}
-        assert delivery.ledger.packets == sum(session.outbox.packets for session in sessions)
-        assert delivery.ledger.bytes == sum(session.outbox.size for session in sessions)
-        assert delivery.ledger.bytes <= delivery.ledger.limit
-        assert relay.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
-        assert len(relay.names) - 1 == len(sessions) == len(delivery.ports)  # beside its own
-        assert delivery.taps == [session for session in relay.sessions.values() if session.tap]
+        assert ledger.packets == sum(session.outbox.packets for session in sessions)
+        assert ledger.bytes == sum(session.outbox.size for session in sessions)
+        assert ledger.bytes <= ledger.limit
+        assert state.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
+        assert len(state.names) - 1 == len(sessions) == len(state.ports)  # beside its own
+        assert state.taps == [session for session in state.sessions.values() if session.tap]
 
     def assert_idle(self) -> None:
         """Nobody is connected, and nothing is left of those who were."""
-        relay, delivery = self.relay, self.relay.delivery
+        state, delivery, router = self.relay.state, self.relay._delivery, self.relay.state.router
         self.assert_consistent()
         assert not self.clients
-        assert not relay.sessions
-        assert not delivery.ports
+        assert not state.sessions
+        assert not state.ports
         assert not delivery.backlogged
         assert not self.watched
-        assert (delivery.ledger.packets, delivery.ledger.bytes) == (0, 0)
-        assert relay.router.subscriptions == 0
-        assert all(index.empty() for index in relay.router._indexes.values())
-        assert not relay.router._listening
-        assert not any(audience.size for audience in relay.router._young.values())
-        assert not any(audience.size for audience in relay.router._old.values())
-        assert not any(audience.size for audience in relay.router._shared.values())
-        assert len(relay.names) == 1  # its own
+        assert (state.ledger.packets, state.ledger.bytes) == (0, 0)
+        assert state.router.subscriptions == 0
+        assert all(index.empty() for index in router._indexes.values())
+        assert not router._listening
+        assert not any(route.size for route in router._young.values())
+        assert not any(route.size for route in router._old.values())
+        assert not any(route.size for route in router._shared.values())
+        assert len(state.names) == 1  # its own
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:
         """Put packets into the memory, where what was there before is left behind them."""

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
-from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from tests.relay.fakes import CLOCK, Bus, datagram
@@ -90,7 +89,7 @@ def test_a_datagram_has_at_most_1400_bytes(integrity: Integrity, together: bool)
 
 @pytest.mark.parametrize("payload_limit", [10, 65536])
 def test_a_local_channel_takes_as_much_as_is_configured(payload_limit: int):
-    bus = Bus(limits=Limits(local_payload=payload_limit))
+    bus = Bus(local_payload=payload_limit)
     client = bus.connect(b"SUB local/x")
     fits = b"MSG local/x\0" + b"x" * payload_limit
     assert client.ask(fits, fits + b"x", fits) == [
@@ -106,7 +105,7 @@ def test_what_is_empty():
     bus = Bus()
     client = bus.connect(b"SUB ")
     assert client.ask(b"MSG a\0", b"", b"MSG a\0")[::2] == [b"MSG a\0", b"MSG a\0"]
-    assert bus.relay.counters.errors == 1
+    assert bus.relay.state.counters.errors == 1
 
 
 def test_local_channels_take_no_numbers_of_the_segment():
@@ -232,12 +231,12 @@ def test_an_error_names_its_packet_and_changes_nothing(packet: bytes, error: byt
     answer, after = client.ask(packet, b"MSG a\0still here")
     assert answer.startswith(b"CMSG error\0" + error)
     assert after == b"MSG a\0still here"
-    assert bus.relay.counters.errors == 1
-    assert bus.relay.router.subscriptions == 1
+    assert bus.relay.state.counters.errors == 1
+    assert bus.relay.state.router.subscriptions == 1
 
 
 def test_patterns_are_limited():
-    bus = Bus(limits=Limits(subscriptions=2))
+    bus = Bus(subscriptions=2)
     client = bus.connect(b"SUB a", b"SUB b")
     assert client.ask(b"SUB c") == [b"CMSG error\0limit SUB c: at most 2 patterns a client"]
     assert client.ask(b"UNSUB a", b"SUB c", b"MSG c\0") == [b"MSG c\0"]
@@ -304,7 +303,7 @@ def test_a_pack_read_together_with_the_request_for_packing():
         b"MSG a\0005",
     )
     assert reader.heard() == [b"MSG a\0%d" % number for number in range(1, 6)]
-    assert bus.relay.counters.published == client.session.published == 5
+    assert bus.relay.state.counters.published == client.session.published == 5
     assert [answer.partition(b"\0")[0] for answer in client.heard()] == [b"CMSG pack"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bccnd.relay.answers import LISTENERS_PER_SECOND
 from bccnd.relay.control import KEYS, PAGE_BYTES, PAGE_ROWS
-from bccnd.relay.outbox import Policy
+from bccnd.relay.options import Policy
 from bccnd.relay.rights import AccessList, Grant
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Integrity, Level
@@ -54,7 +54,7 @@ def test_every_key_is_answered_once(bus: Bus):
     for key in KEYS:
         (answer,) = client.ask(b"CMSG %b\0%b" % (key, values.get(key, b"")))
         assert answer.startswith(b"CMSG %b\0" % (b"pong" if key == b"ping" else key))
-    assert bus.relay.counters.errors == 0
+    assert bus.relay.state.counters.errors == 0
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_refusals_name_what_they_answer_and_change_nothing(bus: Bus, request_: b
     assert refused[1].startswith(text)
     assert client.ask(b"CMSG clients") == before
     assert client.connected
-    assert bus.relay.counters.errors == 1
+    assert bus.relay.state.counters.errors == 1
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_pack(bus: Bus):
     client = bus.connect()
     packet = sbus.pack([b"CMSG ping\0001", b"CMSG ping\0002"])
     assert error_of(client.ask(packet))[0] == "not-agreed"
-    assert client.ask(b"CMSG pack\0on") == [b"CMSG pack\0on %d" % bus.relay.packet_limit]
+    assert client.ask(b"CMSG pack\0on") == [b"CMSG pack\0on %d" % bus.relay.state.rules.packet_limit]
     assert client.ask(packet) == [b"CMSG pong\0001", b"CMSG pong\0002"]
     assert client.ask(b"CMSG pack\0off") == [b"CMSG pack\0off"]
     assert error_of(client.ask(packet))[0] == "not-agreed"
@@ -285,7 +285,7 @@ def test_what_others_may_get_is_asked_of_them(bus: Bus, chan: bytes):
 
 
 def test_where_questions_are_local_nobody_can_be_asked():
-    assert Bus(local=[b"bccnd/>"]).connect().ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x000"]
+    assert Bus(local=["bccnd/>"]).connect().ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x000"]
 
 
 def test_too_many_questions_are_not_asked(bus: Bus):
@@ -304,7 +304,7 @@ def test_only_who_may_publish_may_ask_who_listens(bus: Bus):
         "refused",
         "CMSG listeners: no right to publish on b",
     )
-    assert bus.relay.refusals.counts == {"publish": 1}
+    assert bus.relay.state.refusals.counts == {"publish": 1}
 
 
 def test_tap(bus: Bus):
@@ -394,7 +394,7 @@ def test_a_client_row(bus: Bus):
     bus.tick(2.5)
     rows = value_of(writer.ask(b"CMSG clients"), b"clients")
     queued_bytes = rows["clients"][0].pop("queued_bytes")
-    assert queued_bytes == bus.relay.delivery.ledger.bytes > 0
+    assert queued_bytes == bus.relay.state.ledger.bytes > 0
     assert rows["next"] is None
     assert rows["clients"][0] == {
         "name": "here/prog/7",

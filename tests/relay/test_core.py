@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from bccnd.relay.dedup import JUMP
-from bccnd.relay.heartbeat import Rhythm
-from bccnd.relay.limits import Limits
-from bccnd.relay.outbox import Policy
+from bccnd.relay.options import Policy
 from bccnd.wire.bccn1 import Integrity, Level
 from tests.relay.fakes import CLOCK, Bus, datagram
 
@@ -38,7 +36,7 @@ def test_directed_messages_follow_a_name_at_once():
 
 
 def test_clients_are_limited():
-    bus = Bus(limits=Limits(clients=2))
+    bus = Bus(clients=2)
     first = bus.connect()
     bus.connect()
     assert bus.try_connect() is None
@@ -98,7 +96,7 @@ def test_a_forged_number_does_not_use_up_those_of_a_client():
 def test_the_next_number_is_above_all_that_were_used():
     bus = Bus()
     assert bus.relay.next_seq == 0
-    bus.relay.names.begin_at(CLOCK + 1000)
+    bus.relay.state.names.begin_at(CLOCK + 1000)
     bus.connect(*[b"MSG a\0"] * 5, pid=7)
     assert bus.relay.next_seq == CLOCK + 1005
     bus.connect(*[b"MSG a\0"] * 50, pid=8).leave()
@@ -109,9 +107,9 @@ def test_the_next_number_is_above_all_that_were_used():
 def reconfigure(bus: Bus, integrity: Integrity | None = None, **limits: Any) -> None:
     bus.relay.reconfigure(
         integrity=integrity or Integrity(),
-        local=[b"private/>"],
+        local=["private/>"],
         retain=[],
-        limits=Limits(**limits),
+        **limits,
         access=bus.relay.access,
         rhythm=Rhythm(),
     )
@@ -141,7 +139,7 @@ def test_a_shorter_queue_drops_by_its_policy_at_the_next_message():
 
 @pytest.mark.parametrize("by", ["settings", "client"])
 def test_who_no_longer_blocks_lets_go_of_those_that_wait(by: str):
-    bus = Bus(limits=Limits(queue_packets=2, queue_policy=Policy.BLOCK))
+    bus = Bus(queue_packets=2, policy=Policy.BLOCK)
     slow, publisher = bus.connect(b"SUB a"), bus.connect()
     slow.stop_reading()
     publisher.say(*[b"MSG a\0"] * 5)
@@ -159,9 +157,9 @@ def test_a_new_total_holds_at_once():
     bus = Bus()
     slow, publisher = bus.connect(b"SUB a"), bus.connect()
     slow.stop_reading()
-    reconfigure(bus, queue_total=30)
+    reconfigure(bus, total_bytes=30)
     publisher.say(*[b"MSG a\0" + bytes(4)] * 10)
-    assert bus.relay.delivery.ledger.bytes == 30
+    assert bus.relay.state.ledger.bytes == 30
 
 
 def test_other_keys_sign_and_verify_from_the_next_message_on():

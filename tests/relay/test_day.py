@@ -2,7 +2,6 @@
 
 import random
 
-from bccnd.relay.limits import Limits
 from tests.relay.fakes import CLOCK, Bus, datagram
 
 DAY, INTERVAL = 24 * 3600, 5
@@ -44,7 +43,7 @@ class Heartbeats:
 
 def test_a_day_of_heartbeats():
     chance = random.Random(1)
-    bus = Bus(limits=Limits(source_seconds=FORGOTTEN_AFTER, sources=4096, drop_replays=True))
+    bus = Bus(dedup_seconds=FORGOTTEN_AFTER, sources=4096, replays="drop")
     sources = [Heartbeats(number) for number in range(SOURCES)]
     most = strangers = 0
     for second in range(0, DAY, INTERVAL):
@@ -58,16 +57,16 @@ def test_a_day_of_heartbeats():
             datagrams.append(datagram(b"job/once/%d" % strangers, 1, b"job"))
         bus.hear(*filter(None, datagrams))
         bus.tick(INTERVAL)
-        most = max(most, len(bus.relay.sources))
-    assert bus.relay.counters.accepted == strangers + sum(source.received for source in sources)
-    assert not bus.relay.rejected
+        most = max(most, len(bus.relay.state.sources))
+    assert bus.relay.state.counters.accepted == strangers + sum(source.received for source in sources)
+    assert not bus.relay.state.rejected
     assert strangers > 5000
     assert most < 1000, "who is silent is forgotten"
     for source in sources:
-        known = bus.relay.sources.get(source.src)
+        known = bus.relay.state.sources.get(source.src)
         assert known is not None
         assert (known.received, known.restarts) == (source.received, source.restarts)
         assert known.lost == source.lost
     bus.tick(FORGOTTEN_AFTER + 1)
     bus.tick(FORGOTTEN_AFTER + 1)
-    assert len(bus.relay.sources) == 0
+    assert len(bus.relay.state.sources) == 0

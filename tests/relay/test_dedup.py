@@ -186,7 +186,7 @@ clocks = st.builds(
 def test_with_a_clock_nothing_is_delivered_twice_however_old_it_is(
     sanity: int, numbers: list[int], reorder: int
 ):
-    sources = Sources(sanity=sanity, reorder=min(reorder, sanity - 1), drop_replays=True)
+    sources = Sources(sanity=sanity, reorder=min(reorder, sanity - 1), replays="drop")
     delivered = [seq for seq in numbers if sources.observe(SRC, seq, 0.0) in DELIVERED]
     assert len(set(delivered)) == len(delivered)
     if not reorder:
@@ -200,7 +200,7 @@ def test_with_a_clock_nothing_is_delivered_twice_however_old_it_is(
 @thorough
 @given(sanity=sanities, numbers=scripts)
 def test_without_a_clock_the_documents_rule_stays(sanity: int, numbers: list[int]):
-    plain, careful = Sources(sanity=sanity), Sources(sanity=sanity, drop_replays=True)
+    plain, careful = Sources(sanity=sanity), Sources(sanity=sanity, replays="drop")
     assert heard(careful, *numbers) == heard(plain, *numbers)
 
 
@@ -218,12 +218,12 @@ def test_without_a_clock_the_documents_rule_stays(sanity: int, numbers: list[int
     ],
 )
 def test_what_is_a_replay(numbers: list[int], last_verdict: Verdict):
-    assert heard(Sources(drop_replays=True), *numbers)[-1] is last_verdict
+    assert heard(Sources(replays="drop"), *numbers)[-1] is last_verdict
 
 
 def test_a_source_whose_clock_was_set_back_is_not_silent_forever():
     """As after a reboot without the file of numbers: what is dropped does not keep the old number alive."""
-    sources = Sources(drop_replays=True, seconds=60)
+    sources = Sources(replays="drop", seconds=60)
     heard(sources, CLOCKED + 10**9)
     verdicts = {now: heard(sources, CLOCKED + now, now=now)[0] for now in range(1, 100)}
     assert [now for now, verdict in verdicts.items() if verdict is Verdict.RESTARTED] == [61]
@@ -233,7 +233,7 @@ def test_a_source_whose_clock_was_set_back_is_not_silent_forever():
 def test_rules_may_change_while_sources_are_known():
     sources = Sources()
     heard(sources, CLOCKED + 9000)
-    sources.configure(sanity=10, limit=1000, seconds=60, reorder=5, drop_replays=True)
+    sources.configure(sanity=10, limit=1000, seconds=60, reorder=5, replays="drop")
     assert heard(sources, CLOCKED, CLOCKED + 8995, CLOCKED + 8990) == [
         Verdict.REPLAYED,
         Verdict.ACCEPTED,

@@ -3,7 +3,6 @@
 import pytest
 
 from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS
-from bccnd.relay.limits import Limits
 from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
 from bccnd.wire import sbus
 from tests.relay.fakes import UNLIMITED, Bus, FakeClient, datagram
@@ -76,7 +75,7 @@ def test_only_those_of_a_pack_that_are_for_a_client_reach_it():
 
 def test_no_pack_is_longer_than_the_limit():
     bus = Bus()
-    limit = bus.relay.packet_limit
+    limit = bus.relay.state.rules.packet_limit
     reader = bus.connect(b"SUB ", b"CMSG pack\0on")
     large = [b"MSG local/x\0" + b"%02d" % number * 10_000 for number in range(12)]
     publisher = bus.connect(b"CMSG pack\0on")
@@ -407,7 +406,7 @@ def test_two_who_hold_each_other_go_on_when_they_read():
 
 
 def test_a_blocked_client_that_takes_nothing_is_cut_off():
-    bus = Bus(limits=Limits(block_seconds=5))
+    bus = Bus(block_seconds=5)
     reader = slow(bus, "block")
     publisher = bus.connect()
     publisher.say(*messages(*range(4)))
@@ -421,7 +420,7 @@ def test_a_blocked_client_that_takes_nothing_is_cut_off():
 
 
 def test_a_blocked_client_that_takes_a_little_is_not():
-    bus = Bus(limits=Limits(block_seconds=5))
+    bus = Bus(block_seconds=5)
     reader = slow(bus, "block", packets=100)
     publisher = bus.connect()
     publisher.say(*messages(*range(100)))
@@ -442,7 +441,7 @@ def test_nobody_else_is_cut_off_for_being_slow(policy: Policy):
 
 
 def test_the_time_begins_with_the_backlog():
-    bus = Bus(limits=Limits(block_seconds=5))
+    bus = Bus(block_seconds=5)
     reader = slow(bus, "block")
     bus.tick(1000)
     bus.connect().say(*messages(*range(4)))
@@ -515,7 +514,7 @@ def test_leaving_with_messages_and_answers_waiting():
     client = slow(bus, "drop-newest")
     client.say(*messages(*range(6)), *[b"CMSG ping"] * 100)
     client.leave()
-    assert bus.relay.delivery.ledger.dropped == client.session.outbox.dropped == 6
+    assert bus.relay.state.ledger.dropped == client.session.outbox.dropped == 6
     bus.assert_idle()
 
 
@@ -524,8 +523,8 @@ def test_who_is_closed_is_told_why_if_it_can_hear():
     client, stuck = bus.connect(), slow(bus, "drop-oldest")
     stuck.say(b"CMSG ping")
     for session in (client.session, stuck.session):
-        bus.relay.delivery.close(session, "shutdown")
-        bus.relay.delivery.close(session, "again")
+        bus.relay.close(session, "shutdown")
+        bus.relay.close(session, "again")
     bus.settle()
     assert client.heard() == [b"CMSG closing\0shutdown"]
     assert stuck.heard() == []
@@ -536,5 +535,5 @@ def test_who_is_closed_is_told_why_if_it_can_hear():
 def test_one_who_reads_lines_is_told_in_a_line():
     bus = Bus()
     client = bus.connect(b"SUB a\n")
-    bus.relay.delivery.close(client.session, "shutdown")
+    bus.relay.close(client.session, "shutdown")
     assert client.heard() == [b"CMSG closing shutdown\n"]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bccnd.relay.heartbeat import Rhythm
 from bccnd.relay.rights import AccessList, Grant
 from bccnd.relay.succession import restore, state_of
 from tests.relay.fakes import CLOCK, Bus, datagram
@@ -15,7 +14,7 @@ OWN = b"heartbeat/here/bccnd/0|"
 
 
 def beating(seconds: int = 10, offset: float = 0.0) -> Bus:
-    bus = Bus(rhythm=Rhythm(seconds))
+    bus = Bus(heartbeat_seconds=seconds)
     bus.relay.begin(CLOCK, now=bus.now, offset=offset)
     return bus
 
@@ -155,7 +154,7 @@ def test_who_takes_another_name_leaves_under_the_old_one() -> None:
     assert said(bus) == [b"here/prog/7/x|"]
     echo = datagram(b"here/prog/7", client.session.first_seq - 1, b"heartbeat/here/prog/7", b"leaving")
     bus.hear(echo)
-    assert bus.relay.rejected == {"duplicate": 1}
+    assert bus.relay.state.rejected == {"duplicate": 1}
 
 
 @pytest.mark.parametrize("value", [b"", b"0", b"3601", b"-1", b"1.5", b"x", b"off now", b"5 " + b"x" * 257])

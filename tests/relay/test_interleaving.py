@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
-from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Message, matches_target, valid_chan
 from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient, datagram
@@ -97,7 +96,7 @@ def as_item(packet: bytes) -> Item | int | None:
 class Interleaving(RuleBasedStateMachine):
     @initialize(reorder=st.sampled_from([0, 0, 8]))
     def start(self, reorder: int):
-        self.bus = Bus(limits=Limits(reorder=reorder, block_seconds=5))
+        self.bus = Bus(reorder=reorder, block_seconds=5)
         self.reorder = reorder
         self.ledgers: list[Ledger] = []
         self.number = 0
@@ -202,9 +201,9 @@ class Interleaving(RuleBasedStateMachine):
     def unsubscribe(self, index: int, pattern: bytes):
         if ledger := self.free(index):
             key = ledger.separator, pattern
-            errors = self.bus.relay.counters.errors
+            errors = self.bus.relay.state.counters.errors
             self.say(ledger, b"UNSUB " + pattern)
-            assert self.bus.relay.counters.errors - errors == (not ledger.subscriptions[key])
+            assert self.bus.relay.state.counters.errors - errors == (not ledger.subscriptions[key])
             ledger.subscriptions[key] = max(0, ledger.subscriptions[key] - 1)
 
     @has_clients

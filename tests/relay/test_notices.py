@@ -70,7 +70,7 @@ def test_clients_of_this_host_appear_and_leave() -> None:
 
 
 def test_only_who_names_them_gets_them() -> None:
-    bus = Bus(retain=[b">"])
+    bus = Bus(retain=[">"])
     others = [bus.connect(b"SUB " + pattern) for pattern in (b">", b"local/>", b"*/presence/>")]
     others.append(bus.connect(b"CMSG tap\0on", privileged=True))
     exact = bus.connect(b"SUB local/presence/appeared/here/prog/7")
@@ -101,7 +101,7 @@ def test_nobody_else_publishes_them_and_they_never_leave() -> None:
     (answer,) = client.ask(b"MSG local/presence/appeared/x\0{}")
     assert answer == b"CMSG error\0refused MSG local/presence/appeared/x: only the daemon publishes there"
     bus.hear(datagram(b"far/x/1", 1, b"local/presence/appeared/x", b"{}"))
-    assert bus.relay.rejected == {"local-channel": 1}
+    assert bus.relay.state.rejected == {"local-channel": 1}
     client.say(datagram(b"far/x/2", 1, b"local/presence/appeared/x", b"{}"))
     assert (told(watcher), bus.sent) == ([], [])
 
@@ -114,7 +114,7 @@ def test_a_heartbeat_in_another_s_name_tells_nothing() -> None:
 
 
 def test_what_a_bridge_brings_counts_and_what_is_kept_is_kept() -> None:
-    bus = Bus(retain=[b"heartbeat/>"])
+    bus = Bus(retain=["heartbeat/>"])
     watcher = bus.connect(b"SUB local/presence/>")
     bridge = bus.connect(privileged=True)
     told(watcher)

@@ -161,7 +161,7 @@ def test_publishing_without_a_right_reaches_nobody():
         b"CMSG error\0refused MSG %b: no right to publish there" % channel
         for channel in (b"b", b"b", b"!", b"!h")
     ]
-    assert bus.relay.refusals.counts == {"publish": 4}
+    assert bus.relay.state.refusals.counts == {"publish": 4}
     assert publisher.session.published == 2
 
 
@@ -175,7 +175,7 @@ def test_what_is_refused_changes_nothing():
         client, b"CMSG name\0x", b"CMSG name: no right to x, which is not below the client's own name"
     )
     assert refused(client, datagram(b"far", 1, b"a"), b"packet: no right to bridge datagrams")
-    assert bus.relay.refusals.counts == {"subscribe": 2, "tap": 1, "name": 1, "bridge": 1}
+    assert bus.relay.state.refusals.counts == {"subscribe": 2, "tap": 1, "name": 1, "bridge": 1}
     publisher.say(b"MSG a\0", b"MSG !\0", b"MSG !here/prog/7\0")
     assert client.heard() == []
     assert client.name == b"here/prog/7"
@@ -254,11 +254,11 @@ def test_what_is_no_longer_granted_is_taken_back_and_told():
 def test_what_is_granted_anew_can_be_done_at_once():
     bus = bus_with(Grant())
     client = bus.connect(b"MSG a\0")
-    assert bus.relay.refusals.take()[0] != []
+    assert bus.relay.state.refusals.take()[0] != []
     bus.relay.set_access(AccessList([Grant(publish=(b"a",), subscribe=(b"a",))]))
     assert client.ask(b"SUB a", b"MSG a\0x") == [b"MSG a\0x"]
     client.ask(b"MSG b\0")
-    (line,), _ = bus.relay.refusals.take()
+    (line,), _ = bus.relay.state.refusals.take()
     assert line["reason"] == "MSG b: no right to publish there", "told again under the new rights"
 
 
@@ -284,7 +284,7 @@ def test_once_per_client_and_right():
     client, other = bus.connect(pid=7, uid=1000), bus.connect(pid=8)
     client.say(b"MSG a\0", b"MSG b\0", b"SUB c", b"MSG a\0", b"SUB d")
     other.say(b"MSG a\0")
-    lines, more = bus.relay.refusals.take()
+    lines, more = bus.relay.state.refusals.take()
     who = {"name": "here/prog/7", "pid": 7, "uid": 1000, "program": "prog"}
     assert lines == [
         who | {"right": "publish", "reason": "MSG a: no right to publish there"},
@@ -293,9 +293,9 @@ def test_once_per_client_and_right():
         | {"name": "here/prog/8", "pid": 8, "right": "publish", "reason": "MSG a: no right to publish there"},
     ]
     assert more == 0
-    assert bus.relay.refusals.counts == {"publish": 4, "subscribe": 2}
+    assert bus.relay.state.refusals.counts == {"publish": 4, "subscribe": 2}
     client.say(b"MSG a\0")
-    assert bus.relay.refusals.take() == ([], 0)
+    assert bus.relay.state.refusals.take() == ([], 0)
 
 
 def test_many_clients_do_not_fill_the_log():

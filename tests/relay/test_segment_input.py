@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import WireError
-from bccnd.relay.limits import Limits
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message
 from bccnd.wire.verdict import Verdict
@@ -19,7 +18,7 @@ thorough = settings(deadline=None, max_examples=150)
 @pytest.mark.parametrize("end", ["stays", "leaves", "renames", "returns"])
 def test_own_datagrams_that_come_back_are_not_delivered_again(end: str, reorder: int):
     """Not even thousands of them, from a client that published in a hurry and left."""
-    bus = Bus(limits=Limits(reorder=reorder))
+    bus = Bus(reorder=reorder)
     listener = bus.connect(b"SUB demo/>")
     publisher = bus.connect(b"CMSG pack\0on", pid=7)
     publisher.say(sbus.pack([b"MSG demo/a\0%d" % number for number in range(3000)]))
@@ -32,8 +31,8 @@ def test_own_datagrams_that_come_back_are_not_delivered_again(end: str, reorder:
         bus.connect(pid=7)
     bus.hear(*bus.sent, *bus.sent[-10:])
     assert listener.heard() == []
-    assert set(bus.relay.rejected) == {"own" if end in ("stays", "returns") else "duplicate"}
-    assert bus.relay.rejected.total() == 3010
+    assert set(bus.relay.state.rejected) == {"own" if end in ("stays", "returns") else "duplicate"}
+    assert bus.relay.state.rejected.total() == 3010
 
 
 datagrams = mostly(
@@ -131,7 +130,7 @@ HERE, THERE = b"10.0.0.2:5400", b"10.0.0.3:5400"
     ],
 )
 def test_the_unknown_source(unknown: str, expected: list[str]):
-    bus = Bus(limits=Limits(unknown=unknown))
+    bus = Bus(unknown=unknown)
     listener = bus.connect(b"SUB a")
     one = datagram(b"?", 1, b"a", b"who")
     found = [
@@ -144,7 +143,7 @@ def test_the_unknown_source(unknown: str, expected: list[str]):
 
 
 def test_a_recording_is_dropped_counted_and_shown_to_taps():
-    bus = Bus(limits=Limits(drop_replays=True))
+    bus = Bus(replays="drop")
     listener, tap = bus.connect(b"SUB demo/>"), bus.connect(b"CMSG tap\0on", privileged=True)
     recording = [datagram(b"there/prog/1", CLOCK + number, b"demo/x") for number in range(2000)]
     bus.hear(*recording)
@@ -152,5 +151,5 @@ def test_a_recording_is_dropped_counted_and_shown_to_taps():
     tap.heard()
     bus.hear(*recording)
     assert listener.heard() == []
-    assert bus.relay.rejected == {"replayed": 1000, "duplicate": 1000}
+    assert bus.relay.state.rejected == {"replayed": 1000, "duplicate": 1000}
     assert tap.heard()[0] == b"RECV 10.0.0.2:5400 %d replayed\0" % (CLOCK * 1000) + recording[0]

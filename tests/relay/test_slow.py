@@ -1,6 +1,5 @@
 """Episodes: when one begins, when it is over, and that each is reported once at either end."""
 
-from bccnd.relay.limits import Limits
 from bccnd.relay.slow import CALM_SECONDS, Episode, SlowClients, Trouble
 from tests.relay.fakes import Bus, FakeClient, datagram
 
@@ -16,7 +15,7 @@ def slow(bus: Bus, policy: bytes) -> FakeClient:
 
 
 def reports(bus: Bus) -> tuple[list[Episode], list[Episode]]:
-    return bus.relay.delivery.slow.reports(bus.now)
+    return bus.relay._delivery.slow.reports(bus.now)
 
 
 def test_it_begins_with_the_first_loss_and_is_reported_once():
@@ -45,7 +44,7 @@ def test_it_is_over_when_everything_has_been_taken():
     assert reports(bus) == ([], [episode])
     assert (episode.ended, episode.lost, episode.left) == (bus.now, 2, False)
     assert reports(bus) == ([], [])
-    assert len(bus.relay.delivery.slow) == 0
+    assert len(bus.relay._delivery.slow) == 0
 
 
 def test_who_stumbles_again_and_again_is_named_once():
@@ -101,7 +100,7 @@ def test_holding_publishers_for_a_moment_is_what_block_is_for():
 
 
 def test_a_block_client_that_is_cut_off():
-    bus = Bus(limits=Limits(block_seconds=5))
+    bus = Bus(block_seconds=5)
     reader, publisher = slow(bus, b"block"), bus.connect()
     publisher.say(*messages(4))
     bus.hear(datagram(b"x", 1, b"a"))

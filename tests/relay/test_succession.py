@@ -22,7 +22,7 @@ from bccnd.restart import load_state
 from tests.relay.fakes import Bus, FakeClient, datagram
 
 LIMITS = Limits(
-    queue_packets=6, queue_bytes=4000, queue_total=12_000, block_seconds=5.0, sources=8, reorder=2
+    queue_packets=6, queue_bytes=4000, total_bytes=12_000, block_seconds=5.0, sources=8, reorder=2
 )
 
 Step = tuple[Any, ...]
@@ -209,7 +209,7 @@ def test_what_a_later_format_of_the_same_number_may_lack_or_add() -> None:
     restore(new.relay, state, ports_of(old))
     (session,) = new.relay.sessions.values()
     assert session.echo
-    assert new.relay.counters.errors == 0
+    assert new.relay.state.counters.errors == 0
 
 
 # --- damaged state ---
@@ -217,7 +217,7 @@ def test_what_a_later_format_of_the_same_number_may_lack_or_add() -> None:
 
 def eventful() -> Bus:
     """A bus on which something of everything has happened."""
-    bus = Bus(retain=[b"a/>"])
+    bus = Bus(retain=["a/>"])
     slow = bus.connect(b"SUB ", b"CMSG queue\0packets=2 policy=drop-newest", b"CMSG format\0full")
     slow.stop_reading()
     bus.connect(b"CMSG pack\0on").say(*[b"MSG a/b\0%d" % number for number in range(5)], b"CMSG ping")
@@ -231,7 +231,7 @@ def handed_over(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_state_arrives_as_it_was_and_makes_the_same_relay() -> None:
-    bus, successor = eventful(), Bus(retain=[b"a/>"])
+    bus, successor = eventful(), Bus(retain=["a/>"])
     state = handed_over(state_of(bus.relay))
     assert state["rejected"] == {"magic": 1, "duplicate": 1}
     restore(successor.relay, state, ports_of(bus))

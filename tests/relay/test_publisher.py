@@ -7,31 +7,31 @@ from tests.relay.fakes import CLOCK, Bus, datagram
 
 def test_the_name_is_the_daemon_s() -> None:
     bus = Bus()
-    assert bus.relay.own.name == b"here/bccnd/0"
+    assert bus.relay.state.own.name == b"here/bccnd/0"
     twin = bus.connect(pid=0, program=b"bccnd")
-    assert twin.session.name != bus.relay.own.name
+    assert twin.session.name != bus.relay.state.own.name
 
 
 def test_numbers_begin_at_the_clock_or_where_a_run_before_ended() -> None:
     bus = Bus()
     bus.relay.begin(CLOCK, now=0.0)
-    assert bus.relay.own.seq == CLOCK
+    assert bus.relay.state.own.seq == CLOCK
     later = Bus()
-    later.relay.names.begin_at(CLOCK + 5)
+    later.relay.state.names.begin_at(CLOCK + 5)
     later.relay.begin(CLOCK, now=0.0)
-    assert later.relay.own.seq == CLOCK + 5
+    assert later.relay.state.own.seq == CLOCK + 5
 
 
 def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
     bus = Bus()
     bus.relay.begin(CLOCK, now=0.0)
-    publish(bus.relay, bus.relay.own, b"a", b"x")
+    publish(bus.relay, bus.relay.state.own, b"a", b"x")
     echo = bus.relay.outgoing.pop()
     assert echo.endswith(b"here/bccnd/0:%d:a|x" % CLOCK)
     assert bus.relay.next_seq == CLOCK + 1
     bus.hear(echo)
     bus.hear(datagram(b"here/bccnd/0", CLOCK + 1, b"a", b"y"))
-    assert bus.relay.rejected == {"own": 1, "conflict": 1}
+    assert bus.relay.state.rejected == {"own": 1, "conflict": 1}
 
 
 def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_here() -> None:
@@ -42,9 +42,9 @@ def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_her
     full = bus.connect(b"CMSG format\0full", b"SUB >")
     tap = bus.connect(b"CMSG tap\0on", privileged=True)
     bus.relay.unix_ns = 7
-    publish(bus.relay, bus.relay.own, b"local/a", b"x")
+    publish(bus.relay, bus.relay.state.own, b"local/a", b"x")
     assert bus.relay.outgoing == []
-    assert bus.relay.own.seq == CLOCK
+    assert bus.relay.state.own.seq == CLOCK
     assert plain.heard() == [b"MSG local/a\0x"]
     assert lines.heard() == [b"MSG local/a x\n"]
     shown = b"RECV local 7 ok\0BCCN1[24]here/bccnd/0:1:local/a|x"
@@ -54,15 +54,15 @@ def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_her
 def test_name_and_numbers_stay_over_a_replacement() -> None:
     bus = Bus()
     bus.relay.begin(CLOCK, now=0.0)
-    publish(bus.relay, bus.relay.own, b"a", b"x")
+    publish(bus.relay, bus.relay.state.own, b"a", b"x")
     state = state_of(bus.relay)
     state["own"]["name"] = b"here/bccnd/77"
     successor = Bus()
     restore(successor.relay, state, {})
-    own = successor.relay.own
+    own = successor.relay.state.own
     assert (own.name, own.seq, own.first_seq) == (b"here/bccnd/77", CLOCK + 1, CLOCK)
-    assert successor.relay.names.get(b"here/bccnd/77") is own
-    assert successor.relay.names.get(b"here/bccnd/0") is None
+    assert successor.relay.state.names.get(b"here/bccnd/77") is own
+    assert successor.relay.state.names.get(b"here/bccnd/0") is None
 
 
 def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None:
@@ -71,5 +71,5 @@ def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None
     successor = Bus()
     successor.relay.begin(CLOCK, now=0.0)
     restore(successor.relay, state, {})
-    assert successor.relay.names.get(b"here/bccnd/0") is successor.relay.own
-    assert successor.relay.own.seq == CLOCK
+    assert successor.relay.state.names.get(b"here/bccnd/0") is successor.relay.state.own
+    assert successor.relay.state.own.seq == CLOCK

@@ -12,7 +12,8 @@ import pytest
 
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
-from bccnd.reload import FIXED, applicable, relay_options
+from bccnd.reload import FIXED, applicable, relay_settings
+from bccnd.wire.bccn1 import Level
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import datagram, plain_socket
@@ -47,8 +48,8 @@ def test_what_is_fixed_are_settings():
 
 def test_replays_are_dropped_where_hmac_is_required_unless_told_otherwise():
     def drops(**values: Any) -> bool:
-        options = relay_options(settings(key_file="/k", **values), [NEW])
-        return bool(options["limits"].drop_replays)
+        options, integrity, _ = relay_settings(settings(key_file="/k", **values), [NEW])
+        return options.dedup.drops_replays(authenticated=integrity.required is Level.HMAC)
 
     assert drops()
     assert not drops(integrity="none")

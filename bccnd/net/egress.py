@@ -67,7 +67,7 @@ class Egress:
         """The same for datagrams that lie elsewhere."""
         self._send(datagrams)
         if self._copies > 1:
-            self._copy_later(datagrams)
+            self._copy_later(list(datagrams))
 
     def write_by(self, writer: SegmentWriter) -> None:
         """From now on, what waits included."""

@@ -45,7 +45,7 @@ class Bus:
             self.ports.append(ours.fileno())
 
     def run(self) -> dict[int, int]:
-        return self.clients.send_run(self.ports, self.starts, self.ends)
+        return self.clients.send_group(self.ports, self.starts, self.ends)
 
     def read(self, index: int) -> list[bytes]:
         packets = []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bccnd.net import egress
-from bccnd.net.broadcast import Segment, SegmentWriter, send_room
+from bccnd.net.broadcast import Segment, SegmentWriter, copies_bytes
 from bccnd.net.egress import COPIES_LIMIT, PENDING_LIMIT, RETRY_SECONDS, STALL_SECONDS, Egress
 from bccnd.net.mmsg import Arena
 
@@ -60,8 +60,15 @@ class Network:
         self.room = room
         self.refused: dict[bytes, int] = {}
         self.taken: list[bytes] = []
+        self.memory: list[bytes] = []  # a span is the index of one datagram
 
-    def send(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
+    def send(self, starts: list[int], ends: list[int]) -> tuple[int, int, int]:
+        return self.send_copies(self.copies(starts, ends))
+
+    def copies(self, starts: list[int], ends: list[int]) -> list[bytes]:
+        return [self.memory[start] for start, _ in zip(starts, ends, strict=True)]
+
+    def send_copies(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
         refused = error = 0
         for done, datagram in enumerate(datagrams):
             if datagram in self.refused:
@@ -82,13 +89,24 @@ class Way:
     def __init__(self, room: int = 1 << 30, **options: Any) -> None:
         self.loop = ManualLoop()
         self.network = Network(room)
-        self.reliefs = 0
+        self.reliefs = self.calls = 0
         self.egress = Egress(
             cast(asyncio.AbstractEventLoop, self.loop),
             cast(SegmentWriter, self.network),
             self._relieved,
             **options,
         )
+
+    def send(self, datagrams: list[bytes]) -> None:
+        """By turns from the arena, which then changes, and from elsewhere."""
+        self.calls += 1
+        if self.calls % 2:
+            self.network.memory = list(datagrams)
+            spans = list(range(len(datagrams)))
+            self.egress.send(spans, spans)
+            self.network.memory = [b"overwritten"] * len(datagrams)
+        else:
+            self.egress.send_copies(datagrams)
 
     def _relieved(self) -> None:
         assert not self.egress.congested
@@ -108,7 +126,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 
 def test_what_the_network_takes_goes_at_once_and_starts_no_timer() -> None:
     way = Way()
-    way.egress.send(numbered(3))
+    way.send(numbered(3))
     assert way.network.taken == numbered(3)
     assert way.counts == (3, 0)
     assert way.loop.timers() == 0
@@ -116,7 +134,7 @@ def test_what_the_network_takes_goes_at_once_and_starts_no_timer() -> None:
 
 def test_what_has_to_wait_goes_later_in_order() -> None:
     way = Way(room=2)
-    way.egress.send(numbered(5))
+    way.send(numbered(5))
     assert way.network.taken == numbered(2)
     way.network.room = 1
     way.loop.advance(RETRY_SECONDS)
@@ -130,9 +148,9 @@ def test_what_has_to_wait_goes_later_in_order() -> None:
 
 def test_nothing_overtakes_what_waits() -> None:
     way = Way(room=0)
-    way.egress.send(numbered(2))
+    way.send(numbered(2))
     way.network.room = 10
-    way.egress.send(numbered(2, first=2))  # there would be room, but others were first
+    way.send(numbered(2, first=2))  # there would be room, but others were first
     assert way.network.taken == []
     way.loop.advance(RETRY_SECONDS)
     assert way.network.taken == numbered(4)
@@ -150,7 +168,7 @@ def test_whatever_the_network_does_order_is_kept_and_all_is_counted(steps: list[
     published = 0
     for step, number in steps:
         if step == "send":
-            way.egress.send(numbered(number, first=published))
+            way.send(numbered(number, first=published))
             published += number
         else:
             way.network.room += number
@@ -164,10 +182,10 @@ def test_whatever_the_network_does_order_is_kept_and_all_is_counted(steps: list[
 
 def test_the_newest_are_given_up_when_too_many_wait() -> None:
     way = Way(room=0)
-    way.egress.send(numbered(PENDING_LIMIT - 1))
-    way.egress.send(numbered(5, first=PENDING_LIMIT - 1))
+    way.send(numbered(PENDING_LIMIT - 1))
+    way.send(numbered(5, first=PENDING_LIMIT - 1))
     assert way.counts == (0, 4)
-    way.egress.send([b"later"])
+    way.send([b"later"])
     assert way.counts == (0, 5)
     way.network.room = 1 << 30
     way.loop.advance(RETRY_SECONDS)
@@ -180,9 +198,9 @@ def test_the_newest_are_given_up_when_too_many_wait() -> None:
 
 def test_congested_from_more_than_half_until_less_than_a_quarter() -> None:
     way = Way(room=0)
-    way.egress.send(numbered(PENDING_LIMIT // 2))
+    way.send(numbered(PENDING_LIMIT // 2))
     assert not way.egress.congested
-    way.egress.send([b"one more"])
+    way.send([b"one more"])
     assert way.egress.congested
     way.network.room = PENDING_LIMIT // 4 + 1
     way.loop.advance(RETRY_SECONDS)
@@ -200,10 +218,10 @@ def test_congested_from_more_than_half_until_less_than_a_quarter() -> None:
 def test_a_send_between_a_quarter_and_a_half_does_not_end_congestion_without_relief() -> None:
     """Publishers held by it would be held for ever: they wait for the call."""
     way = Way(room=0)
-    way.egress.send(numbered(PENDING_LIMIT))
+    way.send(numbered(PENDING_LIMIT))
     way.network.room = PENDING_LIMIT * 5 // 8
     way.loop.advance(RETRY_SECONDS)
-    way.egress.send([b"of somebody who was not held"])
+    way.send([b"of somebody who was not held"])
     assert way.egress.congested
     way.network.room = 1 << 30
     way.loop.advance(RETRY_SECONDS)
@@ -213,8 +231,8 @@ def test_a_send_between_a_quarter_and_a_half_does_not_end_congestion_without_rel
 
 def test_what_relief_sends_comes_after_what_waited() -> None:
     way = Way(room=0)
-    way.egress._on_relief = lambda: way.egress.send([b"resumed"])
-    way.egress.send(numbered(PENDING_LIMIT))
+    way.egress._on_relief = lambda: way.send([b"resumed"])
+    way.send(numbered(PENDING_LIMIT))
     way.network.room = PENDING_LIMIT * 7 // 8
     way.loop.advance(RETRY_SECONDS)
     way.network.room = 1 << 30
@@ -228,7 +246,7 @@ def test_what_relief_sends_comes_after_what_waited() -> None:
 def test_a_refusal_costs_the_refused_datagram_only() -> None:
     way = Way()
     way.network.refused = {b"1": EMSGSIZE, b"2": EMSGSIZE}
-    way.egress.send(numbered(5))
+    way.send(numbered(5))
     assert way.network.taken == [b"0", b"3", b"4"]
     assert way.counts == (3, 2)
     assert way.egress.error == 0  # something went out again
@@ -237,17 +255,17 @@ def test_a_refusal_costs_the_refused_datagram_only() -> None:
 def test_the_last_refusal_is_told_until_something_goes_out() -> None:
     way = Way()
     way.network.refused = {b"0": ENETUNREACH, b"1": ENETDOWN}
-    way.egress.send(numbered(2))
+    way.send(numbered(2))
     assert way.egress.error == ENETDOWN
-    way.egress.send([])
+    way.send([])
     assert way.egress.error == ENETDOWN
-    way.egress.send([b"fine"])
+    way.send([b"fine"])
     assert way.egress.error == 0
 
 
 def test_what_waited_is_given_up_when_the_network_refuses_it() -> None:
     way = Way(room=0)
-    way.egress.send(numbered(3))
+    way.send(numbered(3))
     way.network.refused = dict.fromkeys(numbered(3), EPERM)
     way.loop.advance(RETRY_SECONDS)
     assert way.counts == (0, 3)
@@ -257,7 +275,7 @@ def test_what_waited_is_given_up_when_the_network_refuses_it() -> None:
 
 def test_a_way_that_takes_nothing_for_too_long_is_emptied_and_relieved() -> None:
     way = Way(room=1)
-    way.egress.send(numbered(PENDING_LIMIT))
+    way.send(numbered(PENDING_LIMIT))
     way.loop.advance(STALL_SECONDS - 0.1)
     assert way.counts == (1, 0)
     way.network.room = 1  # one is enough to go on waiting
@@ -275,9 +293,9 @@ def test_a_way_that_takes_nothing_for_too_long_is_emptied_and_relieved() -> None
 
 def test_copies_follow_after_the_spread_each_once() -> None:
     way = Way(copies=3, spread=0.02)
-    way.egress.send([b"a", b"b"])
+    way.send([b"a", b"b"])
     way.loop.advance(0.01)
-    way.egress.send([b"c"])
+    way.send([b"c"])
     assert way.network.taken == [b"a", b"b", b"c"]
     way.loop.advance(0.01)
     assert way.network.taken == [b"a", b"b", b"c", b"a", b"b"]
@@ -290,14 +308,14 @@ def test_copies_follow_after_the_spread_each_once() -> None:
 
 def test_one_copy_needs_no_timer() -> None:
     way = Way(copies=1, spread=0.02)
-    way.egress.send([b"a"])
+    way.send([b"a"])
     assert way.loop.timers() == 0
 
 
 def test_copies_are_of_what_was_sent_not_of_what_the_caller_does_with_its_list() -> None:
     way = Way(copies=2, spread=0.02)
     outgoing = [b"a"]
-    way.egress.send(outgoing)
+    way.send(outgoing)
     outgoing.clear()
     way.loop.advance(0.02)
     assert way.network.taken == [b"a", b"a"]
@@ -306,11 +324,11 @@ def test_copies_are_of_what_was_sent_not_of_what_the_caller_does_with_its_list()
 def test_copies_take_no_room_from_first_copies() -> None:
     way = Way(room=0, copies=2, spread=RETRY_SECONDS * 10)
     first = numbered(PENDING_LIMIT // 4)
-    way.egress.send(first)
-    way.egress.send(numbered(PENDING_LIMIT // 2, first=PENDING_LIMIT // 4))
+    way.send(first)
+    way.send(numbered(PENDING_LIMIT // 2, first=PENDING_LIMIT // 4))
     way.loop.advance(RETRY_SECONDS * 10)  # congested: the copies are given up
     assert way.counts == (0, PENDING_LIMIT * 3 // 4)
-    way.egress.send(numbered(PENDING_LIMIT // 4, first=PENDING_LIMIT * 3 // 4))
+    way.send(numbered(PENDING_LIMIT // 4, first=PENDING_LIMIT * 3 // 4))
     assert way.counts == (0, PENDING_LIMIT * 3 // 4)
     way.network.room = 1 << 30
     way.loop.advance(RETRY_SECONDS)
@@ -319,7 +337,7 @@ def test_copies_take_no_room_from_first_copies() -> None:
 
 def test_copies_wait_while_there_is_room_for_all() -> None:
     way = Way(room=0, copies=2, spread=RETRY_SECONDS * 10)
-    way.egress.send(numbered(10))
+    way.send(numbered(10))
     way.loop.advance(RETRY_SECONDS * 10)
     way.network.room = 1 << 30
     way.loop.advance(RETRY_SECONDS)
@@ -329,12 +347,12 @@ def test_copies_wait_while_there_is_room_for_all() -> None:
 
 def test_copies_to_come_are_bounded_and_counted_when_they_are_not_made() -> None:
     way = Way(copies=2, spread=1.0)
-    way.egress.send([b"x"] * COPIES_LIMIT)
-    way.egress.send([b"y"])
+    way.send([b"x"] * COPIES_LIMIT)
+    way.send([b"y"])
     assert way.counts == (COPIES_LIMIT + 1, 1)
     way.loop.advance(1.0)
     assert way.counts == (2 * COPIES_LIMIT + 1, 1)
-    way.egress.send([b"z"])  # there is room again
+    way.send([b"z"])  # there is room again
     way.loop.advance(1.0)
     assert way.network.taken[-2:] == [b"z", b"z"]
 
@@ -344,7 +362,7 @@ def test_copies_to_come_are_bounded_and_counted_when_they_are_not_made() -> None
 
 def test_a_pause_sends_nothing_and_forgets_nothing() -> None:
     way = Way(room=2, copies=2, spread=0.02)
-    way.egress.send(numbered(4))
+    way.send(numbered(4))
     way.egress.pause()
     way.network.room = 1 << 30
     way.loop.advance(1)
@@ -360,7 +378,7 @@ def test_a_pause_sends_nothing_and_forgets_nothing() -> None:
 
 def test_a_congested_way_is_relieved_after_a_pause() -> None:
     way = Way(room=0)
-    way.egress.send(numbered(PENDING_LIMIT))
+    way.send(numbered(PENDING_LIMIT))
     way.egress.pause()
     way.loop.advance(1)
     way.network.room = 1 << 30
@@ -372,7 +390,7 @@ def test_a_congested_way_is_relieved_after_a_pause() -> None:
 
 def test_a_successor_sends_what_waited_and_the_copies_to_come() -> None:
     old, new = Way(room=1, copies=3, spread=0.02), Way(copies=3, spread=0.02)
-    old.egress.send(numbered(3))
+    old.send(numbered(3))
     old.egress.pause()
     new.egress.restore(old.egress.state())
     new.loop.advance(1)
@@ -389,7 +407,7 @@ def test_a_successor_sends_what_waited_and_the_copies_to_come() -> None:
 
 def test_at_the_end_what_can_go_goes_and_the_rest_is_counted() -> None:
     way = Way(room=0)
-    way.egress.send(numbered(5))
+    way.send(numbered(5))
     way.network.room = 3
     way.egress.close()
     assert way.network.taken == numbered(3)
@@ -399,7 +417,7 @@ def test_at_the_end_what_can_go_goes_and_the_rest_is_counted() -> None:
 
 def test_after_the_end_nothing_is_sent() -> None:
     way = Way(copies=3, spread=0.02)
-    way.egress.send([b"a"])
+    way.send([b"a"])
     way.egress.close()
     way.loop.advance(1)
     assert way.network.taken == [b"a"]
@@ -440,17 +458,17 @@ def full_sometimes() -> Iterator[FullSometimes]:
 async def test_through_a_full_socket_all_arrive_in_order(full_sometimes: FullSometimes) -> None:
     loop = asyncio.get_running_loop()
     arena = Arena(1 << 18)
-    writer = SegmentWriter(arena, cast(Segment, full_sometimes), send_room(arena, 1400))
+    writer = SegmentWriter(arena, cast(Segment, full_sometimes), arena.slots(1, copies_bytes(1400))[0])
     relieved = asyncio.Event()
     way = Egress(loop, writer, relieved.set)
     datagrams = [b"%d" % number for number in range(PENDING_LIMIT)]
-    way.send(datagrams[:5000])
+    way.send_copies(datagrams[:5000])
     assert way.congested
     assert 0 < way.sent < 5000
     loop.add_reader(full_sometimes.theirs, full_sometimes.read, 500)
     async with asyncio.timeout(10):
         await relieved.wait()
-        way.send(datagrams[5000:])
+        way.send_copies(datagrams[5000:])
         while len(full_sometimes.arrived) < PENDING_LIMIT:
             await asyncio.sleep(RETRY_SECONDS)
     loop.remove_reader(full_sometimes.theirs)
@@ -464,16 +482,16 @@ async def test_a_reader_that_stops_is_given_up_on(
 ) -> None:
     monkeypatch.setattr(egress, "STALL_SECONDS", 0.05)
     arena = Arena(1 << 18)
-    writer = SegmentWriter(arena, cast(Segment, full_sometimes), send_room(arena, 1400))
+    writer = SegmentWriter(arena, cast(Segment, full_sometimes), arena.slots(1, copies_bytes(1400))[0])
     relieved = asyncio.Event()
     way = Egress(asyncio.get_running_loop(), writer, relieved.set)
-    way.send([b"x"] * PENDING_LIMIT)
+    way.send_copies([b"x"] * PENDING_LIMIT)
     async with asyncio.timeout(10):
         await relieved.wait()
     assert way.sent + way.unsent == PENDING_LIMIT
     full_sometimes.read(PENDING_LIMIT)
     assert len(full_sometimes.arrived) == way.sent
-    way.send([b"fresh"])
+    way.send_copies([b"fresh"])
     full_sometimes.read(1)
     assert full_sometimes.arrived[-1] == b"fresh"
     way.close()

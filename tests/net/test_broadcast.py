@@ -286,7 +286,9 @@ def test_a_link_that_goes_down_and_comes_back(link: Link, interface: str | None)
         assert ends.read(near) == []
         ip("-n", alpha.namespace, "link", "set", "eth0", "up")
         ip("-n", alpha.namespace, "route", "replace", "default", "dev", "eth0")
-        wait_until(lambda: writer.send_copies([b"after"]) == (1, 0, 0) and b"after" in ends.read(far), "the link")
+        wait_until(
+            lambda: writer.send_copies([b"after"]) == (1, 0, 0) and b"after" in ends.read(far), "the link"
+        )
 
 
 def test_an_interface_that_is_removed_is_refused_and_quiet(link: Link) -> None:

@@ -101,7 +101,7 @@ def test_a_batch_opens_as_its_datagrams_do(integrity: Integrity, read: list[byte
     memory, starts, ends = laid_out(read, room=room)
     begin = len(memory) - room
     before = memory[:begin]
-    opened = batch.Codec(integrity).open(memory, starts, ends, (begin, len(memory)))
+    opened = batch.PlainCodec(integrity).open(memory, starts, ends, (begin, len(memory)))
     assert memory[:begin] == before
     indexes, at = [], begin
     for part in opened:
@@ -127,12 +127,12 @@ def test_a_batch_opens_as_its_datagrams_do(integrity: Integrity, read: list[byte
 
 
 def compare_opening(
-    integrity: Integrity, read: list[bytes], room: int, opened: list[batch.Burst | int], left: bytes
+    integrity: Integrity, read: list[bytes], room: int, opened: list[batch.Run | int], left: bytes
 ) -> None:
     memory, starts, ends = laid_out(read, room=room)
-    places = (len(memory) - room, len(memory))
-    compiled = native.codec_of(integrity).open(memory, starts, ends, places)
-    # One that finds no room may be told so sooner by the one than by the other: both go the plain way.
+    region = (len(memory) - room, len(memory))
+    compiled = native.codec_of(integrity).open(memory, starts, ends, region)
+    # One that finds no room may be given up sooner by one than by the other: both go the plain way.
     if room == ROOM:
         assert compiled == opened
         assert memory[:] == left
@@ -146,13 +146,13 @@ def test_the_golden_datagrams(vector: dict[str, Any]):
     integrity = Integrity([bytes.fromhex(vector["key"])] if vector["key"] else [], Level(vector["required"]))
     datagram = bytes.fromhex(vector["datagram"])
     results = []
-    for codec in (batch.Codec(integrity), native.codec_of(integrity)):
+    for codec in (batch.PlainCodec(integrity), native.codec_of(integrity)):
         memory, starts, ends = laid_out([datagram] * 2, room=ROOM)
         results.append((codec.open(memory, starts, ends, (len(memory) - ROOM, len(memory))), memory[:]))
     assert results[0] == results[1]
 
 
-def test_a_burst_is_of_one_source_and_channel_without_a_gap():
+def test_a_run_has_one_source_one_channel_and_no_gap():
     fields = [
         (b"x", 1, b"a"),
         (b"x", 2, b"a"),
@@ -163,7 +163,7 @@ def test_a_burst_is_of_one_source_and_channel_without_a_gap():
     ]
     read = [Integrity().seal(b"%b:%d:%b|p" % field) for field in fields]
     read.insert(1, b"rubbish")
-    for codec in (batch.Codec(Integrity()), native.codec_of(Integrity())):
+    for codec in (batch.PlainCodec(Integrity()), native.codec_of(Integrity())):
         memory, starts, ends = laid_out(read, room=ROOM)
         opened = codec.open(memory, starts, ends, (len(memory) - ROOM, len(memory)))
         shape = [part if isinstance(part, int) else (*part[:4], len(part[4])) for part in opened]
@@ -186,13 +186,33 @@ def test_a_batch_is_sealed_as_its_messages_are(
     integrity: Integrity, seq: int, messages: list[tuple[bytes, bytes]]
 ):
     packets = [sbus.Msg(chan, payload).serialize() for chan, payload in messages]
-    memory, starts, ends = laid_out(packets)
     plainly = [
         integrity.seal(Message(b"host/x/1", number, chan, payload).serialize())
         for number, (chan, payload) in enumerate(messages, seq)
     ]
-    for codec in (batch.Codec(integrity), native.codec_of(integrity)):
-        assert codec.seal(b"host/x/1", seq, memory, starts, ends) == plainly
+    size = sum(map(len, plainly))
+    for codec in (batch.PlainCodec(integrity), native.codec_of(integrity)):
+        for spare in (0, 100):
+            memory, starts, ends = laid_out(packets, room=size + spare)
+            before, region = memory[:], (len(memory) - size - spare, len(memory))
+            assert codec.datagrams(b"host/x/1", seq, memory, starts, ends) == plainly
+            firsts, afters = codec.seal(b"host/x/1", seq, memory, starts, ends, region)
+            assert [memory[first:after] for first, after in zip(firsts, afters, strict=True)] == plainly
+            assert [region[0], *afters][:-1] == firsts or not plainly, "side by side"
+            assert (
+                memory[: region[0]] + memory[region[0] + size :]
+                == before[: region[0]] + before[region[0] + size :]
+            )
+
+
+@pytest.mark.parametrize("codec", [batch.PlainCodec(Integrity()), native.codec_of(Integrity())], ids=type)
+def test_a_region_without_room_is_refused(codec: batch.Codec):
+    memory, starts, ends = laid_out([b"MSG a\0x"] * 2, room=100)
+    size = sum(map(len, codec.datagrams(b"x", 1, memory, starts, ends)))
+    after = memory[-100 + size - 1 :]
+    with pytest.raises(ValueError, match="no room"):
+        codec.seal(b"x", 1, memory, starts, ends, (len(memory) - 100, len(memory) - 100 + size - 1))
+    assert memory[-100 + size - 1 :] == after
 
 
 # Packets of a client
@@ -241,7 +261,7 @@ def test_packets_are_alike_while_their_route_is_the_same(
     | packets.map(lambda packet: sbus.pack([packet, b"MSG a\0"]))
 )
 @pytest.mark.parametrize("unpack", [batch.unpack, native.unpack], ids=["python", "compiled"])
-def test_the_fast_way_into_a_pack_and_the_plain_way_agree(unpack: Callable[..., Any], packet: bytes):
+def test_both_ways_to_unpack_agree(unpack: Callable[..., Any], packet: bytes):
     """Also with other bytes around it; of a PACK inside only the plain way complains."""
     memory, (start,), (end,) = laid_out([packet])
     found = unpack(memory, start, end)
@@ -277,7 +297,14 @@ def test_the_compiled_functions_keep_to_the_memory():
         with pytest.raises(ValueError, match="outside the memory"):
             codec.open(memory, *bad, (0, 0))
         with pytest.raises(ValueError, match="outside the memory"):
-            codec.seal(b"x", 1, memory, *bad)
+            codec.datagrams(b"x", 1, memory, *bad)
+        with pytest.raises(ValueError, match="outside the memory"):
+            codec.seal(b"x", 1, memory, *bad, (len(memory), len(memory)))
+    for region in ((0, len(memory) + 1), (9, 8)):
+        with pytest.raises(ValueError, match="outside the memory"):
+            codec.seal(b"x", 1, memory, starts, ends, region)
+    with pytest.raises(ValueError, match="inside the region"):
+        codec.seal(b"x", 1, memory, starts, ends, (0, len(memory)))
     with pytest.raises(ValueError, match="outside the memory"):
         codec.open(memory, starts, ends, (0, len(memory) + 1))
     with pytest.raises(ValueError, match="outside the memory"):

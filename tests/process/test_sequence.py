@@ -88,9 +88,9 @@ def test_a_spoilt_file_is_worth_a_warning_and_is_replaced(path: Path, content: s
     file = SequenceFile(path)
     assert file.first == 0
     (warning,) = warnings.look()
-    assert warning["event"] == "numbers of the last run not known"
+    assert warning["event"] == "sequence numbers of the last run unknown"
     assert warning["file"] == str(path)
-    assert "no sequence number" in warning["error"]
+    assert "not a sequence number" in warning["error"]
     file.cover(CLOCK)
     assert SequenceFile(path).first == CLOCK + RESERVE
 

@@ -51,7 +51,7 @@ def test_foreign_datagrams_are_counted_but_not_read(
             network(other)
         network(b"BCCN9[3]abc")
         network(b"BCCN")
-        wait_until(lambda: client.rejected("version") + client.rejected("magic") == 2, "both to be judged")
+        wait_until(lambda: client.rejected("version") + client.rejected("magic") == 2, "a verdict on both")
         assert sum(counts(client)) == 4
         assert client.status()["counters"]["received"] == 2
 
@@ -113,7 +113,7 @@ def sockets() -> Iterator[list[socket.socket]]:
 
 @pytest.fixture
 def lines() -> Iterator[list[Any]]:
-    """What is logged, whatever a daemon that ran in this process before has configured."""
+    """What is logged, even if a daemon ran in this process before and configured logging."""
     structlog.reset_defaults()
     with capture_logs() as captured:
         yield captured

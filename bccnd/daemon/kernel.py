@@ -114,7 +114,7 @@ class Kernel:
 
 
 def enough(given: int, lost: int) -> int:
-    """Bytes to configure so that a burst fits for which ``given`` bytes were too few by ``lost`` datagrams."""
+    """Bytes to configure after a burst that did not fit ``given`` bytes and lost ``lost`` datagrams."""
     needed = given + lost * DATAGRAM_COST // 2  # the kernel doubles the configured size
     return min(1 << max(needed - 1, 0).bit_length(), BUFFER_LIMIT)
 

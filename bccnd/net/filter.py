@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from struct import pack
 
-# linux/filter.h, linux/bpf_common.h
-_LOAD_WORD = 0x20  # BPF_LD | BPF_W | BPF_ABS: the accumulator is the big-endian word at this offset
-_JUMP_IF_EQUAL = (
-    0x15  # BPF_JMP | BPF_JEQ | BPF_K: skip as many instructions if it equals this, as many if not
-)
-_RETURN = 0x06  # BPF_RET | BPF_K: keep this many bytes of the datagram
+# Operations (linux/filter.h, linux/bpf_common.h).
+# BPF_LD | BPF_W | BPF_ABS: load the big-endian word at an offset into the accumulator.
+_LOAD_WORD = 0x20
+# BPF_JMP | BPF_JEQ | BPF_K: skip one number of instructions if the accumulator equals the operand, another if not.
+_JUMP_IF_EQUAL = 0x15
+# BPF_RET | BPF_K: keep this many bytes of the datagram.
+_RETURN = 0x06
+
 _SO_ATTACH_FILTER = 26
 _SO_DETACH_FILTER = 27
 

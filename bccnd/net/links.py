@@ -29,15 +29,15 @@ RECEIVE_BYTES = 1 << 16
 # Room for some thousand events, as when a host full of containers stops.
 EVENTS_BYTES = 1 << 20
 
-# More events than there is room for.
+# Events to discard: more than there is room for.
 SKIPPED = EVENTS_BYTES // 256
 
 DATAGRAMS_A_TURN = 64
 
-# The kernel answers at once.
+# Seconds to wait for an answer; the kernel answers at once.
 DUMP_SECONDS = 2.0
 
-# Attempts at a picture during which nothing changes. After that, one with a seam will do.
+# Attempts at a picture during which nothing changes. After that, an inconsistent one will do.
 DUMPS = 8
 
 

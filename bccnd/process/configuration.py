@@ -44,7 +44,7 @@ PREFIX = "BCCND_"
 # Variables that are not settings of the daemon: one names the file, the others are for bccnd-record.
 NOT_OURS = PREFIX + "CONFIG", PREFIX + "RECORD_"
 
-# Text cannot say what tables say, and read as an empty list it would open what the file closes.
+# Text cannot express tables, and an empty text, read as an empty list, would open what the file closes.
 RIGHTS = "BCCND_RIGHTS"
 
 # Bytes read of the file; the sample with all its comments has under 10,000.
@@ -155,20 +155,13 @@ class Described:
 def described() -> Iterator[Described]:
     """Every setting, in the order of the file."""
     for name, field in Settings.model_fields.items():
-        inner = Grant.model_fields if name == "rights" else _inside(field.annotation)
-        if inner:
-            model: Any = Grant if name == "rights" else field.annotation
-            about = " ".join(model.__doc__.split())
-            for key, each in inner.items():
-                yield _described(name, about, key, each)
-        else:
-            yield _described("", "Before any table.", name, field)
-
-
-def _described(table: str, about: str, name: str, field: FieldInfo) -> Described:
-    default = field.get_default()
-    text = "" if default is None or field.is_required() else _toml(default)
-    return Described(table, about, name, text, field.description or "")
+        model: Any = Grant if name == "rights" else field.annotation
+        inner = Grant.model_fields if model is Grant else _inside(model)
+        about = " ".join(model.__doc__.split()) if inner else "Before any table."
+        for key, each in (inner or {name: field}).items():
+            default = each.get_default()
+            text = "" if default is None or each.is_required() else _toml(default)
+            yield Described(name if inner else "", about, key, text, each.description or "")
 
 
 def _default(setting: str) -> object:

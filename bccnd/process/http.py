@@ -18,7 +18,7 @@ from typing import NamedTuple
 CONNECTIONS = 16
 HEAD_LIMIT = 8192  # bytes of request line and headers
 SECONDS = 5.0
-ACCEPTS = CONNECTIONS  # a turn
+ACCEPTS = CONNECTIONS  # in one turn
 
 
 class Response(NamedTuple):

@@ -39,7 +39,7 @@ CREDENTIAL = "credential:"
 
 _ACL_ENTRY = struct.Struct("<HHI")  # tag, rights, uid or gid
 _ACL_HEADER = 4  # bytes of version before the entries
-_ACL_OWNER, _ACL_USER, _ACL_MASK, _ACL_EVERYBODY = 0x01, 0x02, 0x10, 0x20  # and groups
+_ACL_OWNER, _ACL_USER, _ACL_MASK, _ACL_EVERYBODY = 0x01, 0x02, 0x10, 0x20
 
 
 def read_keys(path: Path) -> tuple[bytes, ...]:

@@ -53,7 +53,7 @@ class LineWriter:
 
 
 class _FromLogging(logging.Handler):
-    """Gives what libraries log, such as asyncio an exception that no task fetched, the same form."""
+    """Gives the lines of libraries the same form, such as asyncio's about an exception that nobody fetched."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()

@@ -46,7 +46,7 @@ from bccnd.relay.options import (
 # sun_path has 108 bytes; one is the NUL at the end of a path, or at the beginning of an abstract name.
 SOCKET_PATH_LIMIT = 107
 
-# Of one kind in one grant. Each is matched once with each new channel of a publisher.
+# Patterns of one kind in one grant. Each is matched once with each new channel of a publisher.
 PATTERNS_LIMIT = 256
 
 # The interfaces that Docker, Podman, libvirt, LXC, Kubernetes and their networks make on a host.

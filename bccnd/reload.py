@@ -1,10 +1,9 @@
-"""From settings to what the relay is told, at the start and again on SIGHUP.
+"""Turns settings into the arguments of the relay, at the start and again on SIGHUP.
 
 Rules
-- A reload is all or nothing: whatever can be wrong with a file, its values or the keys is found before anything
-  changes.
-- What sockets, names and memory were made from cannot change while they are in use (FIXED). A reload that asks for it
-  is done but for these, and says which they are.
+- A reload is all or nothing: every fault of the file, its values or the keys is found before anything changes.
+- Settings that made sockets, names or memory cannot change while those are in use (FIXED). A reload leaves them as
+  they were, applies the others, and reports which need a restart.
 - No client is disconnected (``Relay.reconfigure``).
 """
 
@@ -19,7 +18,7 @@ from bccnd.relay.options import Options
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.wire.bccn1 import Integrity, Level
 
-# Settings, or tables of them, that need a restart; a replacement (SIGUSR2) is one but for those of the socket.
+# Settings, or whole tables, that need a restart. A replacement (SIGUSR2) will do, except for those of the socket.
 FIXED = (
     "host",
     "socket",
@@ -46,7 +45,7 @@ def relay_settings(settings: Settings, keys: Sequence[bytes]) -> RelaySettings:
 
 
 def applicable(running: Settings, wanted: Settings) -> tuple[Settings, list[str], list[str]]:
-    """The settings to run with now, the names of those that change, and of those that need a restart."""
+    """The settings to run with now, the names that change, and the names that need a restart."""
     old, new = dict(named_values(running)), dict(named_values(wanted))
     differing = [name for name in new if new[name] != old[name]]
     held = [name for name in differing if name in FIXED or name.partition(".")[0] in FIXED]
@@ -54,7 +53,7 @@ def applicable(running: Settings, wanted: Settings) -> tuple[Settings, list[str]
 
 
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:
-    """The same with other values, given by dotted name."""
+    """The settings with some values replaced, by dotted name."""
     update: dict[str, Any] = {}
     for name, value in values.items():
         table, _, key = name.rpartition(".")
@@ -74,7 +73,7 @@ def _access(settings: Settings) -> AccessList:
 
 
 def _encoded(value: Any) -> Any:
-    """Text, also that in a tuple, as bytes."""
+    """Text, alone or in a tuple, as bytes; any other value as it is."""
     if isinstance(value, tuple):
         return tuple([text.encode() for text in value])
     return value.encode() if isinstance(value, str) else value

@@ -1,26 +1,30 @@
-"""Replacing the running program without anybody noticing (SIGUSR2).
+"""Replaces the running program without anybody noticing (SIGUSR2).
 
-Two processes, one conversation over a socket pair; only one of them serves at any moment.
+Two processes hold one conversation over a socket pair. Only one of them serves at any moment.
 
-    the one that serves                          the successor: the same command line, started afresh
+    the old program, which serves                the successor: the same command line, started afresh
     starts it, goes on serving
                                                  reads settings and keys
                                       <- READY
-    pauses: reads no socket any more
+    pauses: stops reading every socket
     state, descriptors                ->
                                                  takes them over
                                       <- TAKEN
     GO                                ->
                                                  reads GO, closes the conversation, serves
-    sees the end, exits; closes nothing down
+    sees the end, exits; shuts nothing down
 
 Rules
-- Until GO has been read the old program can go on as if nothing had been, and does when the successor fails, exits,
-  or takes longer than PATIENCE to start or HANDOVER_SECONDS to take over. It says why, and kills the successor first.
-- GO that was not read is told by the kernel: the conversation then ends with a reset instead of cleanly.
-- The successor reads nothing before GO, or before the old program is dead.
-- Nothing is shut down: the descriptors are the same, what the pause holds up waits in the kernel's buffers.
-- The state is plain values (``relay.succession``), so that the successor may be other code.
+- Until the successor has read GO, the old program can go on as if nothing had happened. It does so when the
+  successor fails, exits, or takes longer than PATIENCE to start or HANDOVER_SECONDS to take over. It kills the
+  successor first, and reports why.
+- When GO was not read, the kernel ends the conversation with a reset instead of a clean end.
+- The successor reads no other socket before GO, or before the old program is dead.
+- Nothing is shut down: the successor has the same descriptors, and whatever the pause holds up waits in the kernel's
+  buffers.
+- A descriptor has a name, and its user asks for it by that name: ``listener``, ``lock``, ``segment/0``, ``metrics``,
+  ``client/7``. The names travel in the state, in the order in which the descriptors are sent.
+- The state is plain values (``relay.succession``), because the successor may be other code.
 """
 
 import array
@@ -37,24 +41,33 @@ from typing import Any, BinaryIO
 from bccnd.errors import BccndError, ConfigError, UnavailableError
 from bccnd.process.systemd import notify
 
-PATIENCE = 30.0  # seconds for a new program to start; the old one serves meanwhile
-HANDOVER_SECONDS = 5.0  # for each half of the hand-over; everybody waits meanwhile
-EXIT_SECONDS = 1.0  # from the end of the conversation to that of the successor, which has its exit code
-DESCRIPTORS_A_MESSAGE = 250  # the kernel passes at most 253 at once (SCM_MAX_FD)
-VARIABLE = "BCCN_SUCCEED"  # names the descriptor of the conversation to the successor
+# Seconds that a new program may take to start, while the old one serves.
+PATIENCE = 30.0
+
+# Seconds that each half of the hand-over may take, while everybody waits.
+HANDOVER_SECONDS = 5.0
+
+# Seconds from the end of the conversation to the exit of the successor, whose exit code is reported.
+EXIT_SECONDS = 1.0
+
+# The kernel passes at most 253 at once (SCM_MAX_FD).
+DESCRIPTORS_A_MESSAGE = 250
+
+# The variable that gives the successor the descriptor of the conversation.
+VARIABLE = "BCCN_SUCCEED"
 
 READY, TAKEN, GO = b"ready", b"taken", b"go"
-FAILED = b"failed "  # and why
+FAILED = b"failed "  # followed by the reason
 
-# The key of the state under which the descriptors' names travel, in the order of the descriptors.
+# The key of the state for the names of the descriptors.
 NAMES = "descriptors"
 
-# The state in plain values, and the descriptors that go with it, by name.
+# The state in plain values, and the descriptors by name.
 Legacy = tuple[dict[str, Any], Mapping[str, int]]
 
 
 class Successor:
-    """The old program's side: a process that wants to take over."""
+    """The old program's side of the conversation: the process that takes over."""
 
     def __init__(self, process: subprocess.Popen[bytes], talk: socket.socket) -> None:
         self._process = process
@@ -62,7 +75,7 @@ class Successor:
 
     @classmethod
     async def start(cls, command: Sequence[str] | None = None) -> "Successor":
-        """Start it and wait until it could take over. Raises ``UnavailableError`` that says why it cannot."""
+        """Start it and wait until it is ready. Raises ``UnavailableError``, with the reason, when it fails."""
         command = command or [sys.executable, *sys.orig_argv[1:]]
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -89,10 +102,11 @@ class Successor:
         return self._process.pid
 
     async def hand_over(self, leave: Callable[[], Legacy]) -> None:
-        """Have ``leave`` stop everything here, and hand over what it gives.
+        """Call ``leave``, which stops everything here, and hand over what it returns.
 
-        On return the successor serves, and this process must only exit. When it raises, the successor is dead and has
-        done nothing: go on. ``UnavailableError`` says why; faults of ``leave`` are passed on.
+        On return the successor serves, and all that this process may do is exit. When this raises, the successor is
+        dead and has done nothing: go on. ``UnavailableError`` has the reason. What ``leave`` raises
+        comes through.
         """
         async with self._or_none(HANDOVER_SECONDS, "done with taking over"):
             state, descriptors = leave()
@@ -100,7 +114,7 @@ class Successor:
             await self._expect(TAKEN)
         async with self._or_none(HANDOVER_SECONDS, "serving"):
             self._talk.send(GO)
-            await self._receive()  # its end; a ConnectionResetError when it died before it had read GO
+            await self._receive()  # the end, or ConnectionResetError when it died before it had read GO
         self._talk.close()
         notify(f"MAINPID={self.pid}")
 
@@ -133,7 +147,7 @@ class Successor:
 
     @contextlib.asynccontextmanager
     async def _or_none(self, seconds: float, step: str) -> AsyncIterator[None]:
-        """Whatever goes wrong within: make sure that the successor is gone before anything else happens here."""
+        """Make sure that the successor is dead, whatever goes wrong within."""
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -145,7 +159,7 @@ class Successor:
             raise UnavailableError(f"the new program left with code {self._kill()}") from None
         except OSError as error:
             self._kill()
-            raise UnavailableError(f"the new program cannot be told: {error.strerror}") from None
+            raise UnavailableError(f"cannot talk to the new program: {error.strerror}") from None
         except BaseException:
             self._kill()
             raise
@@ -157,7 +171,7 @@ class Successor:
                     await asyncio.sleep(0.001)
 
     def _kill(self) -> int:
-        """Its exit code; minus a signal."""
+        """Kill it. Returns its exit code, or minus the signal that ended it."""
         self._process.kill()
         self._talk.close()
         return self._process.wait()
@@ -171,7 +185,7 @@ class Predecessor:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> "Predecessor | None":
-        """None when this process was started in the ordinary way. Takes the variable out of ``environ``."""
+        """None when this process is not a successor. Takes the variable out of ``environ``."""
         number = environ.pop(VARIABLE, "")
         if not number:
             return None
@@ -185,7 +199,7 @@ class Predecessor:
         return cls(talk)
 
     def receive(self) -> Legacy:
-        """Say that we are ready, and wait for the state and the descriptors.
+        """Report that this process is ready, and wait for the state and the descriptors.
 
         Raises ``UnavailableError`` when the old program leaves or gives up, ``ConfigError`` when it does not name its
         descriptors, as earlier versions do not.
@@ -194,7 +208,7 @@ class Predecessor:
             self._talk.send(READY)
             stream_number, *descriptors = self._receive_descriptors()
         except OSError as error:
-            raise UnavailableError(f"the daemon to succeed has left ({error.strerror})") from None
+            raise UnavailableError(f"the old program has left ({error.strerror})") from None
         with os.fdopen(stream_number, "rb") as stream:
             stream.seek(0)
             state = load_state(stream)
@@ -210,7 +224,7 @@ class Predecessor:
             space = socket.CMSG_SPACE(4 * DESCRIPTORS_A_MESSAGE)
             data, control, flags, _ = self._talk.recvmsg(64, space, socket.MSG_CMSG_CLOEXEC)
             if not data:
-                raise UnavailableError("the daemon to succeed has left, or has given up")
+                raise UnavailableError("the old program has left, or has given up")
             if flags & socket.MSG_CTRUNC:
                 raise UnavailableError(f"too few file descriptors allowed, {data.decode()} are needed")
             expected = int(data)
@@ -221,8 +235,8 @@ class Predecessor:
         return descriptors
 
     def wait_for_go(self) -> None:
-        """Everything is taken; return when we are the one that serves."""
-        # An end without GO: the old program is dead. Had it given up on us, it would have killed us first.
+        """Report that everything is taken over. On return, this process serves."""
+        # An end without GO means that the old program is dead: had it given up, it would have killed this process.
         with contextlib.suppress(ConnectionError):
             self._talk.send(TAKEN)
             self._talk.recv(16)
@@ -234,7 +248,7 @@ class Predecessor:
 
 
 def load_state(stream: BinaryIO) -> dict[str, Any]:
-    """The state that a predecessor wrote. Raises ``BccndError`` for what is none, or is not plain values."""
+    """The state that a predecessor wrote. Raises ``BccndError`` for damaged bytes and for more than plain values."""
     try:
         state = _PlainUnpickler(stream).load()
     except _UNREADABLE as error:
@@ -244,7 +258,7 @@ def load_state(stream: BinaryIO) -> dict[str, Any]:
     return state
 
 
-# What the unpickler raises for damaged bytes (``pickle``, "UnpicklingError": "other exceptions may also be raised").
+# What the unpickler raises for damaged bytes ("other exceptions may also be raised", says its documentation).
 _UNREADABLE = (
     pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError,
     RecursionError, TypeError, ValueError,
@@ -252,7 +266,7 @@ _UNREADABLE = (
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Builtins only: nothing that is read can name a class or call anything."""
+    """Reads builtins only: the bytes cannot name a class or call anything."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)

@@ -1,10 +1,10 @@
--- Wireshark and tshark: BCCN datagrams (bccn.txt, "WIRE FORMAT"), by port, or by how they begin on any other.
+-- Wireshark and tshark: BCCN datagrams (bccnd/wire/BCCN1.md), on their port, and on others by their beginning.
 --
 --   tshark -X lua_script:etc/bccn.lua -r capture.pcap
---   cp etc/bccn.lua ~/.local/lib/wireshark/plugins/          for good; "About", "Folders" tells where yours are
+--   cp etc/bccn.lua ~/.local/lib/wireshark/plugins/          to keep it; "About", "Folders" shows your directory
 --
 -- Filters: bccn.chan == "orders/new", bccn.src contains "relay01/", bccn.mode == "directed", bccn.malformed.
--- What is flagged as malformed is what a daemon drops. An hmac is shown, not verified: that takes the key.
+-- Malformed are the datagrams that every daemon drops. An hmac is shown, not verified: that takes the key.
 
 local bccn = Proto("bccn", "BCCN")
 
@@ -33,7 +33,7 @@ bccn.experts = { malformed, wrong_sum, other_version }
 
 bccn.prefs.port = Pref.uint("UDP port", 5400, "of the segment")
 
-local ENVELOPE_LIMIT = 64 -- bytes in which the "]" must be: magic of 16, length of 5, algorithm and value
+local ENVELOPE_LIMIT = 64 -- bytes up to the "]": magic of 16, length of 5, algorithm and value
 local SEQUENCE_LIMIT = "18446744073709551615"
 local SUM_DIGITS = { hmac = 16, crc32 = 8 }
 

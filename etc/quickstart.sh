@@ -2,9 +2,9 @@
 # A first run on this machine alone: no root, nothing outside the loopback interface, nothing left but .venv.
 #
 #   sh etc/quickstart.sh
-#   sh etc/quickstart.sh --report DIR    record the traffic as well, and say what was lost of it, by Spark (needs Java 17)
+#   sh etc/quickstart.sh --report DIR    record the traffic too, and have Spark report its losses (needs Java 17)
 #
-# PYTHON=/path/to/python3.11 chooses the interpreter that .venv is made with.
+# PYTHON=/path/to/python3.11 chooses the interpreter for .venv.
 set -eu
 
 step() { printf '\n%s\n' "$*"; }
@@ -20,7 +20,7 @@ esac
 if [ -n "$report" ]; then
     mkdir -p "$report"
     report=$(cd "$report" && pwd)
-    [ -z "$(ls -A "$report")" ] || die "$report is not empty; the report needs a place of its own"
+    [ -z "$(ls -A "$report")" ] || die "$report is not empty; the report needs an empty directory"
     java -version >/dev/null 2>&1 || die "the report needs Java 17 (on Debian: apt-get install openjdk-17-jre-headless)"
 fi
 cd "$(dirname "$0")/.."
@@ -41,13 +41,13 @@ trap leave EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Waits until the command given succeeds; at most ten seconds, and not for a daemon that has left.
+# Waits until the given command succeeds, at most ten seconds, and only while the daemon runs.
 await() {
     tries=0
     until "$@" >/dev/null 2>&1; do
         kill -0 "$daemon" 2>/dev/null || { show <"$folder/daemon.log"; die "the daemon left"; }
         tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || { show <"$folder/daemon.log"; die "waited ten seconds in vain for: $*"; }
+        [ "$tries" -lt 100 ] || { show <"$folder/daemon.log"; die "waited ten seconds without success for: $*"; }
         sleep 0.1
     done
 }
@@ -55,7 +55,7 @@ await() {
 echo "bccnd, a first run. Everything stays on this machine's loopback interface."
 
 # --- install ---
-export PYTHONDONTWRITEBYTECODE=1  # or running from the checkout would leave __pycache__ there
+export PYTHONDONTWRITEBYTECODE=1  # without it, running from the checkout leaves __pycache__ there
 if ! .venv/bin/bccn --version >/dev/null 2>&1; then
     step "Installing into .venv (once; a minute or so)"
     for python in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11} ''; do
@@ -101,7 +101,7 @@ step "3. A second program publishes, through the daemon."
 echo "bccn pub demo/greeting 'hello from a second program'" | show
 bccn pub demo/greeting 'hello from a second program'
 
-step "4. A third one knows no daemon: it sends a UDP datagram to the segment."
+step "4. A third program uses no daemon: it sends a UDP datagram to the segment."
 cat >"$folder/raw.py" <<'PYTHON'
 import socket, sys
 
@@ -119,7 +119,7 @@ step "5. What the subscriber heard, channel and payload:"
 show <"$folder/heard"
 
 if [ -n "$report" ]; then
-    step "   A hundred more of the third one, of which every tenth gets lost on the way."
+    step "   A hundred more datagrams of the third program; every tenth is lost on the way."
     python - "$port" <<'PYTHON'
 import socket, sys, time
 
@@ -136,13 +136,13 @@ PYTHON
     recorder=
 fi
 
-step "6. The daemon ends on SIGTERM and takes its socket along."
+step "6. The daemon ends on SIGTERM and removes its socket."
 kill "$daemon"
 wait "$daemon" || die "the daemon left with code $?"
 daemon=
 [ ! -e "$BCCN_SOCKET" ] || die "the daemon left its socket behind"
 if [ -n "$report" ]; then
-    step "7. What was recorded, taken over and analysed by Spark, on this machine's cores. A cluster gets the same command."
+    step "7. Spark ingests and analyses the recording, on this machine's cores. On a cluster the command is the same."
     echo "bccnd-pipeline run --input $report/recorded --output $report" | show
     bccnd-pipeline run --input "$report/recorded" --output "$report" 2>"$folder/pipeline.log" >"$folder/findings" ||
         { show <"$folder/pipeline.log"; die "the pipeline left with code $?"; }

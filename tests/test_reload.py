@@ -28,7 +28,7 @@ def settings(**values: Any) -> Settings:
     return Settings({"host": "here", "socket": "/run/bus.sock"} | values)
 
 
-def test_what_cannot_change_is_named_and_keeps_its_value():
+def test_fixed_settings_are_named_and_keep_their_values():
     wanted = settings(host="there", copies=2, port=5401, limits={"clients": 9, "local_payload": 100})
     effective, changed, held = applicable(settings(), wanted)
     assert (changed, held) == (["port", "copies", "limits.clients"], ["host", "limits.local_payload"])
@@ -36,17 +36,17 @@ def test_what_cannot_change_is_named_and_keeps_its_value():
     assert applicable(effective, wanted) == (effective, [], held)
 
 
-def test_a_table_that_cannot_change_stays_whole():
+def test_a_fixed_table_stays_whole():
     effective, changed, held = applicable(settings(), settings(buffers={"client_bytes": 1 << 20}))
     assert (effective, changed, held) == (settings(), [], ["buffers.client_bytes"])
 
 
-def test_what_is_fixed_are_settings():
+def test_every_fixed_name_is_a_setting():
     names = {name for name, _ in named_values(settings())}
     assert {name for name in FIXED if name not in names} == {"buffers"}
 
 
-def test_replays_are_dropped_where_hmac_is_required_unless_told_otherwise():
+def test_replays_are_dropped_by_default_where_hmac_is_required():
     def drops(**values: Any) -> bool:
         options, integrity, _ = relay_settings(settings(key_file="/k", **values), [NEW])
         return options.dedup.drops_replays(authenticated=integrity.required is Level.HMAC)
@@ -61,7 +61,7 @@ def test_replays_are_dropped_where_hmac_is_required_unless_told_otherwise():
 
 
 class Reloadable:
-    """A daemon with a settings file that is rewritten under it."""
+    """A daemon whose settings file the test rewrites."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.file = folder / "bccnd.toml"
@@ -83,7 +83,7 @@ class Reloadable:
         return [line for line in lines if line["event"] == event]
 
     def reload(self, toml: str | None = None, event: str = "reloaded") -> dict[str, Any]:
-        """SIGHUP; the line that the daemon logs about it."""
+        """Send SIGHUP. Returns the line that the daemon logs about it."""
         if toml is not None:
             self.write('log = {format = "json"}\n' + toml)
         before = len(self.events(event))
@@ -103,7 +103,7 @@ def queue_of(client: PacketClient) -> dict[str, str]:
     return dict(item.split("=") for item in client.request("queue").split())
 
 
-def test_queues_follow_the_defaults_or_what_their_clients_asked_for(running: Reloadable):
+def test_queues_follow_new_defaults_unless_clients_asked(running: Reloadable):
     with PacketClient(running.socket) as modest, PacketClient(running.socket) as choosy:
         choosy.request("queue", "packets=50000 policy=drop-newest")
         line = running.reload('queue = {packets = 100, max_packets = 20000, policy = "disconnect"}')
@@ -115,7 +115,7 @@ def test_queues_follow_the_defaults_or_what_their_clients_asked_for(running: Rel
         assert queue_of(choosy)["packets"] == "50000"
 
 
-def test_clients_stay_connected_whatever_the_new_limits_are(running: Reloadable):
+def test_lower_limits_disconnect_nobody(running: Reloadable):
     clients = [PacketClient(running.socket) for _ in range(5)]
     for client in clients:
         client.subscribe("a/>", "b/>", "c/>")
@@ -130,7 +130,7 @@ def test_clients_stay_connected_whatever_the_new_limits_are(running: Reloadable)
         client.close()
 
 
-def test_local_channels_change(running: Reloadable, loopback_port: int):
+def test_a_reload_changes_local_channels(running: Reloadable, loopback_port: int):
     with PacketClient(running.socket) as client, plain_socket(loopback_port) as wire:
         client.publish("private/x", b"1")
         assert wire.recv(2048).endswith(b":private/x|1")
@@ -140,14 +140,14 @@ def test_local_channels_change(running: Reloadable, loopback_port: int):
         assert wire.recv(2048).endswith(b":local/x|3")
 
 
-def test_copies_change(running: Reloadable, loopback_port: int):
+def test_a_reload_changes_copies(running: Reloadable, loopback_port: int):
     with PacketClient(running.socket) as client, plain_socket(loopback_port) as wire:
         running.reload("copies = 3\ncopies_spread_ms = 1")
         client.publish("demo/x")
         assert len({wire.recv(2048) for _ in range(3)}) == 1
 
 
-def test_keys_appear_and_are_exchanged(running: Reloadable, tmp_path: Path, loopback_port: int):
+def test_a_reload_adds_and_exchanges_keys(running: Reloadable, tmp_path: Path, loopback_port: int):
     keys = tmp_path / "keys"
 
     def write_keys(*several: bytes) -> None:
@@ -169,7 +169,7 @@ def test_keys_appear_and_are_exchanged(running: Reloadable, tmp_path: Path, loop
             wait_until(lambda: received() > before, "the datagram")
             return client.messages() == [("demo/x", b"")]
 
-        assert [passes(None), passes(OLD)] == [True, True]  # none configured: cannot be verified
+        assert [passes(None), passes(OLD)] == [True, True]  # without keys nothing can be verified
         write_keys(OLD)
         line = running.reload(f'key_file = "{keys}"')
         assert (line["changed"], line["keys"]) == (["key_file", "integrity", "keys"], 1)
@@ -201,7 +201,7 @@ def test_a_bad_file_is_refused_whole(running: Reloadable, toml: str, faults: lis
         client.subscribe("demo/>")
         event = "not reloaded, the old settings stay"
         running.reload(toml, event)
-        wait_until(lambda: len(running.events(event)) == len(faults), "a line per fault")
+        wait_until(lambda: len(running.events(event)) == len(faults), "a line for each fault")
         lines = [line["fault"] for line in running.events(event)]
         for fault in faults:
             assert any(fault in line for line in lines), lines
@@ -209,12 +209,10 @@ def test_a_bad_file_is_refused_whole(running: Reloadable, toml: str, faults: lis
         assert running.events("reloaded") == []
         client.publish("demo/x", b"as before")
         assert client.message() == ("demo/x", b"as before")
-        assert running.reload("copies = 2")["changed"] == ["copies"]  # so it was not taken over before
+        assert running.reload("copies = 2")["changed"] == ["copies"]  # so the refused file changed nothing
 
 
-def test_a_key_file_that_others_can_read_is_refused_and_the_old_keys_stay(
-    running: Reloadable, tmp_path: Path
-):
+def test_an_exposed_key_file_is_refused_and_old_keys_stay(running: Reloadable, tmp_path: Path):
     keys = tmp_path / "keys"
     keys.write_bytes(OLD)
     keys.chmod(0o600)
@@ -226,19 +224,19 @@ def test_a_key_file_that_others_can_read_is_refused_and_the_old_keys_stay(
         assert client.status()["integrity"] == "hmac"
 
 
-def test_what_needs_a_restart_is_said_and_the_rest_is_done(running: Reloadable):
+def test_settings_that_need_a_restart_are_reported(running: Reloadable):
     line = running.reload('exit_when_idle = false\nsocket_mode = "0600"\ncopies = 2', "needs a restart")
     assert line["settings"] == ["socket_mode"]
     assert line["level"] == "warning"
-    wait_until(lambda: running.events("reloaded"), "the rest")
+    wait_until(lambda: running.events("reloaded"), "the reload")
     assert running.events("reloaded")[0]["changed"] == ["copies"]
     with PacketClient(running.socket) as client:
         assert client.status()["clients"] == 1
 
 
-def test_debug_lines_can_be_had_for_a_while(running: Reloadable):
+def test_a_signal_turns_debug_lines_on_and_off(running: Reloadable):
     def connects(times: int) -> int:
-        """How often a connection shows in the log, of ``times``."""
+        """How many of ``times`` connections show in the log."""
         before = len(running.events("client connected"))
         for _ in range(times):
             with PacketClient(running.socket) as client:
@@ -261,7 +259,7 @@ def test_debug_lines_can_be_had_for_a_while(running: Reloadable):
     assert connects(2) == 0
 
 
-def test_the_log_level_of_the_file_counts_after_a_reload(running: Reloadable):
+def test_a_reload_restores_the_log_level_of_the_file(running: Reloadable):
     running.write('log = {format = "json", level = "debug"}')
     assert running.reload()["changed"] == ["log.level"]
     with PacketClient(running.socket) as client:
@@ -285,7 +283,7 @@ def test_a_reload_under_load_loses_nothing(running: Reloadable, tmp_path: Path):
     assert running.events("reloaded")
 
 
-def test_signals_that_come_too_early_do_not_kill(tmp_path: Path, loopback_port: int):
+def test_early_signals_do_not_kill(tmp_path: Path, loopback_port: int):
     flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
     daemon = DaemonProcess(tmp_path, *flags)
     daemon.launch()
@@ -298,7 +296,7 @@ def test_signals_that_come_too_early_do_not_kill(tmp_path: Path, loopback_port: 
         caught = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("SigCgt")]
         return bool((int(blocked, 16) | int(caught[0], 16)) >> (signal.SIGHUP - 1) & 1)
 
-    wait_until(blocks_hup, "the start to have come so far")
+    wait_until(blocks_hup, "the start to get that far")
     daemon.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "reloaded" in daemon.log, "the reload")
     assert daemon.terminate() == 0

@@ -108,7 +108,7 @@ def test_a_slow_client_is_logged_at_begin_and_end():
     assert left["reason"] == "left"
 
 
-def test_dropped_datagrams_are_reported_once_and_harmless_ones_never():
+def test_drops_are_reported_once_and_harmless_ones_never():
     drops, counts = report.Drops(), Counter(hmac=2, own=5, duplicate=1)
     with capture_logs() as lines:
         drops.pass_over(Counter(hmac=1))

@@ -1,4 +1,4 @@
-"""The conversation between a program and the successor it starts; tests/replacement/ has the real ones."""
+"""The conversation between a program and its successor; tests/replacement/ has the real ones."""
 
 import array
 import asyncio
@@ -23,16 +23,16 @@ def test_the_variable_is_taken_out_of_the_environment() -> None:
     with ours:
         predecessor.say_failed(BccndError("no luck"))
         assert ours.recv(100) == b"failed no luck"
-    predecessor.wait_for_go()  # it is gone: ours to serve
+    predecessor.wait_for_go()  # the other has left: this one serves
 
 
 @pytest.mark.parametrize("number", ["x", "-1", "9999", "0x1"])
-def test_a_variable_set_by_hand_is_one_clear_line(number: str) -> None:
+def test_a_variable_set_by_hand_is_refused(number: str) -> None:
     with pytest.raises(ConfigError, match="not by hand"):
         Predecessor.from_environment({VARIABLE: number})
 
 
-def test_a_state_that_names_anything_but_plain_values_is_refused() -> None:
+def test_a_state_with_more_than_plain_values_is_refused() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     predecessor = Predecessor(theirs)
     with ours, theirs, os.fdopen(os.memfd_create("state"), "wb") as stream:
@@ -64,7 +64,7 @@ async def test_descriptors_arrive_under_their_names() -> None:
 
 
 def test_descriptors_without_names_are_refused() -> None:
-    """An earlier version sends them so; it goes on serving."""
+    """Earlier versions send them like that, and then go on serving."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, os.fdopen(os.memfd_create("state"), "wb") as stream:
         pickle.dump({"relay": {"format": 1}}, stream)
@@ -76,7 +76,7 @@ def test_descriptors_without_names_are_refused() -> None:
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_a_conversation_that_ends_early_is_told_as_such(unread: bool) -> None:
+def test_a_conversation_that_ends_early_is_reported(unread: bool) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         predecessor = Predecessor(theirs)

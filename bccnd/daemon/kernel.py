@@ -1,11 +1,11 @@
-"""What the kernel does with datagrams before the daemon reads them: the filter, the receive buffers, what they lose.
+"""What the kernel does with datagrams before the daemon reads them: the filter, the receive buffers, what they drop.
 
 Rules
-- The filter stands while nobody taps: who taps is to see everything that comes to the port, and why it is dropped.
-  It is a matter of cost, not of safety: a socket that appears may be without it until the next second.
-- Lost datagrams are a warning, at most one in REPORT_SECONDS, with what to set to which value. Filtered ones are
-  other people's, and only counted.
-- A buffer smaller than configured is said once, when its socket is first seen.
+- The filter is on while nobody taps. A tap shows everything that comes to the port, and why it is dropped. The
+  filter saves work and protects nothing: a new socket may be without it until the next tick.
+- Dropped datagrams are a warning, at most one in REPORT_SECONDS, which says what to set to which value. Filtered
+  datagrams belong to other programs and are only counted.
+- A buffer smaller than configured is reported once, when its socket is new.
 """
 
 import socket
@@ -18,10 +18,17 @@ import structlog
 from bccnd.net import filter as bpf
 from bccnd.net.drops import Buffer, KernelDrops, buffer_of, cookie_of
 
-BEGINNING = b"BCCN"  # of every version; what is wrong after it comes in, and is counted by reason
-REPORT_SECONDS = 60.0  # between two warnings: longer than a remedy takes to type
-DATAGRAM_COST = 2304  # bytes of buffer that Linux charges for a datagram of 1400 (skb->truesize), rounded up
-BUFFER_LIMIT = 1 << 30  # as of buffers.receive_bytes
+# Every version of the protocol begins with it. Datagrams that are wrong after it come in and are counted by reason.
+BEGINNING = b"BCCN"
+
+# Seconds between two warnings: longer than it takes to type a remedy.
+REPORT_SECONDS = 60.0
+
+# Bytes of buffer that Linux charges for a datagram of 1400 bytes (skb->truesize), rounded up.
+DATAGRAM_COST = 2304
+
+# The upper bound of buffers.receive_bytes.
+BUFFER_LIMIT = 1 << 30
 
 _RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 
@@ -29,7 +36,7 @@ log = structlog.get_logger()
 
 
 class Kernel:
-    """``sockets``: those open at the moment; ``receive_bytes``: what each was to have, as configured."""
+    """``sockets`` returns those that are open; ``receive_bytes`` is the configured buffer of each."""
 
     def __init__(self, sockets: Callable[[], Sequence[socket.socket]], receive_bytes: int) -> None:
         self._sockets = sockets
@@ -37,15 +44,15 @@ class Kernel:
         self._drops = KernelDrops()
         self._filtering: dict[int, bool] = {}  # by cookie
         self._tapped = False
-        self._told, self._told_at = 0, float("-inf")
-        self._worst = 0  # lost in one second, since last told
+        self._reported, self._reported_at = 0, float("-inf")
+        self._worst = 0  # the most dropped in one second since the last warning
 
     def tick(self, now: float) -> None:
-        """To be called about once a second, and before sockets are given up."""
+        """Call this about once a second, and before sockets are closed."""
         self._count()
         self._watch()
-        new = self._drops.dropped - self._told
-        if new and now - self._told_at >= REPORT_SECONDS:
+        new = self._drops.dropped - self._reported
+        if new and now - self._reported_at >= REPORT_SECONDS:
             given = min((buffer.size // 2 for buffer in self.buffers()), default=0)
             wanted = enough(given, self._worst)
             log.warning(
@@ -55,13 +62,13 @@ class Kernel:
                 wanted=wanted,
                 remedy=remedy(wanted, given, self._receive_bytes, _rmem_max()),
             )
-            self._told, self._told_at, self._worst = self._drops.dropped, now, 0
+            self._reported, self._reported_at, self._worst = self._drops.dropped, now, 0
 
     def _count(self) -> None:
         self._worst = max(self._worst, self._drops.sample(self._sockets()))
 
     def _watch(self) -> None:
-        """Filter new sockets, and look at what buffer they were given."""
+        """Filter new sockets, and check the buffer that each was given."""
         filtering = {}
         for sock in self._sockets():
             cookie, on = cookie_of(sock), not self._tapped
@@ -85,7 +92,7 @@ class Kernel:
             )
 
     def tapped(self, tapped: bool) -> None:
-        """Whether anybody taps from now on. To be called once before anything is read, too."""
+        """Note whether anybody taps from now on. Call this once before anything is read, too."""
         self._tapped = tapped
         self._watch()
 
@@ -99,30 +106,29 @@ class Kernel:
     def state(self) -> dict[str, Any]:
         """In plain values, for a successor."""
         self._count()
-        return self._drops.state() | {"told": self._told}
+        return self._drops.state() | {"reported": self._reported}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._drops.restore(state)
-        self._told = state["told"]
+        self._reported = state["reported"]
 
 
 def enough(given: int, lost: int) -> int:
-    """Bytes to configure so that a burst that found ``given`` too small by ``lost`` datagrams would have fitted."""
-    needed = given + lost * DATAGRAM_COST // 2  # the kernel doubles what is asked for
+    """Bytes to configure after a burst that did not fit ``given`` bytes and lost ``lost`` datagrams."""
+    needed = given + lost * DATAGRAM_COST // 2  # the kernel doubles the configured size
     return min(1 << max(needed - 1, 0).bit_length(), BUFFER_LIMIT)
 
 
 def remedy(wanted: int, given: int, configured: int, allowed: int | None) -> str:
-    """What to do to have ``wanted`` bytes. ``allowed``: net.core.rmem_max, where it can be seen."""
+    """What to do for a buffer of ``wanted`` bytes. ``allowed`` is net.core.rmem_max, None where it is hidden."""
     steps = []
-    if (
-        allowed is None or given <= allowed < wanted
-    ):  # more than allowed was given: CAP_NET_ADMIN, no limit for us
+    # A daemon that was given more than allowed has CAP_NET_ADMIN, and no limit.
+    if allowed is None or given <= allowed < wanted:
         steps.append(f"sysctl -w net.core.rmem_max={wanted}")
     if wanted > configured:
         steps.append(f"set buffers.receive_bytes = {wanted}")
     if not steps:
-        return "the buffer is as large as it may be: give the daemon more CPU, or the segment less to carry"
+        return "the buffer is as large as it can be: give the daemon more CPU, or the segment less to carry"
     return ", then ".join([*steps, "systemctl kill --kill-whom=main -s USR2 bccnd"])
 
 
@@ -130,4 +136,4 @@ def _rmem_max() -> int | None:
     try:
         return int(_RMEM_MAX.read_text())
     except (OSError, ValueError):
-        return None  # another network namespace than the first has no such file
+        return None  # only the first network namespace has the file

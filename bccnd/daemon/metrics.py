@@ -1,11 +1,14 @@
 """Metrics and health over HTTP: ``/metrics``, ``/healthz``, ``/readyz``.
 
 Rules
-- Off, it costs nothing, and the Prometheus library is not loaded. On, nothing is counted for it: the relay's own
-  counters are read when somebody asks, at most every RENDER_SECONDS; who asks sooner gets the same again.
-- ``/healthz`` answers as long as the loop turns. ``/readyz`` says 503 and why while the daemon does not serve.
-- The listening socket goes over to a successor, and who connects meanwhile waits: no scrape fails by a replacement.
-- A reload opens the new socket before it closes the old one; if it cannot, it is refused as a whole.
+- When it is off, it costs nothing, and the Prometheus library is not loaded. When it is on, nothing is counted for
+  it: a request reads the relay's own counters, at most every RENDER_SECONDS. A request that comes sooner gets the
+  same answer again.
+- ``/healthz`` answers as long as the loop turns. ``/readyz`` answers 503, with the reason, while the daemon does not
+  serve.
+- A successor gets the listening socket, and whoever connects meanwhile waits. No scrape fails because of a
+  replacement.
+- A reload opens the new socket before it closes the old one. If it cannot open it, the whole reload is refused.
 """
 
 import socket
@@ -23,15 +26,18 @@ from bccnd.process.settings import Settings
 from bccnd.relay.core import Relay
 from bccnd.wire.verdict import DROPPED
 
-RENDER_SECONDS = 0.1  # between two looks at the counters: at most some percent of the loop, however many ask
-LAG_SAMPLES = 60  # of the loop, one a second
+# Seconds between two looks at the counters: some percent of the loop's time, however many ask.
+RENDER_SECONDS = 0.1
+
+# Samples of the loop's lag, one a second.
+LAG_SAMPLES = 60
 
 # Every verdict and every right begins at 0: a rate needs a value from before the first count.
 RIGHTS = ("publish", "subscribe", "tap", "bridge", "name")
 
 
 class Metrics:
-    """``status``: what ``CMSG status`` says; ``unready``: why it does not serve, or nothing."""
+    """``status`` returns what ``CMSG status`` says; ``unready`` why it does not serve, or an empty string."""
 
     def __init__(
         self,
@@ -49,17 +55,17 @@ class Metrics:
         self._where = ""
         self._listening: socket.socket | None = None
         self._server: HttpServer | None = None
-        self._left: socket.socket | None = None  # a predecessor's, wanted no more
-        self._rendered: dict[str, Response] = {}  # by what was accepted
+        self._left: socket.socket | None = None  # a predecessor's, no longer wanted
+        self._rendered: dict[str, Response] = {}  # by accepted format
         self._rendered_at = float("-inf")
         self._lags: deque[float] = deque([0.0], maxlen=LAG_SAMPLES)
         self._ticked = 0.0
         self._reload = True, 0.0
 
     def open(self, settings: Settings) -> None:
-        """Listen where the settings say, if not there already, and serve once ``resume`` is called.
+        """Listen where the settings say, and serve once ``resume`` is called.
 
-        Raises ``BccndError`` if that cannot be; nothing has changed then.
+        Raises ``BccndError`` when that is impossible; nothing has changed then.
         """
         where = settings.metrics.listen
         if where == self._where:
@@ -77,7 +83,7 @@ class Metrics:
             self._server = HttpServer(self._loop, listening, self._handle)
 
     def resume(self) -> None:
-        if self._left:  # not before: the predecessor may have gone on with it
+        if self._left:  # until now the predecessor might have gone on with it
             local_stream.close(self._left)
             self._left = None
         if self._server:
@@ -94,13 +100,13 @@ class Metrics:
         self._where, self._listening, self._server = "", None, None
 
     def tick(self, now: float, interval: float) -> None:
-        """To be called by a timer of this interval."""
+        """Call this every ``interval`` seconds."""
         if self._ticked:
             self._lags.append(max(0.0, now - self._ticked - interval))
         self._ticked = now
 
     def reloaded(self, unix_time: float | None) -> None:
-        """The settings were read at that time, or, with None, not taken."""
+        """Note when the settings were read, or with None that they were refused."""
         self._reload = unix_time is not None, unix_time or self._reload[1]
         self._rendered_at = float("-inf")
 
@@ -111,7 +117,7 @@ class Metrics:
         return {"metrics": self._listening.fileno()} if self._listening else {}
 
     def state(self) -> dict[str, Any]:
-        """What goes with ``descriptors``, in plain values."""
+        """What a successor needs besides the ``descriptors``, in plain values."""
         return {"listen": self._where}
 
     def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int], settings: Settings) -> None:

@@ -1,12 +1,13 @@
-"""What the service manager learns about the daemon: when it serves, what it does, and that it gets on.
+"""What systemd learns about the daemon: when it serves, what it does, and whether it makes progress.
 
 Rules
-- READY=1 comes once the socket listens and the loop runs. A successor does not say it: the service is ready already.
-  It says nothing for its first second, for nobody listens until its predecessor has said MAINPID=.
-- WATCHDOG=1 proves progress, not that a timer runs: it is sent only by a callback that the loop makes because a
-  descriptor became readable, as for a client, and only if a tick of the daemon (time for the relay, everything
-  settled, sequence numbers kept, counters reported) was completed not long ago. A callback that hangs, a loop that
-  polls no more, a tick that failed and a hand-over that does not end all lead to a missed ping.
+- READY=1 goes out once the socket listens and the loop runs. A successor does not send it, because the service is
+  ready already. It sends nothing in its first second, because systemd ignores it until its predecessor has sent
+  MAINPID=.
+- WATCHDOG=1 proves progress, not that a timer runs. It is sent by a callback that the loop runs because a descriptor
+  became readable, as for a client, and only if a tick of the daemon was completed not long ago. A tick gives the
+  relay its time, settles everything, keeps sequence numbers and reports counters. So a ping is missing when a
+  callback hangs, when the loop no longer polls, when a tick fails, and when a hand-over does not end.
 - A manager that reads nothing holds nobody up.
 """
 
@@ -15,13 +16,18 @@ from asyncio import AbstractEventLoop
 
 from bccnd.process.systemd import notify
 
-PINGS = 3  # in the time that the watchdog allows
-TICK_SECONDS = 3.0  # since the last tick, which is due each second
-SILENCE_SECONDS = 1.0  # of a successor; it is at its first tick, too, that it tells its status
+# Pings in the time that the watchdog allows.
+PINGS = 3
+
+# Seconds after which a tick is overdue; one is due each second.
+TICK_SECONDS = 3.0
+
+# Seconds for which a successor is silent. It also sends its status no sooner, with its first tick.
+SILENCE_SECONDS = 1.0
 
 
 class Supervision:
-    """``watchdog``: seconds, 0 for none."""
+    """``watchdog``: seconds within which systemd wants the next ping, 0 for no watchdog."""
 
     def __init__(self, loop: AbstractEventLoop, watchdog: float) -> None:
         self._loop = loop
@@ -31,7 +37,7 @@ class Supervision:
         self._status = ""
 
     def serving(self, status: str, *, succeeded: bool) -> None:
-        """From here on the daemon answers."""
+        """The daemon answers from now on."""
         if not succeeded:
             self._status = status
             notify("READY=1", f"STATUS={status}")
@@ -42,7 +48,7 @@ class Supervision:
             self._loop.call_later(min(self._interval, SILENCE_SECONDS) if succeeded else 0, self._ask)
 
     def ticked(self, status: str) -> None:
-        """The tick was completed; told is what has changed."""
+        """A tick was completed. Sends the status if it has changed."""
         self._ticked = self._loop.time()
         if status != self._status:
             self._status = status
@@ -52,7 +58,7 @@ class Supervision:
         notify("RELOADING=1", f"MONOTONIC_USEC={int(self._loop.time() * 1e6)}")
 
     def reloaded(self, fault: str = "") -> None:
-        """With the ``fault`` that left everything as it was; the next tick shows the ordinary status again."""
+        """A reload has ended, or has failed with ``fault``, which is the status until the next tick."""
         if fault:
             self._status = f"not reloaded: {fault}"
         notify("READY=1", f"STATUS={self._status}")

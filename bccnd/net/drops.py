@@ -1,17 +1,19 @@
-"""What the kernel drops of what comes to UDP sockets, and how much their receive buffers hold.
+"""What the kernel drops before a UDP socket is read, and how much the receive buffers hold.
+
+    datagram --> filter --> receive buffer --> recvmmsg
+                   |              |
+                filtered       dropped
 
 Rules
-- A socket counts in one number what did not fit its buffer and what its filter refused (with the few datagrams whose
-  UDP checksum is wrong). The network namespace counts apart what did not fit, for all its sockets. So of what our
-  sockets have dropped between two looks, as much is taken for overflow as the namespace saw of it meanwhile, and the
-  rest for filtered. That is exact unless another program of the namespace overflows in the same second in which our
-  filter refuses something; then it is too much overflow, never too little.
-- The namespace is read before the sockets and, if these have dropped anything, again after them: its span encloses
-  theirs, so that no overflow falls between two looks.
-- SO_MEMINFO tells the number when it is asked for; SO_RXQ_OVFL, which tells the same, costs a control message with
-  every datagram.
-- Sockets are known by their cookie, which no other socket of the host has or will have: they come and go, and stay
-  the same in the hands of a successor.
+- A socket counts in one number what did not fit its buffer and what its filter refused, together with the few
+  datagrams whose UDP checksum is wrong. The network namespace counts the overflows of all its sockets. So what our
+  sockets dropped between two looks counts as overflow up to the number that the namespace saw meanwhile, and the
+  rest as filtered. That is exact unless another program of the namespace overflows in the same second in which our
+  filter refuses something; the error is then too much overflow, never too little.
+- The namespace is read before the sockets and, if these have dropped anything, again after them. Its interval
+  encloses theirs, so that no overflow falls between two looks.
+- SO_MEMINFO gives the number when asked. SO_RXQ_OVFL gives the same, but costs a control message with each datagram.
+- A socket is known by its cookie, which no other socket of the host ever has. It stays the same in a successor.
 """
 
 import socket
@@ -28,13 +30,14 @@ _WRAP = 1 << 32
 
 # Not /proc/net, which the unit's ProcSubset=pid would hide.
 _SNMP, _SNMP6 = Path("/proc/self/net/snmp"), Path("/proc/self/net/snmp6")
-# No room in the socket's buffer, and none left of what UDP may take altogether (net.ipv4.udp_mem).
+# No room in the socket's buffer, and no memory left for UDP as a whole (net.ipv4.udp_mem).
 _OVERFLOWS = ("RcvbufErrors", "MemErrors")
 
 
 class Buffer(NamedTuple):
-    """``size``, ``used``: bytes as the kernel accounts for them, twice what SO_RCVBUF was asked for; ``drops``: since
-    the socket was made, wrapping at 2^32.
+    """``size`` and ``used`` are bytes by the kernel's account, which doubles what SO_RCVBUF asks for.
+
+    ``drops`` counts since the socket was made, and wraps at 2^32.
     """
 
     size: int
@@ -53,7 +56,7 @@ def cookie_of(sock: socket.socket) -> int:
 
 
 def overflows(snmp: Path = _SNMP, snmp6: Path = _SNMP6) -> int:
-    """Datagrams that found no room in this network namespace so far. ``OSError`` where /proc does not tell."""
+    """Datagrams that found no room in this network namespace so far. Raises ``OSError`` when /proc hides it."""
     names, values = [line.split() for line in snmp.read_text().splitlines() if line.startswith("Udp:")]
     total = sum([int(value) for name, value in zip(names, values, strict=True) if name in _OVERFLOWS])
     try:
@@ -65,7 +68,7 @@ def overflows(snmp: Path = _SNMP, snmp6: Path = _SNMP6) -> int:
 
 
 class KernelDrops:
-    """The account: ``dropped`` did not fit, ``filtered`` was refused; since the first daemon's start."""
+    """Counts what did not fit (``dropped``) and what was refused (``filtered``), across replacements."""
 
     def __init__(self, overflows: Callable[[], int] = overflows) -> None:
         self.dropped = self.filtered = 0
@@ -74,7 +77,7 @@ class KernelDrops:
         self._before = self._look()
 
     def sample(self, sockets: Iterable[socket.socket]) -> int:
-        """To be called about once a second with the sockets that are open; how many more did not fit."""
+        """Call this about once a second with the open sockets. Returns how many more datagrams did not fit."""
         before, self._before = self._before, self._look()
         drops = {cookie_of(sock): buffer_of(sock).drops for sock in sockets}
         grown = sum([(now - self._drops.get(cookie, 0)) % _WRAP for cookie, now in drops.items()])
@@ -82,14 +85,14 @@ class KernelDrops:
         if not grown:
             return 0
         after = self._look()
-        # Where /proc does not tell: rather a warning too much than silent loss.
+        # When /proc hides the number, a needless warning is better than silent loss.
         overflow = grown if before is None or after is None else min(grown, after - before)
         self.dropped += overflow
         self.filtered += grown - overflow
         return overflow
 
     def state(self) -> dict[str, Any]:
-        """For a successor, who has the same sockets, in plain values."""
+        """In plain values, for a successor, which has the same sockets."""
         return {
             "dropped": self.dropped,
             "filtered": self.filtered,

@@ -1,9 +1,10 @@
-"""A classic BPF filter for UDP sockets: the kernel drops what does not begin with four given bytes.
+"""A classic BPF filter for UDP sockets: the kernel drops datagrams that do not begin with four given bytes.
 
 Rules
-- On a UDP socket, of IPv4 and IPv6 alike, the filter sees the datagram from its UDP header on. A load beyond the end
-  of a datagram ends the program with a refusal, so a short one needs no instruction of its own.
-- What it refuses the kernel counts with what did not fit the receive buffer (``net.drops`` tells them apart).
+- On a UDP socket, over IPv4 and IPv6 alike, the filter sees a datagram from its UDP header on. A load beyond the end
+  of a datagram ends the program and refuses the datagram, so that a short one needs no instruction of its own.
+- The kernel counts refused datagrams together with those that did not fit the receive buffer; ``net.drops``
+  separates the two.
 """
 
 import ctypes
@@ -12,10 +13,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from struct import pack
 
-# linux/filter.h, linux/bpf_common.h
-_LOAD_WORD = 0x20  # BPF_LD | BPF_W | BPF_ABS: the accumulator is the big-endian word at this offset
-_JUMP_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K: so many instructions further if it is this, else so many
-_RETURN = 0x06  # BPF_RET | BPF_K: keep so many bytes of the datagram
+# Operations (linux/filter.h, linux/bpf_common.h).
+# BPF_LD | BPF_W | BPF_ABS: load the big-endian word at an offset into the accumulator.
+_LOAD_WORD = 0x20
+# BPF_JMP | BPF_JEQ | BPF_K: skip one number of instructions if the accumulator equals the operand, another if not.
+_JUMP_IF_EQUAL = 0x15
+# BPF_RET | BPF_K: keep this many bytes of the datagram.
+_RETURN = 0x06
+
 _SO_ATTACH_FILTER = 26
 _SO_DETACH_FILTER = 27
 
@@ -26,7 +31,7 @@ Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if fals
 
 
 def program(beginning: bytes) -> tuple[Instruction, ...]:
-    """``beginning``: a word, four bytes."""
+    """The program that keeps datagrams with this ``beginning`` of four bytes."""
     return (
         (_LOAD_WORD, 0, 0, UDP_HEADER),
         (_JUMP_IF_EQUAL, 0, 1, int.from_bytes(beginning, "big")),
@@ -36,18 +41,18 @@ def program(beginning: bytes) -> tuple[Instruction, ...]:
 
 
 def assemble(instructions: Iterable[Instruction]) -> bytes:
-    """An array of struct sock_filter."""
+    """The instructions as an array of struct sock_filter."""
     return b"".join([pack("=HBBI", *instruction) for instruction in instructions])
 
 
 def attach(sock: socket.socket, beginning: bytes) -> None:
-    """Have the kernel refuse what begins otherwise from now on; what already waits to be read stays."""
+    """Have the kernel refuse other datagrams from now on. Those that already wait to be read stay."""
     code = assemble(program(beginning))
     held = ctypes.create_string_buffer(code, len(code))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pack("@HP", len(code) // 8, ctypes.addressof(held)))
 
 
 def detach(sock: socket.socket) -> None:
-    """Have everything come in again."""
+    """Have the kernel let every datagram in again."""
     with suppress(FileNotFoundError):  # there was none
         sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)

@@ -1,9 +1,9 @@
 """The links of this host and their addresses, kept up to date by the kernel (rtnetlink(7)).
 
 Rules
-- ``open`` gives a complete picture; from then on ``read`` takes what has changed. When the kernel had to throw
-  events away (ENOBUFS) the picture is asked for anew.
-- Where there is no netlink (a sandbox), there is no ``LinkWatch`` either: the caller goes by the routing table.
+- ``open`` takes a complete picture, and each ``read`` takes what has changed since. When the kernel had to drop
+  events (ENOBUFS), ``read`` takes a new picture.
+- On a host without netlink, such as a sandbox, ``open`` returns None and the caller relies on the routing table.
 """
 
 import socket
@@ -23,16 +23,26 @@ from bccnd.net.netlink import (
     parse,
 )
 
-RECEIVE_BYTES = 1 << 16  # a datagram of the kernel is at most 32 KiB
-EVENTS_BYTES = 1 << 20  # room for some thousand events: a host full of containers that stop at once
+# A datagram of the kernel has at most 32 KiB.
+RECEIVE_BYTES = 1 << 16
+
+# Room for some thousand events, as when a host full of containers stops.
+EVENTS_BYTES = 1 << 20
+
+# Events to discard: more than there is room for.
+SKIPPED = EVENTS_BYTES // 256
+
 DATAGRAMS_A_TURN = 64
-SKIPPED = EVENTS_BYTES // 256  # more events than there is room for
-DUMP_SECONDS = 2.0  # the kernel answers at once
-DUMPS = 8  # tries for a picture during which nothing changes; after that one with a seam will do
+
+# Seconds to wait for an answer; the kernel answers at once.
+DUMP_SECONDS = 2.0
+
+# Attempts at a picture during which nothing changes. After that, an inconsistent one will do.
+DUMPS = 8
 
 
 class LinkWatch:
-    """``links``: index -> ``Link``; ``addresses``: those of all links."""
+    """``links`` maps an index to its ``Link``; ``addresses`` are those of all links."""
 
     def __init__(self, events: socket.socket) -> None:
         self.socket = events
@@ -52,9 +62,8 @@ class LinkWatch:
         watch = cls(events)
         try:
             events.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, EVENTS_BYTES)
-            events.bind(
-                (0, GROUPS)
-            )  # before the dumps, so that nothing between them and the events is missed
+            # Before the dumps, so that nothing is missed between them and the events.
+            events.bind((0, GROUPS))
             watch.refresh()
         except (OSError, NetlinkError):
             events.close()
@@ -65,7 +74,7 @@ class LinkWatch:
         return self.socket.fileno()
 
     def read(self) -> bool:
-        """Take in what has happened, a turn's worth; False when nothing had."""
+        """Take in the events of one turn. Returns False when there were none."""
         changed = False
         for _ in range(DATAGRAMS_A_TURN):
             try:
@@ -83,7 +92,7 @@ class LinkWatch:
         return changed
 
     def refresh(self) -> None:
-        """The whole picture anew."""
+        """Take a new picture."""
         for _ in range(DUMPS):
             links, self.links = self.links, {}
             addresses, self.addresses = self.addresses, set()
@@ -95,7 +104,7 @@ class LinkWatch:
                 raise
 
     def _skip(self) -> None:
-        """Read away events that are older than the picture to follow."""
+        """Discard events that are older than the next picture."""
         for _ in range(SKIPPED):
             try:
                 self.socket.recv(1)
@@ -109,7 +118,7 @@ class LinkWatch:
         self.socket.close()
 
     def _dump(self, request: bytes) -> bool:
-        """Ask on a socket of its own, for events may stand between the answers; whether nothing changed meanwhile."""
+        """Ask on a separate socket, as events may stand between answers. False when anything changed meanwhile."""
         with socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
         ) as asking:
@@ -138,7 +147,7 @@ class LinkWatch:
         return None
 
     def _forget(self, address: Address) -> None:
-        """Drop the address, whatever was known of it."""
+        """Drop the address, whatever its other attributes were."""
         self.addresses = {
             each for each in self.addresses if (each.index, each.address) != (address.index, address.address)
         }

@@ -1,10 +1,10 @@
-"""The local listener: a Unix SOCK_SEQPACKET socket, whose file is the daemon's that holds its lock.
+"""The local listener: a Unix SOCK_SEQPACKET socket, whose file belongs to the daemon that holds its lock.
 
 Rules
-- A socket file belongs to the daemon that holds the lock beside it (``<path>.lock``); so a second daemon is refused
-  without touching the file, and a file that nobody holds the lock for is stale and is replaced.
-- On the way out the file is removed only if it is still the one that was made here; a socket that was handed down,
-  or an abstract one, is not removed at all.
+- A socket file belongs to the daemon that holds the lock beside it (``<path>.lock``). A second daemon is therefore
+  refused without touching the file, and a file whose lock nobody holds is stale and is replaced.
+- ``close`` removes the file only if it is still the one that this listener made. It does not remove a socket that
+  was handed down; an abstract one has no file.
 """
 
 import contextlib
@@ -20,12 +20,15 @@ from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 
-BACKLOG = 1024  # connections waiting to be accepted; the kernel cuts it to net.core.somaxconn
-ACCEPTS = 64  # new clients a turn
+# Connections that wait to be accepted; the kernel caps it at net.core.somaxconn.
+BACKLOG = 1024
+
+# New clients a turn.
+ACCEPTS = 64
 
 
 class Listener:
-    """A bound, listening, non-blocking socket. ``name`` is what a client connects to."""
+    """A bound, listening, non-blocking socket. ``name`` is the address that clients connect to."""
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class Listener:
         lock: int = -1,
         made: tuple[int, int] | None = None,
     ) -> None:
-        """``made``: which file at ``path`` is the socket's own (``_identity``)."""
+        """``made``: the ``_identity`` of the file that the socket made at ``path``."""
         self.socket = listening
         self.name = name
         self._path = path
@@ -101,12 +104,12 @@ class Listener:
             return listener
 
     def state(self) -> dict[str, Any]:
-        """What a successor has to know beside the descriptors, in plain values."""
+        """What a successor needs besides the ``descriptors``, in plain values."""
         return {"name": self.name, "path": str(self._path) if self._path else None, "made": self._made}
 
     @property
     def descriptors(self) -> dict[str, int]:
-        """The socket, and the lock where there is one: whoever holds them serves."""
+        """By name: the socket, and the lock if there is one. Whoever holds them serves."""
         return {"listener": self.socket.fileno()} | ({"lock": self._lock} if self._lock >= 0 else {})
 
     @classmethod
@@ -117,7 +120,7 @@ class Listener:
         return cls(listening, state["name"], path, descriptors.get("lock", -1), state["made"])
 
     def accept(self) -> list[socket.socket]:
-        """The clients that are waiting, at most ACCEPTS; ``OSError`` when there is no descriptor for them."""
+        """The clients that wait, at most ACCEPTS. Raises ``OSError`` when there is no descriptor for the first."""
         clients: list[socket.socket] = []
         while len(clients) < ACCEPTS:
             try:
@@ -135,7 +138,7 @@ class Listener:
     def close(self) -> None:
         if self._path is not None:
             with contextlib.suppress(OSError):
-                # Before the socket is closed: until then its inode number cannot be given to another file.
+                # While the socket is open, its inode number cannot go to another file.
                 if _identity(self._path) == self._made:
                     self._path.unlink()
         self.socket.close()
@@ -172,7 +175,7 @@ def _lock(path: Path) -> int:
 
 
 def _make_directory(directory: Path) -> None:
-    """Make the last level only, as for ``/run/bccnd``; more than that is a mistyped path."""
+    """Make the last level only, such as ``/run/bccnd``: if more is missing, the path is probably mistyped."""
     try:
         if not directory.exists():
             directory.mkdir(mode=0o755, exist_ok=True)
@@ -184,7 +187,7 @@ def _bind(listening: socket.socket, path: Path) -> None:
     try:
         if path.is_socket():
             _unlink_stale(path)
-        # Nobody may connect before owner and mode are right: bound with no permissions at all.
+        # Without any permissions, so that nobody connects before owner and mode are right.
         before = os.umask(0o777)
         try:
             listening.bind(str(path))
@@ -199,21 +202,21 @@ def _bind(listening: socket.socket, path: Path) -> None:
 
 
 def _unlink_stale(path: Path) -> None:
-    """Remove a socket that nobody serves; one that somebody serves without our lock is not ours to take."""
+    """Remove a socket that nobody serves. One that is served without our lock is not ours to take."""
     with _new_socket() as probe:
         answer = probe.connect_ex(str(path))
     if answer in (ECONNREFUSED, ENOENT):
         path.unlink(missing_ok=True)
     elif answer == EACCES:
         raise RefusedError(
-            f"{path}: exists, and who serves it may not be seen; remove it or run as its owner"
+            f"{path}: exists, and this user may not see who serves it; remove it or run as its owner"
         )
     else:  # connected; or the server is too busy to accept (EAGAIN), or speaks another type (EPROTOTYPE)
         raise UnavailableError(f"{path}: another program serves this socket")
 
 
 def _admit(path: Path, uid: int, gid: int, mode: int) -> None:
-    """Let those connect who may; ids of -1 stay as they are."""
+    """Set owner, group and mode, which decide who may connect; an id of -1 changes nothing."""
     try:
         if (uid, gid) != (-1, -1):  # a hardened unit allows no chown at all
             os.chown(path, uid, gid)
@@ -227,7 +230,7 @@ def _admit(path: Path, uid: int, gid: int, mode: int) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Which file this is: device and inode."""
+    """Device and inode, which identify a file."""
     status = path.lstat()
     return status.st_dev, status.st_ino
 

@@ -1,4 +1,4 @@
-"""A listening stream socket for this host alone: of a loopback address, or a Unix socket with a path."""
+"""A listening stream socket for this host alone: at a loopback address, or a Unix socket with a path."""
 
 import contextlib
 import os
@@ -8,13 +8,14 @@ from errno import EADDRINUSE, ECONNREFUSED
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 
-BACKLOG = 64  # connections waiting to be accepted
+# Connections that wait to be accepted.
+BACKLOG = 64
 
 
 def listen(where: str, mode: int) -> socket.socket:
-    """``where``: ``127.0.0.1:PORT``, ``[::1]:PORT`` or a path, which gets this file mode. Non-blocking.
+    """A non-blocking socket at ``where``: ``127.0.0.1:PORT``, ``[::1]:PORT``, or a path, whose file gets ``mode``.
 
-    Raises ``UnavailableError``, ``RefusedError`` or ``ConfigError``, which name it.
+    Raises ``UnavailableError``, ``RefusedError`` or ``ConfigError``, which name the address.
     """
     is_path = where.startswith("/")
     family = socket.AF_UNIX if is_path else socket.AF_INET6 if where.startswith("[") else socket.AF_INET
@@ -38,7 +39,7 @@ def listen(where: str, mode: int) -> socket.socket:
 
 
 def _bind_path(made: socket.socket, path: str, mode: int) -> None:
-    """A socket that nobody listens on any more is replaced, any other file stays."""
+    """Bind to the path. A socket that nobody listens on any more is replaced; any other file stays."""
     before = os.umask(0o777)  # nobody connects until the mode is right
     try:
         try:
@@ -61,7 +62,7 @@ def _is_stale(path: str) -> bool:
 
 
 def close(listening: socket.socket) -> None:
-    """Also removes the path, if it has one."""
+    """Close the socket, and remove its file if it has one."""
     if listening.family == socket.AF_UNIX:
         with contextlib.suppress(OSError):
             os.unlink(listening.getsockname())  # noqa: PTH108

@@ -1,9 +1,9 @@
-"""rtnetlink(7): what the kernel tells of the links of this host, and how to ask for it. No socket here.
+"""rtnetlink(7): what the kernel reports about the links of this host, and how to ask for it. No socket is used here.
 
 Rules
-- Numbers are of the host's byte order; messages begin at multiples of four bytes, attributes too.
-- Only what a daemon has to know of a link is taken from a message; unknown types and attributes are passed over.
-- Lengths are checked before anything is cut out. The kernel sends nothing broken, so that is a fault: NetlinkError.
+- Numbers are in the host's byte order. Messages and attributes begin at multiples of four bytes.
+- Only what the daemon needs of a link is taken from a message; unknown types and attributes are skipped.
+- Every length is checked before anything is cut out. The kernel sends nothing malformed, so that is a NetlinkError.
 """
 
 import socket
@@ -42,12 +42,12 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS = 1, 2, 4, 8
 
 
 class NetlinkError(BccndError):
-    """The kernel said something that cannot be read, or answered with an error."""
+    """The kernel sent something that cannot be read, or answered with an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One interface. ``master``: index of the bridge or bond that it is a port of, or 0."""
+    """One interface. ``master`` is the index of the bridge or bond that it is a port of, or 0."""
 
     index: int
     name: str
@@ -58,7 +58,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One of a link; ``broadcast`` is that of its subnet, where it has one; ``usable``: no longer tentative."""
+    """An address of a link. ``broadcast`` is that of its subnet, if any; a tentative one is not ``usable``."""
 
     index: int
     address: IPv4Address | IPv6Address
@@ -78,7 +78,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A dump is complete; ``interrupted``: something changed meanwhile, it is to be asked for again."""
+    """A dump is complete. If it was ``interrupted``, something changed meanwhile: ask again."""
 
     interrupted: bool
 
@@ -87,11 +87,12 @@ Event = Added | Removed | Done
 
 
 def dump_links() -> bytes:
-    """The request for all links; each is answered as ``Added``, and ``Done`` ends them."""
+    """The request for all links. The answer is an ``Added`` for each, and a ``Done``."""
     return _request(_Type.GETLINK)
 
 
 def dump_addresses() -> bytes:
+    """The request for all addresses, which is answered in the same form."""
     return _request(_Type.GETADDR)
 
 
@@ -101,7 +102,7 @@ def _request(kind: _Type) -> bytes:
 
 
 def parse(data: bytes) -> Iterator[Event]:
-    """The events of one datagram of the kernel."""
+    """The events in one datagram of the kernel."""
     at = 0
     while at < len(data):
         if len(data) - at < _HEADER.size:
@@ -134,7 +135,7 @@ def _event(kind: int, flags: int, body: bytes) -> Event | None:
 
 
 def _link(body: bytes) -> Link | None:
-    """None for what is no link of its own: a bridge tells of its ports in the same messages (AF_BRIDGE)."""
+    """None for a port of a bridge, which the bridge reports in the same kind of message (AF_BRIDGE)."""
     if len(body) < _LINK.size:
         raise NetlinkError("netlink: a link is cut off")
     family, _, index, flags, _ = _LINK.unpack_from(body)
@@ -158,9 +159,8 @@ def _address(body: bytes) -> Address | None:
     attributes = dict(_attributes(body, _ADDRESS.size))
     flags = _number(attributes, _IFA_FLAGS, flags)
     usable = not flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED)
-    own = attributes.get(_IFA_LOCAL) or attributes.get(
-        _IFA_ADDRESS, b""
-    )  # of a tunnel, _IFA_ADDRESS is the other end
+    # For a tunnel, _IFA_ADDRESS is the other end.
+    own = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS, b"")
     if family == socket.AF_INET and len(own) == 4:
         return Address(index, IPv4Address(own), _broadcast(attributes, own, prefix), usable)
     if family == socket.AF_INET6 and len(own) == 16:
@@ -169,7 +169,7 @@ def _address(body: bytes) -> Address | None:
 
 
 def _broadcast(attributes: dict[int, bytes], own: bytes, prefix: int) -> IPv4Address | None:
-    """As configured; where nobody did, that of the subnet, which the kernel goes by, too. A host alone has none."""
+    """The configured address, or that of the subnet, which the kernel uses too. A subnet of one or two has none."""
     configured = attributes.get(_IFA_BROADCAST, b"")
     if len(configured) == 4:
         return IPv4Address(configured)

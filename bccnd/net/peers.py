@@ -1,8 +1,8 @@
-"""Who has connected to the local socket, and whether they are still there.
+"""The peers of the local socket: who they are, and whether they are still there.
 
 Rules
-- Peers are known by the kernel's word (SO_PEERCRED, SO_PEERGROUPS), never by their own.
-- /proc counts only where it is that of our own pid namespace: elsewhere a pid of ours is another process.
+- What is known of a peer comes from the kernel (SO_PEERCRED, SO_PEERGROUPS), never from the peer.
+- /proc is read only if it shows our own pid namespace: otherwise the same pid belongs to another process there.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
 
 
 def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
-    """pid, uid and gid of whoever connected; the pid is 0 when it lives in another pid namespace."""
+    """pid, uid and gid of the peer when it connected. The pid is 0 for one of another pid namespace."""
     pid, uid, gid = _CREDENTIALS.unpack(
         client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
@@ -26,7 +26,7 @@ def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
 
 
 def peer_groups(client: socket.socket) -> frozenset[int]:
-    """The supplementary groups of whoever connected; none where the kernel cannot tell (before Linux 4.13)."""
+    """The supplementary groups of the peer when it connected; none before Linux 4.13, which cannot say."""
     room = ctypes.c_uint32(0)
     _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, None, ctypes.byref(room))
     groups = (ctypes.c_uint32 * (room.value // 4))()  # by libc, since the socket module stops at 256 groups
@@ -36,9 +36,9 @@ def peer_groups(client: socket.socket) -> frozenset[int]:
 
 
 def program_of(pid: int) -> tuple[bytes, bool]:
-    """The name the kernel has for the program of a process, and whether it is of our own pid namespace.
+    """The kernel's name for the program of a process, and whether the process is in our own pid namespace.
 
-    ``(b"", False)`` when the process is gone or not ours to see.
+    Returns ``(b"", False)`` when the process has gone or is hidden.
     """
     try:
         here = _own_namespaces()
@@ -55,13 +55,13 @@ def _own_namespaces() -> int:
 
 
 def _namespaces(process: int | str) -> int:
-    """How many pid namespaces a process is in, from that of /proc down; 0 where the kernel has none."""
+    """How many pid namespaces a process is in, from that of /proc down; 0 on a kernel without them."""
     status = Path(f"/proc/{process}/status").read_bytes()
     return len(status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split())
 
 
 def has_hung_up(fd: int) -> bool:
-    """Whether the peer has closed, or shut down its sending side: tells the end from an empty packet."""
+    """Whether the peer has closed or shut down its sending side. This distinguishes the end from an empty packet."""
     poller = select.poll()
     poller.register(fd, select.POLLRDHUP)
     return bool(poller.poll(0))

@@ -1,7 +1,7 @@
 """Users and groups by name or number, as settings give them.
 
-A number is taken as it is, since accounts of other machines have one too; a name must be known here. uid 4294967295
-(-1) is nobody's: the kernel takes it for "unchanged".
+A name must be known on this machine. A number need not be: an account of another machine may own it. The number
+4294967295 (-1) is refused, because chown(2) takes it for "unchanged".
 """
 
 import grp
@@ -11,7 +11,7 @@ ID_MAX = (1 << 32) - 2
 
 
 def uid_of(user: int | str) -> int:
-    """Raises ValueError, its text a rule that a person can follow."""
+    """Raises ValueError, with a rule for people as its text."""
     if isinstance(user, str) and not user.isdecimal():
         try:
             return pwd.getpwnam(user).pw_uid
@@ -21,7 +21,7 @@ def uid_of(user: int | str) -> int:
 
 
 def gid_of(group: int | str) -> int:
-    """Raises ValueError, its text a rule that a person can follow."""
+    """Raises ValueError, with a rule for people as its text."""
     if isinstance(group, str) and not group.isdecimal():
         try:
             return grp.getgrnam(group).gr_gid

@@ -1,15 +1,17 @@
 """Reads the settings from the command line, the environment and a TOML file, or says what is wrong there.
 
-Rules:
+    command line  >  environment  >  file  >  built-in defaults
 
-1. Sources in rising order: built-in defaults, the file (``/etc/bccnd/bccnd.toml`` when it exists, or the one
-   named by ``--config`` or ``BCCND_CONFIG``, which then must exist), the environment (``BCCND_PORT``,
-   ``BCCND_QUEUE__PACKETS``), the command line. A higher source replaces single settings, never a whole table.
-2. ``load`` depends on its arguments, the file, the host's name and the user id only, and on them when called.
-3. Text from the environment and the command line is read as the type of its setting, lists as comma-separated
-   items; values of the file must have the right TOML type.
-4. A wrong value, an unknown name or bad TOML is a ConfigError naming the source, the setting and what is
-   allowed: one line each, at most ``ERRORS_SHOWN`` of them.
+Rules
+- The file is the one that ``--config`` or ``BCCND_CONFIG`` names, which must exist, or else
+  ``/etc/bccnd/bccnd.toml`` if that exists. A variable is ``BCCND_PORT``, or ``BCCND_QUEUE__PACKETS`` for a setting
+  in a table. A higher source replaces single settings, never a whole table.
+- ``load`` depends on nothing but its arguments, the file, the host's name and the user id, as they are when it is
+  called.
+- Text from the environment and the command line is read as the type of its setting; a list is separated by commas. A
+  value in the file must have the right TOML type.
+- A wrong value, an unknown name or bad TOML is a ConfigError. Each fault is one line, which names the source, the
+  setting and what is allowed; ERRORS_SHOWN faults are shown.
 """
 
 import argparse
@@ -38,17 +40,23 @@ from bccnd.relay.options import Table
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
 DEFAULT_SOCKET = "/run/bccnd/bus.sock"
 PREFIX = "BCCND_"
-NOT_OURS = PREFIX + "CONFIG", PREFIX + "RECORD_"  # read above; settings of bccnd-record
-RIGHTS = (
-    "BCCND_RIGHTS"  # no text says what tables say; read as an empty list, it would open what the file closes
-)
-FILE_LIMIT = 1 << 20  # bytes of file read; the sample with all its comments has under 10,000
-ERRORS_SHOWN = 5  # a person mends a few at a time; a binary file given by mistake must not fill the screen
+
+# Variables that are not settings of the daemon: one names the file, the others are for bccnd-record.
+NOT_OURS = PREFIX + "CONFIG", PREFIX + "RECORD_"
+
+# Text cannot express tables, and an empty text, read as an empty list, would open what the file closes.
+RIGHTS = "BCCND_RIGHTS"
+
+# Bytes read of the file; the sample with all its comments has under 10,000.
+FILE_LIMIT = 1 << 20
+
+# A person mends a few faults at a time, and a binary file given by mistake must not fill the screen.
+ERRORS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One source's values, nested like ``Settings``, and where each came from, by dotted name."""
+    """The values of one source, nested like ``Settings``, and where each came from, by dotted name."""
 
     values: dict[str, Any]
     origins: dict[str, str]
@@ -56,9 +64,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What a command line asked for: the settings, whether only to check them, and where values came from.
+    """What a command line asks for: the settings, whether only to check them, whether to print faults only.
 
-    ``origins`` maps the dotted name of each value that no built-in default gave to a file, variable or flag.
+    ``origins`` maps the dotted name of each value that is not a built-in default to its file, variable or flag.
     """
 
     settings: Settings
@@ -70,7 +78,7 @@ class Invocation:
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     """Read the settings for the arguments ``argv`` (without the program's name) and the environment.
 
-    Raises ConfigError or RefusedError, their text a line per fault; SystemExit for --help and --version.
+    Raises ConfigError or RefusedError, with a line for each fault, and SystemExit for --help and --version.
     """
     given = vars(command_line().parse_args(argv))
     check_only, quiet, file = given.pop("check"), given.pop("quiet"), given.pop("config")
@@ -85,7 +93,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
 
 
 def check(invocation: Invocation) -> str:
-    """What ``--check`` prints once key file and accounts are found sound too; raises what ``read_keys`` does."""
+    """Check the key file and the accounts too, and return what ``--check`` prints. Raises what ``read_keys`` does."""
     lines = [f"# bccnd {__version__}: these settings are sound."]
     for name, find in ("socket_owner", uid_of), ("socket_group", gid_of):
         _existing(invocation, name, find)
@@ -105,7 +113,7 @@ def _existing(invocation: Invocation, name: str, find: Callable[[str], int]) -> 
 
 
 def effective(invocation: Invocation) -> str:
-    """The settings as a TOML file that ``load`` reads back to the same, saying where values came from."""
+    """The settings as a TOML file that says where each value came from. ``load`` reads it back to the same."""
     lines = []
     for name, value in named_values(invocation.settings):
         if name == "rights":
@@ -119,13 +127,13 @@ def effective(invocation: Invocation) -> str:
         lines += ["", f"[[rights]]  # from {invocation.origins['rights']}"]
         lines += [f"{key} = {_toml(value)}" for key, value in grant if value != getattr(Grant(), key)]
     if not invocation.settings.rights:
-        lines += ["", "# no [[rights]]: whoever may open the socket publishes and subscribes everything"]
+        lines += ["", "# no [[rights]]: whoever may open the socket may publish and subscribe to everything"]
     return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A command-line flag that gives a setting."""
+    """A command-line flag for a setting."""
 
     setting: str
     flag: str
@@ -135,7 +143,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A setting for people. ``table`` is empty for those before any table, ``default`` for those without one."""
+    """A setting as the manual shows it. ``table`` is empty before the first table, ``default`` without a default."""
 
     table: str
     about: str
@@ -147,20 +155,13 @@ class Described:
 def described() -> Iterator[Described]:
     """Every setting, in the order of the file."""
     for name, field in Settings.model_fields.items():
-        inner = Grant.model_fields if name == "rights" else _inside(field.annotation)
-        if inner:
-            model: Any = Grant if name == "rights" else field.annotation
-            about = " ".join(model.__doc__.split())
-            for key, each in inner.items():
-                yield _described(name, about, key, each)
-        else:
-            yield _described("", "Before any table.", name, field)
-
-
-def _described(table: str, about: str, name: str, field: FieldInfo) -> Described:
-    default = field.get_default()
-    text = "" if default is None or field.is_required() else _toml(default)
-    return Described(table, about, name, text, field.description or "")
+        model: Any = Grant if name == "rights" else field.annotation
+        inner = Grant.model_fields if model is Grant else _inside(model)
+        about = " ".join(model.__doc__.split()) if inner else "Before any table."
+        for key, each in (inner or {name: field}).items():
+            default = each.get_default()
+            text = "" if default is None or each.is_required() else _toml(default)
+            yield Described(name if inner else "", about, key, text, each.description or "")
 
 
 def _default(setting: str) -> object:
@@ -168,7 +169,7 @@ def _default(setting: str) -> object:
 
 
 FLAGS = (
-    Flag("host", "--host", "NAME", "first part of this host's source names (default: the short host name)"),
+    Flag("host", "--host", "NAME", "first token of this host's sources (default: the short host name)"),
     Flag(
         "socket",
         "--socket",
@@ -181,28 +182,28 @@ FLAGS = (
         "broadcast",
         "--broadcast",
         "ADDR",
-        f"where datagrams go: an address of broadcast or multicast, or subnet (default: {_default('broadcast')})",
+        f"where datagrams go: a broadcast or multicast address, or subnet (default: {_default('broadcast')})",
     ),
     Flag("port", "--port", "N", f"UDP port of the segment (default: {_default('port')})"),
     Flag(
         "interfaces",
         "--interface",
         "IF",
-        "an interface to use, or a pattern of such; may be repeated (default: all that are fit)",
+        "an interface to use, or a pattern for several; may be repeated (default: all suitable ones)",
     ),
     Flag(
         "key_file",
         "--key-file",
         "FILE",
-        "HMAC keys, a key per line; the first signs, all verify (default: none)",
+        "HMAC keys, one a line; the first signs, all verify (default: none)",
     ),
 )
 
 EPILOG = """\
-Every setting has a place in the file. The environment wins over the file, and
-flags win over both: BCCND_PORT=5400 is a setting of its own, two underscores
-lead into a table (BCCND_QUEUE__PACKETS=500), commas separate items of a list,
-and BCCND_CONFIG names the file. --check shows where each value came from.
+The file can hold every setting. The environment overrides the file, and flags
+override both: BCCND_PORT=5400 sets port, BCCND_QUEUE__PACKETS=500 sets packets
+in the table queue, commas separate the items of a list, and BCCND_CONFIG names
+the file. --check shows where each value came from.
 
 exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
             5 socket or port taken"""
@@ -214,7 +215,7 @@ class _CommandLine(argparse.ArgumentParser):
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The parser of ``bccnd``. Values stay text: ``Settings`` checks them like those of other sources."""
+    """The parser of ``bccnd``. Values stay text: ``Settings`` checks them as it checks those of other sources."""
     parser = _CommandLine(
         prog="bccnd",
         description="Relay messages between the programs of this host and its network segment.",
@@ -277,7 +278,7 @@ def _file_layer(file: str | None) -> Layer:
             content = stream.read(FILE_LIMIT + 1)
         if len(content) > FILE_LIMIT:
             raise ConfigError(f"{path}: larger than {FILE_LIMIT} bytes, so hardly a settings file")
-        values = tomllib.loads(content.decode() + "\n")  # so that a fault at the very end has a line
+        values = tomllib.loads(content.decode() + "\n")  # a fault at the very end then has a line
     except FileNotFoundError:
         if file is None:
             return Layer({}, {})
@@ -338,7 +339,7 @@ def named_values(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def _decode(text: object, field: FieldInfo) -> object:
-    """Text as the type of its setting; unchanged, for Settings to refuse, where it is not of that type."""
+    """Text as the type of its setting. Text of another type stays as it is, and ``Settings`` refuses it."""
     if not isinstance(text, str):
         return text
     try:
@@ -374,7 +375,7 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
 
 
 def _where(name: str, origins: Mapping[str, str], place: Sequence[int | str] = ()) -> str:
-    """What a person has to mend: a flag, a variable, or a setting in a file."""
+    """The place to mend: a flag, a variable, or a setting in a file."""
     if name.startswith("rights") and len(place) > 1:
         number, *key = place[1:3]
         return f"{origins['rights']}: [[rights]] {int(number) + 1}" + "".join(f": {each}" for each in key)
@@ -383,7 +384,7 @@ def _where(name: str, origins: Mapping[str, str], place: Sequence[int | str] = (
 
 
 def _problem(name: str, detail: ErrorDetails) -> str:
-    """What is allowed, in words that hold for every source; pydantic's own speak of Python."""
+    """What is allowed, in words that fit every source; pydantic's own words are about Python."""
     context = detail.get("ctx", {})
     match detail["type"]:
         case "missing" if name == "socket":
@@ -427,7 +428,7 @@ _KINDS = {
 
 
 def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """What may have been meant; ``prefix``, which all names have, makes none of them likelier."""
+    """The name that was probably meant. ``prefix``, which all names have, does not make them alike."""
     bare = [other.removeprefix(prefix) for other in known]
     close = difflib.get_close_matches(name.removeprefix(prefix), bare, n=1)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""

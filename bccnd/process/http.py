@@ -1,11 +1,11 @@
-"""HTTP for a few readers of this host: GET and HEAD, a request a connection, on the loop of who serves it.
+"""HTTP for a few readers on this host: GET and HEAD, one request a connection, on the loop of its program.
 
 Rules
-- No body of a request is looked at, and each answer ends the connection (RFC 9112 section 9.6): that leaves so
-  little of the protocol that using a library would take more lines.
-- Nobody can cost more than a few buffers: at most CONNECTIONS, of which the oldest gives way to a new one; at most
-  HEAD_LIMIT bytes of each; at most SECONDS for each, whatever it does or does not do.
-- What is asked for is made at once and in one piece; it goes out as the peer takes it.
+- The body of a request is ignored, and each answer ends its connection (RFC 9112, section 9.6). That leaves so
+  little of the protocol that a library would take more lines.
+- Nobody can cost more than a few buffers: there are at most CONNECTIONS, and the oldest is closed for a new one;
+  each has at most HEAD_LIMIT bytes and SECONDS, whatever its peer does.
+- An answer is made at once and in one piece; it goes out as fast as the peer takes it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import NamedTuple
 CONNECTIONS = 16
 HEAD_LIMIT = 8192  # bytes of request line and headers
 SECONDS = 5.0
-ACCEPTS = CONNECTIONS  # a turn
+ACCEPTS = CONNECTIONS  # in one turn
 
 
 class Response(NamedTuple):
@@ -35,8 +35,9 @@ def plain(status: HTTPStatus, text: str = "") -> Response:
 
 
 def answer(head: bytes, handler: Handler) -> bytes:
-    """The whole answer to a request, given up to its empty line. ``handler`` gets path and headers (names in lower
-    case) and gives None for a path that there is not.
+    """The whole answer to a request, of which ``head`` is all up to its empty line.
+
+    ``handler`` gets the path and the headers, their names in lower case. It returns None for an unknown path.
     """
     method, target, headers = _parse(head)
     if not method:
@@ -49,7 +50,7 @@ def answer(head: bytes, handler: Handler) -> bytes:
 
 
 def _parse(head: bytes) -> tuple[str, str, dict[str, str]]:
-    """Method, target and headers; all empty for what is no HTTP/1 request (RFC 9112 sections 3 and 5)."""
+    """Method, target and headers; all empty when it is not an HTTP/1 request (RFC 9112, sections 3 and 5)."""
     request, *lines = head.decode("latin-1").replace("\r\n", "\n").rstrip("\n").split("\n")
     parts = request.split(" ")
     if len(parts) != 3 or parts[2] not in ("HTTP/1.0", "HTTP/1.1") or not parts[0] or parts[1][:1] != "/":
@@ -79,7 +80,7 @@ def _serialize(response: Response, *, with_body: bool = True) -> bytes:
 
 
 class HttpServer:
-    """Serves what connects to ``listening`` (bound, listening, non-blocking) between ``resume`` and ``pause``."""
+    """Serves connections to ``listening`` (bound, listening, non-blocking) between ``resume`` and ``pause``."""
 
     def __init__(self, loop: AbstractEventLoop, listening: socket.socket, handler: Handler) -> None:
         self._loop = loop
@@ -91,7 +92,7 @@ class HttpServer:
         self._loop.add_reader(self._listening, self._accept)
 
     def pause(self) -> None:
-        """Who connects from now on waits; who is connected and has asked is answered."""
+        """Let new connections wait. Those that have sent a request are answered."""
         self._loop.remove_reader(self._listening)
         for connection in list(self._connections):
             connection.readable()
@@ -105,9 +106,8 @@ class HttpServer:
         for _ in range(ACCEPTS):
             try:
                 accepted, _ = self._listening.accept()
-            except (
-                OSError
-            ):  # nobody more; or no descriptors, which the bus tells of: the next turn tries again
+            except OSError:
+                # Nobody is left, or no descriptors: the bus reports that, and the next turn tries again.
                 return
             if len(self._connections) >= CONNECTIONS:
                 next(iter(self._connections)).close()
@@ -142,7 +142,7 @@ class _Connection:
             data = b""
         if not data:
             self.close()
-        elif self._rest is None:  # what comes after the request is read and forgotten
+        elif self._rest is None:  # what follows the request is ignored
             self._head += data
             self._ask()
 
@@ -162,7 +162,7 @@ class _Connection:
         try:
             self._rest = self._rest[self._socket.send(self._rest) :]
             if not self._rest:
-                # Closed by the peer, when it has read everything: closing with anything unread would cut it off.
+                # The peer closes when it has read everything: closing with anything unread would cut it off.
                 self._loop.remove_writer(self._socket)
                 self._socket.shutdown(socket.SHUT_WR)
                 return

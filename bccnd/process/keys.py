@@ -1,17 +1,18 @@
-"""Reads the key file: the shared secrets of a segment (``bccn.txt``, HMAC).
+"""Reads the key file: the secrets that the hosts of a segment share (``bccnd/wire/BCCN1.md``, "Integrity").
 
-Rules:
-
-1. A line is a key, its bytes as they stand, without the line's end; an empty line or one beginning with ``#``
-   is none. The first key signs, all verify, so a new key can be everywhere before it signs anywhere.
-2. A key is 16 to 1024 bytes of printable UTF-8 without white space at its ends: a binary file, a stray blank
-   or a byte order mark would make hosts differ invisibly. ``openssl rand -hex 32`` makes a good key.
-3. The file's owner is root or ourselves, and nobody else may read or write it. What is checked is the open
-   descriptor, so the file cannot be exchanged between check and reading; and where the file has an access control
-   list (acl(5)), that: its mode then shows the list's mask in place of the group's rights.
-4. ``credential:NAME`` is the file NAME in $CREDENTIALS_DIRECTORY, where systemd puts what LoadCredential= names:
-   mode 0400, owned by root with a list that lets the unit's user read, or by that user (systemd.exec(5)).
-5. No message contains any part of a key.
+Rules
+- A line is a key: its bytes as they stand, without the end of the line. Empty lines and lines that begin with ``#``
+  are skipped. The first key signs and all keys verify, so that a new key can be on every host before one signs with
+  it.
+- A key is 16 to 1024 bytes of printable UTF-8 without white space at its ends. A binary file, a stray blank or a
+  byte order mark would make hosts differ, and nobody would see it. ``openssl rand -hex 32`` makes a good key.
+- The file belongs to root or to the daemon's user, and nobody else may read or write it. The open descriptor is
+  checked, so that nobody can exchange the file between check and reading. When the file has an access control list
+  (acl(5)), the list is checked, because the mode then shows the list's mask in place of the group's rights.
+- ``credential:NAME`` is the file NAME in $CREDENTIALS_DIRECTORY, where systemd puts what LoadCredential= names. It
+  has mode 0400, and either that user owns it, or root does and a list lets the unit's user read it
+  (systemd.exec(5)).
+- No message contains any part of a key.
 """
 
 import os
@@ -22,21 +23,29 @@ from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError
 
-KEY_BYTES_MIN = 16  # guessing the key must be harder than guessing the 64 bits of the sum on the wire
-KEY_BYTES_MAX = 1024  # longer ones are hashed down by HMAC anyway
-KEYS_MAX = 16  # each is tried on a datagram that fits none: the cost of one forged datagram
+# Guessing the key must be harder than guessing the 64 bits of the integrity value on the wire.
+KEY_BYTES_MIN = 16
+
+# HMAC hashes longer keys down anyway.
+KEY_BYTES_MAX = 1024
+
+# A forged datagram costs one attempt with each of them.
+KEYS_MAX = 16
+
+# Bytes: room for the largest keys and as much again in comments.
+FILE_LIMIT = 64 << 10
+
 CREDENTIAL = "credential:"
-FILE_LIMIT = 64 << 10  # bytes; the largest keys and as much again in comments
 
 _ACL_ENTRY = struct.Struct("<HHI")  # tag, rights, uid or gid
 _ACL_HEADER = 4  # bytes of version before the entries
-_ACL_OWNER, _ACL_USER, _ACL_MASK, _ACL_EVERYBODY = 0x01, 0x02, 0x10, 0x20  # and groups
+_ACL_OWNER, _ACL_USER, _ACL_MASK, _ACL_EVERYBODY = 0x01, 0x02, 0x10, 0x20
 
 
 def read_keys(path: Path) -> tuple[bytes, ...]:
     """The keys of the file, at least one, the signing one first.
 
-    Raises RefusedError for a file that others could read or exchange, ConfigError for one without sound keys.
+    Raises RefusedError when others could read or exchange the file, ConfigError when its keys are not sound.
     """
     path = _located(path)
     try:

@@ -1,14 +1,13 @@
-"""Logs: one line per event on standard error, for people on a terminal and as JSON elsewhere.
+"""Logs: one line for each event on standard error, readable on a terminal and JSON elsewhere.
 
-Rules:
-
-1. Logging never stops the daemon. A line that standard error does not take at once (a full pipe, a stopped
-   terminal, a vanished reader) is lost and counted; the next line that gets through says how many were.
-2. Nothing is set up on import. ``configure`` may be called again, as on a reload; loggers made by
-   ``structlog.get_logger()`` follow.
-3. Values come from strangers: control characters in them are escaped, so an event stays one line and no
-   terminal obeys them. Only tracebacks and texts of libraries take more, and only in the console format.
-4. Times are UTC, ISO 8601.
+Rules
+- Logging never stops the daemon. When standard error does not take a line at once (a full pipe, a stopped terminal,
+  a reader that has gone), the line is lost and counted, and the next line that gets through gives the count.
+- Nothing is set up on import. ``configure`` may be called again, as a reload does, and loggers that
+  ``structlog.get_logger()`` made follow it.
+- Values come from strangers. Control characters in them are escaped, so that an event stays one line and no terminal
+  obeys them. Only tracebacks and texts of libraries take several lines, and only in the console format.
+- Times are UTC, in the form of ISO 8601.
 """
 
 import logging
@@ -26,7 +25,7 @@ PIECE = select.PIPE_BUF  # bytes a pipe that polls writable takes without blocki
 
 
 class LineWriter:
-    """Writes lines to a descriptor without waiting. ``lost`` counts those lost since the last success."""
+    """Writes lines to a descriptor without waiting. ``lost`` counts the lines lost since the last one written."""
 
     def __init__(self, descriptor: int) -> None:
         self.lost = 0
@@ -42,7 +41,7 @@ class LineWriter:
             while sent < len(data) and self._ready():
                 sent += os.write(self._descriptor, data[sent : sent + PIECE])
         except OSError:
-            pass  # closed, reader gone, disk full: counted below, and there is nobody to tell
+            pass  # closed, reader gone, disk full: counted below, as there is nowhere to report it
         self._broken = 0 < sent < len(data) or (self._broken and not sent)
         self.lost = 0 if sent == len(data) else self.lost + 1
 
@@ -54,7 +53,7 @@ class LineWriter:
 
 
 class _FromLogging(logging.Handler):
-    """Brings what libraries log (asyncio: a task's exception that nobody fetched) into the same lines."""
+    """Gives the lines of libraries the same form, such as asyncio's about an exception that nobody fetched."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
@@ -67,7 +66,7 @@ class _FromLogging(logging.Handler):
 
 
 def configure(level: Level = "info", format: Format = "auto", descriptor: int = 2) -> LineWriter:  # noqa: A002
-    """Set logging up for the process; its lines go to ``descriptor``."""
+    """Set up logging for the process; lines go to ``descriptor``."""
     _occupy(descriptor)
     terminal = os.isatty(descriptor)
     writer = LineWriter(descriptor)
@@ -84,7 +83,7 @@ def configure(level: Level = "info", format: Format = "auto", descriptor: int = 
     else:
         render = [
             structlog.processors.format_exc_info,
-            _most_telling_first,
+            _event_first,
             structlog.processors.JSONRenderer(),
         ]
     structlog.configure(
@@ -103,7 +102,7 @@ def configure(level: Level = "info", format: Format = "auto", descriptor: int = 
 
 
 def _occupy(descriptor: int) -> None:
-    """Without standard error from the start, the next socket would get its number, and our lines."""
+    """Open something in place of a missing standard error: a socket would get its number, and our lines."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -122,5 +121,5 @@ def _lines_lost(writer: LineWriter) -> Processor:
     return add
 
 
-def _most_telling_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _event_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {key: event.pop(key) for key in ("timestamp", "level", "event")} | dict(event)

@@ -1,10 +1,10 @@
-"""The daemon's counters as Prometheus metrics. The one module that imports prometheus_client.
+"""The daemon's counters as Prometheus metrics. No other module of the daemon imports prometheus_client.
 
 Rules
-- A snapshot of plain values becomes metrics when somebody asks; nothing is kept here, and nothing happens in between.
-- Names follow the conventions of Prometheus: base units, ``_total`` for what only grows.
-- Label values are reasons, rights, states and interface names: nothing that a stranger could choose, and few.
-- A counter never falls: what can is a gauge, or is not exported.
+- A request turns a snapshot of plain values into metrics. Between requests nothing is kept and nothing happens.
+- Names follow Prometheus' conventions: base units, and ``_total`` for a number that only grows.
+- Label values are reasons, rights and interface names: few, and nothing that a stranger can choose.
+- A counter never falls. A number that can fall is a gauge.
 """
 
 import resource
@@ -22,9 +22,10 @@ from prometheus_client.registry import Collector
 
 Snapshot = Mapping[str, Any]
 
-STARTED = time.time()  # of this process, as near as it can see
+# The start of this process, as closely as it can be seen from here.
+STARTED = time.time()
 
-# Metrics without a label: name without _total, key of the snapshot, what it is.
+# Metrics without a label: name without _total, key in the snapshot, description.
 _COUNTERS = (
     ("bccnd_messages_published", "published", "Messages taken from local clients."),
     (
@@ -35,20 +36,20 @@ _COUNTERS = (
     (
         "bccnd_messages_dropped",
         "dropped",
-        "Copies of messages that local clients lost since they read too slowly.",
+        "Copies of messages that local clients lost because they read too slowly.",
     ),
     ("bccnd_client_errors", "errors", "Packets of local clients that were answered with an error."),
-    ("bccnd_datagrams_received", "received", "Datagrams read from the segment, own ones included."),
+    ("bccnd_datagrams_received", "received", "Datagrams read from the segment, including our own."),
     ("bccnd_datagrams_accepted", "accepted", "Datagrams received that were sound and new."),
     ("bccnd_datagrams_unwanted", "unwanted", "Datagrams accepted that no local client wanted."),
-    ("bccnd_datagrams_sent", "sent", "Datagrams sent to the segment, on all ways and with all copies."),
+    ("bccnd_datagrams_sent", "sent", "Datagrams sent to the segment, by every binding and with every copy."),
     ("bccnd_datagrams_unsent", "unsent", "Datagrams that the network did not take."),
     (
         "bccnd_datagrams_missed",
         "missed",
-        "Datagrams of any source that were missing when a later one came; subtract those found for what is lost.",
+        "Datagrams that were missing when a later one of their source came; less those found, the lost ones.",
     ),
-    ("bccnd_datagrams_found", "found", "Datagrams counted as missed that came after all."),
+    ("bccnd_datagrams_found", "found", "Datagrams counted as missed that came later."),
     ("bccnd_source_restarts", "restarted", "Restarts of sources, seen by their sequence numbers."),
     (
         "bccnd_kernel_dropped_datagrams",
@@ -58,28 +59,28 @@ _COUNTERS = (
     (
         "bccnd_kernel_filtered_datagrams",
         "kernel_filtered",
-        "Datagrams on the port that are no BCCN or have a wrong UDP checksum, refused in the kernel.",
+        "Datagrams on the port that the kernel refused: not BCCN, or with a wrong UDP checksum.",
     ),
 )
 _GAUGES = (
-    ("bccnd_clients", "clients", "Local clients connected."),
+    ("bccnd_clients", "clients", "Local clients that are connected."),
     ("bccnd_clients_limit", "clients_limit", "Local clients that may be connected at once."),
     ("bccnd_subscriptions", "subscriptions", "Subscriptions of all local clients."),
-    ("bccnd_slow_clients", "slow", "Local clients that lose messages or hold publishers at the moment."),
+    ("bccnd_slow_clients", "slow", "Local clients that lose messages or hold publishers now."),
     ("bccnd_queued_packets", "queued_packets", "Packets that wait for local clients."),
     ("bccnd_queued_bytes", "queued_bytes", "Bytes that wait for local clients."),
     ("bccnd_queued_bytes_limit", "queued_bytes_limit", "Bytes that may wait for all local clients together."),
     ("bccnd_retained_channels", "retained_channels", "Channels whose last value is kept."),
     ("bccnd_retained_bytes", "retained_bytes", "Bytes of last values kept."),
     ("bccnd_sources", "sources", "Sources remembered, of this host and the segment."),
-    ("bccnd_taps", "taps", "Local clients that tap; while there is any, the kernel filters nothing."),
+    ("bccnd_taps", "taps", "Local clients that tap; while there is one, the kernel filters nothing."),
     ("bccnd_segment_sockets", "segment_sockets", "Sockets open to the segment."),
     (
         "bccnd_receive_buffer_bytes",
         "buffer_size",
-        "Size of the smallest receive buffer, as the kernel accounts.",
+        "Size of the smallest receive buffer, by the kernel's account.",
     ),
-    ("bccnd_receive_buffer_used_bytes", "buffer_used", "Bytes in the fullest receive buffer at the moment."),
+    ("bccnd_receive_buffer_used_bytes", "buffer_used", "Bytes in the fullest receive buffer now."),
     ("bccnd_uptime_seconds", "uptime", "Seconds since the start, replacements (SIGUSR2) included."),
     (
         "bccnd_loop_lag_seconds",
@@ -89,7 +90,7 @@ _GAUGES = (
     (
         "bccnd_config_last_reload_successful",
         "reload_successful",
-        "1 if the last reload of the settings was taken, 0 if it was refused (see the log).",
+        "1 if the last reload of the settings succeeded, 0 if it was refused (see the log).",
     ),
     (
         "bccnd_config_last_reload_success_timestamp_seconds",
@@ -100,7 +101,7 @@ _GAUGES = (
 
 
 def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
-    """The text, in the format that the Accept header asks for, and its content type."""
+    """The text and its content type, in the format that the Accept header ``accept`` asks for."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Snapshot(snapshot))
     encode, content_type = choose_encoder(accept)
@@ -131,7 +132,7 @@ class _Snapshot(Collector):
         )
         yield _labelled(
             "bccnd_requests_refused",
-            "Requests of local clients for which they have no right, by right.",
+            "Requests of local clients that they have no right to, by right.",
             "right",
             snapshot["refused"],
         )
@@ -147,10 +148,10 @@ def _labelled(name: str, text: str, label: str, counts: Mapping[str, int]) -> Me
 
 
 def _segments(rows: list[dict[str, Any]]) -> Iterator[Metric]:
-    """By interface, summed over the ways by it; "" is the routing table's choice."""
+    """By interface, summed over its bindings; "" is the routing table's choice."""
     for key, text in (
-        ("sent", "Datagrams sent by an interface, while it is there."),
-        ("unsent", "Datagrams that an interface did not take, while it is there."),
+        ("sent", "Datagrams sent by an interface since it was opened."),
+        ("unsent", "Datagrams that an interface did not take since it was opened."),
     ):
         counts: Counter[str] = Counter()
         for row in rows:
@@ -161,7 +162,7 @@ def _segments(rows: list[dict[str, Any]]) -> Iterator[Metric]:
 
 
 def process() -> Iterator[Metric]:
-    """The usual ones of a process; not the library's, which need all of /proc (see ProcSubset= of systemd)."""
+    """The usual metrics of a process. Those of the library need all of /proc (see ProcSubset= of systemd)."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     for name, value, text in (

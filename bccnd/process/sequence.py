@@ -1,16 +1,15 @@
-"""Keeps across restarts how far sequence numbers have come, so that they go forward even when the clock does not.
+"""Remembers across restarts how far sequence numbers have come, so that they rise even when the clock has gone back.
 
-Rules:
-
-1. The file holds one number in decimal digits: nothing at or above it was ever used. It is written before numbers
-   come near, RESERVE ahead of use, so that a crash leaves a gap and never a repetition. An orderly end writes how
-   far they really came, so that restarts do not drift away from the clock.
-2. It is replaced as a whole and not synced: what the system may still lose in a power failure is younger than
-   RESERVE numbers of a clock of microseconds.
-3. A file that is missing begins with nothing. One that cannot be read, or holds anything else, is worth a warning
-   and then as good as missing: numbers begin at the clock, which is what they did before there was a file.
-4. A file that cannot be written is worth one warning an episode and stops nobody; it is tried again each second.
-5. Without a path nothing is kept.
+Rules
+- The file holds one decimal number. No number at or above it has been used. The file is written RESERVE ahead of
+  use, so that a crash leaves a gap and never repeats a number. An orderly stop writes the number that was really
+  reached, so that restarts do not run ahead of the clock.
+- The file is replaced as a whole and not synced. A power failure can lose only what was written in the last moments,
+  and RESERVE covers that.
+- Without a file numbers begin at the clock. So they do, with a warning, when the file cannot be read or holds
+  anything but a number.
+- When the file cannot be written, the log says so once, the daemon goes on, and each tick tries again.
+- Without a path nothing is kept.
 """
 
 import contextlib
@@ -19,35 +18,42 @@ from pathlib import Path
 
 import structlog
 
-RESERVE = 600 * 10**6  # ten minutes of a clock of microseconds: the file is written about as often
-MARGIN = 60 * 10**6  # many times what all clients can use between two looks
-LINE_LIMIT = 64  # bytes read; a number has 19
-LIMIT = 2**62  # beyond it a number is no clock's and leaves too little room below 2**64
+# Ten minutes of a clock of microseconds: the file is written about that often.
+RESERVE = 600 * 10**6
+
+# Many times what all clients together can use between two ticks.
+MARGIN = 60 * 10**6
+
+# Bytes read; a number has 19.
+LINE_LIMIT = 64
+
+# No clock reaches this, and a number beyond it leaves too little room below 2**64.
+LIMIT = 2**62
 
 log = structlog.get_logger()
 
 
 class SequenceFile:
-    """``first``: nothing from here on was used before; 0 when that is not known."""
+    """``first``: no number from here on has been used before; 0 when that is not known."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._bound = 0  # what the file holds
+        self._bound = 0  # the number in the file
         self._failing = False
         self.first = self._read() if path else 0
 
     def cover(self, seq: int) -> None:
-        """Numbers up to ``seq``, and soon those after it, are about to be used."""
+        """Call this before numbers up to ``seq``, and those soon after it, are used."""
         if seq + MARGIN > self._bound and not self._failing:
             self._write(seq + RESERVE)
 
     def tick(self, seq: int) -> None:
-        """To be called about once a second with the next number to be used."""
+        """Call this about once a second; ``seq`` is the next number to be used."""
         if seq + MARGIN > self._bound:
             self._write(seq + RESERVE)
 
     def close(self, seq: int) -> None:
-        """An orderly end: nothing from ``seq`` on was used."""
+        """Write that no number from ``seq`` on has been used: an orderly stop."""
         self._write(seq)
 
     def _read(self) -> int:
@@ -55,11 +61,13 @@ class SequenceFile:
             with open(self._path or "", "rb", opener=_open) as stream:
                 text = stream.read(LINE_LIMIT).strip()
             if not text.isdigit() or int(text) >= LIMIT:
-                raise ValueError(f"holds {text[:32]!r}, which is no sequence number of ours")
+                raise ValueError(f"holds {text[:32]!r}, which is not a sequence number")
         except FileNotFoundError:
             return 0
         except (OSError, ValueError) as error:
-            log.warning("numbers of the last run not known", file=str(self._path), error=_reason(error))
+            log.warning(
+                "sequence numbers of the last run unknown", file=str(self._path), error=_reason(error)
+            )
             return 0
         return int(text)
 
@@ -83,7 +91,7 @@ class SequenceFile:
 
 
 def _open(path: str, flags: int) -> int:
-    """Neither through a link that somebody left there nor waiting for the writer of a FIFO; for us alone to read."""
+    """Follow no link that somebody left there, wait for no writer of a FIFO, and let nobody else read."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 

@@ -1,11 +1,11 @@
-"""Settings of the daemon: what can be set, its limits and its defaults.
+"""The settings of the daemon: what can be set, within which bounds, and the defaults.
 
-Rules:
-
-1. The types, bounds and defaults here hold for every source; ``bccnd.process.configuration.load`` reads them.
-2. A value is right or refused, never guessed or clipped: ``port = "5400"`` in a file is an error.
-3. Each limit is there for a reason, said in its description or beside it.
-4. No secret is a setting: ``key_file`` is a path, and ``bccnd.process.keys`` reads what it names.
+Rules
+- The types, bounds and defaults here hold for every source of settings (``bccnd.process.configuration``). Those of
+  the tables that the relay uses stand in ``bccnd.relay.options``.
+- A value is right or refused, never guessed or clipped: ``port = "5400"`` in a file is an error.
+- Each bound has a reason, given in its description or beside it.
+- No secret is a setting: ``key_file`` is a path, and ``bccnd.process.keys`` reads the file.
 """
 
 import re
@@ -43,9 +43,13 @@ from bccnd.relay.options import (
     whole,
 )
 
-SOCKET_PATH_LIMIT = 107  # sun_path has 108 bytes, one for the NUL or the leading NUL of an abstract name
-PATTERNS_LIMIT = 256  # of one kind in one grant; each is tried once for each new channel of a publisher
-# What Docker, Podman, libvirt, LXC, Kubernetes and their networks make on a host.
+# sun_path has 108 bytes; one is the NUL at the end of a path, or at the beginning of an abstract name.
+SOCKET_PATH_LIMIT = 107
+
+# Patterns of one kind in one grant. Each is matched once with each new channel of a publisher.
+PATTERNS_LIMIT = 256
+
+# The interfaces that Docker, Podman, libvirt, LXC, Kubernetes and their networks make on a host.
 FOREIGN_INTERFACES = (
     "docker*", "br-????????????", "podman*", "cni*", "cali*", "cilium*", "flannel*", "kube*", "lxc*", "lxd*",
     "incusbr*", "veth*", "virbr*", "vnet*",
@@ -95,7 +99,7 @@ PublishPattern = Annotated[
     str,
     _require(
         r"!|!?(?!!)[!-9;-{}~]{1,1024}",
-        "must be channel patterns, or such after a ! for directed channels: ASCII, no white space, : or |",
+        "must be channel patterns, or patterns after a ! for directed channels: ASCII, no white space, : or |",
     ),
     _WHOLE_STARS,
 ]
@@ -123,7 +127,7 @@ Octal = Annotated[
 
 
 def _is_loopback(value: str) -> bool:
-    """Whether it is an address of this host alone, with a port."""
+    """Whether it is a loopback address with a port."""
     host, _, port = value.rpartition(":")
     if not re.fullmatch(r"[1-9]\d{0,4}", port, re.ASCII) or int(port) > 65535:
         return False
@@ -146,7 +150,7 @@ ListenAddress = Annotated[str, AfterValidator(_of_this_host)]
 
 
 def _wrong(name: str, value: object, rule: str) -> ValidationError:
-    """The error for one setting of a table that is right but for this."""
+    """The error for one setting of a table whose types and bounds are right."""
     fault = InitErrorDetails(type="value_error", loc=(name,), input=value, ctx={"error": ValueError(rule)})
     return ValidationError.from_exception_data("table", [fault])
 
@@ -211,94 +215,92 @@ class Metrics(Table):
 
 
 class Grant(BaseModel):
-    """What some of the clients may do. All conditions given must hold; what the grants for a client give adds up.
+    """What the clients that meet all conditions of the grant may do. The grants for one client add up.
 
-    Once there is one, what none gives is refused, to root and the daemon's own user too.
+    Once there is a grant, whatever none gives is refused, to root and the daemon's own user too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     uid: UserId | None = Field(default=None, description="Clients of this user, by name or number.")
     gid: GroupId | None = Field(
-        default=None, description="Clients with this group, primary or not, by name or number."
+        default=None, description="Clients in this group, primary or not, by name or number."
     )
     program: ProgramName | None = Field(
         default=None,
-        description="Clients of this program, or with a final * of those so beginning; they can rename themselves.",
+        description="Clients of this program; a final * stands for any ending. Programs can rename themselves.",
     )
     publish: tuple[PublishPattern, ...] = Field(
         default=(),
         max_length=PATTERNS_LIMIT,
         strict=False,
-        description="Channels they may publish on: patterns, and after a ! patterns of directed channels.",
+        description="Channels they may publish on: patterns, and patterns after a ! for directed channels.",
     )
     subscribe: tuple[SubscribePattern, ...] = Field(
         default=(),
         max_length=PATTERNS_LIMIT,
         strict=False,
-        description='Patterns within which they may subscribe; "!" is to listen only.',
+        description='Patterns within which they may subscribe; "!" alone lets them listen.',
     )
     tap: bool = Field(default=False, description="Whether they may see every datagram, accepted or not.")
     bridge: bool = Field(
-        default=False, description="Whether they may pass on datagrams of others, on channels of publish."
+        default=False, description="Whether they may pass on datagrams of others, on the channels of publish."
     )
     name: tuple[ChannelPattern, ...] = Field(
         default=(),
         max_length=PATTERNS_LIMIT,
         strict=False,
-        description="Names (src) they may take beside their own and those below it.",
+        description="Names (src) they may take besides their own and those below it.",
     )
 
 
 class Settings(BaseSettings):
-    """All settings of one daemon, immutable. Only ``host`` and ``socket`` have no default of their own."""
+    """All settings of one daemon, immutable. Only ``host`` and ``socket`` have no default here."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", strict=True, case_sensitive=True)
 
-    host: HostName = Field(
-        description="First token of the sources of this host's programs; default the short host name."
-    )
+    host: HostName = Field(description="First token of this host's sources; default the short host name.")
     socket: str = Field(
-        description="The local bus: a path, @name (abstract), @ (a free one, printed) or fd:N (inherited)."
+        description="The local bus: a path, @name (abstract), @ (a free name, printed) or fd:N (inherited)."
     )
     socket_mode: Octal | None = Field(
         default=None, validate_default=True, description="File mode of the socket, octal; default 0660."
     )
     socket_owner: str | None = Field(
-        default=None, min_length=1, description="User owning the socket, by name or number."
+        default=None, min_length=1, description="User that owns the socket, by name or number."
     )
     socket_group: str | None = Field(
-        default=None, min_length=1, description="Group owning the socket, by name or number."
+        default=None, min_length=1, description="Group that owns the socket, by name or number."
     )
     sequence_file: Path | None = Field(
         default=None,
         strict=False,
-        description="Where sequence numbers are kept over restarts; default <socket>.seq for a socket with a path.",
+        description="File of sequence numbers, for restarts; default <socket>.seq for a socket with a path.",
     )
     broadcast: str = Field(
         default="255.255.255.255",
-        description="Where datagrams go: a broadcast address, subnet (that of each interface), an IPv4 multicast "
-        "address or one of IPv6, ff02::...",
+        description="Where datagrams go: a broadcast address, subnet (the broadcast address of each interface), or a "
+        "multicast address of IPv4 or IPv6 (ff02::...).",
     )
     port: int = Field(default=5400, ge=1, le=65535, description="UDP port of the segment.")
     interfaces: tuple[InterfaceName, ...] = Field(
         default=(),
         max_length=64,
         strict=False,
-        description="Interfaces to send and receive on, by name or pattern (eth*); none: all that are fit.",
+        description="Interfaces to use, by name or pattern (eth*); without any, all suitable ones.",
     )
     interfaces_excluded: tuple[InterfaceName, ...] = Field(
         default=FOREIGN_INTERFACES,
         max_length=64,
         strict=False,
-        description="Patterns of interfaces to leave alone: those of containers and virtual machines; one that "
-        "interfaces names in full is used nevertheless.",
+        description="Patterns of interfaces to leave alone: those of containers and virtual machines. An interface "
+        "that interfaces names in full is used nevertheless.",
     )
     key_file: Path | None = Field(
         default=None,
         strict=False,
-        description="File of HMAC keys, a key per line; the first signs, all verify. credential:NAME is one "
-        "that systemd hands over (LoadCredential=).",
+        description="File of HMAC keys, one a line; the first signs, all verify. credential:NAME is a file that "
+        "systemd hands over (LoadCredential=).",
     )
     integrity: Integrity = Field(
         default=None,
@@ -306,13 +308,13 @@ class Settings(BaseSettings):
         description="What datagrams carry and must carry; default hmac with a key file, none without.",
     )
     copies: int = Field(
-        default=1, ge=1, le=4, description="Times each datagram is sent, against loss; receivers keep one."
+        default=1, ge=1, le=4, description="Copies sent of each datagram, against loss; receivers keep one."
     )
     copies_spread_ms: int = Field(
         default=10,
         ge=0,
         le=1000,
-        description="Milliseconds between two copies of a datagram, so that one burst does not lose both.",
+        description="Milliseconds between two copies of a datagram, so that one burst of loss does not take both.",
     )
     local: tuple[ChannelPattern, ...] = Field(
         default=Options().local,
@@ -333,11 +335,11 @@ class Settings(BaseSettings):
         default=(),
         max_length=256,
         strict=False,
-        description="Who may do what; none: all publish and subscribe, root and the daemon's user do the rest.",
+        description="Who may do what. Without any, all publish and subscribe; root and the daemon's user do more.",
     )
 
     def __init__(self, *layers: dict[str, Any], **values: Any) -> None:
-        """``layers`` are the values of several sources, the highest first; ``values`` stand above them all.
+        """``layers`` are the values of several sources, the highest first; ``values`` override them all.
 
         Raises pydantic's ValidationError.
         """
@@ -351,7 +353,7 @@ class Settings(BaseSettings):
         *_args: Any,
         **_ambient: Any,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what the caller hands over: pydantic's own environment source ignores unknown names."""
+        """Use only what the caller hands over: pydantic's own environment source ignores unknown names."""
         values = init_settings()
         layers = (values, *values.pop("layers"))
         return tuple(InitSettingsSource(settings_cls, layer) for layer in layers)
@@ -379,7 +381,7 @@ class Settings(BaseSettings):
     @field_validator("socket_mode", "socket_owner", "socket_group", mode="before")
     @classmethod
     def _for_a_path_only(cls, value: object, info: ValidationInfo) -> object:
-        """Who relies on permissions that do not exist must hear of it."""
+        """Refuse permissions that would have no effect: somebody may rely on them."""
         if info.data.get("socket", "").startswith(("@", "fd:")):
             if value is not None:
                 raise ValueError(
@@ -422,7 +424,7 @@ class Settings(BaseSettings):
     @field_validator("rights", mode="before")
     @classmethod
     def _something_granted(cls, value: object) -> object:
-        """An empty list reads like "nobody may do anything", and would open everything."""
+        """Refuse an empty list: it reads like "nobody may do anything", and would open everything."""
         if value == []:
             raise ValueError("must not be empty: leave it out, or say what is granted")
         return value

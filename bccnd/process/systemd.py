@@ -1,9 +1,10 @@
-"""What systemd gives to a service and wants to be told.
+"""The protocol between a service and systemd.
 
 Rules
-- Told (sd_notify(3)): datagrams to the socket that NOTIFY_SOCKET names, which a successor inherits.
-- Given (sd_listen_fds(3), sd_watchdog_enabled(3)): variables that hold for one process only, the one whose pid they
-  name. They are taken out of the environment, and what they give is not inherited, so no successor mistakes them.
+- To systemd (sd_notify(3)) go datagrams, on the socket that NOTIFY_SOCKET names. A successor inherits the variable.
+- From systemd (sd_listen_fds(3), sd_watchdog_enabled(3)) come variables for one process, whose pid they name. They
+  are taken out of the environment, and the descriptors are not inheritable, so that no successor takes them for its
+  own.
 """
 
 import os
@@ -16,7 +17,7 @@ FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
 
 
 def notify(*lines: str) -> bool:
-    """Send the assignments, one a line, such as ``MAINPID=4711``; False where nobody listens."""
+    """Send assignments, one a line, such as ``MAINPID=4711``. Returns False when nobody listens."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
@@ -33,9 +34,9 @@ def notify(*lines: str) -> bool:
 
 
 def take_watchdog(environ: MutableMapping[str, str]) -> float:
-    """Within how many seconds ``WATCHDOG=1`` is awaited again and again; 0 when it is not.
+    """Seconds within which systemd wants the next ``WATCHDOG=1``; 0 when it wants none.
 
-    WATCHDOG_PID is taken out, so that WATCHDOG_USEC holds for a successor; with another's pid, both are.
+    Takes out WATCHDOG_PID, so that WATCHDOG_USEC applies to a successor, and both when they are for another process.
     """
     pid = environ.pop("WATCHDOG_PID", "")
     if pid not in ("", str(os.getpid())):
@@ -45,9 +46,9 @@ def take_watchdog(environ: MutableMapping[str, str]) -> float:
 
 
 def take_listening_socket(environ: MutableMapping[str, str]) -> int | None:
-    """The descriptor of the one socket that was passed to this process; None when none was.
+    """The descriptor of the socket that systemd passed to this process; None when it passed none.
 
-    Raises ``ConfigError`` when it is none that clients of the bus can connect to, or not the only one.
+    Raises ``ConfigError`` for several sockets, and for one that clients of the bus cannot connect to.
     """
     pid, number, names = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     if pid != str(os.getpid()) or not number.isdecimal() or not int(number):

@@ -1,4 +1,4 @@
-"""A daemon whose kernel filters and drops: what it counts, says of it, and hands on."""
+"""A daemon whose kernel filters and drops datagrams: what it counts, reports and hands over."""
 
 import json
 import os
@@ -7,8 +7,11 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from bccnd.daemon import kernel
 from bccnd.daemon.kernel import Kernel, enough, remedy
@@ -40,7 +43,7 @@ def counts(client: PacketClient) -> tuple[int, int]:
     return row["dropped"], row["filtered"]
 
 
-def test_what_is_no_bccn_is_not_read_but_counted(
+def test_foreign_datagrams_are_counted_but_not_read(
     running: ReplaceableDaemon, network: Callable[[bytes], object]
 ) -> None:
     with PacketClient(running.socket) as client:
@@ -48,12 +51,12 @@ def test_what_is_no_bccn_is_not_read_but_counted(
             network(other)
         network(b"BCCN9[3]abc")
         network(b"BCCN")
-        wait_until(lambda: client.rejected("version") + client.rejected("magic") == 2, "both to be judged")
+        wait_until(lambda: client.rejected("version") + client.rejected("magic") == 2, "a verdict on both")
         assert sum(counts(client)) == 4
         assert client.status()["counters"]["received"] == 2
 
 
-def test_a_tap_sees_everything_from_its_answer_on_and_the_last_one_puts_the_filter_back(
+def test_the_filter_is_off_while_somebody_taps(
     running: ReplaceableDaemon, network: Callable[[bytes], object]
 ) -> None:
     with PacketClient(running.socket) as tap, PacketClient(running.socket) as client:
@@ -71,7 +74,7 @@ def test_a_tap_sees_everything_from_its_answer_on_and_the_last_one_puts_the_filt
         assert client.rejected("magic") == 2
 
 
-def test_an_overflow_is_counted_and_warned_about_with_its_remedy_and_both_survive_a_replacement(
+def test_an_overflow_is_counted_and_reported_with_a_remedy(
     running: ReplaceableDaemon, network: Callable[[bytes], object]
 ) -> None:
     with PacketClient(running.socket) as client:
@@ -85,9 +88,8 @@ def test_an_overflow_is_counted_and_warned_about_with_its_remedy_and_both_surviv
         dropped, filtered = counts(client)
         received = client.status()["counters"]["received"]
         assert dropped + filtered + received == 2 * FLOOD
-        assert (
-            dropped >= FLOOD - received > FLOOD // 2
-        )  # more only if another program overflowed in this second
+        # More only if another program overflows in the same second.
+        assert dropped >= FLOOD - received > FLOOD // 2
         wait_until(lambda: running.logged("kernel dropped datagrams: receive buffer full"), "a warning")
         (line,) = running.logged("kernel dropped datagrams: receive buffer full")
         assert line["dropped"] == dropped
@@ -100,7 +102,7 @@ def test_an_overflow_is_counted_and_warned_about_with_its_remedy_and_both_surviv
         assert len(running.logged("kernel dropped datagrams: receive buffer full")) == 1
 
 
-# --- the account, in a process of its own ---
+# --- the account, in this process ---
 
 
 @pytest.fixture
@@ -109,32 +111,34 @@ def sockets() -> Iterator[list[socket.socket]]:
         yield [opened.enter_context(plain_socket(0))]
 
 
-def events(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in capsys.readouterr().out.splitlines() if line]
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    """What is logged, even if a daemon ran in this process before and configured logging."""
+    structlog.reset_defaults()
+    with capture_logs() as captured:
+        yield captured
 
 
-def test_a_smaller_buffer_than_configured_is_said_once_per_socket(
-    sockets: list[socket.socket], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_small_buffer_is_reported_once_per_socket(sockets: list[socket.socket], lines: list[Any]) -> None:
     sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     watched = Kernel(lambda: sockets, 8192)
     watched.tapped(False)
-    assert events(capsys) == []
+    assert lines == []
     watched = Kernel(lambda: sockets, 1 << 20)
     watched.tapped(False)
     watched.tick(0.0)
-    (line,) = events(capsys)
-    assert "receive buffer smaller than configured" in line
-    assert "buffer=8192" in line
+    (line,) = lines
+    assert line["event"] == "receive buffer smaller than configured"
+    assert line["buffer"] == 8192
     with plain_socket(0) as another:
         sockets.append(another)
         watched.tick(1.0)
-        assert len(events(capsys)) == 1
+        assert len(lines) == 2
         sockets.pop()
 
 
-def test_losses_are_told_once_in_a_while(
-    sockets: list[socket.socket], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_drops_are_reported_once_an_interval(
+    sockets: list[socket.socket], lines: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = iter([3, 0, 5, 2, 0])
     watched = Kernel(lambda: sockets, 4096)
@@ -145,24 +149,22 @@ def test_losses_are_told_once_in_a_while(
         return new
 
     monkeypatch.setattr(watched._drops, "sample", sample)
-    told = []
     for now in (0.0, 1.0, 2.0, 3.0, kernel.REPORT_SECONDS):
         watched.tick(now)
-        told += [line for line in events(capsys) if "kernel dropped" in line]
-    assert [line.split("dropped=")[1].split()[0] for line in told] == ["3", "7"]
+    assert [line["dropped"] for line in lines if line["event"].startswith("kernel dropped")] == [3, 7]
 
 
 @pytest.mark.parametrize(
     ("given", "lost", "wanted"), [(65536, 1, 131072), (65536, 0, 65536), (1 << 20, 10_000, 1 << 24)]
 )
-def test_the_buffer_that_would_have_been_enough_is_a_power_of_two(given: int, lost: int, wanted: int) -> None:
+def test_the_buffer_that_is_enough_is_a_power_of_two(given: int, lost: int, wanted: int) -> None:
     assert enough(given, lost) == wanted
 
 
 @pytest.mark.parametrize(
     ("wanted", "given", "configured", "allowed", "steps"),
     [
-        # Not permitted what is configured; more is needed than both; unlimited (CAP_NET_ADMIN); nothing known.
+        # Less is allowed than configured; more is needed than both; CAP_NET_ADMIN; the limit is hidden.
         (4096, 1024, 4096, 1024, ["sysctl -w net.core.rmem_max=4096"]),
         (8192, 1024, 4096, 1024, ["sysctl -w net.core.rmem_max=8192", "set buffers.receive_bytes = 8192"]),
         (8192, 4096, 4096, 1024, ["set buffers.receive_bytes = 8192"]),
@@ -170,18 +172,18 @@ def test_the_buffer_that_would_have_been_enough_is_a_power_of_two(given: int, lo
         (8192, 4096, 4096, None, ["sysctl -w net.core.rmem_max=8192", "set buffers.receive_bytes = 8192"]),
     ],
 )
-def test_the_remedy_has_what_applies(
+def test_the_remedy_has_the_steps_that_apply(
     wanted: int, given: int, configured: int, allowed: int | None, steps: list[str]
 ) -> None:
     text = remedy(wanted, given, configured, allowed)
     assert text == ", then ".join([*steps, "systemctl kill --kill-whom=main -s USR2 bccnd"])
 
 
-def test_without_a_remedy_it_says_so() -> None:
+def test_a_buffer_at_its_limit_has_another_remedy() -> None:
     assert "more CPU" in remedy(1 << 30, 1 << 30, 1 << 30, 1 << 20)
 
 
-def test_the_state_is_plain(sockets: list[socket.socket]) -> None:
+def test_the_state_is_plain_values(sockets: list[socket.socket]) -> None:
     made = Kernel(lambda: sockets, 4096)
     made.tick(0.0)
     assert json.loads(json.dumps(made.state()))["dropped"] == 0

@@ -20,7 +20,7 @@ CHOICE = Choice("255.255.255.255", 5400)
 
 
 class MadeUp:
-    """A host whose links are what the test says; a byte in a pipe is an event."""
+    """A host with the links that a test gives it; a byte in a pipe is an event."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -51,7 +51,7 @@ class MadeUp:
 
 
 class FakeSegments:
-    """Opens whatever it is asked for; remembers each time."""
+    """Opens the bindings it is asked for, and remembers each time."""
 
     def __init__(self) -> None:
         self.open: list[Any] = []

@@ -29,7 +29,7 @@ def free_tcp_port() -> int:
 
 
 def get(where: str, path: str, method: str = "GET") -> tuple[int, str]:
-    """Status and body of an answer."""
+    """Status and body of the answer."""
     if where.startswith("/"):
         connection = http.client.HTTPConnection("localhost", timeout=10)
         connection.sock = socket.socket(socket.AF_UNIX)
@@ -43,7 +43,7 @@ def get(where: str, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 def scrape(where: str) -> dict[str, float]:
-    """Samples by name and labels; what is not as Prometheus wants it does not parse."""
+    """Samples by name and labels. Text that Prometheus would refuse does not parse."""
     status, text = get(where, "/metrics")
     assert status == 200
     return {
@@ -83,7 +83,7 @@ def watched(tmp_path: Path, loopback_port: int, address: str) -> Iterator[Watche
         yield daemon
 
 
-def test_what_happens_is_counted(watched: Watched, address: str, loopback_port: int) -> None:
+def test_metrics_count_what_happens(watched: Watched, address: str, loopback_port: int) -> None:
     with PacketClient(watched.socket) as client, plain_socket(0) as network:
         client.subscribe("demo/>")
         for sent in (
@@ -96,7 +96,9 @@ def test_what_happens_is_counted(watched: Watched, address: str, loopback_port: 
         client.receive()
         client.receive()
         wait_until(lambda: client.rejected("duplicate") == 1, "the duplicate")
-        wait_until(lambda: scrape(address)["bccnd_datagrams_received_total"] == 3, "a scrape of now")
+        wait_until(
+            lambda: scrape(address)["bccnd_datagrams_received_total"] == 3, "a scrape with all of them"
+        )
         seen = scrape(address)
         assert seen["bccnd_messages_routed_total"] == 2
         assert seen["bccnd_datagrams_missed_total"] == 3
@@ -123,7 +125,7 @@ def test_every_reason_begins_at_zero(watched: Watched, address: str) -> None:
     assert counted == {f"{name},{verdict}": 0 for verdict in Verdict if not verdict.delivered}
 
 
-def test_health(watched: Watched, address: str) -> None:
+def test_health_and_readiness_are_answered(watched: Watched, address: str) -> None:
     assert get(address, "/healthz") == (200, "alive\n")
     assert get(address, "/readyz") == (200, "ready\n")
     assert get(address, "/readyz", "HEAD") == (200, "")
@@ -131,10 +133,10 @@ def test_health(watched: Watched, address: str) -> None:
     assert get(address, "/metrics", "POST")[0] == 405
 
 
-def test_who_stops_is_not_ready(watched: Watched, address: str) -> None:
+def test_a_stopping_daemon_is_not_ready(watched: Watched, address: str) -> None:
     with PacketClient(watched.socket) as slow, PacketClient(watched.socket) as publisher:
         slow.subscribe("local/x")
-        for _ in range(40):  # more than the socket holds: draining takes its time
+        for _ in range(40):  # more than the socket holds, so that draining takes time
             publisher.publish("local/x", bytes(60_000))
         publisher.drain()
         watched.signal(signal.SIGTERM)
@@ -146,9 +148,7 @@ def test_who_stops_is_not_ready(watched: Watched, address: str) -> None:
         assert watched.wait() == 0
 
 
-def test_a_reload_moves_it_switches_it_off_and_on_or_is_refused_whole(
-    watched: Watched, address: str, tmp_path: Path
-) -> None:
+def test_a_reload_moves_metrics_or_is_refused_whole(watched: Watched, address: str, tmp_path: Path) -> None:
     path = str(tmp_path / "metrics.sock")
     watched.reload(path)
     assert oct(os.stat(path).st_mode)[-3:] == "660"
@@ -186,7 +186,7 @@ def test_a_replacement_fails_no_scrape(watched: Watched, address: str) -> None:
     assert set(scrapes) == {200}
 
 
-def test_a_successor_with_another_place_leaves_nothing_at_the_old_one(
+def test_a_successor_that_listens_elsewhere_leaves_nothing(
     tmp_path: Path, loopback_port: int, address: str
 ) -> None:
     path = str(tmp_path / "metrics.sock")
@@ -197,7 +197,7 @@ def test_a_successor_with_another_place_leaves_nothing_at_the_old_one(
         assert not Path(path).exists()
 
 
-def test_many_idle_connections_keep_neither_scrapes_nor_messages_out(watched: Watched, address: str) -> None:
+def test_idle_connections_keep_no_scrape_and_no_message_out(watched: Watched, address: str) -> None:
     host, _, port = address.partition(":")
     with ExitStack() as opened, PacketClient(watched.socket) as client:
         for _ in range(100):
@@ -209,7 +209,7 @@ def test_many_idle_connections_keep_neither_scrapes_nor_messages_out(watched: Wa
         assert watched.descriptors() < 60
 
 
-def test_a_place_that_is_taken_is_one_line_and_leaves_no_socket(tmp_path: Path) -> None:
+def test_an_address_in_use_is_one_line_and_leaves_no_socket(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         result = subprocess.run(
@@ -222,7 +222,7 @@ def test_a_place_that_is_taken_is_one_line_and_leaves_no_socket(tmp_path: Path) 
     assert not (tmp_path / "bus.sock").exists()
 
 
-def test_off_the_library_is_not_loaded() -> None:
+def test_without_metrics_the_library_is_not_loaded() -> None:
     code = "import sys, bccnd.daemon.service; print([m for m in sys.modules if m.startswith('prometheus')])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

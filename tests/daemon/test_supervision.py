@@ -1,4 +1,4 @@
-"""What the service manager hears, from a loop that gets on and from one that does not."""
+"""What systemd receives from a loop that makes progress and from one that does not."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ import pytest
 from bccnd.daemon import supervision
 from bccnd.daemon.supervision import Supervision
 
-INTERVAL = 0.1  # seconds; long beside what a busy machine lets a loop wait
+INTERVAL = 0.1  # seconds; much longer than a busy machine delays a loop
 WATCHDOG = INTERVAL * supervision.PINGS
 PATIENCE = 5.0
 
@@ -24,11 +24,11 @@ class Manager:
         self.socket.setblocking(False)
 
     def heard(self) -> list[str]:
-        told = []
+        received = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                told.append(self.socket.recv(4096).decode())
-        return told
+                received.append(self.socket.recv(4096).decode())
+        return received
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_ready_comes_when_it_serves_and_not_from_a_successor(manager: Mana
     successor.close()
 
 
-async def test_the_status_is_told_when_it_changes(manager: Manager) -> None:
+async def test_the_status_is_sent_when_it_changes(manager: Manager) -> None:
     supervised = Supervision(asyncio.get_running_loop(), 0)
     supervised.serving("a", succeeded=False)
     for status in "a", "b", "b", "a":
@@ -69,7 +69,7 @@ async def test_the_status_is_told_when_it_changes(manager: Manager) -> None:
     assert manager.heard() == ["READY=1\nSTATUS=a", "STATUS=b", "STATUS=a"]
 
 
-async def test_a_reload_begins_with_the_time_and_ends_ready_whatever_came_of_it(manager: Manager) -> None:
+async def test_a_reload_ends_ready_even_if_it_fails(manager: Manager) -> None:
     supervised = Supervision(asyncio.get_running_loop(), 0)
     supervised.serving("a", succeeded=False)
     before = time.monotonic_ns() // 1000
@@ -78,7 +78,7 @@ async def test_a_reload_begins_with_the_time_and_ends_ready_whatever_came_of_it(
     supervised.ticked("a")
     _, reloading, reloaded, after = manager.heard()
     assert reloading.startswith("RELOADING=1\nMONOTONIC_USEC=")
-    # The loop's clock may be a millisecond behind (uvloop) but is the kernel's.
+    # The loop's clock is the kernel's, though it may be a millisecond behind (uvloop).
     assert abs(int(reloading.rpartition("=")[2]) - before) < 10**6
     assert reloaded == "READY=1\nSTATUS=not reloaded: port: must be a whole number"
     assert after == "STATUS=a"
@@ -95,10 +95,10 @@ async def test_pings_go_on_while_the_daemon_ticks(manager: Manager) -> None:
     assert manager.heard() == []
 
 
-async def test_a_daemon_that_does_not_tick_any_more_is_not_vouched_for(
+async def test_a_daemon_that_does_not_tick_sends_no_ping(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop goes round, timers run, descriptors are polled: all the same, nothing is settled."""
+    """The loop turns, timers run, descriptors are polled, and still nothing is settled."""
     monkeypatch.setattr(supervision, "TICK_SECONDS", 5 * INTERVAL)
     supervised = Supervision(asyncio.get_running_loop(), WATCHDOG)
     supervised.serving("", succeeded=False)
@@ -112,7 +112,7 @@ async def test_a_daemon_that_does_not_tick_any_more_is_not_vouched_for(
     supervised.close()
 
 
-async def test_a_loop_that_is_held_up_pings_nobody(manager: Manager) -> None:
+async def test_a_loop_that_hangs_sends_no_ping(manager: Manager) -> None:
     supervised = Supervision(asyncio.get_running_loop(), WATCHDOG)
     supervised.serving("", succeeded=False)
     await asyncio.sleep(0)
@@ -122,7 +122,7 @@ async def test_a_loop_that_is_held_up_pings_nobody(manager: Manager) -> None:
     supervised.close()
 
 
-async def test_without_a_watchdog_no_descriptor_is_spent() -> None:
+async def test_without_a_watchdog_no_descriptor_is_used() -> None:
     supervised = Supervision(asyncio.get_running_loop(), 0)
     supervised.serving("", succeeded=False)
     assert supervised._pulse == -1

@@ -1,4 +1,4 @@
-"""The dissector for Wireshark against the golden vectors, by tshark on a capture made of them."""
+"""The dissector for Wireshark against the golden vectors, run by tshark on a capture of them."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from tests.needs import require
 DISSECTOR = Path(__file__).parents[2] / "etc" / "bccn.lua"
 PORT = 5400
 LINKTYPE_IPV4 = 228
-# What a receiver of another mind drops, or only the key can tell: nothing is wrong with the datagram itself.
+# Verdicts that depend on a receiver's settings or on its key: the datagram itself is sound.
 NOT_IN_THE_DATAGRAM = {"unauthenticated", "hmac", "version", "truncated"}
 
 
 def capture(path: Path, datagrams: Sequence[bytes], port: int = PORT) -> Path:
-    """A pcap file of one UDP packet each."""
+    """A pcap file with one UDP packet for each datagram."""
     with path.open("wb") as stream:
         stream.write(struct.pack("=IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, LINKTYPE_IPV4))
         for datagram in datagrams:
@@ -51,7 +51,7 @@ def flagged(layers: dict[str, Any], expert: str) -> bool:
 
 
 def of_bytes(payload: str) -> str:
-    """Hex as tshark writes it."""
+    """Hexadecimal digits as tshark writes them."""
     return ":".join(payload[at : at + 2] for at in range(0, len(payload), 2))
 
 
@@ -77,13 +77,13 @@ def test_sound_datagrams_have_the_fields_of_the_vectors(tmp_path: Path) -> None:
         assert not flagged(layers, "wrong_sum"), vector["name"]
 
 
-def test_what_is_malformed_is_flagged(tmp_path: Path) -> None:
+def test_malformed_datagrams_are_flagged(tmp_path: Path) -> None:
     invalid = [v for v in entries("bccn1", "invalid") if v["reason"] not in NOT_IN_THE_DATAGRAM]
     packets = dissect(
         capture(tmp_path / "invalid.pcap", [bytes.fromhex(each["datagram"]) for each in invalid])
     )
     for vector, layers in zip(invalid, packets, strict=True):
-        if "bccn" not in layers:  # begins otherwise: it is somebody else's
+        if "bccn" not in layers:  # another beginning: another protocol
             assert not bytes.fromhex(vector["datagram"]).startswith(b"BCCN"), vector["name"]
         elif vector["reason"] == "crc32":
             assert flagged(layers, "wrong_sum"), vector["name"]
@@ -98,14 +98,14 @@ def test_another_version_shows_its_envelope(tmp_path: Path) -> None:
     assert "bccn.src" not in layers["bccn"]
 
 
-def test_on_another_port_it_is_known_by_its_beginning(tmp_path: Path) -> None:
+def test_on_another_port_the_beginning_is_enough(tmp_path: Path) -> None:
     file = capture(tmp_path / "other.pcap", [b"BCCN1[14]a:1:demo/x|hi!", b"BCCNEWS[at nine]"], port=7777)
     first, second = dissect(file)
     assert first["bccn"]["bccn.chan"] == "demo/x"
     assert "bccn" not in second
 
 
-def test_the_info_column_and_filters(tmp_path: Path) -> None:
+def test_the_info_column_and_filters_work(tmp_path: Path) -> None:
     file = capture(
         tmp_path / "columns.pcap", [b"BCCN1[14]a:1:demo/x|hi!", b"BCCN1[12]a:2:!b/c/7|x", b"BCCN1[99]short"]
     )

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts: each metric that they name a daemon or a recorder has, with the labels they use."""
+"""Dashboard and alerts: a real daemon or recorder has every metric and label that they use."""
 
 import json
 import re
@@ -24,7 +24,7 @@ ADDED_BY_PROMETHEUS = {"instance", "job"}
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[str]]]:
-    """The names of a real scrape's samples, and their labels."""
+    """The samples of a real scrape: names and labels."""
     folder = tmp_path_factory.mktemp("daemon")
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
@@ -46,7 +46,7 @@ def scraped(address: str) -> list[Metric]:
 
 
 def alerts() -> list[dict[str, str]]:
-    """The rules, read as far as they are written here: a key a line, and ``>-`` for folded text."""
+    """The rules, in the subset of YAML that they use: a key a line, and ``>-`` for folded text."""
     found: list[dict[str, str]] = []
     for block in re.split(r"^      - (?=alert: )", RULES, flags=re.MULTILINE)[1:]:
         folded = re.sub(r">-\n((?: {10,}.*\n?)+)", lambda m: " ".join(m[1].split()) + "\n", block)
@@ -61,7 +61,7 @@ def expressions() -> list[str]:
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_what_is_asked_for_exists(expression: str, said: dict[str, set[str]]) -> None:
+def test_every_metric_that_is_used_exists(expression: str, said: dict[str, set[str]]) -> None:
     names = re.findall(r"\b(?:bccnd|process)_\w+", expression)
     assert names or expression.startswith("up{")
     for name in names:
@@ -76,7 +76,7 @@ def test_what_is_asked_for_exists(expression: str, said: dict[str, set[str]]) ->
         )
 
 
-def test_the_dashboard_is_for_any_installation() -> None:
+def test_the_dashboard_fits_any_installation() -> None:
     assert DASHBOARD["uid"] == "bccnd"
     variables = {variable["name"]: variable["type"] for variable in DASHBOARD["templating"]["list"]}
     assert variables == {"datasource": "datasource", "job": "query", "instance": "query"}

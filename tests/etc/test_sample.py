@@ -1,4 +1,4 @@
-"""The sample configuration against the model: every setting, its default, and nothing else."""
+"""The sample configuration against the model: it holds every setting with its default, and no others."""
 
 import re
 import tomllib
@@ -28,13 +28,13 @@ def flat(values: dict[str, Any], table: str = "") -> dict[str, Any]:
     return leaves
 
 
-def test_as_it_is_the_sample_changes_nothing() -> None:
+def test_the_sample_changes_nothing() -> None:
     environ = {"BCCND_SOCKET": "/run/bccnd/bus.sock"}
     with_sample = load(["--config", str(SAMPLE)], environ).settings
     assert with_sample == load(["--config", "/dev/null"], environ).settings
 
 
-def test_uncommented_it_holds_every_setting_in_order_with_its_default(tmp_path: Path) -> None:
+def test_the_sample_has_every_setting_with_its_default(tmp_path: Path) -> None:
     uncommented = re.sub(r"^#(?=\w+ = |\[\[|    \")", "", SAMPLE.read_text(), flags=re.MULTILINE)
     values = flat(tomllib.loads(uncommented))
     defaults = flat(Settings(host="relay01", socket="/run/bccnd/bus.sock").model_dump(mode="json"))
@@ -46,7 +46,7 @@ def test_uncommented_it_holds_every_setting_in_order_with_its_default(tmp_path: 
     assert {name for grant in rights for name in grant.model_fields_set} == set(Grant.model_fields)
 
 
-def test_each_example_is_called_one() -> None:
+def test_each_example_is_called_an_example() -> None:
     for block in SAMPLE.read_text().split("\n\n"):
         settings = set(re.findall(r"^#(?:\[\[)?(\w+)(?: = |\]\])", block, re.MULTILINE))
         assert bool(settings & EXAMPLES) == bool(re.search(r"\b[Ee]xamples?\b", block)) or not settings, block

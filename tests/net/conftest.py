@@ -1,4 +1,4 @@
-"""A path for a socket, and listeners that are closed with the test."""
+"""A path for a socket, and listeners that are closed at the end of a test."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def listen() -> Iterator[Callable[..., Listener]]:
-    """Opens listeners; closes them with the test."""
+    """Opens listeners, and closes them at the end of the test."""
     with ExitStack() as opened:
 
         def open_one(where: Path | str, mode: int = 0o600, **permissions: str) -> Listener:

@@ -1,4 +1,4 @@
-"""Overflow told from what a filter refused, with counts made up and with real sockets."""
+"""Overflows and filtered datagrams counted apart, with made-up counts and with real sockets."""
 
 import socket
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ UdpLite: 0 0 0 0 500 0 0 0 500
 SNMP6 = "Udp6InDatagrams 9\nUdp6RcvbufErrors \t20\nUdp6MemErrors 1\nUdpLite6RcvbufErrors 500\n"
 
 
-def test_the_namespace_counts_by_buffer_and_by_memory_for_both_protocols(tmp_path: Path) -> None:
+def test_overflows_of_both_protocols_and_of_memory_count(tmp_path: Path) -> None:
     snmp, snmp6 = tmp_path / "snmp", tmp_path / "snmp6"
     snmp.write_text(SNMP)
     assert overflows(snmp, snmp6) == 11
@@ -30,7 +30,7 @@ def test_the_namespace_counts_by_buffer_and_by_memory_for_both_protocols(tmp_pat
 
 
 class Counted:
-    """An account of sockets whose counts, and those of their namespace, a test sets."""
+    """An account of sockets; the test sets their counts and those of their namespace."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sockets: dict[int, int] = {}  # cookie -> drops
@@ -54,7 +54,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return Counted(monkeypatch)
 
 
-def test_what_the_namespace_did_not_see_was_filtered(counted: Counted) -> None:
+def test_drops_the_namespace_did_not_see_were_filtered(counted: Counted) -> None:
     counted.sockets = {1: 5, 2: 2}
     assert counted.sample() == (0, 7)
     counted.sockets, counted.namespace = {1: 9, 2: 6}, 1003
@@ -62,11 +62,11 @@ def test_what_the_namespace_did_not_see_was_filtered(counted: Counted) -> None:
     assert counted.sample() == (3, 12)
 
 
-def test_what_others_lose_is_not_ours(counted: Counted) -> None:
+def test_overflows_of_other_sockets_are_not_ours(counted: Counted) -> None:
     counted.namespace = 5000
     assert counted.sample() == (0, 0)
     counted.sockets, counted.namespace = {1: 4}, 6000
-    assert counted.sample() == (4, 0)  # all of ours at most
+    assert counted.sample() == (4, 0)  # no more than ours dropped
 
 
 def test_counts_wrap_and_sockets_come_and_go(counted: Counted) -> None:
@@ -78,7 +78,7 @@ def test_counts_wrap_and_sockets_come_and_go(counted: Counted) -> None:
     assert counted.sample() == (6, 2**32 - 3)
 
 
-def test_where_the_namespace_does_not_tell_everything_is_loss(counted: Counted) -> None:
+def test_without_namespace_counts_every_drop_is_overflow(counted: Counted) -> None:
     counted.namespace = None
     counted.sockets = {1: 5}
     assert counted.sample() == (5, 0)
@@ -91,7 +91,7 @@ def test_a_successor_goes_on_with_the_same_sockets(counted: Counted) -> None:
     assert counted.sample() == (2, 3)
     successor = KernelDrops(counted.look)
     successor.restore(counted.account.state())
-    counted.sockets, counted.namespace = {1: 9}, 1006  # while neither looked
+    counted.sockets, counted.namespace = {1: 9}, 1006  # between two looks
     counted.account = successor
     assert counted.sample() == (6, 3)
 
@@ -107,7 +107,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield receiver, sender
 
 
-def test_a_real_overflow_and_a_real_refusal_are_told_apart(
+def test_a_real_overflow_and_a_real_refusal_are_kept_apart(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     receiver, sender = pair
@@ -117,7 +117,7 @@ def test_a_real_overflow_and_a_real_refusal_are_told_apart(
     for _ in range(30):
         sender.send(b"other")
     account.sample([receiver])
-    assert account.filtered + account.dropped == 30  # others of this machine may overflow meanwhile
+    assert account.filtered + account.dropped == 30  # other programs of this machine may overflow meanwhile
     before = account.dropped
     for _ in range(50):
         sender.send(b"BCCN" + bytes(1000))

@@ -44,7 +44,7 @@ def close(endpoints: Endpoints) -> None:
 
 
 def open_descriptors() -> set[str]:
-    """What every descriptor of this process is open on."""
+    """Every descriptor of this process, and the file it is open on."""
     names = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
@@ -89,7 +89,7 @@ def test_a_successor_keeps_the_sockets_and_what_they_hold(path: Path, bindings: 
         sender.sendto(b"for whoever serves", (LOOPBACK_BROADCAST, bindings[0].port))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.connect(str(path))
-            # Those of clients stand before the others, so that no position leads to the right one.
+            # A client's descriptor comes first: names count, not positions.
             descriptors = {"client/1": 1234} | passed_on(old)
             new = Endpoints.succeed(bindings, RECEIVE_BYTES, old.state(), descriptors)
             assert [segment.socket.recv(100) for segment in new.segments] == [b"for whoever serves"] * 2

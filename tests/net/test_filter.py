@@ -1,4 +1,4 @@
-"""What the filter lets in, asked of real sockets."""
+"""Which datagrams the filter lets in, tested on real sockets."""
 
 import socket
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
 
 class Pair:
-    """A filtering receiver on the loopback and a sender; what was sent is there, or refused, at once."""
+    """A filtering receiver on the loopback, and a sender. What is sent arrives or is refused at once."""
 
     def __init__(self, family: socket.AddressFamily) -> None:
         self.receiver = socket.socket(family, socket.SOCK_DGRAM)
@@ -57,11 +57,11 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 @example(b"bccn1[9]")
 @example(b" BCCN1[9]")
 @example(b"BCCN" + bytes(60_000))
-def test_what_begins_with_the_four_bytes_passes_whole_and_nothing_else(pair: Pair, datagram: bytes) -> None:
+def test_only_datagrams_with_the_beginning_pass(pair: Pair, datagram: bytes) -> None:
     assert pair.passes(datagram) is datagram.startswith(b"BCCN")
 
 
-def test_it_can_be_taken_off_and_put_back(pair: Pair) -> None:
+def test_a_filter_can_be_detached_and_attached_again(pair: Pair) -> None:
     bpf.detach(pair.receiver)
     bpf.detach(pair.receiver)
     assert pair.passes(b"anything")
@@ -71,7 +71,7 @@ def test_it_can_be_taken_off_and_put_back(pair: Pair) -> None:
     assert not pair.passes(b"anything")
 
 
-def test_an_instruction_is_eight_bytes_as_the_kernel_has_them() -> None:
+def test_an_instruction_has_the_eight_bytes_of_the_kernel() -> None:
     assert bpf.assemble([(0x15, 1, 2, 0x01020304)]) in (
         b"\x15\0\1\2\4\3\2\1",  # little-endian machines
         b"\0\x15\1\2\1\2\3\4",

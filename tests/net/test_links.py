@@ -1,4 +1,4 @@
-"""The picture of the links of a host, in a namespace where they come and go."""
+"""The picture of a host's links, in a namespace where links come and go."""
 
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, ip_address
@@ -33,14 +33,14 @@ def until(watch: LinkWatch, condition: Callable[[], Any]) -> None:
         watch.read()
         return bool(condition())
 
-    wait_until(settled, "the picture to become so")
+    wait_until(settled, "that picture")
 
 
 def names(watch: LinkWatch) -> set[str]:
     return {link.name for link in watch.links.values()}
 
 
-def test_the_first_picture(watch: LinkWatch) -> None:
+def test_opening_gives_a_complete_picture(watch: LinkWatch) -> None:
     assert {"lo", "eth0"} <= names(watch)
     eth0 = next(link for link in watch.links.values() if link.name == "eth0")
     assert eth0.flags & IFF_UP
@@ -58,7 +58,7 @@ def test_a_link_comes_and_goes(host: Host, watch: LinkWatch) -> None:
     assert not any(each.address == IPv4Address("10.1.0.1") for each in watch.addresses)
 
 
-def test_up_down_and_another_name(host: Host, watch: LinkWatch) -> None:
+def test_a_link_goes_up_and_down_and_is_renamed(host: Host, watch: LinkWatch) -> None:
     ip("-n", host.namespace, "link", "add", "blue0", "type", "bridge")
     ip("-n", host.namespace, "link", "set", "blue0", "up")
     until(watch, lambda: any(link.name == "blue0" and link.flags & IFF_UP for link in watch.links.values()))
@@ -73,22 +73,22 @@ def test_an_address_is_taken_away(host: Host, watch: LinkWatch) -> None:
 
 
 def test_an_address_becomes_usable(host: Host, watch: LinkWatch) -> None:
-    """While the kernel makes sure that nobody else has it, it is tentative."""
+    """An address is tentative while the kernel makes sure that nobody else has it."""
     link_local = ip_address("fe80::77")
     ip("-n", host.namespace, "address", "add", "fe80::77/64", "dev", "eth0")
     until(watch, lambda: any(each.address == link_local and each.usable for each in watch.addresses))
     assert len([each for each in watch.addresses if each.address == link_local]) == 1
 
 
-def test_nothing_happened(watch: LinkWatch) -> None:
+def test_reading_without_events_changes_nothing(watch: LinkWatch) -> None:
     until(watch, lambda: not watch.read())
     assert not watch.read()
 
 
-def test_when_events_were_lost_the_picture_is_taken_anew(
+def test_lost_events_lead_to_a_new_picture(
     host: Host, watch: LinkWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More happens than the socket has room for."""
+    """There are more events than the socket has room for."""
     watch.socket.setsockopt(1, 8, 1)  # SOL_SOCKET, SO_RCVBUF: as little as the kernel gives
     for number in range(40):
         ip("-n", host.namespace, "link", "add", f"blue{number}", "type", "bridge")

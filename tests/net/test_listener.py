@@ -1,4 +1,4 @@
-"""The listener on real sockets: whose file it is, who may connect, and who is accepted."""
+"""The listener on real sockets: who owns its file, who may connect, and who is accepted."""
 
 import errno
 import fcntl
@@ -33,7 +33,7 @@ def serves(listener: Listener) -> bool:
 
 
 def outcome_as_nobody(attempt: Callable[[], object]) -> str:
-    """What `attempt` ends with in a process without rights: ``""``, or the class and text of its exception."""
+    """How ``attempt`` ends in a process without rights: ``""``, or the class and text of its exception."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -46,15 +46,15 @@ def outcome_as_nobody(attempt: Callable[[], object]) -> str:
             os.write(writing, f"{type(error).__name__}: {error}".encode())
         os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as told:
-        outcome = told.read().decode()
+    with open(reading, "rb") as result:
+        outcome = result.read().decode()
     os.waitpid(child, 0)
     return outcome
 
 
 @pytest.fixture
 def open_to_all(tmp_path: Path) -> Iterator[Path]:
-    """A folder that everybody may use, below folders that everybody may pass."""
+    """A folder that everybody may use, in folders that everybody may pass through."""
     changed = [(folder, folder.stat().st_mode) for folder in (tmp_path, *tmp_path.parents[:2])]
     for folder, mode in changed:
         folder.chmod(mode | 0o711)
@@ -64,7 +64,7 @@ def open_to_all(tmp_path: Path) -> Iterator[Path]:
         folder.chmod(mode)
 
 
-# --- whose file it is ---
+# --- who owns the file ---
 
 
 def test_a_new_path_is_served_and_removed_at_the_end(path: Path, listen: Callable[..., Listener]) -> None:
@@ -95,7 +95,7 @@ def test_a_second_listener_is_refused_while_the_lock_is_held(
     assert serves(listen(path))
 
 
-def test_even_a_removed_socket_file_is_not_made_again_by_a_second(
+def test_a_second_listener_does_not_replace_a_removed_file(
     path: Path, listen: Callable[..., Listener]
 ) -> None:
     listen(path)
@@ -124,7 +124,9 @@ def test_a_socket_that_a_stranger_serves_is_left_alone(path: Path, listen: Calla
         assert path.lstat().st_ino == before.st_ino
 
 
-def test_so_is_one_of_another_type(path: Path, listen: Callable[..., Listener]) -> None:
+def test_a_strangers_socket_of_another_type_is_left_alone(
+    path: Path, listen: Callable[..., Listener]
+) -> None:
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_UNIX, kind) as stranger:
             stranger.bind(str(path))
@@ -135,7 +137,7 @@ def test_so_is_one_of_another_type(path: Path, listen: Callable[..., Listener]) 
         path.unlink()
 
 
-def test_so_is_one_of_a_server_too_busy_to_accept(path: Path, listen: Callable[..., Listener]) -> None:
+def test_the_socket_of_a_busy_server_is_left_alone(path: Path, listen: Callable[..., Listener]) -> None:
     with seqpacket_socket() as stranger, ExitStack() as waiting:
         stranger.bind(str(path))
         stranger.listen(0)
@@ -149,7 +151,7 @@ def test_so_is_one_of_a_server_too_busy_to_accept(path: Path, listen: Callable[.
 
 
 @pytest.mark.parametrize("link", [False, True], ids=["file", "dangling link"])
-def test_anything_else_in_its_place_is_left_alone(
+def test_a_file_that_is_no_socket_is_left_alone(
     path: Path, listen: Callable[..., Listener], link: bool
 ) -> None:
     if link:
@@ -170,7 +172,7 @@ def test_only_its_own_file_is_removed(path: Path, listen: Callable[..., Listener
         assert path.is_socket()
 
 
-def test_a_file_that_is_gone_at_the_end_is_no_fault(path: Path, listen: Callable[..., Listener]) -> None:
+def test_closing_without_the_file_is_no_fault(path: Path, listen: Callable[..., Listener]) -> None:
     listener = listen(path)
     path.unlink()
     listener.close()
@@ -182,7 +184,7 @@ def passed_on(listener: Listener) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
-def test_a_successor_serves_on_without_the_file_and_removes_no_other(
+def test_a_successor_without_the_file_removes_no_other(
     path: Path, listen: Callable[..., Listener], replaced: bool
 ) -> None:
     predecessor = listen(path)
@@ -209,7 +211,7 @@ def test_the_lock_ends_with_the_listener_and_its_file_stays(
     path: Path, listen: Callable[..., Listener]
 ) -> None:
     listen(path).close()
-    with open(f"{path}.lock", "rb") as lock:  # were it removed, two daemons could hold two locks of one name
+    with open(f"{path}.lock", "rb") as lock:  # without the file two daemons could hold two locks of one name
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -222,10 +224,10 @@ def test_a_lock_file_is_not_made_through_a_link(
     assert not (tmp_path / "elsewhere").exists()
 
 
-# --- paths that cannot be ---
+# --- impossible paths ---
 
 
-def test_the_longest_path(tmp_path: Path, listen: Callable[..., Listener]) -> None:
+def test_the_longest_path_is_107_bytes(tmp_path: Path, listen: Callable[..., Listener]) -> None:
     longest = tmp_path / ("x" * (107 - len(str(tmp_path)) - 1))
     assert serves(listen(longest))
     with pytest.raises(ConfigError, match="at most 107 bytes"):
@@ -239,21 +241,21 @@ def test_the_last_folder_is_made_and_no_other(tmp_path: Path, listen: Callable[.
     assert not (tmp_path / "no").exists()
 
 
-def test_a_relative_path(
+def test_a_relative_path_is_served(
     tmp_path: Path, listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert serves(listen("bus.sock"))
 
 
-def test_a_file_in_place_of_the_folder(tmp_path: Path, listen: Callable[..., Listener]) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path, listen: Callable[..., Listener]) -> None:
     (tmp_path / "bccnd").touch()
     with pytest.raises(RefusedError, match="Not a directory"):
         listen(tmp_path / "bccnd" / "bus.sock")
 
 
 @needs_root
-def test_without_rights_to_the_folder_it_is_refused(tmp_path: Path, open_to_all: Path) -> None:
+def test_a_folder_without_write_access_is_refused(tmp_path: Path, open_to_all: Path) -> None:
     inside = tmp_path / "closed" / "deeper"
     inside.mkdir(parents=True)
     inside.parent.chmod(0o700)
@@ -264,7 +266,7 @@ def test_without_rights_to_the_folder_it_is_refused(tmp_path: Path, open_to_all:
 
 
 @needs_root
-def test_a_stale_socket_of_somebody_else_is_refused_with_what_to_do(open_to_all: Path, path: Path) -> None:
+def test_a_strangers_stale_socket_is_refused_with_advice(open_to_all: Path, path: Path) -> None:
     with seqpacket_socket() as stale:
         stale.bind(str(path))
     path.chmod(0o600)
@@ -279,13 +281,13 @@ def test_a_stale_socket_of_somebody_else_is_refused_with_what_to_do(open_to_all:
 
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o666, 0o000])
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
-def test_the_mode_is_the_configured_one_whatever_the_umask(
+def test_the_mode_does_not_depend_on_the_umask(
     path: Path, listen: Callable[..., Listener], mode: int, umask: int
 ) -> None:
     before = os.umask(umask)
     try:
         listen(path, mode)
-        assert os.umask(umask) == umask  # and it is as it was
+        assert os.umask(umask) == umask  # unchanged
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.lstat().st_mode) == mode
@@ -332,7 +334,9 @@ def test_owner_and_group_by_name_and_by_number(path: Path, listen: Callable[...,
 
 
 @needs_root
-def test_who_may_connect(open_to_all: Path, path: Path, listen: Callable[..., Listener]) -> None:
+def test_mode_and_group_decide_who_connects(
+    open_to_all: Path, path: Path, listen: Callable[..., Listener]
+) -> None:
     for mode, group, allowed in [(0o660, None, False), (0o660, str(NOBODY), True), (0o606, None, True)]:
         listener = listen(path, mode, group=group)
         outcome = outcome_as_nobody(lambda: connected(listener))  # noqa: B023
@@ -365,7 +369,7 @@ def test_an_impossible_owner_leaves_nothing_behind(path: Path, listen: Callable[
 
 
 @needs_root
-def test_a_socket_that_may_not_be_given_away_leaves_nothing_behind(open_to_all: Path, path: Path) -> None:
+def test_a_forbidden_owner_leaves_nothing_behind(open_to_all: Path, path: Path) -> None:
     outcome = outcome_as_nobody(lambda: Listener.open(str(path), 0o660, None, "daemon"))
     assert outcome.startswith("RefusedError: ")
     assert "socket_group" in outcome
@@ -393,7 +397,7 @@ def test_free_abstract_names_differ(listen: Callable[..., Listener]) -> None:
     assert all(listener.name.startswith("@") and serves(listener) for listener in listeners)
 
 
-def test_an_abstract_name_that_is_too_long(listen: Callable[..., Listener]) -> None:
+def test_an_abstract_name_that_is_too_long_is_refused(listen: Callable[..., Listener]) -> None:
     assert serves(listen("@" + "x" * 107))
     with pytest.raises(ConfigError, match="too long"):
         listen("@" + "x" * 108)
@@ -417,7 +421,7 @@ def test_a_bound_descriptor_is_served_and_its_file_stays(
     assert abstract or path.exists()
 
 
-def test_descriptors_that_cannot_be_served(path: Path, listen: Callable[..., Listener]) -> None:
+def test_a_descriptor_that_cannot_be_served_is_refused(path: Path, listen: Callable[..., Listener]) -> None:
     def unbound() -> int:
         return seqpacket_socket().detach()
 
@@ -456,7 +460,7 @@ def test_descriptors_that_cannot_be_served(path: Path, listen: Callable[..., Lis
 
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "1000000"])
-def test_what_is_no_descriptor(listen: Callable[..., Listener], number: str) -> None:
+def test_a_bad_descriptor_number_is_refused(listen: Callable[..., Listener], number: str) -> None:
     with pytest.raises(ConfigError, match=f"--socket fd:{number}: not an open socket"):
         listen(f"fd:{number}")
 
@@ -478,7 +482,7 @@ def test_a_burst_is_accepted_in_turns(path: Path, listen: Callable[..., Listener
         assert turns == [ACCEPTS, 10, 0]
 
 
-def test_clients_that_left_before_they_were_accepted_are_seen_to_have_left(
+def test_a_client_that_left_before_it_was_accepted_is_noticed(
     path: Path, listen: Callable[..., Listener]
 ) -> None:
     listener = listen(path)
@@ -495,7 +499,7 @@ def test_clients_that_left_before_they_were_accepted_are_seen_to_have_left(
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """So many descriptors more may be opened."""
+    """Lets this process open only as many more descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     with ExitStack() as filling:
@@ -503,7 +507,7 @@ def descriptors_left(count: int) -> Iterator[None]:
         try:
             held = []
             with suppress(OSError):
-                while True:  # what is free below the highest
+                while True:  # the free ones below the highest
                     held.append(filling.enter_context(open(os.devnull, "rb")))
             for file in held[-count:] if count else []:
                 file.close()
@@ -512,7 +516,7 @@ def descriptors_left(count: int) -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_without_descriptors_accepting_says_so_and_loses_nobody(
+def test_accepting_without_descriptors_fails_and_loses_nobody(
     path: Path, listen: Callable[..., Listener]
 ) -> None:
     listener = listen(path)
@@ -520,7 +524,7 @@ def test_without_descriptors_accepting_says_so_and_loses_nobody(
         for _ in range(5):
             opened.enter_context(connected(listener))
         with descriptors_left(2):
-            accepted = listener.accept()  # as many as there is room for, without a word
+            accepted = listener.accept()  # as many as there is room for, without an error
             assert len(accepted) == 2
             with pytest.raises(OSError, match="Too many open files"):
                 listener.accept()

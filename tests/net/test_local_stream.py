@@ -1,4 +1,4 @@
-"""Listening for this host alone."""
+"""Sockets that listen for this host alone."""
 
 import socket
 import stat
@@ -11,7 +11,7 @@ from bccnd.net import local_stream
 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("[::1]", socket.AF_INET6)])
-def test_addresses(host: str, family: int) -> None:
+def test_an_address_of_this_host_is_served(host: str, family: int) -> None:
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((host.strip("[]"), 0))
         port = probe.getsockname()[1]
@@ -23,7 +23,7 @@ def test_addresses(host: str, family: int) -> None:
     local_stream.close(made)
 
 
-def test_a_path_has_its_mode_and_goes_with_the_socket(tmp_path: Path) -> None:
+def test_a_path_has_its_mode_and_is_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
     made = local_stream.listen(str(path), 0o620)
     assert stat.S_IMODE(path.stat().st_mode) == 0o620
@@ -43,6 +43,6 @@ def test_only_a_socket_that_nobody_serves_is_replaced(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
-def test_what_cannot_be_is_one_line_that_names_it(tmp_path: Path) -> None:
+def test_an_address_that_fails_is_one_line_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"metrics\.listen .*/nowhere/s: No such file"):
         local_stream.listen(str(tmp_path / "nowhere" / "s"), 0o660)

@@ -1,4 +1,4 @@
-"""Messages of rtnetlink: as the kernel writes them, damaged, and those that say nothing to us."""
+"""Messages of rtnetlink: from the kernel, damaged, and of other types."""
 
 import contextlib
 import socket
@@ -28,7 +28,7 @@ UP = IFF_UP | IFF_BROADCAST
 
 
 def message(kind: int, body: bytes, flags: int = 0) -> bytes:
-    """One message, as long as it says and filled up to a multiple of four."""
+    """One message with its true length, padded to a multiple of four."""
     data = struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body
     return data + bytes(-len(data) % 4)
 
@@ -69,11 +69,11 @@ LINK_LOCAL = IPv6Address("fe80::5")
             message(NEWADDR, address(4, socket.AF_INET, OWN, BROADCAST)),
             Added(Address(4, IPv4Address("10.0.0.5"), IPv4Address("10.0.0.255"))),
         ),
-        (  # nobody has set one: that of the subnet of 24 bits
+        (  # none is configured: that of the subnet of 24 bits
             message(NEWADDR, address(4, socket.AF_INET, OWN)),
             Added(Address(4, IPv4Address("10.0.0.5"), IPv4Address("10.0.0.255"))),
         ),
-        (  # of a tunnel, the first is the other end
+        (  # for a tunnel, the first is the other end
             message(DELADDR, address(4, socket.AF_INET, attribute(1, bytes((10, 0, 0, 9))), OWN)),
             Removed(Address(4, IPv4Address("10.0.0.5"), IPv4Address("10.0.0.255"))),
         ),
@@ -81,7 +81,7 @@ LINK_LOCAL = IPv6Address("fe80::5")
             message(NEWADDR, address(4, socket.AF_INET6, attribute(1, LINK_LOCAL.packed))),
             Added(Address(4, LINK_LOCAL)),
         ),
-        (  # tentative, in the flags of old and of now
+        (  # tentative, in the old and in the new flags
             message(NEWADDR, address(4, socket.AF_INET6, attribute(1, LINK_LOCAL.packed), flags=0x40)),
             Added(Address(4, LINK_LOCAL, usable=False)),
         ),
@@ -95,7 +95,7 @@ LINK_LOCAL = IPv6Address("fe80::5")
         (message(DONE, bytes(4), flags=0x10), Done(interrupted=True)),
     ],
 )  # fmt: skip
-def test_an_event(data: bytes, event: object) -> None:
+def test_each_message_is_one_event(data: bytes, event: object) -> None:
     assert list(parse(data)) == [event]
     assert list(parse(data + data)) == [event, event]
 
@@ -111,7 +111,7 @@ def test_an_event(data: bytes, event: object) -> None:
         message(24, bytes(12)),  # a route
     ],
 )
-def test_what_says_nothing_to_us(data: bytes) -> None:
+def test_other_messages_are_no_events(data: bytes) -> None:
     assert list(parse(data)) == []
 
 
@@ -128,7 +128,7 @@ def test_what_says_nothing_to_us(data: bytes) -> None:
         message(ERROR, struct.pack("=i", -22)),
     ],
 )
-def test_what_is_broken_is_one_error(data: bytes) -> None:
+def test_a_malformed_message_is_one_error(data: bytes) -> None:
     with pytest.raises(NetlinkError, match="netlink"):
         list(parse(data))
 

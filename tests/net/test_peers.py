@@ -1,4 +1,4 @@
-"""What the kernel says of who has connected, and of their end."""
+"""What the kernel knows about the peer of a socket, and about its end."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from tests.net.connections import connected
 needs_root = pytest.mark.needs("root")
 
 
-def test_credentials_are_those_of_who_connected(path: Path, listen: Callable[..., Listener]) -> None:
+def test_credentials_are_those_of_the_peer(path: Path, listen: Callable[..., Listener]) -> None:
     listener = listen(path)
     with connected(listener):
         (client,) = listener.accept()
@@ -50,12 +50,12 @@ def test_a_process_that_is_gone_or_unknown_has_no_program() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert program_of(child) == (b"", False)
-    assert program_of(0) == (b"", False)  # what SO_PEERCRED says of another pid namespace
+    assert program_of(0) == (b"", False)  # the pid that SO_PEERCRED gives for another pid namespace
 
 
 @needs_root
 @pytest.mark.parametrize("groups", [[], [1], range(1000, 2000), range(65536)], ids=len)
-def test_groups_are_those_of_who_connected(listen: Callable[..., Listener], groups: Sequence[int]) -> None:
+def test_groups_are_those_of_the_peer(listen: Callable[..., Listener], groups: Sequence[int]) -> None:
     listener = listen("@")
     before = os.getgroups()
     os.setgroups(groups)
@@ -69,7 +69,7 @@ def test_groups_are_those_of_who_connected(listen: Callable[..., Listener], grou
             assert peer_groups(client) == frozenset(groups)
 
 
-def test_who_is_no_peer_has_no_groups() -> None:
+def test_a_socket_without_a_peer_has_no_groups() -> None:
     with socket.socket(socket.AF_INET) as lonely:
         assert peer_groups(lonely) == frozenset()
 
@@ -98,7 +98,7 @@ def test_an_empty_packet_is_not_the_end_of_a_client() -> None:
 
 
 @pytest.mark.parametrize(("how", "ended"), [(socket.SHUT_WR, True), (socket.SHUT_RD, False)])
-def test_half_a_close(how: int, ended: bool) -> None:
+def test_a_half_closed_connection_has_hung_up(how: int, ended: bool) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         theirs.shutdown(how)

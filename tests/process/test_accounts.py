@@ -17,7 +17,7 @@ def test_names_and_numbers() -> None:
 
 
 @pytest.mark.parametrize("find", [uid_of, gid_of])
-def test_a_number_need_not_be_known(find: Callable[[int | str], int]) -> None:
+def test_a_number_needs_no_account(find: Callable[[int | str], int]) -> None:
     assert find(ID_MAX) == find(str(ID_MAX)) == ID_MAX
 
 
@@ -25,6 +25,6 @@ def test_a_number_need_not_be_known(find: Callable[[int | str], int]) -> None:
 @pytest.mark.parametrize(
     "given", ["no-such-name", "", "-1", "a\0b", " 0", -1, ID_MAX + 1, str(ID_MAX + 1), True, 1.5]
 )
-def test_what_is_nobody_is_refused(find: Callable[[object], int], given: object) -> None:
+def test_a_number_that_no_account_can_have_is_refused(find: Callable[[object], int], given: object) -> None:
     with pytest.raises(ValueError, match=r"^must be a "):
         find(given)

@@ -1,4 +1,4 @@
-"""Where settings come from, which source wins, and what a person is told when something is wrong."""
+"""Where settings come from, which source overrides which, and how faults are reported."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ Write = Callable[[str], str]
 
 @pytest.fixture(autouse=True)
 def default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The default file, absent; never the one of the machine that runs the tests."""
+    """A default file that is absent, in place of the one of this machine."""
     path = tmp_path / "default.toml"
     monkeypatch.setattr(configuration, "DEFAULT_FILE", path)
     return path
@@ -45,7 +45,7 @@ def complaint(*argv: str, **environ: str) -> str:
 # -- sources and precedence
 
 
-def test_each_source_wins_over_the_ones_below(write: Write, default_file: Path) -> None:
+def test_each_source_overrides_those_below(write: Write, default_file: Path) -> None:
     file = write("port = 2\ncopies = 2\n[queue]\npackets = 2\nbytes = 200002\n")
     environ = SOCKET | {"BCCND_COPIES": "3", "BCCND_PORT": "3", "BCCND_QUEUE__PACKETS": "3"}
     settings = load(["--config", file, "--port", "4"], environ).settings
@@ -55,7 +55,7 @@ def test_each_source_wins_over_the_ones_below(write: Write, default_file: Path) 
     assert settings.queue.policy == "drop-oldest"
 
 
-def test_the_default_file_is_read_only_if_no_other_is_named(write: Write, default_file: Path) -> None:
+def test_the_default_file_is_read_unless_another_is_named(write: Write, default_file: Path) -> None:
     assert load([], SOCKET).settings.port == 5400
     default_file.write_text("port = 1")
     named = write("copies = 2")
@@ -66,7 +66,7 @@ def test_the_default_file_is_read_only_if_no_other_is_named(write: Write, defaul
     assert load([], SOCKET | {"BCCND_CONFIG": ""}).settings.port == 1
 
 
-def test_every_flag() -> None:
+def test_every_flag_gives_its_setting() -> None:
     line = """--host relay01 --socket /bus --socket-mode 0600 --broadcast 127.255.255.255 --port 7
         --interface eth0 --interface eth1 --key-file /k --exit-when-idle"""
     settings = load(line.split(), {}).settings
@@ -83,7 +83,7 @@ def test_every_flag() -> None:
     } == settings.model_dump(mode="json")
 
 
-def test_environment_text_is_read_as_the_type_of_its_setting() -> None:
+def test_a_variable_is_read_as_the_type_of_its_setting() -> None:
     settings = load(
         [],
         SOCKET
@@ -142,14 +142,14 @@ def test_a_user_without_a_runtime_directory_must_name_the_socket(
         ("", "localhost"),
     ],
 )
-def test_the_host_is_made_from_the_hosts_name(
+def test_the_default_host_is_the_short_host_name(
     hostname: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(configuration, "gethostname", lambda: hostname)
     assert load([], SOCKET).settings.host == host
 
 
-# -- complaints
+# -- faults
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_the_host_is_made_from_the_hosts_name(
         ("a = " + "[" * 5000, ["nested too deeply for a settings file"]),
     ],
 )
-def test_a_wrong_file_is_told_line_by_line(content: str, lines: list[str], write: Write) -> None:
+def test_each_fault_of_a_file_is_one_line(content: str, lines: list[str], write: Write) -> None:
     file = write(content)
     assert complaint("--config", file).split("\n") == [f"{file}: {line}" for line in lines]
 
@@ -221,7 +221,7 @@ def test_a_wrong_variable_is_named(variable: str, value: str, problem: str) -> N
     assert complaint(**{variable: value}) == f"{variable}: {problem}"
 
 
-def test_the_variables_of_the_recorder_are_no_business_of_the_daemon() -> None:
+def test_variables_of_the_recorder_are_ignored() -> None:
     load(["--config", os.devnull, "--socket", "@x"], {"BCCND_RECORD_KEEP_DAYS": "3", "BCCND_CONFIG": ""})
 
 
@@ -246,7 +246,7 @@ def test_a_wrong_flag_is_named(flags: str, line: str) -> None:
     assert complaint(*flags.split()) == line
 
 
-def test_a_bound_that_was_lowered_below_a_default_is_told() -> None:
+def test_a_maximum_below_a_default_is_a_fault() -> None:
     assert complaint(BCCND_QUEUE__MAX_PACKETS="500") == (
         "default: queue.packets: must be at most queue.max_packets, which is 500 (got 10000)"
     )
@@ -260,7 +260,7 @@ def test_many_faults_do_not_fill_the_screen(write: Write) -> None:
     assert len(complaint(BCCND_LOCAL="!" * 9000)) < 250
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent, binary, huge = tmp_path / "absent", tmp_path / "binary", tmp_path / "huge"
     binary.write_bytes(b"port = 1\n\xff")
     huge.write_bytes(b"#" * (configuration.FILE_LIMIT + 1))
@@ -272,7 +272,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert complaint(BCCND_CONFIG=str(absent)) == f"{absent}: no such file"
 
 
-def test_an_unreadable_default_file_is_refused_rather_than_ignored(
+def test_an_unreadable_default_file_is_not_ignored(
     default_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -324,24 +324,24 @@ def test_rights_read_back_to_the_same(write: Write) -> None:
 
 
 @pytest.mark.parametrize("setting", ["socket_owner", "socket_group"])
-def test_check_knows_that_an_account_is_missing(setting: str, write: Write) -> None:
+def test_check_finds_a_missing_account(setting: str, write: Write) -> None:
     file = write(f'{setting} = "no-such-account"')
     with pytest.raises(ConfigError, match=rf"^{file}: {setting}: must be a .* of this machine"):
         check(load(["--config", file], SOCKET))
 
 
 @pytest.mark.parametrize("socket", ["@", "@name", "fd:3"])
-def test_permissions_of_a_socket_that_has_none_are_refused(socket: str) -> None:
+def test_permissions_need_a_socket_with_a_path(socket: str) -> None:
     for setting in ("MODE", "OWNER", "GROUP"):
-        told = complaint("--socket", socket, **{f"BCCND_SOCKET_{setting}": "0600"})
-        assert told.startswith(
+        said = complaint("--socket", socket, **{f"BCCND_SOCKET_{setting}": "0600"})
+        assert said.startswith(
             f"BCCND_SOCKET_{setting}: must not be set for a socket that is abstract or inherited"
         )
     printed = effective(load(["--socket", socket], {}))
     assert "# socket_mode is not set\n" in printed
 
 
-def test_check_refuses_what_the_daemon_would_refuse(tmp_path: Path) -> None:
+def test_check_refuses_what_the_daemon_refuses(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     with pytest.raises(ConfigError, match="no such file"):
         check(load(["--key-file", str(keys)], SOCKET))
@@ -363,7 +363,7 @@ def test_help_fits_a_terminal_and_names_every_flag(capsys: pytest.CaptureFixture
         assert default in text
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
         load(["--version"], {})
     assert leaving.value.code == 0
@@ -371,7 +371,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_importing_reads_no_file_and_no_variable() -> None:
-    """A broken environment must matter to ``load`` only, where it becomes one clear line."""
+    """A broken environment matters only to ``load``, which makes it one clear line."""
     code = "import bccnd.process.configuration, bccnd.process.logs, bccnd.process.keys"
     subprocess.run(
         [sys.executable, "-W", "error", "-c", code],

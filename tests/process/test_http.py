@@ -1,4 +1,4 @@
-"""HTTP: what is answered, and what those cost who do not behave."""
+"""What HTTP requests are answered with, and what badly behaved peers cost."""
 
 import asyncio
 import socket
@@ -54,11 +54,11 @@ def test_requests(request_head: bytes, expected: int) -> None:
     assert status(request_head) == expected
 
 
-def test_header_names_have_no_case() -> None:
+def test_header_names_ignore_case() -> None:
     assert answer(b"GET / HTTP/1.1\r\naCCept:  text/x ", handler).endswith(b"\r\n\r\ntext/x\n")
 
 
-def test_who_uses_another_method_is_told_which_there_are() -> None:
+def test_another_method_is_answered_with_the_allowed_ones() -> None:
     assert b"\r\nAllow: GET, HEAD\r\n" in answer(b"DELETE / HTTP/1.1", handler)
 
 
@@ -113,7 +113,7 @@ async def test_a_head_without_end_is_refused(served: Served) -> None:
     writer.close()
 
 
-async def test_the_oldest_gives_way_so_that_idle_ones_keep_nobody_out(served: Served) -> None:
+async def test_the_oldest_connection_is_closed_for_a_new_one(served: Served) -> None:
     idle = [await served.connect() for _ in range(CONNECTIONS + 3)]
     assert b" 200 " in await served.get("/")
     assert len(served.server._connections) <= CONNECTIONS
@@ -122,9 +122,7 @@ async def test_the_oldest_gives_way_so_that_idle_ones_keep_nobody_out(served: Se
         writer.close()
 
 
-async def test_who_asks_nothing_or_takes_nothing_is_closed_in_time(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_connection_is_closed_in_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "SECONDS", 0.05)
     silent, silent_writer = await served.connect()
     deaf = socket.create_connection(served.listening.getsockname())
@@ -137,7 +135,7 @@ async def test_who_asks_nothing_or_takes_nothing_is_closed_in_time(
     deaf.close()
 
 
-async def test_who_connects_during_a_pause_is_answered_after_it(served: Served) -> None:
+async def test_a_connection_during_a_pause_is_answered_after_it(served: Served) -> None:
     served.server.pause()
     asked = asyncio.create_task(served.get("/"))
     done, _ = await asyncio.wait([asked], timeout=0.1)

@@ -70,7 +70,7 @@ def test_a_line_is_a_key_and_the_first_comes_first(
         (b"#" * (FILE_LIMIT + 1), "larger than 65536 bytes"),
     ],
 )
-def test_unsound_contents(content: bytes, problem: str, path: Path) -> None:
+def test_a_file_without_sound_keys_is_refused(content: bytes, problem: str, path: Path) -> None:
     assert fault(write(path, content)).startswith(problem)
 
 
@@ -93,7 +93,7 @@ def test_a_file_open_to_others_is_refused_with_the_remedy(mode: int, path: Path)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-def test_a_file_of_ones_own_is_read(mode: int, path: Path) -> None:
+def test_the_daemons_own_file_is_read(mode: int, path: Path) -> None:
     assert read_keys(write(path, KEY, mode)) == (KEY,)
 
 
@@ -108,7 +108,7 @@ def test_a_strangers_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch
     assert fault(path, RefusedError) == (f"belongs to uid {owner}, must belong to root or uid {os.geteuid()}")
 
 
-def test_what_is_not_a_regular_file_is_refused_without_waiting(path: Path, tmp_path: Path) -> None:
+def test_only_a_regular_file_is_read_and_nothing_is_waited_for(path: Path, tmp_path: Path) -> None:
     os.mkfifo(path, 0o600)
     assert fault(path, RefusedError) == "not a regular file"
     assert fault(tmp_path, RefusedError) == "not a regular file"
@@ -119,7 +119,7 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting(path: Path, tmp_p
         assert fault(listener) == "No such device or address"
 
 
-def test_absent_and_unreadable_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_or_unreadable_file_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fault(path) == "no such file"
 
     def refuse(*_: object) -> int:
@@ -129,7 +129,7 @@ def test_absent_and_unreadable_files(path: Path, monkeypatch: pytest.MonkeyPatch
     assert fault(path, RefusedError) == "permission denied; it must belong to the user of bccnd"
 
 
-def test_a_link_is_judged_by_what_it_leads_to(path: Path, tmp_path: Path) -> None:
+def test_a_link_is_judged_by_its_target(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
     write(path, KEY)
@@ -153,7 +153,7 @@ NOBODY_IN_PARTICULAR = 0xFFFFFFFF
 
 
 def access_list(*entries: tuple[int, int] | tuple[int, int, int]) -> bytes:
-    """As the kernel keeps it: version 2, then (tag, rights, id) in ascending order."""
+    """The list as the kernel stores it: version 2, then (tag, rights, id) in ascending order."""
     filled = [(*entry, NOBODY_IN_PARTICULAR)[:3] for entry in entries]
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in filled)
 
@@ -176,7 +176,7 @@ def as_systemd_writes_it(uid: int) -> bytes:
         ([(OWNER, 6), (GROUP_OF_OWNER, 0), (EVERYBODY, 0)], False),
     ],
 )
-def test_who_may_what_by_an_access_list(entries: list[tuple[int, int, int]], exposed: bool) -> None:
+def test_an_access_list_lets_others_or_not(entries: list[tuple[int, int, int]], exposed: bool) -> None:
     assert keys.lets_others(access_list(*entries), 991) is exposed
 
 
@@ -188,7 +188,7 @@ def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_credential_is_read_as_systemd_leaves_it(credentials: Path) -> None:
+def test_a_credential_is_read_as_systemd_provides_it(credentials: Path) -> None:
     """Mode 0400 and an access list for the unit's user, which makes it look like 0440."""
     file = write(credentials / "keys", KEY + b"\n", 0o400)
     assert read_keys(Path("credential:keys")) == (KEY,)
@@ -206,9 +206,7 @@ def test_an_access_list_for_somebody_else_is_refused(credentials: Path) -> None:
     )
 
 
-def test_a_file_system_without_access_lists_has_the_mode_alone(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_access_lists_the_mode_decides(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(*_: object) -> bytes:
         raise OSError(95, "Operation not supported")
 
@@ -218,14 +216,12 @@ def test_a_file_system_without_access_lists_has_the_mode_alone(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../keys", "a/b"])
-def test_a_credential_is_a_name_in_its_folder(name: str, credentials: Path) -> None:
+def test_a_credential_has_a_name_and_no_path(name: str, credentials: Path) -> None:
     with pytest.raises(ConfigError, match="must be credential: and the name of a credential"):
         read_keys(Path(f"credential:{name}"))
 
 
-def test_credentials_that_are_not_there_are_explained(
-    credentials: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_credential_is_explained(credentials: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=f"key file {credentials}/keys: no such file"):
         read_keys(Path("credential:keys"))
     monkeypatch.delenv("CREDENTIALS_DIRECTORY")

@@ -1,4 +1,4 @@
-"""Log lines as a pipe, a terminal, a full pipe and nobody at all receive them."""
+"""Log lines for a pipe, a terminal, a full pipe and a reader that has gone."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ def drain(descriptor: int) -> str:
     return data.decode()
 
 
-def test_a_line_of_json_for_machines(pipe: tuple[int, int]) -> None:
+def test_machines_get_a_line_of_json(pipe: tuple[int, int]) -> None:
     configure("info", "auto", pipe[1])
     structlog.get_logger().info("client connected", client="a/b/1", pid=1, odd="\n\x1b[31m\udcff", raw=b"\0")
     (line,) = drain(pipe[0]).splitlines()
@@ -63,7 +63,7 @@ def test_a_line_of_json_for_machines(pipe: tuple[int, int]) -> None:
     assert abs((datetime.now(UTC) - stamp).total_seconds()) < 60
 
 
-def test_a_coloured_line_for_people_on_a_terminal(
+def test_people_on_a_terminal_get_a_coloured_line(
     terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -79,7 +79,7 @@ def test_a_coloured_line_for_people_on_a_terminal(
     )
 
 
-def test_no_colours_off_a_terminal_or_when_asked(
+def test_other_readers_get_no_colours(
     pipe: tuple[int, int], terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("info", "console", pipe[1])
@@ -91,7 +91,7 @@ def test_no_colours_off_a_terminal_or_when_asked(
     assert "\x1b" not in os.read(terminal[0], 4096).decode()
 
 
-def test_levels_and_a_second_configure(pipe: tuple[int, int]) -> None:
+def test_a_second_configure_changes_the_level(pipe: tuple[int, int]) -> None:
     logger = structlog.get_logger()
     for level, count in (("debug", 4), ("info", 3), ("warning", 2), ("error", 1)):
         configure(level, "json", pipe[1])  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def test_levels_and_a_second_configure(pipe: tuple[int, int]) -> None:
         assert drain(pipe[0]).count("\n") == count
 
 
-def test_a_fault_keeps_its_traceback(pipe: tuple[int, int]) -> None:
+def test_an_exception_keeps_its_traceback(pipe: tuple[int, int]) -> None:
     configure("info", "json", pipe[1])
     try:
         raise ValueError("ours")
@@ -111,7 +111,7 @@ def test_a_fault_keeps_its_traceback(pipe: tuple[int, int]) -> None:
     assert event["exception"].endswith("ValueError: ours")
 
 
-def test_what_libraries_log_comes_along(pipe: tuple[int, int]) -> None:
+def test_lines_of_libraries_have_the_same_form(pipe: tuple[int, int]) -> None:
     configure("info", "json", pipe[1])
     logging.getLogger("asyncio").error("Task exception was never retrieved: %s", "x")
     logging.getLogger("asyncio").info("not this")
@@ -122,7 +122,7 @@ def test_what_libraries_log_comes_along(pipe: tuple[int, int]) -> None:
     assert event["level"] == "error"
 
 
-def test_a_full_pipe_loses_lines_and_says_so_afterwards(pipe: tuple[int, int]) -> None:
+def test_lines_lost_in_a_full_pipe_are_counted_in_the_next(pipe: tuple[int, int]) -> None:
     writer = configure("info", "json", pipe[1])
     logger = structlog.get_logger()
     sent = 0
@@ -152,7 +152,7 @@ def test_a_line_cut_off_by_a_full_pipe_is_ended_before_the_next(pipe: tuple[int,
     assert drain(pipe[0]) == "last\n"
 
 
-def test_a_reader_that_left_is_counted(pipe: tuple[int, int]) -> None:
+def test_lines_for_a_reader_that_left_are_counted(pipe: tuple[int, int]) -> None:
     read_end, write_end = os.pipe()
     writer = LineWriter(write_end)
     os.close(read_end)
@@ -163,7 +163,7 @@ def test_a_reader_that_left_is_counted(pipe: tuple[int, int]) -> None:
     assert writer.lost == 2
 
 
-def test_a_closed_standard_error_is_not_taken_by_the_next_socket() -> None:
+def test_no_socket_takes_the_number_of_a_closed_standard_error() -> None:
     code = """
 import os
 os.close(2)

@@ -1,4 +1,4 @@
-"""The file that keeps sequence numbers going forward: what it promises over crashes, and what it does not need."""
+"""The file of sequence numbers: what it promises across crashes, and what it can do without."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warnings(capfd: pytest.CaptureFixture[str]) -> "list[dict[str, str]]":
-    """Collects what is logged, on each look."""
+    """Collects what is logged between two looks."""
     logs.configure(format="json")
 
     class Lines(list[dict[str, str]]):
@@ -32,7 +32,7 @@ def warnings(capfd: pytest.CaptureFixture[str]) -> "list[dict[str, str]]":
     return Lines()
 
 
-def test_the_first_run_knows_nothing_and_the_next_begins_behind_it(path: Path):
+def test_a_run_begins_behind_the_one_before(path: Path):
     first = SequenceFile(path)
     assert first.first == 0
     first.cover(CLOCK)
@@ -44,14 +44,14 @@ def test_the_first_run_knows_nothing_and_the_next_begins_behind_it(path: Path):
 @given(
     st.lists(
         st.tuples(
-            st.integers(-(10**12), 10**10),  # how far the clock is stepped before a run
-            st.lists(st.integers(1, MARGIN), max_size=20),  # numbers used from one second to the next
-            st.booleans(),  # whether it ends as it should
+            st.integers(-(10**12), 10**10),  # microseconds that the clock jumps before a run
+            st.lists(st.integers(1, MARGIN), max_size=20),  # numbers used in each second
+            st.booleans(),  # whether the run ends in order
         ),
         max_size=6,
     )
 )
-def test_no_number_is_used_twice_over_crashes_and_clock_steps(
+def test_crashes_and_clock_steps_repeat_no_number(
     tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, list[int], bool]]
 ):
     path = tmp_path_factory.mktemp("run") / "seq"
@@ -70,32 +70,32 @@ def test_no_number_is_used_twice_over_crashes_and_clock_steps(
             file.close(seq)
 
 
-def test_the_file_is_written_now_and_then_only(path: Path):
+def test_the_file_is_written_rarely(path: Path):
     file = SequenceFile(path)
     written = []
     for second in range(3600):
         file.tick(CLOCK + second * 10**6)
         if not written or path.stat().st_ino != written[-1]:
             written.append(path.stat().st_ino)
-            keep = path.with_suffix(f".{second}")  # so that no inode comes back
+            keep = path.with_suffix(f".{second}")  # keeps the inode from being used again
             os.link(path, keep)
     assert len(written) <= 2 + 3600 * 10**6 // (RESERVE - MARGIN)
 
 
 @pytest.mark.parametrize("content", ["", "soon", "-1", "1.5", "9" * 30, str(LIMIT), "12\n13", "\0", "१२"])
-def test_a_spoilt_file_is_worth_a_warning_and_is_replaced(path: Path, content: str, warnings):
+def test_a_spoilt_file_is_a_warning_and_is_replaced(path: Path, content: str, warnings):
     path.write_text(content)
     file = SequenceFile(path)
     assert file.first == 0
     (warning,) = warnings.look()
-    assert warning["event"] == "numbers of the last run not known"
+    assert warning["event"] == "sequence numbers of the last run unknown"
     assert warning["file"] == str(path)
-    assert "no sequence number" in warning["error"]
+    assert "not a sequence number" in warning["error"]
     file.cover(CLOCK)
     assert SequenceFile(path).first == CLOCK + RESERVE
 
 
-def test_a_file_that_cannot_be_read_is_worth_a_warning(path: Path, warnings):
+def test_an_unreadable_file_is_a_warning(path: Path, warnings):
     path.mkdir()
     assert SequenceFile(path).first == 0
     assert warnings.look()[0]["error"] == "Is a directory"
@@ -105,10 +105,10 @@ def test_a_file_that_cannot_be_read_is_worth_a_warning(path: Path, warnings):
     assert len(warnings.look()) == 2
     path.unlink()
     os.mkfifo(path)
-    assert SequenceFile(path).first == 0  # and nobody waited for its writer
+    assert SequenceFile(path).first == 0  # without waiting for its writer
 
 
-def test_a_full_disk_is_one_warning_an_episode_and_is_tried_again(
+def test_a_full_disk_is_one_warning_and_writing_goes_on(
     path: Path, warnings, monkeypatch: pytest.MonkeyPatch
 ):
     file = SequenceFile(path)
@@ -141,13 +141,13 @@ def test_without_a_path_nothing_is_kept():
     assert file.first == 0
 
 
-def test_a_number_that_is_no_clocks_is_not_kept(path: Path):
+def test_a_number_beyond_any_clock_is_not_kept(path: Path):
     file = SequenceFile(path)
     file.cover(2**63)
     assert not path.exists()
 
 
-def test_the_file_is_for_us_alone_and_nothing_else_is_left(path: Path):
+def test_the_file_is_private_and_nothing_else_is_left(path: Path):
     SequenceFile(path).cover(CLOCK)
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(path.parent.iterdir()) == [path]

@@ -158,7 +158,7 @@ def test_a_table_that_contradicts_itself_is_refused(table: str, values: dict[str
     assert fault({table: values}).replace("Value error, ", "").startswith(f"{table}.{rule}")
 
 
-def test_host_and_socket_are_all_that_must_be_given() -> None:
+def test_only_host_and_socket_are_required() -> None:
     settings = Settings(**HERE)
     assert (settings.host, settings.socket) == ("relay01", "/run/bccnd/bus.sock")
     assert (settings.port, settings.broadcast, settings.interfaces) == (5400, "255.255.255.255", ())
@@ -177,7 +177,7 @@ def test_integrity_follows_the_key_file_unless_it_is_given() -> None:
     assert "hmac without a key_file" in fault({"integrity": "hmac"})
 
 
-def test_higher_layers_replace_single_settings_never_tables() -> None:
+def test_a_higher_layer_replaces_single_settings() -> None:
     settings = Settings(
         {"queue": {"packets": 5}}, {"queue": {"packets": 7, "bytes": 200_000}, "port": 1}, HERE
     )
@@ -211,7 +211,7 @@ def test_every_setting_is_described() -> None:
 @pytest.mark.parametrize(
     "where", ["", "127.0.0.1:9540", "127.9.9.9:1", "[::1]:65535", "/run/bccnd/metrics.sock"]
 )
-def test_metrics_are_for_this_host(where: str) -> None:
+def test_metrics_listen_on_this_host(where: str) -> None:
     assert Settings(host="h", socket="/s", metrics={"listen": where}).metrics.listen == where
 
 
@@ -220,6 +220,6 @@ def test_metrics_are_for_this_host(where: str) -> None:
     ["0.0.0.0:9540", "10.0.0.1:9540", ":9540", "9540", "localhost:9540", "::1:9540", "[::]:9540", "127.0.0.1:0",
      "127.0.0.1:65536", "127.0.0.1", "127.0.0.1:\u0661", "metrics.sock", "/" + "a" * 107, "/a\0"],
 )  # fmt: skip
-def test_metrics_are_for_nobody_else(where: str) -> None:
+def test_metrics_listen_nowhere_else(where: str) -> None:
     with pytest.raises(ValidationError, match=r"must be 127\.0\.0\.1:PORT"):
         Settings(host="h", socket="/s", metrics={"listen": where})

@@ -1,4 +1,4 @@
-"""sd_notify: what is told, to whom, and that nobody who listens badly can harm us. What is passed: whom it is for."""
+"""What is sent to systemd, even if nobody reads it; and which descriptors it passes to whom."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ def listening() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
-def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not notify("READY=1")
 
@@ -32,7 +32,7 @@ def test_lines_arrive_as_one_datagram(
         assert listening.recv(100) == b"READY=1\nMAINPID=4711"
 
 
-def test_an_abstract_socket_whose_name_has_more_than_one_at_sign(
+def test_only_the_first_at_sign_of_an_abstract_name_is_replaced(
     listening: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with listening:
@@ -45,7 +45,7 @@ def test_an_abstract_socket_whose_name_has_more_than_one_at_sign(
 @pytest.mark.parametrize(
     "address", ["", "relative/path", "vsock:2:1234", "/nonexistent/notify", "@" + "x" * 200]
 )
-def test_an_address_that_cannot_be_told_is_no_fault(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_address_is_ignored(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     assert not notify("READY=1")
 
@@ -56,10 +56,10 @@ def test_a_listener_that_does_not_read_holds_nobody_up(
     with listening:
         listening.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        told = 0
+        sent = 0
         while notify("WATCHDOG=1"):
-            told += 1
-            assert told < 10_000
+            sent += 1
+            assert sent < 10_000
         listening.recv(100)
         assert notify("WATCHDOG=1")
 
@@ -77,7 +77,7 @@ def test_a_listener_that_does_not_read_holds_nobody_up(
         ({"WATCHDOG_USEC": "soon"}, 0.0, {"WATCHDOG_USEC": "soon"}),
     ],
 )
-def test_a_watchdog_holds_for_us_and_our_successors(
+def test_a_watchdog_holds_for_a_process_and_its_successors(
     environ: dict[str, str], seconds: float, left: dict[str, str]
 ) -> None:
     assert take_watchdog(environ) == seconds
@@ -98,7 +98,7 @@ def test_a_watchdog_holds_for_us_and_our_successors(
         {"LISTEN_FDS": "1"},
     ],
 )
-def test_what_is_not_for_us_is_not_taken_and_not_passed_on(environ: dict[str, str]) -> None:
+def test_sockets_for_another_process_are_neither_used_nor_left(environ: dict[str, str]) -> None:
     assert take_listening_socket(environ) is None
     assert environ == {}
 

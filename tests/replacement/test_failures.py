@@ -183,4 +183,4 @@ def test_when_the_old_program_dies_before_the_successor_leaves_too(start: Start)
         daemon.signal(signal.SIGUSR2)
         assert daemon.wait() == -signal.SIGKILL
         assert client.receive() == b""
-    wait_until(lambda: "bccnd: the daemon to succeed has left" in daemon.log, "the successor's last line")
+    wait_until(lambda: "bccnd: the old program has left" in daemon.log, "the successor's last line")

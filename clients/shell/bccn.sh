@@ -284,10 +284,10 @@ _bccn_add() {
             !*)
                 case $_bccn_body in
                     "$_bccn_token$_bccn_requests\\0012"*)
-                        _bccn_heard=1 _bccn_a_last=$((_bccn_a_last + 1))
+                        _bccn_settled=1 _bccn_a_last=$((_bccn_a_last + 1))
                         eval "_bccn_a$_bccn_a_last=\$_bccn_body"
                         return ;;
-                    "$_bccn_token$_bccn_requests"\?*) _bccn_heard=1 && return ;; # a daemon with listeners
+                    "$_bccn_token$_bccn_requests"\?*) _bccn_settled=1 && return ;; # a daemon with listeners
                     "$_bccn_token"*) return ;; # late
                     *) [ -n "$_bccn_listening$_bccn_subs" ] || return 0 ;; # any subscription listens, too
                 esac
@@ -427,7 +427,7 @@ _bccn_start() {
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
     _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0
-    _bccn_q_first=0 _bccn_q_last=0 _bccn_a_first=0 _bccn_a_last=0 _bccn_heard=''
+    _bccn_q_first=0 _bccn_q_last=0 _bccn_a_first=0 _bccn_a_last=0 _bccn_settled=''
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     _bccn_clock
     _bccn_token=$1-$_bccn_now.
@@ -722,29 +722,29 @@ bccn_request() {
         _bccn_ask '' || return
     fi
     _bccn_encode "$1"
-    _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_a_first=$_bccn_a_last _bccn_heard=''
+    _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_a_first=$_bccn_a_last _bccn_settled=''
     _bccn_rejected_before=$_bccn_rejection _bccn_rejection=''
     bccn_send -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested" || return
-    [ "$_bccn_answer" = 0 ] || _bccn_heard=1
+    [ "$_bccn_answer" = 0 ] || _bccn_settled=1
     set -- "$_bccn_requested" "$_bccn_rejection" "$3"
     _bccn_rejection=$_bccn_rejected_before
     [ -z "$2" ] || _bccn_complain "$2" || return
     for _bccn_questions in 2 10 10 10; do # the first question waits: an answer at once costs the segment nothing
         _bccn_clock
         _bccn_due=$((_bccn_now + _bccn_questions))
-        if [ -n "$_bccn_heard" ] || [ $_bccn_due -gt "$3" ]; then _bccn_due=$3; fi
+        if [ -n "$_bccn_settled" ] || [ $_bccn_due -gt "$3" ]; then _bccn_due=$3; fi
         _bccn_next_answer "$_bccn_due" && return
         [ "$_bccn_due" != "$3" ] || return 3
-        [ -z "$_bccn_heard" ] || continue
+        [ -z "$_bccn_settled" ] || continue
         _bccn_listeners "$1 $_bccn_token$_bccn_requests?" || return
         case $_bccn_answer in
             0) _bccn_fail nobody "nobody listens to $1" || return ;;
             '0 asked') ;;
-            *) _bccn_heard=1 ;;
+            *) _bccn_settled=1 ;;
         esac
     done
-    _bccn_next_answer "$((_bccn_heard ? $3 : 0))" && return
-    [ -n "$_bccn_heard" ] && return 3
+    _bccn_next_answer "$((_bccn_settled ? $3 : 0))" && return
+    [ -n "$_bccn_settled" ] && return 3
     _bccn_fail nobody "nobody listens to $1"
 }
 

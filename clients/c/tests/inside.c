@@ -138,17 +138,17 @@ static void test_a_gap_stays_between_its_messages(void)
 {
     static const unsigned char gap[] = "CMSG dropped\0002", before[] =
         "PACK \0\0\0\7MSG a\0001" "\0\0\0\16CMSG dropped\0003" "\0\0\0\7MSG a\0002";
-    uint64_t told = 0;
+    uint64_t reported = 0;
     bccn_bus *bus = held(SOON);
     bccn_message message;
-    bccn_on_notice(bus, note_loss, &told);
+    bccn_on_notice(bus, note_loss, &reported);
     expect(send(daemon_end, before, sizeof before - 1, 0) > 0 && send(daemon_end, gap, sizeof gap - 1, 0) > 0);
     expect(send(daemon_end, "MSG a\0003", 7, 0) > 0);
     while (read_packet(bus, 0) > 0) /* as a barrier would */
         ;
-    expect(told == 0 && bccn_recv(bus, &message, 0) == 1 && message.lost == 0);
-    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 3 && *(char *)message.payload == '2' && told == 3);
-    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 2 && *(char *)message.payload == '3' && told == 5);
+    expect(reported == 0 && bccn_recv(bus, &message, 0) == 1 && message.lost == 0);
+    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 3 && *(char *)message.payload == '2' && reported == 3);
+    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 2 && *(char *)message.payload == '3' && reported == 5);
     let_all_go(bus);
 }
 

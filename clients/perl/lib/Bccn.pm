@@ -321,13 +321,13 @@ sub request {
     $self->_publish_request($channel, $question // '');
     for my $questions (0 .. QUESTIONS) {
         my $due = Bccn::Connection::now() + ($questions ? ASK_EVERY : ASK_AFTER);
-        $due = $deadline if $self->{heard} || $due > $deadline;
+        $due = $deadline if $self->{has_listeners} || $due > $deadline;
         my $answer = $self->_next_answer($due);
         return $answer if $answer || $due == $deadline;
-        next if $self->{heard};
+        next if $self->{has_listeners};
         my $said = $questions < QUESTIONS ? $self->_listeners("$channel $self->{token}$self->{requests}?") : '0';
         $self->_fail('nobody', "nobody listens to $channel") if $said eq '0';
-        $self->{heard} ||= $said ne '0 asked';
+        $self->{has_listeners} ||= $said ne '0 asked';
     }
     return $self->_next_answer($deadline);
 }
@@ -341,14 +341,14 @@ sub _publish_request {
     elsif ($self->{batch} || $self->{published} > $self->{confirmed}) { # any later rejection is about this request
         $self->_ask;
     }
-    $self->{hearing}   = 1;
-    $self->{answers}   = [];
-    $self->{requested} = $channel;
-    $self->{heard}     = 0; # 1: somebody listens, or nobody can know
+    $self->{hearing}       = 1;
+    $self->{answers}       = [];
+    $self->{requested}     = $channel;
+    $self->{has_listeners} = 0; # 1: somebody listens, or nobody can know
     $self->{requests}++;
     local @{$self}{qw(rejection rejections)} = (undef, 0);
     $self->send($channel, "$self->{token}$self->{requests}\n$question");
-    $self->{heard} ||= $self->_listeners($channel) ne '0';
+    $self->{has_listeners} ||= $self->_listeners($channel) ne '0';
     $self->_fail(@{ $self->{rejection} }) if $self->{rejection};
     return;
 }

@@ -1,4 +1,4 @@
-"""A plain BCCN1 program: prints every datagram that it receives, and sends the lines "<chan> <payload>" that it reads.
+"""A plain BCCN1 program: prints the datagrams it receives, and sends the lines "<chan> <payload>" it reads.
 
 usage: plain.py BROADCAST PORT [reuseport]
 """

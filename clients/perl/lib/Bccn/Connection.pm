@@ -304,7 +304,7 @@ sub _is_answer {
     my $is_ours = index($message->{payload}, $self->{token}) == 0 && $message->{channel} ne $self->{requested};
     return $self->{listening} || @{ $self->{subscriptions} } ? 0 : -1 if !$is_ours; # any subscription listens, too
     return -1 if $message->{payload} !~ /\A\Q$self->{token}$self->{requests}\E([\n?])/; # late
-    $self->{heard} = 1;
+    $self->{has_listeners} = 1;
     return $1 eq "\n" ? 1 : -1; # "?": a daemon with listeners
 }
 

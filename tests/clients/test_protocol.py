@@ -168,7 +168,7 @@ def test_the_numbers_are_those_of_the_code(title: str, numbers: list[float | str
         assert re.search(rf"(?<!\d){re.escape(shown)}(?!\d)", text), number
 
 
-def test_each_common_function_name_has_its_place() -> None:
+def test_every_function_of_the_c_interface_has_its_name() -> None:
     names = "open close fd send recv get_name set_name get_seq set_seq listen send_all send_to send_topic"
     for name in [*names.split(), "heartbeat_start", "dispatch"]:
         assert f"`bccn_{name}`" in section("Names of the functions")

@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "../bccn.h"
+#include "expect.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -13,19 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Milliseconds until a test gives up. */
-#define SOON 5000
-
 static const char *address;
-
-static void expect_true(int line, const char *what, int is)
-{
-    if (!is) {
-        fprintf(stderr, "behaviour.c:%d: not %s\n", line, what);
-        exit(1);
-    }
-}
-#define expect(what) expect_true(__LINE__, #what, (what) != 0)
 
 static bccn_bus *opened(const bccn_options *options)
 {

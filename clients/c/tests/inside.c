@@ -2,24 +2,14 @@
  * The argument is the socket of a daemon. The program prints only failures.
  */
 #include "../bccn.c"
+#include "expect.h"
 
 #include <sys/wait.h>
 
-/* Milliseconds until a test gives up. */
-#define SOON 5000
 #define CHANNEL "inside/x"
 
 static const char *address;
 static int daemon_end;
-
-static void expect_true(int line, const char *what, int is)
-{
-    if (!is) {
-        fprintf(stderr, "inside.c:%d: not %s\n", line, what);
-        exit(1);
-    }
-}
-#define expect(what) expect_true(__LINE__, #what, (what) != 0)
 
 static bccn_bus *opened(const char *name)
 {

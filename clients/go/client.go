@@ -52,14 +52,13 @@ type Options struct {
 
 // A Notice reports something that happened to the connection.
 //
-//	Kind          meaning                                                   Count
-//	lost          the daemon dropped messages: this program read too slowly their number
-//	rejected      the daemon rejected a message, or a setting on a new      1; Err says why
-//	              connection
-//	revoked       the daemon took back a right, and what rested on it ended 1
-//	closing       the daemon closes the connection; Text says why           0
-//	disconnected  the connection ended                                      messages perhaps not taken
-//	reconnected   there is a connection again, with every subscription      0
+//	Kind          meaning                                                        Count
+//	lost          the daemon dropped messages: this program read too slowly      how many
+//	rejected      the daemon rejected a message, or a setting on a reconnection  1; Err says why
+//	revoked       the daemon took back a right, and what rested on it has ended  1
+//	closing       the daemon closes the connection; Text says why                0
+//	disconnected  the connection ended                                           messages perhaps not taken
+//	reconnected   there is a connection again, with every subscription           0
 type Notice struct {
 	Kind  string
 	Text  string // a line for people
@@ -96,8 +95,7 @@ const (
 //     in that order. An error about a SUB or UNSUB arrives before the answer to the request sent after it, and belongs
 //     to that request.
 //  4. The daemon answers a MSG only if it rejects it. The daemon has a message once a later request is answered.
-// Messages
-//     without such an answer are in doubt when the link breaks, and the next Barrier reports them.
+//     Messages without such an answer are in doubt when the link breaks, and the next Barrier reports them.
 
 // A Client is a connection of this program to the bus, which reconnects by itself.
 type Client struct {

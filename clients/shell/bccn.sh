@@ -299,8 +299,9 @@ _bccn_add() {
     _bccn_lost=0
 }
 
-# Takes apart " MSG <chan> NUL <payload>" or " RECV <peer> <ns> <verdict> NUL
-# BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>".
+# Takes apart a line of one of these forms:
+#  MSG <chan> NUL <payload>
+#  RECV <peer> <ns> <verdict> NUL BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>
 _bccn_take_apart() {
     _bccn_head=${1%%\\0000*} _bccn_body=${1#*\\0000} _bccn_from=''
     case ${1#*' '} in

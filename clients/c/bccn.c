@@ -47,7 +47,7 @@
 
 /* Sizes in bytes. The longest packet of the daemon has 71 kB; this limit holds in both directions. */
 #define PACKET_LIMIT (96 * 1024)
-/* The library sends no longer PACK, even if the daemon takes one. */
+/* The library sends no PACK longer than this, even if the daemon takes one. */
 #define PACK_LIMIT 65536
 #define REQUEST_LIMIT 4096
 /* With so many bytes of messages waiting, calls that ask the daemon fail. */

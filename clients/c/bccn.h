@@ -76,7 +76,7 @@ typedef struct {
     const char *queue; /* what may wait in the daemon: "packets=1000 bytes=1000000 policy=block", or a part of it */
     char separator;    /* of the tokens in patterns: '/' (also 0) or '.' */
     char full;         /* 1: messages have src, seq, peer, time and verdict */
-    char pack;         /* 1: several messages share a packet, both ways: bursts go many times as fast */
+    char pack;         /* 1: several messages share a packet, both ways: bursts are many times faster */
     char no_echo;      /* 1: own messages that match are not received */
     char tap;          /* 1: every datagram of the segment is received, too (needs the right to tap) */
     char once;         /* 1: no reconnecting; calls fail with BCCN_E_UNAVAILABLE once the connection is gone */

@@ -37,7 +37,7 @@ const Version = "0.1.0"
 type Options struct {
 	Name      string        // own src; "": the daemon gives <host>/<program>/<pid>
 	Full      bool          // messages have Src, Seq, Peer, Time and Verdict
-	Pack      bool          // several messages share a packet, both ways: bursts go many times as fast
+	Pack      bool          // several messages share a packet, both ways: bursts are many times faster
 	NoEcho    bool          // own messages that match are not received
 	Tap       bool          // every datagram of the segment is received, too (needs the right to tap)
 	Separator string        // of the tokens in patterns: "/" (also "") or "."

@@ -75,7 +75,7 @@ func (q *query) finish(value string, err error) {
 // --- connecting ---
 
 // socketPath returns address, or $BCCN_SOCKET, or the first that exists of the service's socket and the user's own. If
-// neither exists, it returns that of the service, for the error to name.
+// neither exists, it returns that of the service, so that the error names it.
 func socketPath(address string) string {
 	exists := func(path string) bool {
 		_, err := os.Stat(path)

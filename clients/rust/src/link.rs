@@ -447,7 +447,7 @@ impl Client {
 }
 
 /// The address, or $BCCN_SOCKET, or the first that exists of the service's socket and the user's own. If neither
-/// exists, that of the service, for the error to name.
+/// exists, that of the service, so that the error names it.
 fn socket_path(address: Option<&str>) -> String {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     if let Some(path) = address.map(String::from).or_else(|| variable("BCCN_SOCKET")) {

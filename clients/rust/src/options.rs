@@ -53,7 +53,7 @@ impl Options {
         self
     }
 
-    /// Sets whether several messages share a packet, both ways: bursts go many times as fast.
+    /// Sets whether several messages share a packet, both ways: bursts are many times faster.
     pub fn pack(mut self, pack: bool) -> Self {
         self.pack = pack;
         self

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 pub(crate) const PACK: &[u8] = b"PACK ";
 /// Bytes of a length in a PACK.
 pub(crate) const LENGTH_SIZE: usize = 4;
-/// The client sends no longer PACK, even if the daemon takes one.
+/// The client sends no PACK longer than this, even if the daemon takes one.
 pub(crate) const PACK_LIMIT: usize = 65536;
 /// About so many bytes belong to a message besides its payload.
 const MESSAGE_COST: usize = 256;

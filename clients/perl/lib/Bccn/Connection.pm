@@ -38,7 +38,7 @@ use constant {
     RECEIVE_LIMIT => 128 * 1024,
     PATH_LIMIT    => 107,
 
-    # The bus sends no longer PACK, even if the daemon takes one.
+    # The bus sends no PACK longer than this, even if the daemon takes one.
     GATHERED_LIMIT => 65536,
 
     # About so many bytes belong to a message besides its payload.

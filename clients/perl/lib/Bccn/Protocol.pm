@@ -67,7 +67,7 @@ sub unpack_packets {
 #     a/       `a/` and anything after      a/>      `a/` and at least one byte after
 #     (empty)  every channel                >        every channel
 #
-# No pattern matches `!...`, which goes by name. The daemon refuses a `*` elsewhere, which matches nothing.
+# No pattern matches `!...`, which clients get by name. The daemon refuses a `*` elsewhere, which matches nothing.
 sub pattern_regex {
     my ($pattern, $separator) = @_;
     my $within = "[^\Q$separator\E]*";

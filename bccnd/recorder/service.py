@@ -20,7 +20,7 @@ import structlog
 
 from bccnd import __version__
 from bccnd.errors import BccndError
-from bccnd.net import local_stream
+from bccnd.process import local_stream
 from bccnd.process.http import HttpServer, Response, plain
 from bccnd.process.systemd import notify, take_watchdog
 from bccnd.recorder.files import GROUP_BYTES, Limits

@@ -73,11 +73,11 @@ def test_full_means_no_room_for_the_longest_packet() -> None:
     block = Block(3 * (PACKET_LIMIT + 4), gap=4)
     for _ in range(3):
         assert not block.full
-        block.add(PACKET_LIMIT)
+        block.put(bytes(PACKET_LIMIT))
     assert block.full
     assert block.used <= len(block.memory)
     with pytest.raises(bccn.ProtocolError, match=f"at most {PACKET_LIMIT}"):
-        block.add(PACKET_LIMIT + 1)
+        block.put(bytes(PACKET_LIMIT + 1))
 
 
 def test_a_tap_asks_for_everything(tmp_path: Path, feeds: list[Feed]) -> None:

@@ -12,7 +12,7 @@ def test_blocks_go_round_and_are_limited():
     assert inbox.block() is None
     first = blocks[0]
     assert first is not None
-    first.add(10)
+    first.put(b"x")
     inbox.give_back(first)
     assert inbox.block() is first
     assert first.used == 0
@@ -31,7 +31,7 @@ def test_items_keep_their_order_and_losses_are_summed():
 def test_the_size_is_the_bytes_that_wait():
     inbox = Inbox(0)
     block = Block(BLOCK_BYTES)
-    block.add(100)
+    block.put(bytes(100))
     inbox.put(block)
     inbox.put(Lost(1))
     assert inbox.size == 100

@@ -9,7 +9,8 @@ fraction of a second of traffic, so one thread does nothing but empty it, and an
 
 Rules
 - A feed with patterns subscribes to them. A feed without patterns taps everything, which needs the right to tap.
-- Every connection asks for everything again. Of ``queues`` the daemon grants the first that its limits allow.
+- Every connection asks for everything again (``clients/PROTOCOL.md``, "Control requests"). Of ``queues`` the daemon
+  grants the first that its limits allow, or keeps its own.
 - ``fill`` does not wait. ``wait`` and ``pause`` do, until ``wake`` is called from a thread or a signal handler.
 - A connection that ends is read to its end: nothing that the daemon had sent is lost.
 """
@@ -20,6 +21,7 @@ import json
 import os
 import select
 import time
+import weakref
 from contextlib import suppress
 from mmap import mmap
 
@@ -56,23 +58,14 @@ class Block:
         """Whether the longest packet would find no room."""
         return self.used + self.gap + PACKET_LIMIT > len(self.memory)
 
-    @property
-    def room(self) -> memoryview:
-        """Where the next packet goes; ``add`` then takes it in."""
-        start = self.used + self.gap
-        return self.view[start : start + PACKET_LIMIT]
-
-    def add(self, length: int) -> None:
-        """Raises ProtocolError for a packet that is too long, of which ``room`` has the beginning only."""
-        if length > PACKET_LIMIT:
-            raise ProtocolError(f"the daemon sent {length} bytes, a packet has at most {PACKET_LIMIT}")
+    def put(self, packet: bytes) -> None:
+        """Add a packet; the block must not be full."""
+        if len(packet) > PACKET_LIMIT:
+            raise _too_long(len(packet))
         start = self.used + self.gap
         self.starts.append(start)
-        self.ends.append(start + length)
-
-    def put(self, packet: bytes) -> None:
-        self.add(len(packet))
-        self.memory[self.starts[-1] : self.ends[-1]] = packet
+        self.ends.append(start + len(packet))
+        self.memory[start : start + len(packet)] = packet
 
     def clear(self) -> None:
         self.starts.clear()
@@ -80,8 +73,9 @@ class Block:
 
 
 class Feed:
-    """``host``, and ``local``, the patterns of channels that stay on it, are those of the last connection.
+    """The packets of the bus, from one connection after the other.
 
+    ``connect`` sets ``host``, the name of the host, and ``local``, the patterns of channels that stay there.
     ``path`` is looked up as ``Client`` does. ``timeout``: seconds for the greeting.
     """
 
@@ -104,6 +98,7 @@ class Feed:
         self._early: list[bytes] = []
         self._backoff = Backoff()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._bell)
         self._ready = select.poll()
         self._ready.register(self._bell, select.POLLIN)
 
@@ -137,10 +132,20 @@ class Feed:
             block.put(self._early.pop(0))
         if self._transport is None:
             return False
-        receive_into = self._transport.receive_into
+        receive_into, view, starts, ends = self._transport.receive_into, block.view, block.starts, block.ends
+        gap, last = block.gap, len(block.memory) - block.gap - PACKET_LIMIT
+        used = block.used
         try:
-            while not block.full and (length := receive_into(block.room)) is not None:
-                block.add(length)
+            while used <= last:
+                start = used + gap
+                length = receive_into(view[start : start + PACKET_LIMIT])
+                if length is None:
+                    break
+                if length > PACKET_LIMIT:
+                    raise _too_long(length)
+                used = start + length
+                starts.append(start)
+                ends.append(used)
         except UnavailableError:
             return False
         return True
@@ -185,3 +190,7 @@ class Feed:
                 if not transport.wait(WRITABLE, deadline):
                     raise TimedOutError("the daemon takes no request")
         answer("ping")
+
+
+def _too_long(length: int) -> ProtocolError:
+    return ProtocolError(f"the daemon sent {length} bytes, a packet has at most {PACKET_LIMIT}")

@@ -75,7 +75,7 @@ class Rows:
         self._ours: OrderedDict[bytes, None] = OrderedDict()
 
     def read(self, memory: Memory, starts: list[int], ends: list[int]) -> Iterator[Item]:
-        """What the packets at these places say. Raises ``ProtocolError`` for what no daemon sends."""
+        """What the packets in these spans say. Raises ``ProtocolError`` for what no daemon sends."""
         made = columns(memory, starts, ends)
         batch = self._batch(made) if made.rows else None
         done = 0

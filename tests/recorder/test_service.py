@@ -31,7 +31,7 @@ def plain(loopback_port: int) -> Iterator[socket.socket]:
 
 
 def received_by(daemon: DaemonProcess, count: int) -> None:
-    """Wait until the daemon has read so many datagrams of the segment."""
+    """Wait until the daemon has read this many datagrams of the segment."""
     with PacketClient(daemon.socket) as client:
         wait_until(lambda: client.status()["counters"]["received"] >= count, f"{count} received")
 
@@ -217,9 +217,9 @@ def test_messages_dropped_for_a_stopped_recorder_are_marked(tmp_path: Path, daem
     assert len([row for row in rows if row["direction"]]) + unrecorded == count
 
 
-def fill(place: Path) -> Path:
+def fill(folder: Path) -> Path:
     """A file that leaves no room."""
-    filler = place / "filler"
+    filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
             while True:

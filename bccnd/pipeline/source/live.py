@@ -22,7 +22,7 @@ Rules
 - The reader holds the lock of ``<spool>/reader``: a spool gives each message to one query. If nobody holds the lock
   of ``<spool>/spooler``, the reader takes it and starts a spooler that goes on holding it. It looks at the start
   and whenever it asks for more.
-- Locks are taken when they are needed, for Spark pickles this object and sends it about. Only the process in which
+- Locks are taken when they are needed, because Spark pickles this object and sends it about. Only the process in which
   Spark asks for offsets holds any, and it ends with the query or with the driver.
 """
 
@@ -134,7 +134,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"segment": 0}  # before all files that wait
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._attend()
+        self._claim_spool()
         there = spool_files.listed(self._options.spool)
         self._target = there[-1].number if there else 0
 
@@ -142,7 +142,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_rows) if self._options.max_rows else ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        self._attend()
+        self._claim_spool()
         there = spool_files.listed(self._options.spool)
         first = start["segment"]
         if there and there[-1].number < first:
@@ -183,7 +183,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             os.close(self._lock)
             self._lock = None
 
-    def _attend(self) -> None:
+    def _claim_spool(self) -> None:
         """Hold the reader's lock, and start a spooler if none runs."""
         if self._lock is None:
             self._lock = spooler.locked(self._options.spool, spooler.READER, spooler.LOCK_SECONDS)

@@ -22,8 +22,8 @@ Rules
 - The reader holds the lock of ``<spool>/reader``: a spool gives each message to one query. If nobody holds the lock
   of ``<spool>/spooler``, the reader takes it and starts a spooler that goes on holding it. It looks at the start
   and whenever it asks for more.
-- Locks are taken when they are needed, because Spark pickles this object and sends it about. Only the process in which
-  Spark asks for offsets holds any, and it ends with the query or with the driver.
+- Locks are taken when they are needed, because Spark pickles this object and sends it about. Only the process in
+  which Spark asks for offsets holds any, and it ends with the query or with the driver.
 """
 
 import os

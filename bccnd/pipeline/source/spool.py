@@ -290,8 +290,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--channels", metavar="PATTERN", nargs="*", default=[], help="subscribe to these (default: tap)"
     )
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of traffic in a file")
-    parser.add_argument("--bytes", type=int, default=SPOOL_BYTES, help="at most; the oldest file goes first")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="seconds of traffic in a file")
+    parser.add_argument(
+        "--bytes",
+        type=int,
+        default=SPOOL_BYTES,
+        help="the most that the spool takes; the oldest file goes first",
+    )
     parser.add_argument(
         "--linger", type=float, default=0.0, help="end this many seconds after the last reader"
     )

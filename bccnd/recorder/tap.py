@@ -167,7 +167,8 @@ def _fault_of(error: bccn.BccnError) -> BccndError:
     """What ends the recorder, with its exit code."""
     match error:
         case bccn.RefusedError():
-            return RefusedError(error.text)
+            remedy = "the group of the socket and [[rights]] in the daemon's settings say who may"
+            return RefusedError(f"{error.text}; {remedy}")
         case bccn.RejectedError():
             return ConfigError(f"{error}; install the same version of bccnd and bccnd-record")
         case _:

@@ -14,6 +14,7 @@ from tests.bench.programs import MeasurementError, build
 from tests.bench.results import Report
 from tests.bench.rounds import Bench, available
 from tests.bench.scenarios import (
+    before,
     clients,
     crowds,
     fan_out,
@@ -40,8 +41,9 @@ SCENARIOS: dict[str, Callable[[Bench], Report]] = {
     "growth": growth.run,
     "clients": clients.run,
     "pipeline": pipeline.run,
+    "before": before.run,
 }
-LONG = {"pipeline"}  # only if asked for
+LONG = {"pipeline", "before"}  # only if asked for
 RUNS, SECONDS = 5, 1.5
 QUICK_RUNS, QUICK_SECONDS = 1, 0.02
 SOAK_SECONDS = 600.0
@@ -75,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 quick=options.quick,
                 soak_seconds=options.soak or 0.0,
                 brokers=tuple(brokers),
+                before=options.before,
             )
             _say(f"{bench.runs} rounds, {bench.seconds:g} s a run at full speed; results in {output}")
             for name in options.only or [name for name in SCENARIOS if name not in LONG]:
@@ -137,6 +140,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         const=SOAK_SECONDS,
         metavar="SECONDS",
         help=f"memory over a soak, {SOAK_SECONDS:g} s by default",
+    )
+    parser.add_argument(
+        "--before", type=Path, metavar="DIR", help="the checkout that --only before compares this one with"
     )
     parser.add_argument(
         "--output",

@@ -54,12 +54,19 @@ class Contender:
 
 
 def bccnd(
-    *flags: str, prefix: Sequence[str] = (), segment: str = LOOPBACK_BROADCAST, port: int | None = None
+    *flags: str,
+    prefix: Sequence[str] = (),
+    segment: str = LOOPBACK_BROADCAST,
+    port: int | None = None,
+    tree: Path | None = None,
 ) -> Callable[[Path], AbstractContextManager[Relay]]:
+    """``tree``: the checkout whose daemon it is, with what is compiled in it; this one by default."""
+    environ = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"} if tree else {}
+
     @contextmanager
     def start(folder: Path) -> Iterator[Relay]:
         where = ["--host", "bench", "--broadcast", segment, "--port", str(port or free_port())]
-        with DaemonProcess(folder, *where, *flags, prefix=prefix) as daemon:
+        with DaemonProcess(folder, *where, *flags, prefix=prefix, environ=environ) as daemon:
             yield Relay(f"bus:{daemon.socket}", "bus", daemon.process.pid)
 
     return start

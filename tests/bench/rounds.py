@@ -35,7 +35,9 @@ class Flow:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all scenarios share. ``seconds``: how long a run at full speed should be."""
+    """What all scenarios share. ``seconds``: how long a run at full speed should be; ``tree``: the checkout
+    whose daemon is ``ours``, None for this one; ``before``: the checkout to compare with.
+    """
 
     programs: Programs
     work: Path
@@ -44,15 +46,17 @@ class Bench:
     quick: bool
     soak_seconds: float
     brokers: tuple[Contender, ...]
+    tree: Path | None = None
+    before: Path | None = None
     disturbance: Disturbance = field(default_factory=Disturbance)
 
     @property
     def ours(self) -> Contender:
-        return Contender("bccnd", bccnd())
+        return Contender("bccnd", bccnd(tree=self.tree))
 
     @property
     def ours_packed(self) -> Contender:
-        return Contender("bccnd packed", bccnd(), packed=True)
+        return Contender("bccnd packed", bccnd(tree=self.tree), packed=True)
 
     @property
     def limit(self) -> Contender:

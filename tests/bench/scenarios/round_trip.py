@@ -19,7 +19,7 @@ def run(bench: Bench) -> Report:
     report = Report("Round trip between two programs, microseconds, smaller is better")
     contenders = [bench.ours, bench.limit, *bench.brokers]
     took = bench.alternate(
-        {each.name: partial(_microseconds, bench, each) for each in contenders}, report.faults
+        {each.name: partial(microseconds, bench, each) for each in contenders}, report.faults
     )
     for percentile in PERCENTILES:
         measured = {
@@ -33,7 +33,7 @@ def run(bench: Bench) -> Report:
     return report
 
 
-def _microseconds(bench: Bench, contender: Contender) -> list[float]:
+def microseconds(bench: Bench, contender: Contender) -> list[float]:
     """How long each round trip of a run took; the first ones, which open paths and fill caches, left out."""
     load, count = bench.programs.load, max(50, int(bench.seconds * 1e6 / PAUSE_US))
     with bench.folder() as folder, contender.start(folder) as relay, ExitStack() as running:

@@ -73,12 +73,12 @@ def run(bench: Bench) -> Report:
         mixed = replace(place, datagrams=folder / "mixed", channel=f"{CHANNEL}/>")
         write_datagrams(mixed.datagrams, count, PAYLOAD, sources=SOURCES)
         runs = {
-            "1 subscriber": partial(_through_daemon, place, 1, packed=True),
+            "1 subscriber": partial(through_daemon, place, 1, packed=True),
             "bare receiver": partial(_bare, place),
-            "1 subscriber, unpacked": partial(_through_daemon, place, 1, packed=False),
-            f"1 subscriber, {SOURCES} sources": partial(_through_daemon, mixed, 1, packed=True),
-            "8 subscribers": partial(_through_daemon, place, 8, packed=True),
-            "nobody interested": partial(_through_daemon, place, 1, packed=True, wanted=False),
+            "1 subscriber, unpacked": partial(through_daemon, place, 1, packed=False),
+            f"1 subscriber, {SOURCES} sources": partial(through_daemon, mixed, 1, packed=True),
+            "8 subscribers": partial(through_daemon, place, 8, packed=True),
+            "nobody interested": partial(through_daemon, place, 1, packed=True, wanted=False),
         }
         intakes = bench.alternate(runs, report.faults)
         measured = {name: [intake.rate for intake in each] for name, each in intakes.items()}
@@ -157,14 +157,19 @@ def _bare(place: Place, rate: int = 0) -> Intake:
     return Intake(taken.count / (taken.last - sent.first), _rate(sent), drops, 0)
 
 
-def _through_daemon(
+def through_daemon(
     place: Place, subscribers: int, *, packed: bool, wanted: bool = True, rate: int = 0
 ) -> Intake:
     """With nobody interested, the time is that of the end of the load, which one client waits for."""
     load = place.bench.programs.load
     with place.bench.folder() as folder, ExitStack() as running:
         start = bccnd(
-            "--key-file", str(key_file(folder)), prefix=place.near.command([]), segment=BROADCAST, port=PORT
+            "--key-file",
+            str(key_file(folder)),
+            prefix=place.near.command([]),
+            segment=BROADCAST,
+            port=PORT,
+            tree=place.bench.tree,
         )
         relay = running.enter_context(start(folder))
         channel = place.channel if wanted else UNWANTED

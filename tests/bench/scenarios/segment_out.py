@@ -34,8 +34,8 @@ def run(bench: Bench) -> Report:
     with joined() as hosts:
         prepared = max(STEP * 4, int(PER_SECOND * bench.seconds))
         runs = {
-            "packed publisher": partial(_through_daemon, bench, *hosts, True),
-            "unpacked publisher": partial(_through_daemon, bench, *hosts, False),
+            "packed publisher": partial(through_daemon, bench, *hosts, True),
+            "unpacked publisher": partial(through_daemon, bench, *hosts, False),
         }
         sized = {name: partial(run, prepared // 4 // STEP * STEP) for name, run in runs.items()}
         flows = bench.alternate(
@@ -58,10 +58,15 @@ def _bare(bench: Bench, near: Host, far: Host, count: int) -> Flow:
             return _flow(sending.tally(), receiving)
 
 
-def _through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: int) -> Flow:
+def through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: int) -> Flow:
     with bench.folder() as folder, ExitStack() as running:
         start = bccnd(
-            "--key-file", str(key_file(folder)), prefix=near.command([]), segment=BROADCAST, port=PORT
+            "--key-file",
+            str(key_file(folder)),
+            prefix=near.command([]),
+            segment=BROADCAST,
+            port=PORT,
+            tree=bench.tree,
         )
         relay = running.enter_context(start(folder))
         receiving = running.enter_context(_receiver(bench, far))

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from bccnd.process import logs
 from bccnd.process.accounts import gid_of, uid_of
 from bccnd.relay.options import (
     KIB,
@@ -197,8 +198,8 @@ class Buffers(Table):
 class Log(Table):
     """What is logged to standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = setting("info", "Least important level logged.")
-    format: Literal["auto", "console", "json"] = setting(
+    level: logs.Level = setting("info", "Least important level logged.")
+    format: logs.Format = setting(
         "auto", "Lines for people or JSON; auto is console on a terminal and json elsewhere."
     )
 

@@ -54,7 +54,7 @@ def outcome_as_nobody(attempt: Callable[[], object]) -> str:
 
 @pytest.fixture
 def open_to_all(tmp_path: Path) -> Iterator[Path]:
-    """A folder that everybody may use, in folders that everybody may pass through."""
+    """A folder that everybody may use, below folders that everybody may pass."""
     changed = [(folder, folder.stat().st_mode) for folder in (tmp_path, *tmp_path.parents[:2])]
     for folder, mode in changed:
         folder.chmod(mode | 0o711)

@@ -240,6 +240,14 @@ def test_every_promise_names_its_tests(promise: str, tests: str) -> None:
 # --- what is listed ---
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_tables_are_whole(document: str) -> None:
+    """Every row has as many cells as the head of its table, or it is shown as something else."""
+    tables = re.findall(r"(?:^ *\|.*\n)+", prose(document), re.MULTILINE)
+    bars = [[len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()] for table in tables]
+    report([table.splitlines()[0] for table, row in zip(tables, bars, strict=True) if len(set(row)) > 1])
+
+
 def test_every_table_of_the_pipeline_is_listed() -> None:
     listed = [coded(table)[0] for table, _ in rows(section("bccnd/pipeline/README.md", "What comes of it"))]
     assert listed == list(TABLES)

@@ -325,7 +325,7 @@ def test_every_part_has_its_box() -> None:
     assert all(box.text for box in BOXES.values())
 
 
-@pytest.mark.parametrize("part", BOXES)
+@pytest.mark.parametrize("part", sorted(set(BOXES) - EVERYONE))
 def test_a_box_names_what_its_part_imports(part: str) -> None:
     drawn, imported = BOXES[part].stands_on, imported_by(part)
     assert drawn == imported, f"to add: {sorted(imported - drawn)}, to remove: {sorted(drawn - imported)}"

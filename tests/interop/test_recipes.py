@@ -24,8 +24,8 @@ SOCKET = "/run/bccnd/bus.sock"
 BLOCKS = [block for block in blocks() if not re.fullmatch(r"clients/\w+/README\.md", block.document)]
 SHELL = [block.code.strip() for block in BLOCKS if block.language == "sh"]
 RECIPES = [code for code in SHELL if re.search("socat|tcpdump", code)]
-# Of the others BCCN1.md makes rules, which its own test runs.
-PYTHON = [block.code for block in BLOCKS if block.language == "python" and "demo/greeting" in block.code]
+WIRE = "bccnd/wire/BCCN1.md"
+PYTHON = [block.code for block in BLOCKS if block.language == "python" and block.document != WIRE]
 
 SUBSCRIBE = "socat - UNIX-CONNECT"
 PUBLISH = "printf 'MSG "
@@ -154,6 +154,22 @@ def test_a_client_in_ten_lines_of_python(daemon: DaemonProcess, code: str) -> No
         check=True,
     )
     assert shown.stdout == "demo/greeting hello\n"
+
+
+def test_a_whole_program_takes_part_without_a_daemon(daemon: DaemonProcess, loopback_port: int) -> None:
+    code = "".join(block.code for block in blocks(WIRE) if block.language == "python")
+    code = code.replace("255.255.255.255", "127.255.255.255").replace("5400", str(loopback_port))
+    with PacketClient(daemon.socket) as client:
+        name = client.request("whoami")
+        client.subscribe("demo/>")
+        program = RunningProgram([sys.executable, "-c", f"{code}\nmain()"])
+        try:
+            assert client.message() == ("demo/greeting", b"hello")
+            client.publish("other/x", b"not wanted")
+            client.publish("demo/x", b"heard")
+            assert program.read_until("heard").startswith(f"(b'{name}', ")
+        finally:
+            program.close()
 
 
 def pattern_table() -> list[tuple[str, str, bool]]:

@@ -244,6 +244,10 @@ def test_function_of_duplicates_is_right(seed: int) -> None:
 def test_every_verdict_is_explained_in_its_order() -> None:
     words = [coded(word)[0] for word, _ in rows(section(DOCUMENT, "Receiving"))]
     assert words == [str(verdict) for verdict in DROPPED]
+    vectors = (
+        DOCUMENTS["clients/vectors/README.md"].partition("first of this order counts: ")[2].partition(".")[0]
+    )
+    assert coded(vectors) == words[: len(coded(vectors))]
 
 
 @pytest.mark.parametrize(

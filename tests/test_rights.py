@@ -26,7 +26,7 @@ NOBODY = 65534
 STRANGER = 4711  # a uid that no account has
 BADGE = 4712  # a gid likewise
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (Path(__file__).parents[1] / "etc" / "README.md").read_text()
 
 # A process in a new pid namespace, with its own /proc or still that of the outer one, which is given the signals.
 IN_A_PID_NAMESPACE = """

@@ -90,8 +90,8 @@ def test_the_kernel_lets_the_daemon_have_the_buffer_that_it_asks_for() -> None:
 
 
 def test_installed_by_the_book(tmp_path: Path) -> None:
-    """The commands of README.md, into a folder in place of the host's root."""
-    readme = (ROOT / "README.md").read_text()
+    """The commands of systemd/README.md, into a folder in place of the host's root."""
+    readme = (ROOT / "systemd" / "README.md").read_text()
     (block,) = re.findall(r"```sh\n(install -Dm644.*?)```", readme, re.DOTALL)
     commands = block.splitlines()
     placing = [line for line in commands if line.startswith("install ")]

@@ -138,8 +138,9 @@ ELSEWHERE = re.compile(
 )
 
 
-def test_no_document_refers_to_a_text_elsewhere() -> None:
-    report([f"{name}: {found}" for name, text in DOCUMENTS.items() for found in ELSEWHERE.findall(text)])
+def test_nothing_refers_to_a_text_elsewhere() -> None:
+    texts = {name: text for name, text in (DOCUMENTS | CODE).items() if name != "tests/test_documents.py"}
+    report([f"{name}: {found}" for name, text in texts.items() for found in ELSEWHERE.findall(text)])
 
 
 # --- paths ---
@@ -341,3 +342,25 @@ def test_the_reader_of_drawings_sees_a_wrong_one() -> None:
     assert boxes(drawn) == {"a": Box(0, "one", frozenset("bc")), "b": Box(0, "x", frozenset())}
     with pytest.raises(AssertionError, match="no straight sides"):
         boxes("┌─ a ───┐\n│ one    │\n└───────┘\n")
+
+
+# --- the layers of the relay ---
+
+(RELAY,) = [block.code for block in blocks("bccnd/README.md") if block.language == "layers"]
+LAYER = {
+    module: at
+    for at, line in enumerate(RELAY.splitlines())
+    for module in re.split(r" {2,}", line.strip())[1:]
+}  # the first words say what the layer is
+
+
+def test_every_module_of_the_relay_has_its_layer() -> None:
+    assert set(LAYER) == {path.stem for path in MODULES if path.parent.name == "relay"} - {"__init__"}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if path.stem in LAYER and path.parent.name == "relay"]
+)
+def test_the_relay_imports_no_higher_layer(path: Path) -> None:
+    imported = {name.split(".")[2] for name in imports_of(path) if name.startswith("bccnd.relay.")}
+    assert [each for each in imported if LAYER[each] < LAYER[path.stem]] == []

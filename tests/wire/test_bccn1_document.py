@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bccnd.relay.dedup import Sources
+from bccnd.relay.options import Dedup
 from bccnd.wire import bccn1
 from bccnd.wire.bccn1 import Integrity, Message, matches_target, mode_of, valid_src
 from bccnd.wire.verdict import DROPPED
@@ -233,7 +234,7 @@ def test_function_of_targets_is_right() -> None:
 def test_function_of_duplicates_is_right(seed: int) -> None:
     chance = random.Random(seed)
     is_new: Callable[[bytes, int], bool] = functions()["is_new"]
-    sources, seq = Sources(), 10_000
+    sources, seq = Sources(Dedup(), authenticated=False), 10_000
     for _ in range(2000):
         seq = max(0, seq + chance.choice([1, 1, 1, 2, 0, -1, -30, -999, -1000, -1001, 40, 3000]))
         src = chance.choice([b"a", b"b"])

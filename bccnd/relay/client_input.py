@@ -108,7 +108,7 @@ class ClientInput:
                 if width:
                     packets.ends[index] = end  # without the end of a typed line
                     self._publish(session, packets, width, moment)
-                    if not self._outgoing.room:
+                    if packets.at < len(packets.starts) and not self._outgoing.room:
                         break
                 else:
                     packets.at += 1
@@ -281,7 +281,7 @@ class ClientInput:
             raise PacketError("bad-datagram", f"packet: {verdict}")
         self._outgoing.add(datagram)
         first = self._segment.make_message(opened, start)
-        self._segment.deliver(Origin([datagram], session), 0, src, chan, [first], [end], moment)
+        self._segment.deliver(Origin([datagram]), 0, src, chan, [first], [end], moment, session)
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)

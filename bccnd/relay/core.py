@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from bccnd.relay.answers import Answers
 from bccnd.relay.client_input import ClientInput, Packets
 from bccnd.relay.control import Control
+from bccnd.relay.deadlines import Alarm
 from bccnd.relay.dedup import Sources
 from bccnd.relay.delivery import Delivery, Transport
 from bccnd.relay.effects import SEALED_BYTES, Effects, Outgoing
@@ -83,6 +84,7 @@ class Relay:
         self._version = version
         self._offset = 0.0
         self._effects = effects = Effects()
+        self._alarm = alarm = Alarm()
         self.state = state = State(
             rules,
             LocalSource(b"%b/%b/%d" % (host, PROGRAM, pid)),
@@ -90,14 +92,14 @@ class Relay:
             Router(names, options.local, cache_limit=options.limits.channels_cached, retained=retained.wants),
             sources,
             retained,
-            Presence(sources.heard, options.heartbeat, _watched(options)),
-            Heartbeats(),
+            Presence(sources.heard, options.heartbeat, _watched(options), alarm),
+            Heartbeats(alarm),
             Ledger(options.queue.total_bytes),
         )
         names.hold(state.own.name, state.own)
         outgoing = Outgoing(effects, memory, regions.sealed)
         self._delivery = delivery = Delivery(
-            memory, transport, state.ledger, effects, state.ports, packet_limit=rules.packet_limit
+            memory, transport, state.ledger, effects, state.ports, alarm, packet_limit=rules.packet_limit
         )
         self._publisher = publisher = Publisher(
             memory, regions.own, rules, state.router, retained, state.taps, delivery, outgoing
@@ -135,7 +137,7 @@ class Relay:
 
     def take_effects(self) -> Effects | None:
         """What is to be done now; None for nothing."""
-        return self._effects.take() if self._effects else None
+        return self._effects.take()
 
     def writable(self, session: Session, moment: Moment) -> None:
         """A client with a backlog has room again."""
@@ -158,17 +160,12 @@ class Relay:
         """
         self.membership.begin_numbers(self.state.own, moment.unix_ns // 1000)
         self._offset = offset
+        self._alarm.due = min(self._alarm.due, self.state.sources.next_deadline())
         self._beat(moment)
 
     def next_deadline(self) -> float:
-        """When ``on_deadline`` is to be called next, in monotonic seconds."""
-        state = self.state
-        return min(
-            state.heartbeats.next_deadline(),
-            state.presence.next_deadline(),
-            state.sources.next_deadline(),
-            self._delivery.next_deadline(),
-        )
+        """When ``on_deadline`` is to be called next, in monotonic seconds: never too late, now and then too early."""
+        return self._alarm.due
 
     def on_deadline(self, moment: Moment) -> None:
         """Do what is due."""
@@ -178,6 +175,12 @@ class Relay:
         self._notices.beat(moment)
         self.state.presence.on_deadline(now)
         self._notices.of_sources(moment)
+        self._alarm.due = min(
+            self.state.heartbeats.next_deadline(),
+            self.state.presence.next_deadline(),
+            self.state.sources.next_deadline(),
+            self._delivery.next_deadline(),
+        )
 
     def end(self, moment: Moment) -> None:
         """The daemon stops in order."""
@@ -224,6 +227,7 @@ class Relay:
         state.retained.limit(options.retain)
         state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
         state.sources.configure(options.dedup, authenticated=_is_authenticated(integrity))
+        self._alarm.due = min(self._alarm.due, state.sources.next_deadline())
         for session in state.sessions.values():
             self.membership.size_queue(session)
         state.presence.configure(options.heartbeat, _watched(options))

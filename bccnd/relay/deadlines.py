@@ -1,4 +1,4 @@
-"""Timers as data: what is due, and when. Whoever has a clock looks at ``next`` and comes back then.
+"""Timers as data: what is due, and when. Whoever has a clock looks at ``Alarm.due`` and comes back then.
 
 A key has one deadline. To set another, or to remove it, leaves an entry in the heap that is overtaken; it is dropped
 when it comes to the head, or when such entries are more than half of the heap.
@@ -13,10 +13,20 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Deadlines(Generic[K]):
-    """key -> when it is due, in the caller's monotonic seconds."""
+class Alarm:
+    """When the first of several ``Deadlines`` is due: never too late, and too early when that one was removed."""
+
+    __slots__ = ("due",)
 
     def __init__(self) -> None:
+        self.due = inf
+
+
+class Deadlines(Generic[K]):
+    """key -> when it is due, in the caller's monotonic seconds. A nearer deadline sets the ``alarm`` back."""
+
+    def __init__(self, alarm: Alarm) -> None:
+        self._alarm = alarm
         self._due: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[tuple[float, int], K]] = []
         self._order = count()  # so that keys which are due together are not compared
@@ -35,6 +45,7 @@ class Deadlines(Generic[K]):
         self._due[key] = entry = due, next(self._order)
         heapq.heappush(self._heap, (entry, key))
         self.next = min(self.next, due)
+        self._alarm.due = min(self._alarm.due, due)
         if len(self._heap) > 64 + 2 * len(self._due):
             self._heap = [(entry, key) for key, entry in self._due.items()]
             heapq.heapify(self._heap)

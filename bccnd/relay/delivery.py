@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import sub
 from typing import Protocol
 
-from bccnd.relay.deadlines import Deadlines
+from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.effects import Effects, as_bytes
 from bccnd.relay.options import Policy
 from bccnd.relay.outbox import ANSWERS_LIMIT, CountedPack, Ledger, Outbox, Outcome
@@ -79,6 +79,7 @@ class Delivery:
         ledger: Ledger,
         effects: Effects,
         ports: Mapping[int, Session],
+        alarm: Alarm,
         *,
         packet_limit: int,
     ) -> None:
@@ -88,7 +89,7 @@ class Delivery:
         self._ledger = ledger
         self._effects = effects
         self._ports = ports
-        self._stalls: Deadlines[Session] = Deadlines()  # of those who hold others up
+        self._stalls: Deadlines[Session] = Deadlines(alarm)  # of those who hold others up
         self.slow = SlowClients()
         self.backlogged: set[Session] = set()
 

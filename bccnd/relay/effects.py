@@ -49,25 +49,16 @@ class Effects:
     taps: bool | None = None
     asked: tuple[Session, Cmsg] | None = None
 
-    def __bool__(self) -> bool:
+    def take(self) -> "Effects | None":
+        """What has come together, None for nothing; from here on it comes together anew."""
         datagrams = self.datagrams
-        return bool(
-            datagrams.starts
-            or self.watch
-            or self.unwatch
-            or self.resume
-            or self.close
-            or self.asked
-            or datagrams.beyond
-            or self.taps is not None
-        )
-
-    def take(self) -> "Effects":
-        """What has come together; from here on it comes together anew."""
-        taken = Effects(
-            self.datagrams, self.watch, self.unwatch, self.resume, self.close, self.taps, self.asked
-        )
-        self.datagrams = Datagrams()
+        if datagrams.starts or datagrams.beyond:
+            self.datagrams = Datagrams([], [], [])
+        elif not (
+            self.watch or self.unwatch or self.resume or self.close or self.asked or self.taps is not None
+        ):
+            return None
+        taken = Effects(datagrams, self.watch, self.unwatch, self.resume, self.close, self.taps, self.asked)
         self.watch, self.unwatch, self.resume, self.close = [], [], [], []
         self.taps = self.asked = None
         return taken
@@ -90,7 +81,7 @@ class Outgoing:
     def seal(self, codec: Codec, src: bytes, seq: int, starts: list[int], ends: list[int]) -> Sealed:
         """Send the MSG packets at these spans as datagrams of ``src``, numbered from ``seq``."""
         waiting = self._effects.datagrams
-        if self.room < len(starts):
+        if waiting.beyond or len(waiting.starts) + len(starts) > SEALED_LIMIT:
             datagrams = codec.datagrams(src, seq, self._memory, starts, ends)
             waiting.beyond += datagrams
             return datagrams

@@ -11,7 +11,7 @@ Rules
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from bccnd.relay.deadlines import Deadlines
+from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.identity import LocalSource
 
 LEAVING = b"leaving"
@@ -27,9 +27,9 @@ class Beat(NamedTuple):
 class Heartbeats:
     """The sources of this host that beat, how, and when they are due."""
 
-    def __init__(self) -> None:
+    def __init__(self, alarm: Alarm) -> None:
         self._beats: dict[LocalSource, Beat] = {}
-        self._due: Deadlines[LocalSource] = Deadlines()
+        self._due: Deadlines[LocalSource] = Deadlines(alarm)
 
     def __len__(self) -> int:
         return len(self._beats)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
-from bccnd.relay.deadlines import Deadlines
+from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.options import Heartbeat
 
 ASSUMED = 60.0  # seconds, of who was heard once: patience costs less than a false alarm
@@ -70,13 +70,15 @@ class Presence:
     been reported yet, for the caller to take.
     """
 
-    def __init__(self, heard: Callable[[bytes], float | None], options: Heartbeat, limit: int) -> None:
+    def __init__(
+        self, heard: Callable[[bytes], float | None], options: Heartbeat, limit: int, alarm: Alarm
+    ) -> None:
         self._heard = heard
         self.configure(options, limit)
         self.events: list[tuple[Event, bytes, Life]] = []
         self._lives: dict[bytes, Life] = {}
         self._gone: dict[bytes, None] = {}  # silent or left, the longest first
-        self._due: Deadlines[bytes] = Deadlines()
+        self._due: Deadlines[bytes] = Deadlines(alarm)
 
     def configure(self, options: Heartbeat, limit: int) -> None:
         """``limit``: of sources; a smaller one holds for newcomers."""

@@ -34,23 +34,14 @@ OWN_BYTES = (
 
 
 class Origin:
-    """Where messages come from: ``sender``, the local client, None for the segment and for the daemon's own words;
-    ``interface``, by which they came, or NOWHERE.
-    """
+    """Whole datagrams of messages, for those who want them: from whom they are, and by which interface they came."""
 
-    __slots__ = ("_peer", "_sealed", "interface", "sender")
+    __slots__ = ("_peer", "_sealed", "interface")
 
-    def __init__(
-        self,
-        sealed: Sealed,
-        sender: Session | None = None,
-        peer: bytes = LOCAL_PEER,
-        interface: bytes = NOWHERE,
-    ) -> None:
-        """``sealed``: their datagrams; ``peer``: who sent them all."""
+    def __init__(self, sealed: Sealed, peer: bytes = LOCAL_PEER, interface: bytes = NOWHERE) -> None:
+        """``peer``: who sent them all; ``interface``: NOWHERE for those of this host."""
         self._sealed = sealed
         self._peer = peer
-        self.sender = sender
         self.interface = interface
 
     def datagrams(self, memory: Memory, first: int, count: int) -> list[bytes]:
@@ -93,27 +84,31 @@ class Publisher:
         route: Route,
         starts: list[int],
         ends: list[int],
-        origin: Origin,
+        sender: Session | None,
+        origin: Origin | None,
         moment: Moment,
         first: int = 0,
     ) -> None:
-        """Messages with one route, as MSG packets at these spans; ``first``: the index of the first in its origin."""
+        """Messages with one route, as MSG packets at these spans.
+
+        ``sender``: the local client, None for the segment and for the daemon's own words; ``origin``: None when nobody
+        wants whole datagrams (``wants_whole``); ``first``: the index of the first message in its origin.
+        """
         group = self._group
-        if route is not group.route or origin.sender is not group.sender:
+        if route is not group.route or sender is not group.sender:
             self.flush(moment)
-            group.route, group.sender = route, origin.sender
-        tapped = bool(self._taps) and not route.private
-        if tapped or route.full or route.retained:
-            datagrams = origin.datagrams(self._memory, first, len(starts))
-            if route.retained:
-                self._keep(starts, ends, origin.peers(first, len(starts)), datagrams, moment)
-            if tapped or route.full:
-                self._show(origin, first, datagrams, Verdict.OK, moment, plainly=bool(route.full))
-        if tapped or route.size:
+            group.route, group.sender = route, sender
+        if origin is not None and self.wants_whole(route):
+            self._keep_and_show(route, starts, ends, origin, moment, first)
+        if route.size or (self._taps and not route.private):
             group.starts += starts
             group.ends += ends
         if route.noted:
             self.flush(moment)
+
+    def wants_whole(self, route: Route) -> bool:
+        """Whether somebody wants the datagrams of messages with this route."""
+        return bool(route.full or route.retained or self._taps)
 
     def flush(self, moment: Moment) -> None:
         """Hand over what has been gathered."""
@@ -135,15 +130,16 @@ class Publisher:
     ) -> None:
         """Number the messages at these spans, send them to the segment unless the route is local, and pass them on."""
         count = len(starts)
-        sealed: Sealed = []
+        origin = None
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
             sealed = self._outgoing.seal(self._rules.codec, source.name, seq, starts, ends)
+            origin = Origin(sealed) if self.wants_whole(route) else None
         else:
             seq, source.local_seq = source.local_seq, source.local_seq + count
-            if route.full or route.retained or self._taps:
-                sealed = self._unsigned.datagrams(source.name, seq, self._memory, starts, ends)
-        self.pass_on(route, starts, ends, Origin(sealed, sender), moment)
+            if self.wants_whole(route):
+                origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, starts, ends))
+        self.pass_on(route, starts, ends, sender, origin, moment)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
         """Publish something the daemon says itself, in its own name or in that of a client."""
@@ -164,18 +160,24 @@ class Publisher:
         self._show(origin, first, datagrams, verdict, moment, plainly=False)
         self._show_taps(moment)
 
-    def _keep(
+    def _keep_and_show(
         self,
+        route: Route,
         starts: list[int],
         ends: list[int],
-        peers: Sequence[bytes],
-        datagrams: Sequence[bytes],
+        origin: Origin,
         moment: Moment,
+        first: int,
     ) -> None:
-        for start, end, peer, datagram in zip(starts, ends, peers, datagrams, strict=True):
-            nul = self._memory.find(b"\0", start, end)
-            kept = Kept(peer, moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
-            self._retained.keep(self._memory[start + 4 : nul], kept)
+        datagrams = origin.datagrams(self._memory, first, len(starts))
+        if route.retained:
+            peers = origin.peers(first, len(starts))
+            for start, end, peer, datagram in zip(starts, ends, peers, datagrams, strict=True):
+                nul = self._memory.find(b"\0", start, end)
+                kept = Kept(peer, moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
+                self._retained.keep(self._memory[start + 4 : nul], kept)
+        if route.full or (self._taps and not route.private):
+            self._show(origin, first, datagrams, Verdict.OK, moment, plainly=bool(route.full))
 
     def _show(
         self,

@@ -17,6 +17,7 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.router import HEARTBEATS
+from bccnd.relay.session import Session
 from bccnd.relay.state import State
 from bccnd.wire.batch import Run
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
@@ -42,7 +43,6 @@ class Batch(Origin):
         self.ends = ends
         self.peer = peer
         self.interface = interface
-        self.sender = None
 
     def datagrams(self, memory: Memory, first: int, count: int) -> list[bytes]:
         spans = zip(self.starts[first : first + count], self.ends[first : first + count], strict=True)
@@ -116,7 +116,7 @@ class SegmentInput:
         if verdict is not OK:
             self._drop(batch, index, 1, verdict, moment)
             return
-        origin = Origin([datagram], None, batch.peer(index), batch.interface)
+        origin = Origin([datagram], batch.peer(index), batch.interface)
         self._accept(origin, 0, src, chan, [self.make_message(opened, start)], [end], moment)
 
     def judge(
@@ -183,10 +183,11 @@ class SegmentInput:
         starts: list[int],
         ends: list[int],
         moment: Moment,
+        sender: Session | None = None,
     ) -> None:
         """Pass on the messages at these spans, from datagram ``first`` of their origin on."""
         route = self._router.route(chan)
-        self._publisher.pass_on(route, starts, ends, origin, moment, first)
+        self._publisher.pass_on(route, starts, ends, sender, origin, moment, first)
         if route.noted:
             for start, end in zip(starts, ends, strict=True):
                 self._note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], moment)

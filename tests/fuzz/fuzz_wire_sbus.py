@@ -1,6 +1,6 @@
 """Packets of the local bus: ``parse`` and back, ``unpack`` on offsets against ``Pack.parse``, lines.
 
-The client's ``parse`` and ``unpack`` read what the daemon writes, so they are asked, too.
+The client's ``parse`` and ``unpack`` read what the daemon writes, so they are fuzzed as well.
 """
 
 import mmap
@@ -34,7 +34,7 @@ def one_input(data: bytes) -> None:
 
 
 def survives(packet: sbus.Packet) -> bool:
-    """Whether the way back gives the same: nothing in it looks like a line end that a shell has added."""
+    """Whether it is parsed back to the same: nothing in it looks like a line end added by a shell."""
     match packet:
         case Sub(pattern, typed):
             return not pattern.endswith(b"\r" if typed else b"\n")
@@ -72,7 +72,7 @@ def shown(text: bytes) -> str:
 
 
 def lines(data: bytes) -> None:
-    """What is written as a line is one, and what a person can type arrives as typed."""
+    """A line is one line, and what a person can type arrives as typed."""
     word, _, rest = data.partition(b" ")
     for line in (Msg(word, rest).serialize_line(), Cmsg(word, rest).serialize_line()):
         shown_payload = line[5 + len(word) : -1]

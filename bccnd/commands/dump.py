@@ -19,19 +19,19 @@ from bccnd.wire.bccn1 import Integrity, Level
 
 STDIN, STDERR = 0, 2
 # Bytes of a capture read at a time.
-CHUNK = 65536
+READ_SIZE = 65536
 # Room for half a second of a flood.
 QUEUE: dict[str, int | str] = {"packets": 65536, "bytes": 16 << 20}
 
 DESCRIPTION = """\
-Show every datagram that the daemon sees, and why it rejects those it rejects:
-what comes from the segment (in), what this host sends there (out), and what
-stays on this host (local). This takes the right to tap, which root and the
-daemon's own user have unless the [[rights]] of the settings say otherwise.
+Show every datagram that the daemon sees, and its verdict: what comes from the
+segment (in), what this host sends there (out), and what stays on this host
+(local). This takes the right to tap, which root and the daemon's own user have
+unless the [[rights]] of the settings say otherwise.
 
 A PATTERN chooses channels, as for sub; '!' chooses messages to all programs,
-'!host/>' those to the programs of a host. A datagram is shown if all options
-want it.
+'!host/>' those to the programs of a host. Of several options, a datagram must
+meet all.
 """
 
 EPILOG = """\
@@ -174,7 +174,7 @@ def _from_file(arguments: argparse.Namespace) -> int:
     output = Output(arguments)
     reader = pcap.Reader()
     fd = STDIN if arguments.read == "-" else os.open(arguments.read, os.O_RDONLY | os.O_CLOEXEC)
-    while data := os.read(fd, CHUNK):
+    while data := os.read(fd, READ_SIZE):
         sightings = (from_capture(packet, arguments.port, integrity) for packet in reader.feed(data))
         if output.take(sighting for sighting in sightings if sighting is not None):
             return 0

@@ -50,7 +50,7 @@ def commands() -> dict[str, Outline]:
 def _outline(
     parser: argparse.ArgumentParser, summary: str, words: Mapping[str, str] | None = None
 ) -> Outline:
-    actions = parser._actions  # noqa: SLF001 - argparse has no other way to be asked
+    actions = parser._actions  # noqa: SLF001 - argparse offers nothing public
     if words is None:
         words = {choice: "" for each in actions if not each.option_strings for choice in each.choices or ()}
     options = list(_options(actions))

@@ -23,7 +23,7 @@ COMMANDS = {
     "manual": "write the manual pages",
 }
 
-DESCRIPTION = "Publish and subscribe by the bccnd of this host, and see how it does."
+DESCRIPTION = "Publish, subscribe and look around on the bccnd bus of this host."
 
 EPILOG = f"""\
 commands:

@@ -101,8 +101,8 @@ class _Pings:
         if not again:
             self._answered.add(number)
             self.took.append(took)
-        place = "" if message.peer == "local" else f" ({message.peer})"
-        _say(f"{message.src}{place}: seq={number} time={took:.3f} ms version={version}{again}")
+        sender = "" if message.peer == "local" else f" ({message.peer})"
+        _say(f"{message.src}{sender}: seq={number} time={took:.3f} ms version={version}{again}")
 
     def _summary(self, times: int, seconds_: float) -> int:
         answered = len(self._answered)

@@ -12,7 +12,7 @@ from bccnd.commands.outcome import USAGE, complain, exit_code
 from bccnd.commands.payload import READ_LIMIT, STDIN
 
 # Bytes of stdin read at a time.
-CHUNK = 65536
+READ_SIZE = 65536
 # The rejections of one run that are shown; the others are counted.
 SHOWN_REJECTIONS = 10
 
@@ -124,7 +124,7 @@ def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
 def _lines_of(fd: int) -> Iterator[list[bytes]]:
     """The lines that have come, each time that some have, without their newlines."""
     rest = b""
-    while chunk := os.read(fd, CHUNK):
+    while chunk := os.read(fd, READ_SIZE):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > READ_LIMIT:
             raise bccn.InvalidError(f"pub: a line is longer than {READ_LIMIT} bytes, which no daemon takes")

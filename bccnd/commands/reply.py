@@ -35,7 +35,7 @@ prints is the reply. Several can run at once. No shell is involved, and what
 COMMAND writes to stderr appears on stderr.
 
 There is no reply when COMMAND is killed, takes too long, or fails without
-printing anything; else its exit status does not matter. Each failure is
+printing anything. Otherwise its exit status does not matter. Each failure is
 reported on stderr. Goes on until it gets SIGTERM or Ctrl-C.
 
 environment of COMMAND:

@@ -11,7 +11,7 @@ from bccnd.commands.streams import STDOUT, write
 DESCRIPTION = """\
 Publish PAYLOAD on CHANNEL as a request and print the replies. Without PAYLOAD,
 and without an option that says where it comes from, all of stdin is the
-request. It is sent once, and may have been carried out though no reply comes.
+request. It is sent once, and may be carried out even if no reply comes.
 
 Exits with 0 as soon as there are enough replies, with 3 when time runs out
 first, and with 6, at once or within a third of a second, when nobody listens
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait-anyway",
         action="store_true",
-        help="even if nobody listens: programs without a daemon cannot be asked whether they do",
+        help="wait even if nobody listens: a program without a daemon may",
     )
     formats.add_arguments(parser, verbose="print the source before the reply")
     parser.add_argument("--name", metavar="SRC", help="ask as SRC, if the daemon allows it")

@@ -59,8 +59,8 @@ class Sighting:
         """Where and how it breaks its rule, if our own check comes to the same verdict."""
         if self.verdict != self.parts.verdict:
             return ""
-        place = f"at byte {self.parts.at}" if self.parts.at else ""
-        return ": ".join(filter(None, [place, self.parts.detail]))
+        where = f"at byte {self.parts.at}" if self.parts.at else ""
+        return ": ".join(filter(None, [where, self.parts.detail]))
 
 
 class Tap:

@@ -18,8 +18,8 @@ STDERR = 2
 
 DESCRIPTION = """\
 Print the messages of every channel that matches a PATTERN, and those sent to
-all programs ('!') or to this one. Each is a line, written at once. A restart
-of the daemon ends nothing; it is reported on stderr.
+all programs ('!') or to this one. Each is a line, written at once. Goes on
+after a restart of the daemon, which it reports on stderr.
 
 patterns:
   a/b      this channel                    a/*/c   any one token between

@@ -139,9 +139,9 @@ def _lines(hosts: list[dict[str, Any]]) -> list[str]:
 
 
 def _host_line(host: dict[str, Any]) -> str:
-    places = sorted({row["peer"] for row in host["sources"]} - {"local"})
-    more = " and others" if len(places) > 2 else ""
-    where = ", ".join((["this host"] if host["here"] else []) + places[:2]) + more
+    peers = sorted({row["peer"] for row in host["sources"]} - {"local"})
+    more = " and others" if len(peers) > 2 else ""
+    where = ", ".join((["this host"] if host["here"] else []) + peers[:2]) + more
     return printable(f"{host['host']} ({where})")
 
 

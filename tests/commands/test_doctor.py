@@ -52,10 +52,10 @@ def test_no_daemon(tmp_path: Path) -> None:
 
 
 def test_a_stale_socket(tmp_path: Path) -> None:
-    place = tmp_path / "bus.sock"
+    path = tmp_path / "bus.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        server.bind(str(place))
-    done = bccn(place, "doctor")
+        server.bind(str(path))
+    done = bccn(path, "doctor")
     assert done.returncode == 1
     assert [line.split()[1] for line in problems(done)] == ["socket:"]
     assert "nobody listens" in " ".join(done.stdout.decode().split())

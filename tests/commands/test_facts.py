@@ -68,18 +68,18 @@ def test_settings_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM])
 def test_something_else_in_place_of_the_socket(tmp_path: Path, kind: int) -> None:
-    place = tmp_path / "bus.sock"
-    assert gather(str(place), None, {}).socket == "missing"
+    path = tmp_path / "bus.sock"
+    assert gather(str(path), None, {}).socket == "missing"
     with socket.socket(socket.AF_UNIX, kind) as server:
-        server.bind(str(place))
+        server.bind(str(path))
         server.listen(1)
-        silent = gather(str(place), None, {})
+        silent = gather(str(path), None, {})
         assert silent.socket == ("silent" if kind == socket.SOCK_SEQPACKET else "no-socket")
         assert silent.status is None
-    assert gather(str(place), None, {}).socket == "stale"  # nothing shows of which type it was
-    place.unlink()
-    place.write_text("")
-    assert gather(str(place), None, {}).socket == "no-socket"
+    assert gather(str(path), None, {}).socket == "stale"  # nothing shows of which type it was
+    path.unlink()
+    path.write_text("")
+    assert gather(str(path), None, {}).socket == "no-socket"
 
 
 def test_an_unused_abstract_name_is_missing() -> None:

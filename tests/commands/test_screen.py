@@ -27,11 +27,11 @@ def ends() -> Iterator[tuple[int, int]]:
 
 def shown(master: int, ending: bytes) -> bytes:
     """What was written to the terminal, up to ``ending``; a pseudo-terminal may hand it over in parts."""
-    told = b""
-    while not told.endswith(ending):
-        assert select.select([master], [], [], PATIENCE)[0], told
-        told += os.read(master, 1000)
-    return told
+    written = b""
+    while not written.endswith(ending):
+        assert select.select([master], [], [], PATIENCE)[0], written
+        written += os.read(master, 1000)
+    return written
 
 
 def test_the_terminal_is_restored_after_a_fault(ends: tuple[int, int]) -> None:

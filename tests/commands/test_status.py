@@ -56,7 +56,7 @@ def test_long_lists_are_cut_short(daemon: DaemonProcess) -> None:
 
 
 def test_each_binding_is_a_line() -> None:
-    way = {
+    binding = {
         "address": "10.0.0.255",
         "port": 5400,
         "interface": "eth0",
@@ -65,7 +65,7 @@ def test_each_binding_is_a_line() -> None:
         "error": "Network is down",
     }
     other = {"address": "ff02::1", "port": 5400, "interface": None}  # of an older daemon
-    assert bindings([way, other]) == [
+    assert bindings([binding, other]) == [
         ("segment", "10.0.0.255:5400 on eth0, 7 sent, 2 unsent; Network is down"),
         ("", "[ff02::1]:5400"),
     ]

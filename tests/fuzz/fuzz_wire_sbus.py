@@ -29,8 +29,8 @@ def one_input(data: bytes) -> None:
             assert sbus.parse(packet.serialize()) == packet
         as_the_client_reads(packet)
     lines(data)
-    places(sbus.PACK + data)
-    places(data)
+    spans(sbus.PACK + data)
+    spans(data)
 
 
 def survives(packet: sbus.Packet) -> bool:
@@ -93,7 +93,7 @@ def lines(data: bytes) -> None:
             assert Msg.parse_line(typed[4:]) == message
 
 
-def places(packet: bytes) -> None:
+def spans(packet: bytes) -> None:
     """``unpack`` finds what ``Pack.parse`` finds, whatever lies around the packet in the memory."""
     if not packet.startswith(sbus.PACK) or len(packet) > len(MEMORY) - 64:
         return

@@ -73,8 +73,8 @@ def laid_out(packets: list[bytes]) -> tuple[mmap.mmap, list[int], list[int]]:
 @thorough
 @given(st.lists(packets, max_size=12))
 def test_the_compiled_form_agrees_with_the_plain(given_: list[bytes]):
-    places = laid_out(given_)
-    assert native.columns(*places) == columns.columns(*places)
+    laid = laid_out(given_)
+    assert native.columns(*laid) == columns.columns(*laid)
 
 
 @thorough

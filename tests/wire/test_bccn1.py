@@ -230,7 +230,7 @@ def mutated_datagrams(draw: st.DrawFn) -> bytes:
 
 
 def plain_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Verdict:
-    """Layer by layer, as ``BCCN1.md`` describes it."""
+    """Layer by layer, as ``bccnd/wire/BCCN1.md`` describes it."""
     try:
         envelope = Envelope.parse(datagram)
         integrity.verify(envelope)

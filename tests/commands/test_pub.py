@@ -67,7 +67,7 @@ def test_templates_reach_the_channel(daemon: DaemonProcess, witness: PacketClien
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "reported"),
     [
         (["a b", "x"], 2, "MSG a b: 1 to 1024 ASCII characters"),
         (["a", "-m", "x" * 1500], 2, "at most 1400 (too-large)"),
@@ -78,12 +78,12 @@ def test_templates_reach_the_channel(daemon: DaemonProcess, witness: PacketClien
     ],
 )
 def test_a_refused_message_is_reported_in_one_line(
-    daemon: DaemonProcess, arguments: list[str], code: int, said: str
+    daemon: DaemonProcess, arguments: list[str], code: int, reported: str
 ) -> None:
     done = bccn(daemon, "pub", *arguments)
     [line] = done.stderr.decode().splitlines()
     assert line.startswith("bccn: ")
-    assert said in line
+    assert reported in line
     assert done.returncode == code
 
 
@@ -104,9 +104,9 @@ def test_lines_are_published_as_they_come(daemon: DaemonProcess, witness: Packet
         process.stdin.write(line + b"\n")
         process.stdin.flush()
         assert witness.message() == ("a", line)
-    code, _, said = ended(process)
+    code, _, reported = ended(process)
     assert code == 0
-    assert said.startswith("bccn: published 2 messages as here/")
+    assert reported.startswith("bccn: published 2 messages as here/")
 
 
 def test_many_lines_all_arrive(daemon: DaemonProcess, witness: PacketClient) -> None:
@@ -131,9 +131,9 @@ def test_it_waits_for_a_daemon_that_restarts(daemon: DaemonProcess) -> None:
         process.stdin.write(b"two\n")
         process.stdin.flush()
         assert client.message() == ("a", b"two")
-    code, _, said = ended(process)
+    code, _, reported = ended(process)
     assert code == 5
-    assert said.splitlines() == [
+    assert reported.splitlines() == [
         "bccn: the daemon went away",
         "bccn: connected to the daemon again",
         "bccn: the daemon went away: 1 message may not have been published",

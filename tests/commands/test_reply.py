@@ -118,7 +118,7 @@ def test_output_of_a_failed_command_is_sent_and_reported(daemon: DaemonProcess, 
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "reported"),
     [
         (["false"], "false ended with status 1"),
         (["sh", "-c", "echo x; kill -9 $$"], "sh was ended by signal 9 (Killed)"),
@@ -127,13 +127,13 @@ def test_output_of_a_failed_command_is_sent_and_reported(daemon: DaemonProcess, 
     ],
 )
 def test_a_missing_reply_is_reported_on_stderr(
-    daemon: DaemonProcess, reply: Reply, command: list[str], said: str
+    daemon: DaemonProcess, reply: Reply, command: list[str], reported: str
 ) -> None:
     process = reply("fail", "--", *command)
     assert unanswered(daemon, "fail")
     code, _, err = stopped(process)
     assert code == 0
-    assert said in err
+    assert reported in err
     assert err.count("\n") == 1
     assert "here/" in err
 
@@ -229,7 +229,7 @@ def test_it_goes_on_after_a_restart_of_the_daemon(daemon: DaemonProcess, reply: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reported"),
     [
         (["up"], "give the command to run, after --"),
         (["up", "--"], "give the command to run, after --"),
@@ -239,10 +239,10 @@ def test_it_goes_on_after_a_restart_of_the_daemon(daemon: DaemonProcess, reply: 
         ([], "CHANNEL"),
     ],
 )
-def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], reported: str) -> None:
     done = bccn(daemon, "reply", *arguments)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert said in done.stderr.decode()
+    assert reported in done.stderr.decode()
 
 
 def test_without_a_daemon_it_is_code_5(tmp_path: Path) -> None:

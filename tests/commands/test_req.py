@@ -69,15 +69,15 @@ def test_several_replies_are_printed_as_they_come(daemon: DaemonProcess) -> None
 
 
 @pytest.mark.parametrize(
-    ("channel", "said"),
+    ("channel", "reported"),
     [
         ("nobody", b"bccn: nobody listens to nobody\n"),
         ("local/x", b"bccn: nobody on this host listens to local/x, which does not leave it\n"),
     ],
 )
-def test_nobody_listens_is_code_6(daemon: DaemonProcess, channel: str, said: bytes) -> None:
+def test_nobody_listens_is_code_6(daemon: DaemonProcess, channel: str, reported: bytes) -> None:
     done = bccn(daemon, "req", "-W", "60", channel, "x")
-    assert (done.returncode, done.stdout, done.stderr) == (6, b"", said)
+    assert (done.returncode, done.stdout, done.stderr) == (6, b"", reported)
 
 
 @pytest.mark.parametrize("arguments", [["silent"], ["-C", "all", "silent"], ["--wait-anyway", "nobody"]])
@@ -85,12 +85,12 @@ def test_no_reply_is_code_3(daemon: DaemonProcess, arguments: list[str]) -> None
     with PacketClient(daemon.socket) as silent:
         silent.subscribe("silent")
         done = bccn(daemon, "req", "-W", "0.4", *arguments, stdin=b"x")
-    said = b"bccn: no reply on %b within 0.4 s\n" % arguments[-1].encode()
-    assert (done.returncode, done.stdout, done.stderr) == (3, b"", said)
+    reported = b"bccn: no reply on %b within 0.4 s\n" % arguments[-1].encode()
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", reported)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reported"),
     [
         (["up"], "MSG up: 15"),
         (["not a channel"], "bad-channel"),
@@ -101,10 +101,10 @@ def test_no_reply_is_code_3(daemon: DaemonProcess, arguments: list[str]) -> None
         ([], "CHANNEL"),
     ],
 )
-def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], reported: str) -> None:
     done = bccn(daemon, "req", *arguments, stdin=b"x" * 1500)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert said in done.stderr.decode()
+    assert reported in done.stderr.decode()
 
 
 def test_the_daemon_itself_replies(daemon: DaemonProcess) -> None:

@@ -135,9 +135,9 @@ def test_on_a_terminal_nothing_moves_the_cursor(daemon: DaemonProcess) -> None:
         daemon, "a", "-C", "1", stdout=follower, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
     publish(daemon, ("a", b"\x1b[2Jclear\n"))
-    _, _, said = ended(process)
+    _, _, reported = ended(process)
     assert os.read(leader, 1000) == b"\\e[2Jclear\\n\r\n"
-    assert said == ""
+    assert reported == ""
     os.close(leader)
     os.close(follower)
 

@@ -214,18 +214,16 @@ class Message:
             raise WireError(Verdict.FIELDS, body_at)
         seq = int(fields.seq) if _SEQ.fullmatch(fields.seq) else SEQ_LIMIT  # which is out of range, too
         message = cls(fields.src, seq, fields.chan, datagram[fields.payload_at :])
-        message.check(body_at, len(fields.seq))
+        message._check(body_at, len(fields.seq))
         return message
 
     def serialize(self) -> bytes:
-        self.check()
+        """Raises ``WireError`` for a field that breaks its rule."""
+        self._check(0, len(str(self.seq)))
         return b"%b:%d:%b|%b" % (self.src, self.seq, self.chan, self.payload)
 
-    def check(self, body_at: int = 0, digits: int = 0) -> None:
-        """Raise ``WireError`` for the first field that breaks its rule.
-
-        The message was read from offset ``body_at``, with so many ``digits`` in its sequence number.
-        """
+    def _check(self, body_at: int, digits: int) -> None:
+        """``body_at``: where the body begins; ``digits``: how many its sequence number has."""
         seq_at = body_at + len(self.src) + 1
         chan_at = seq_at + digits + 1
         if not valid_src(self.src):
@@ -302,7 +300,7 @@ class Integrity:
     def open_sound(self, datagram: bytes) -> Opened | None:
         """The same, fast, for most of the datagrams that break no rule: BCCN1, signed or without a sum.
 
-        None says nothing but that ``open`` has to look closer.
+        None only says that ``open`` has to look closer.
         """
         header = HEADER.match(datagram)
         if header is None or len(datagram) > RECEIVE_LIMIT:

@@ -1,4 +1,4 @@
-"""The ``bccn`` command. Its sub-commands are modules of ``bccnd.commands``; ``parsers`` there has the list."""
+"""The command ``bccn``. Its sub-commands are modules of ``bccnd.commands``, where ``parsers`` lists them."""
 
 import signal
 import sys
@@ -10,8 +10,8 @@ from bccnd.commands.parsers import parse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sub-command; returns the exit code."""
-    # As any filter: Ctrl-C and a reader that has left end it at once and without a word.
+    """Run a sub-command and return its exit code."""
+    # Ctrl-C, and a reader that leaves, end it at once and silently, as they end any filter.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     arguments = parse(sys.argv[1:] if argv is None else list(argv))

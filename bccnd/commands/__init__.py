@@ -1,4 +1,4 @@
-"""The sub-commands of ``bccn``, a module each: ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
+"""The sub-commands of ``bccn``, a module each, with ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
 
-They are imported only when they are called for: a script that runs ``bccn pub`` a thousand times pays for no other.
+Only the command that runs is imported: a script that runs ``bccn pub`` a thousand times does not pay for the others.
 """

@@ -1,4 +1,4 @@
-"""What ``bccn top`` shows: from figures and a view of them to lines of text. Nothing here reads or writes."""
+"""What ``bccn top`` shows: lines of text, made of figures and a view of them. No I/O here."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,20 +12,23 @@ TITLE, ALERT, PLAIN = "title", "alert", "plain"
 
 KEYS = """\
 q, Ctrl-C   quit
-c  s  b     clients, sources, both
+c  s  b     show clients, sources, both
 <  >        sort by the column to the left, to the right
 r           reverse the order
-/           only rows with a text in name or user; empty: all again
-space       pause, and go on
-+  -        longer, shorter interval
-?           this, and back
+/           show only rows with a text in name or user; empty: all rows
+space       pause, or go on
++  -        lengthen, shorten the interval
+?           show or leave this help
 
 IN/S, OUT/S     messages per second from and to a client
 PENDING         messages that wait for a client
-DROPS           messages that a client lost, since it came
-HOLDS           publishers that wait for a client of policy block
+DROPS           messages that a client has lost since it connected
+HOLDS           publishers that wait for a client with the policy block
 RECV/S          datagrams per second from a source
-LOST, LOSS      datagrams that never came, since the source is known
+LOST, LOSS      datagrams of a source that never came, and percent of all
+DUPL., LATE     datagrams of a source that came twice, or out of order
+RESTARTS        how often a source began with new numbers
+SILENT          how long ago a source was last heard
 """
 
 
@@ -43,7 +46,7 @@ def draw(
     height: int | None = None,
     clock: str = "",
 ) -> list[Line]:
-    """``trouble``: why there are no newer figures; ``height``: None for all rows, as on paper."""
+    """``trouble``: why there are no newer figures; ``height``: None for all rows."""
     if height is None:
         return _body(view, figures, trouble, clock, width, None)
     lines = _body(view, figures, trouble, clock, width, height - 1)[: height - 1]
@@ -98,7 +101,7 @@ def _tables(view: View, figures: Figures, width: int, room: int | None) -> list[
 
 
 def _chosen(view: View, rows: list[Row]) -> list[Row]:
-    """Those with the text of the filter in what a person reads of them."""
+    """The rows that have the text of the filter in their name, user or address."""
     wanted = view.filter.casefold()
     return [
         row
@@ -108,7 +111,7 @@ def _chosen(view: View, rows: list[Row]) -> list[Row]:
 
 
 def _shares(wanted: Sequence[int], room: int | None) -> list[int]:
-    """Lines for each table: what it wants if there is room; else the short ones do, and the rest is shared."""
+    """Lines for each table. Where room is short, short tables get all they want and the others share the rest."""
     if room is None:
         return list(wanted)
     shares = [0] * len(wanted)
@@ -120,7 +123,7 @@ def _shares(wanted: Sequence[int], room: int | None) -> list[int]:
 
 
 def _table(view: View, name: str, rows: list[Row], of: int, more: str, width: int, room: int) -> list[Line]:
-    """An empty line, what this is, and the table: at most ``room`` lines of it."""
+    """An empty line, a headline and the table, in at most ``room`` lines."""
     columns, sort = TABLES[name], view.sort(name)
     by = next(column for column in columns if column.key == sort.key)
     noun = name if of != 1 else name.removesuffix("s")

@@ -1,7 +1,7 @@
-"""The tables of ``bccn top``: their columns, how numbers are written in them, and how they fit a width.
+"""The tables of ``bccn top``: their columns, how their numbers are written, and how they fit a width.
 
-To add a column, add it to CLIENTS or SOURCES; names are the first, keep at least NAME_WIDTH and lose their beginning
-rather than the pid at their end.
+To add a column, add it to CLIENTS or SOURCES. The first column is a name. It keeps at least NAME_WIDTH characters,
+and is cut at its beginning, because it ends in the pid.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,9 @@ _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``value``: to sort by, and shown by ``shown``; ``spare``: left out where there is no room, the highest first
-    and 0 never; ``left``: text, not numbers.
+    """``value`` of a row is what to sort by, and ``shown`` writes it. ``left``: it is text and stands to the left.
+
+    ``spare``: where room is short, columns are left out from the highest down; 0 always stays.
     """
 
     key: str
@@ -30,7 +31,7 @@ class Column:
 
 
 def rate(value: float | None) -> str:
-    """At most five characters: ``-`` unknown, ``0``, ``0.5``, ``812``, ``12.3k``."""
+    """At most five characters: ``-`` for unknown, ``0``, ``0.5``, ``812``, ``12.3k``."""
     if value is None:
         return "-"
     if 0 < value < 0.05:
@@ -52,7 +53,7 @@ def brief(seconds: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Never ``0%`` of something nor ``100%`` of less than all."""
+    """``0%`` stands for nothing at all, ``100%`` for everything."""
     if 0 < value < 0.1:
         return "<0.1%"
     return f"{value:.0f}%" if value in (0, 100) else f"{min(value, 99.9):.1f}%"
@@ -88,7 +89,7 @@ SORT_KEYS = tuple(dict.fromkeys(column.key for columns in TABLES.values() for co
 
 
 def fit(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
-    """Titles and rows, no wider than ``width``; numbers to the right."""
+    """The line of titles and a line for each row, no wider than ``width``; numbers stand to the right."""
     cells = {
         column.key: [column.title, *(printable(column.shown(column.value(row))) for row in rows)]
         for column in columns

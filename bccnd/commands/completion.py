@@ -1,4 +1,4 @@
-"""``bccn completion``: scripts for shells, of what the parsers accept."""
+"""``bccn completion``: scripts for shells, made of what the parsers accept."""
 
 import argparse
 import shlex
@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from bccnd.commands.outline import Option, Outline, commands, programs
 
 SHELLS = ("bash", "zsh", "fish")
-FILES = frozenset({"FILE", "PATH", "DIR"})  # values of these names are files
+# Values of these names are files.
+FILES = frozenset({"FILE", "PATH", "DIR"})
 
 DESCRIPTION = """\
-Print a script that makes a shell complete the commands and options of bccn,
+Print a script with which a shell completes the commands and options of bccn,
 bccnd and bccnd-record.
 """
 EPILOG = """\
@@ -86,7 +87,7 @@ def _values_in_bash(where: str, options: Iterable[Option]) -> list[str]:
 
 
 def zsh() -> str:
-    """The same: zsh reads the completions of bash."""
+    """The same script: zsh reads the completions of bash."""
     return "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n" + bash()
 
 

@@ -9,8 +9,8 @@ from bccnd.errors import WireError
 from bccnd.wire.bccn1 import MAGIC, Bracket, Fields, Integrity, Level, crc32_value, mode_of
 from bccnd.wire.verdict import Verdict
 
-# The checks that come after those of the sum.
-_BEHIND_SUMS = tuple(Verdict)[list(Verdict).index(Verdict.CRC32) + 1 :]
+# The verdicts on datagrams with a right sum: their checks come later.
+_SUM_IS_RIGHT = tuple(Verdict)[list(Verdict).index(Verdict.CRC32) + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Dissection:
     verdict  of our own check
     detail   what that check says in words, if anything
     at       the byte with which the part begins that is wrong
-    checked  whether the sum is right; None when nobody here can tell
+    checked  whether the sum is right; None when that cannot be known here
     """
 
     datagram: bytes
@@ -85,6 +85,6 @@ def _checked(parts: dict[str, bytes], verdict: Verdict, integrity: Integrity) ->
         return False
     if parts.get("algorithm") == b"crc32" and "sum" in parts:
         return parts["sum"] == crc32_value(parts["body"])
-    if integrity.required is Level.HMAC and (verdict is Verdict.OK or verdict in _BEHIND_SUMS):
+    if integrity.required is Level.HMAC and verdict in _SUM_IS_RIGHT:
         return True
     return None

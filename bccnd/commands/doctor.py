@@ -15,14 +15,16 @@ from bccnd.commands.findings import Finding, Level, examine
 from bccnd.commands.outcome import DONE
 from bccnd.commands.terminal import counted, printable
 
-PROBLEMS = 1  # the exit code
-WIDTH_LIMIT = 110  # characters: longer lines are hard to read
+# The exit code.
+PROBLEMS = 1
+# Characters. Longer lines are hard to read.
+WIDTH_LIMIT = 110
 
 EPILOG = """\
-Looks at the settings, the key file, the socket and the daemon, its interfaces,
-buffers, clients and sources, and the clock; as root it sees more. It publishes
-one message to itself and one datagram on doctor/<pid>, and asks for each right
-it could have, which a daemon that refuses it logs.
+Looks at the settings, the key file, the socket, the daemon with its interfaces,
+buffers, clients and sources, and the clock. As root it sees more. It publishes
+one message to itself and one on doctor/<pid>, which goes to the segment, and
+asks for each right; the daemon logs those it refuses.
 
 exit codes:
   0 no problem, though there may be warnings   1 problems   2 wrong usage
@@ -37,8 +39,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Find out what is wrong with the bus of this host, and say what to do."
     parser.epilog = EPILOG
-    parser.add_argument("--config", metavar="FILE", help="the settings (default: as for bccnd)")
-    parser.add_argument("--json", action="store_true", help="the findings, as one JSON object")
+    parser.add_argument("--config", metavar="FILE", help="the settings file (default: the one bccnd reads)")
+    parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(findings: Sequence[Finding], width: int) -> list[str]:
-    """Level, what, finding in columns, the remedy below it; wrapped where they are too long."""
+    """Level, subject and finding in columns, the remedy below; long lines are wrapped."""
     margin = max(len(finding.what) for finding in findings) + 1
     found = []
     for finding in findings:

@@ -1,4 +1,4 @@
-"""``bccn dump``: what is on the wire, accepted or rejected and why; to the screen or as a capture for Wireshark."""
+"""``bccn dump``: every datagram, accepted or rejected and why, on the screen or in a capture for Wireshark."""
 
 import argparse
 import os
@@ -18,24 +18,27 @@ from bccnd.wire import pcap
 from bccnd.wire.bccn1 import Integrity, Level
 
 STDIN, STDERR = 0, 2
-CHUNK = 65536  # bytes of a capture at a time
-QUEUE: dict[str, int | str] = {"packets": 65536, "bytes": 16 << 20}  # half a second of a flood
+# Bytes of a capture read at a time.
+READ_SIZE = 65536
+# Room for half a second of a flood.
+QUEUE: dict[str, int | str] = {"packets": 65536, "bytes": 16 << 20}
 
 DESCRIPTION = """\
-Show every datagram that the daemon sees, accepted or rejected and why: from
-the segment (in), sent there by this host (out), and what stays here (local).
-Needs the right to tap: root and the daemon's own user have it, unless the
-[[rights]] of the settings say otherwise.
+Show every datagram that the daemon sees, and its verdict: what comes from the
+segment (in), what this host sends there (out), and what stays on this host
+(local). This takes the right to tap, which root and the daemon's own user have
+unless the [[rights]] of the settings say otherwise.
 
-A PATTERN chooses channels, as for sub; '!' and '!host/>' those of messages to
-all and to programs. Of several options, all must hold.
+A PATTERN chooses channels, as for sub; '!' chooses messages to all programs,
+'!host/>' those to the programs of a host. Of several options, a datagram must
+meet all.
 """
 
 EPILOG = """\
-verdicts: ok, or the daemon's reason to reject: hmac, length, magic, ...;
-late and duplicate are repetitions. What this host sends is shown as it is
-sent. The network gives it back, too, with the verdict own, or duplicate
-when its sender has left: that is left out, unless --verdict names it.
+The verdict of a datagram is ok, or why the daemon rejects it: hmac, length,
+magic and so on. What this host sends is shown when it is sent. It also comes
+back from the network, with the verdict own, or duplicate when its sender has
+left; that is shown only if --verdict names it.
 
 examples:
   bccn dump 'sensors/>'
@@ -49,52 +52,58 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("patterns", metavar="PATTERN", nargs="*", help="only these channels")
+    parser.add_argument("patterns", metavar="PATTERN", nargs="*", help="only on these channels")
     only = parser.add_argument_group("which datagrams")
-    only.add_argument("--src", metavar="PATTERN", action="append", default=[], help="only of these sources")
     only.add_argument(
-        "--peer", metavar="ADDR", action="append", default=[], help="only from ADDR, IP:PORT, or local"
+        "--src", metavar="PATTERN", action="append", default=[], help="only of sources that match"
+    )
+    only.add_argument(
+        "--peer",
+        metavar="ADDR",
+        action="append",
+        default=[],
+        help="only from this sender: IP, IP:PORT or local",
     )
     verdict = only.add_mutually_exclusive_group()
     verdict.add_argument("--verdict", metavar="WORD[,WORD]", help="only with these verdicts")
-    verdict.add_argument("--rejected", action="store_true", help="only those that were rejected")
+    verdict.add_argument("--rejected", action="store_true", help="only those that are rejected")
     only.add_argument("--min-size", metavar="N", type=count, default=0, help="only of N bytes or more")
     only.add_argument("--max-size", metavar="N", type=count, help="only of N bytes or less")
     end = parser.add_argument_group("when it ends")
-    end.add_argument("-C", "--count", metavar="N", type=count, help="after N datagrams")
-    end.add_argument("-W", "--wait", metavar="S", type=seconds, help="after S seconds, with exit code 3")
-    end.add_argument("--size", metavar="N", type=count, help="with -w: before the file exceeds N bytes")
+    end.add_argument("-C", "--count", metavar="N", type=count, help="exit after N datagrams")
+    end.add_argument("-W", "--wait", metavar="S", type=seconds, help="exit after S seconds, with exit code 3")
+    end.add_argument("--size", metavar="N", type=count, help="with -w: exit before the file exceeds N bytes")
     output = parser.add_argument_group("output")
-    output.add_argument("-v", "--verbose", action="store_true", help="each part on a line")
-    output.add_argument("-x", "--hex", action="store_true", help="a hex dump of each datagram")
-    output.add_argument("--json", action="store_true", help="a JSON object for each")
-    output.add_argument("-w", "--write", metavar="FILE", help="a pcapng capture instead; - for stdout")
+    output.add_argument("-v", "--verbose", action="store_true", help="show each part on a line of its own")
+    output.add_argument("-x", "--hex", action="store_true", help="add a hex dump of each datagram")
+    output.add_argument("--json", action="store_true", help="print a JSON object for each datagram")
+    output.add_argument("-w", "--write", metavar="FILE", help="write a pcapng capture instead; - is stdout")
     source = parser.add_argument_group("from a file")
-    source.add_argument("-r", "--read", metavar="FILE", help="a capture, pcap or pcapng; - for stdin")
-    source.add_argument("--key-file", metavar="FILE", help="check hmac with these keys, and require it")
+    source.add_argument("-r", "--read", metavar="FILE", help="read a capture, pcap or pcapng; - is stdin")
+    source.add_argument("--key-file", metavar="FILE", help="require an hmac by one of these keys")
     source.add_argument(
-        "--port", metavar="N", type=count, default=PORT, help=f"of the segment (default {PORT})"
+        "--port", metavar="N", type=count, default=PORT, help=f"the port of the segment (default {PORT})"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.write and (arguments.verbose or arguments.hex or arguments.json):
-        complain("dump: -w writes a capture, -v -x --json do not go with it")
+        complain("dump: -v, -x and --json do not go with -w, which writes a capture")
         return USAGE
     if arguments.write == "-" and os.isatty(STDOUT):
-        complain("dump: -w - writes bytes, not for a terminal; pipe it: bccn dump -w - | wireshark -k -i -")
+        complain("dump: a capture is not for a terminal; pipe it: bccn dump -w - | wireshark -k -i -")
         return USAGE
     if arguments.size and not arguments.write:
-        complain("dump: --size is for -w")
+        complain("dump: --size needs -w")
         return USAGE
     if arguments.wait is not None and arguments.read:
-        complain("dump: -W is for the daemon's tap, a file ends by itself")
+        complain("dump: -W does not go with -r: a file ends by itself")
         return USAGE
     if arguments.key_file and not arguments.read:
-        complain("dump: --key-file is for -r; of the segment the daemon checks everything")
+        complain("dump: --key-file needs -r; the daemon itself checks what comes from the segment")
         return USAGE
     if arguments.read and arguments.write and _same_file(arguments.read, arguments.write):
-        complain(f"dump: -w {arguments.write} would overwrite what is read")
+        complain(f"dump: -w {arguments.write} would overwrite the file that is read")
         return USAGE
     try:
         return _from_file(arguments) if arguments.read else _from_tap(arguments)
@@ -120,7 +129,7 @@ def _from_tap(arguments: argparse.Namespace) -> int:
     def notice(event: bccn.Notice) -> None:
         if event.kind == "revoked":
             revoked.append(event)
-        if event.kind != "lost":  # that has its place among the datagrams
+        if event.kind != "lost":  # the output says where
             complain(str(event))
 
     try:
@@ -152,7 +161,7 @@ def _tapping(socket: str | None, notice: Callable[[bccn.Notice], None]) -> bccn.
         return bccn.Client(socket, format="full", pack=True, tap=True, queue=QUEUE, on_notice=notice)
     except bccn.RefusedError:
         raise
-    except bccn.RejectedError:  # the daemon's settings do not let queues be so long
+    except bccn.RejectedError:  # the settings of the daemon allow only shorter queues
         return bccn.Client(socket, format="full", pack=True, tap=True, on_notice=notice)
 
 
@@ -165,7 +174,7 @@ def _from_file(arguments: argparse.Namespace) -> int:
     output = Output(arguments)
     reader = pcap.Reader()
     fd = STDIN if arguments.read == "-" else os.open(arguments.read, os.O_RDONLY | os.O_CLOEXEC)
-    while data := os.read(fd, CHUNK):
+    while data := os.read(fd, READ_SIZE):
         sightings = (from_capture(packet, arguments.port, integrity) for packet in reader.feed(data))
         if output.take(sighting for sighting in sightings if sighting is not None):
             return 0
@@ -174,7 +183,7 @@ def _from_file(arguments: argparse.Namespace) -> int:
 
 
 class Output:
-    """Passes on what is wanted, at once; ``taken``: how many."""
+    """Writes the datagrams that are wanted; ``taken`` counts them."""
 
     def __init__(self, arguments: argparse.Namespace, segments: Iterable[dict[str, Any]] = ()) -> None:
         self._filter = Filter(arguments)
@@ -187,7 +196,7 @@ class Output:
         self.taken = 0
 
     def take(self, sightings: Iterable[Sighting]) -> bool:
-        """Whether that was all that there is to be."""
+        """Write the wanted ones. Returns whether the output is complete: enough datagrams, or no room for more."""
         sink, data = self._sink, bytearray()
         try:
             for sighting in sightings:
@@ -203,12 +212,12 @@ class Output:
                 if self.taken == self._count:
                     return True
         finally:
-            sink.write(bytes(data))  # also what stands before a fault of a capture
+            sink.write(bytes(data))  # even if the capture breaks off here
         return False
 
 
 class Filter:
-    """Which datagrams are wanted."""
+    """The datagrams that the options choose."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._patterns: list[str] = arguments.patterns
@@ -241,7 +250,7 @@ class Filter:
 
 
 def _among(patterns: Iterable[str], name: bytes | None) -> bool:
-    """As the rights decide: what begins with "!" is matched by what follows it, "!" only by itself."""
+    """As rights are matched: a name after ``!`` by the pattern after ``!``, and ``!`` alone only by itself."""
     if name is None:
         return False
     text = name.decode("ascii", "backslashreplace")

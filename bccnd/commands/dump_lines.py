@@ -1,4 +1,4 @@
-"""How ``bccn dump`` shows a datagram: a line, more lines, a hex dump, a JSON object. Nothing here reads or writes."""
+"""How ``bccn dump`` shows a datagram: as a line, as several, as a hex dump, as a JSON object. No I/O here."""
 
 import json
 from typing import Any
@@ -6,8 +6,11 @@ from typing import Any
 from bccnd.commands.sightings import Sighting
 from bccnd.commands.terminal import iso_time, printable
 
-PAYLOAD_LEAST = 12  # columns that the payload has before other columns give way
-SEQ_SHORT = 6  # last digits: they differ from one datagram to the next
+# Characters of the payload that are shown before any other column gives way.
+PAYLOAD_LEAST = 12
+# The last digits of a sequence number, which differ from one datagram to the next.
+SEQ_SHORT = 6
+# Bytes in a line of a hex dump.
 HEX_COLUMNS = 16
 
 _PLAIN, _DIM, _RED, _YELLOW = "", "2", "31", "33"
@@ -24,14 +27,14 @@ class Paint:
 
 
 def line(sighting: Sighting, width: int | None, paint: Paint) -> str:
-    """All on one line; on a narrow terminal the columns that ``-v`` shows anyway give way to the payload."""
+    """One line. On a narrow terminal columns that ``-v`` shows as well give way to the payload."""
     payload = printable(sighting.parts.shown)
     if sighting.detail:
         payload = (
             f"{payload} ({printable(sighting.detail)})" if payload else f"({printable(sighting.detail)})"
         )
-    for narrowness in range(len(_WAYS_TO_NARROW) + 1):
-        head = _head(sighting, frozenset(_WAYS_TO_NARROW[:narrowness]))
+    for narrowness in range(len(_DISPENSABLE) + 1):
+        head = _head(sighting, frozenset(_DISPENSABLE[:narrowness]))
         room = None if width is None else width - sum(len(word) + 1 for word, _ in head)
         if room is None or room >= min(len(payload), PAYLOAD_LEAST):
             break
@@ -40,11 +43,12 @@ def line(sighting: Sighting, width: int | None, paint: Paint) -> str:
     return " ".join([*(paint(word, code) for word, code in head), payload]).rstrip()
 
 
-_WAYS_TO_NARROW = ("microseconds", "seq", "port", "size", "peer", "src")  # in this order
+# What gives way, in this order.
+_DISPENSABLE = ("microseconds", "seq", "port", "size", "peer", "src")
 
 
 def _head(sighting: Sighting, without: frozenset[str]) -> list[tuple[str, str]]:
-    """(word, colour)"""
+    """The words before the payload, each with its colour."""
     parts = sighting.parts
     clock = iso_time(sighting.time_ns)[11:26]
     words = [
@@ -69,7 +73,7 @@ def _head(sighting: Sighting, without: frozenset[str]) -> list[tuple[str, str]]:
 
 
 def integrity(sighting: Sighting) -> str:
-    """The algorithm, ``-`` for none."""
+    """The algorithm; ``-`` for none."""
     return printable(sighting.parts.algorithm or b"-")
 
 
@@ -96,7 +100,7 @@ def _envelope(sighting: Sighting) -> str:
     texts = [printable(parts.magic or b"")]
     if parts.length is not None and parts.body is not None:
         said, has = printable(parts.length), str(len(parts.body))
-        texts.append(f"{has} bytes" if said == has else f"{said} bytes said, {has} there")
+        texts.append(f"{has} bytes" if said == has else f"says {said} bytes, has {has}")
     if parts.algorithm is None:
         texts.append("no sum")
     else:
@@ -106,7 +110,7 @@ def _envelope(sighting: Sighting) -> str:
 
 
 def _bytes(data: bytes) -> str:
-    """As text where it is text, else in hex."""
+    """Text as text, anything else in hex."""
     count = f"{len(data)} byte{'s' * (len(data) != 1)}"
     if not data:
         return count
@@ -117,7 +121,7 @@ def _bytes(data: bytes) -> str:
 
 
 def hex_dump(data: bytes) -> list[str]:
-    """Offset, bytes and characters, as in every hex dump."""
+    """Lines of offset, bytes and characters."""
     lines = []
     for at in range(0, len(data), HEX_COLUMNS):
         row = data[at : at + HEX_COLUMNS]
@@ -127,7 +131,7 @@ def hex_dump(data: bytes) -> list[str]:
 
 
 def to_json(sighting: Sighting, *, whole: bool) -> str:
-    """One object on one line; what could not be read is left out. ``whole``: with the bytes of the datagram."""
+    """An object on one line, without the parts that could not be read. ``whole``: add the bytes of the datagram."""
     parts = sighting.parts
     fields: dict[str, Any] = {
         "time": iso_time(sighting.time_ns),
@@ -157,7 +161,7 @@ def to_json(sighting: Sighting, *, whole: bool) -> str:
 
 
 def missing(count: int, *, as_json: bool) -> str:
-    """Where ``count`` datagrams are missing."""
+    """The line that stands where ``count`` datagrams are missing."""
     if as_json:
         return json.dumps({"missing": count})
     return f"--- {count} datagram{'s' * (count != 1)} missing here: they came faster than they were read"

@@ -1,4 +1,4 @@
-"""Where ``bccn dump`` puts what it has seen: on the screen, or into a capture file."""
+"""Where ``bccn dump`` puts datagrams: on the screen, or in a capture file."""
 
 import contextlib
 import os
@@ -15,21 +15,21 @@ from bccnd.wire import pcap
 
 
 class Sink(Protocol):
-    """``room``: how many more bytes there may be; None for any number."""
+    """``room``: how many more bytes it may take; None for any number."""
 
     room: int | None
 
     def missing(self, count: int, /) -> bytes:
-        """Here so many datagrams are missing."""
+        """What to write where so many datagrams are missing."""
 
     def shown(self, sighting: Sighting, /) -> bytes:
-        """What is to be written for it."""
+        """What to write for this datagram."""
 
     def write(self, data: bytes, /) -> None: ...
 
 
 class Screen:
-    """Colours and a width only on a terminal; ``NO_COLOR`` is respected (no-color.org)."""
+    """Colours and a limited width on a terminal only; ``NO_COLOR`` is respected (no-color.org)."""
 
     room: int | None = None
 
@@ -57,7 +57,7 @@ class Screen:
 
 
 class CaptureFile:
-    """pcapng, written at once, so that Wireshark can read along. Ends with a whole packet, also on a full disk."""
+    """pcapng, written at once so that Wireshark can follow. It ends with a whole packet even on a full disk."""
 
     def __init__(self, name: str, segments: Iterable[dict[str, Any]], limit: int | None) -> None:
         self._name = name
@@ -71,7 +71,7 @@ class CaptureFile:
         self.write(pcap.header(f"bccnd {__version__}", "bccnd tap"))
 
     def missing(self, count: int) -> bytes:
-        """The next packet will tell."""
+        """Nothing: the next packet carries the number."""
         self._missing += count
         return b""
 
@@ -79,7 +79,7 @@ class CaptureFile:
         packet = self._packer.packet(sighting, self._missing)
         if packet is None:
             if not self._left_out:
-                complain("dump: messages of local channels that no datagram can hold are left out")
+                complain("dump: messages on local channels that are too long for a datagram are left out")
             self._left_out = True
             return b""
         self._missing = 0

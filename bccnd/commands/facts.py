@@ -1,10 +1,10 @@
 """Gathers what ``bccn doctor`` judges: from the settings, from /proc and /sys, and by trying the bus.
 
 Rules
-- Nothing here concludes anything (``findings`` does), and whatever cannot be seen is left unknown: a program of
-  another user, another pid namespace, a kernel without the file.
+- Nothing here draws conclusions; ``findings`` does. What cannot be seen is left unknown: a program of another user,
+  another pid namespace, a kernel without the file.
 - The bus is tried under one name, with one message on ``local/doctor/<pid>`` and one on ``doctor/<pid>``, which goes
-  out to the segment; every wait is at most PATIENCE.
+  to the segment. No wait is longer than PATIENCE.
 """
 
 import contextlib
@@ -27,16 +27,20 @@ from bccnd.errors import BccndError, RefusedError
 from bccnd.process.configuration import DEFAULT_FILE, load
 from bccnd.process.keys import CREDENTIAL, read_keys
 
-PATIENCE = 2.0  # seconds
-POLL = 0.02  # seconds between looks at a counter
-HOLDERS = 10  # of the port, to be named
+# Seconds.
+PATIENCE = 2.0
+# Seconds between two looks at a counter.
+POLL = 0.02
+# The programs that hold the port and are named.
+HOLDERS = 10
 _CAP_NET_ADMIN = 12
-_CLOCK_UNSYNCHRONISED = 5  # adjtimex(2): TIME_ERROR
+# adjtimex(2): TIME_ERROR.
+_CLOCK_UNSYNCHRONISED = 5
 _UCRED = struct.Struct("=iII")
 
 
 def gather(path: str | None, config: str | None, environ: Mapping[str, str]) -> Facts:
-    """``path``: of the daemon's socket, None for the usual one; ``config``: of the settings file, likewise."""
+    """``path``: the daemon's socket; ``config``: the settings file; None for the usual ones."""
     facts = _configured(Facts(__version__, socket_path=bccn.socket_path(path)), config, environ)
     facts = replace(
         facts,
@@ -70,7 +74,7 @@ def _configured(facts: Facts, config: str | None, environ: Mapping[str, str]) ->
 
 
 def _key_file(path: Path | None) -> KeyFile | None:
-    if path is None or str(path).startswith(CREDENTIAL):  # a credential is for the unit alone
+    if path is None or str(path).startswith(CREDENTIAL):  # a credential is visible to the unit alone
         return None
     try:
         status = path.stat()
@@ -83,7 +87,7 @@ def _key_file(path: Path | None) -> KeyFile | None:
         try:
             read_keys(path)
         except RefusedError:
-            pass  # about its owner and mode, as seen by us; the daemon is another user
+            pass  # for its owner or mode, as we see them; the daemon may be another user
         except BccndError as error:
             fault = str(error)
     return KeyFile(str(path), stat.S_IMODE(status.st_mode), status.st_uid, fault=fault)
@@ -93,7 +97,7 @@ def _key_file(path: Path | None) -> KeyFile | None:
 
 
 def _connected(facts: Facts) -> Facts:
-    """With the state of the socket, and what the daemon behind it says."""
+    """Add the state of the socket, and what the daemon behind it says."""
     path = facts.socket_path
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with probe:
@@ -111,7 +115,7 @@ def _connected(facts: Facts) -> Facts:
 
 
 def _state_of(path: str, error: OSError) -> str:
-    """Of a socket that cannot be connected to, as in ``Facts``."""
+    """``Facts.socket`` of a socket that cannot be connected to."""
     if isinstance(error, FileNotFoundError):
         return "missing"
     if isinstance(error, PermissionError):
@@ -179,7 +183,7 @@ def _received(bus: bccn.Client, channel: str) -> bccn.Message | None:
 
 
 def _round_trip(bus: bccn.Client, rights: dict[str, bool]) -> float | None:
-    """Seconds for a message to ourselves; notes in ``rights`` which are lacking for it."""
+    """Seconds for a message to ourselves; notes in ``rights`` which of those it takes are lacking."""
     channel = f"local/doctor/{os.getpid()}"
     rights["subscribe"] = _subscribed(bus, channel)
     began = time.monotonic()
@@ -190,9 +194,9 @@ def _round_trip(bus: bccn.Client, rights: dict[str, bool]) -> float | None:
 
 
 def _sent_out(bus: bccn.Client, outside: bool) -> tuple[bool | None, float | None]:
-    """Whether a datagram that goes out comes in again, and how far its number is ahead of the clock; None: unknown.
+    """Whether a datagram we send comes back, and how far its number is ahead of the clock; None where unknown.
 
-    ``outside``: there is a way out.
+    ``outside``: whether the daemon has a socket to the segment.
     """
     channel = f"doctor/{os.getpid()}"
     before = bus.status()["rejected"].get("own", 0)
@@ -227,14 +231,14 @@ def _mtus() -> dict[str, int]:
 
 
 def _clock_synchronised() -> bool | None:
-    """As adjtimex(2) has it."""
-    buffer = ctypes.create_string_buffer(512)  # struct timex, modes 0: only to read; larger than any of them
+    """As adjtimex(2) says."""
+    buffer = ctypes.create_string_buffer(512)  # struct timex, and more; modes 0 only reads
     state: int = ctypes.CDLL(None).adjtimex(buffer)
     return None if state < 0 else state != _CLOCK_UNSYNCHRONISED
 
 
 def _may_exceed(pid: int) -> bool:
-    """Whether a process may have a larger buffer than net.core.rmem_max allows."""
+    """Whether a process may have a larger receive buffer than net.core.rmem_max allows."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -244,7 +248,7 @@ def _may_exceed(pid: int) -> bool:
 
 
 def _descriptors(pid: int) -> tuple[int, int] | None:
-    """(in use, limit) of a process; None where it is not for us to see."""
+    """(in use, limit) of a process; None if we may not see them."""
     try:
         used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -254,7 +258,7 @@ def _descriptors(pid: int) -> tuple[int, int] | None:
 
 
 def _holders(port: int, own: int | None) -> Iterator[str]:
-    """Who holds the UDP port besides the process ``own``: ``nc (pid 12)``, or ``a program of uid 5``."""
+    """The holders of the UDP port besides the process ``own``: ``nc (pid 12)``, or ``a program of uid 5``."""
     inodes = dict(_udp_sockets(port))
     if not inodes:
         return
@@ -279,7 +283,7 @@ def _udp_sockets(port: int) -> Iterator[tuple[int, int]]:
 
 
 def _open_sockets() -> Iterator[tuple[int, int]]:
-    """(pid, inode) of all sockets of the processes that we may look into."""
+    """(pid, inode) of the sockets of all processes that we may look into."""
     for entry in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             target = str(entry.readlink())

@@ -1,7 +1,7 @@
 """What ``bccn doctor`` concludes from facts: each check is a function from ``Facts`` to findings, and nothing more.
 
-A check gives no finding where its facts are not known and nobody can help that. To add one: a fact (``facts``), a
-function here, its name in CHECKS.
+A check says nothing where its facts are unknown. To add a check, add what it needs to ``Facts`` and ``gather``, write
+a function here, and name it in CHECKS.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,11 +13,15 @@ from bccnd.commands.terminal import counted
 from bccnd.wire.verdict import HARMLESS, Verdict, verdict_of
 
 Row = dict[str, Any]
-DATAGRAM_MTU = 1428  # the largest datagram of 1400 bytes with its IPv4 and UDP headers
-CLOCK_AHEAD = 1.0  # seconds: the daemon uses a clock's microseconds, and reserves nothing beyond
-LOSS_PERCENT = 1.0  # of a source, from where on somebody should look
+# The largest datagram, 1400 bytes, with its IPv4 and UDP headers.
+DATAGRAM_MTU = 1428
+# Seconds. Sequence numbers follow the clock; when they are further ahead, it was set back.
+CLOCK_AHEAD = 1.0
+# A source that loses so much is a reason to look.
+LOSS_PERCENT = 1.0
 NAMES_SHOWN = 3
-DESCRIPTORS_SPARE = 0.9  # of the limit
+# The part of the limit that may be in use.
+DESCRIPTORS_SPARE = 0.9
 
 
 class Level(StrEnum):
@@ -28,7 +32,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``what`` was looked at, a word or two; ``remedy``: what to do, empty where there is nothing to."""
+    """``what``: the subject, in a word or two; ``remedy``: what to do, empty if there is nothing to do."""
 
     level: Level
     what: str
@@ -38,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """``mode``: of permissions; None when it cannot be seen. ``fault``: what is wrong with its content."""
+    """``mode``: permissions, None when they cannot be seen. ``fault``: what is wrong with the content."""
 
     path: str
     mode: int | None = None
@@ -49,14 +53,18 @@ class KeyFile:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known; None or empty: it is not. Sizes in bytes, times in seconds.
+    """What is known; None or empty where it is not. Sizes in bytes, times in seconds.
 
-    ``socket``: served, missing, stale (nobody listens), denied, no-socket (something else is there), silent (connects
-    and does not answer). ``status``, ``clients``, ``sources``: the daemon's answers. ``rights``: of the caller, by
-    name. ``loopback``: seconds of a round trip on a local channel; ``returns``: whether a datagram sent came back
-    from the segment. ``holders``: who holds the UDP port, in words. ``ahead``: of the sequence numbers before the
-    clock. ``exceeds_rmem``: the daemon may have more than net.core.rmem_max. ``descriptors``: of the daemon, in use
-    and limit.
+    socket        served, missing, stale (nobody listens), denied, no-socket (it is something else), or silent (it
+                  connects and does not answer)
+    status        the daemon's answer, as are ``clients`` and ``sources``
+    rights        of the caller, by name
+    loopback      a round trip on a local channel
+    returns       whether a datagram came back from the segment
+    holders       the programs that hold the UDP port, in words
+    ahead         how far sequence numbers are ahead of the clock
+    exceeds_rmem  whether the daemon may have more than net.core.rmem_max
+    descriptors   of the daemon: in use, and the limit
     """
 
     version: str
@@ -86,24 +94,24 @@ class Facts:
 
 
 _FIND_SENDER = "see who sends them: tcpdump -A udp port 5400"
-_MEND_SENDER = "mend the program that sends them"
+_CORRECT_SENDER = "correct the program that sends them"
 # What to do about the verdicts in ``status["rejected"]``; the harmless ones need nothing.
 REMEDIES = {
     Verdict.TRUNCATED: _FIND_SENDER,
     Verdict.MAGIC: _FIND_SENDER,
-    Verdict.ENVELOPE: _MEND_SENDER,
-    Verdict.LENGTH: f"{_MEND_SENDER}: the length counts the bytes after ]",
-    Verdict.ALGORITHM: f"{_MEND_SENDER}: it is hmac or crc32",
-    Verdict.SUM: _MEND_SENDER,
+    Verdict.ENVELOPE: _CORRECT_SENDER,
+    Verdict.LENGTH: f"{_CORRECT_SENDER}: the length counts the bytes after ]",
+    Verdict.ALGORITHM: f"{_CORRECT_SENDER}: it is hmac or crc32",
+    Verdict.SUM: _CORRECT_SENDER,
     Verdict.UNAUTHENTICATED: "give their hosts the key file, or set integrity",
     Verdict.HMAC: "compare the key files of the hosts; reload with SIGHUP",
     Verdict.CRC32: "look for a bad cable, switch or program",
     Verdict.VERSION: "bring all hosts to the same version",
-    Verdict.FIELDS: _MEND_SENDER,
-    Verdict.SOURCE: _MEND_SENDER,
-    Verdict.SEQUENCE: _MEND_SENDER,
-    Verdict.CHANNEL: _MEND_SENDER,
-    Verdict.TARGET: _MEND_SENDER,
+    Verdict.FIELDS: _CORRECT_SENDER,
+    Verdict.SOURCE: _CORRECT_SENDER,
+    Verdict.SEQUENCE: _CORRECT_SENDER,
+    Verdict.CHANNEL: _CORRECT_SENDER,
+    Verdict.TARGET: _CORRECT_SENDER,
     Verdict.CONFLICT: "give every host a name of its own: host, in the settings",
     Verdict.UNKNOWN_SOURCE: "let the senders name themselves, or set dedup.unknown",
     Verdict.LOCAL_CHANNEL: "give all hosts the same setting local",
@@ -126,11 +134,11 @@ def _problem(what: str, finding: str, remedy: str) -> Finding:
 def configuration(facts: Facts) -> Iterable[Finding]:
     if facts.config_fault:
         yield from (
-            _problem("configuration", fault, "mend it, then see: bccnd --check")
+            _problem("configuration", fault, "correct it, then run: bccnd --check")
             for fault in facts.config_fault.splitlines()
         )
     else:
-        sound = f"{facts.config_file}: sound" if facts.config_file else "no file; the built-in defaults hold"
+        sound = f"{facts.config_file}: sound" if facts.config_file else "no file; the built-in defaults apply"
         yield _ok("configuration", sound)
 
 
@@ -143,7 +151,7 @@ def key_file(facts: Facts) -> Iterable[Finding]:
             what, f"{key.path}: no such file", f"make one: umask 077; openssl rand -hex 32 > {key.path}"
         )
     elif key.mode is None:
-        yield _ok(what, f"{key.path}: not for me to see; root can look at it")
+        yield _ok(what, f"{key.path}: only root can look at it")
     elif key.mode & 0o077:
         yield _problem(what, f"{key.path}: mode {key.mode:04o} lets others at it", f"chmod 600 {key.path}")
     elif facts.daemon_uid is not None and key.uid not in (0, facts.daemon_uid):
@@ -165,9 +173,9 @@ def socket(facts: Facts) -> Iterable[Finding]:
         case "missing":
             yield _problem(what, f"{path}: not there", start)
         case "stale":
-            yield _problem(what, f"{path}: nobody listens; its daemon has ended without tidying up", start)
+            yield _problem(what, f"{path}: nobody listens; its daemon did not stop cleanly", start)
         case "denied":
-            remedy = "ask for the group of the socket (ls -l), or set socket_mode, socket_group"
+            remedy = "join the group of the socket (ls -l), or set socket_mode and socket_group"
             yield _problem(what, f"{path}: no permission to connect", remedy)
         case "no-socket":
             yield _problem(
@@ -185,9 +193,9 @@ def daemon(facts: Facts) -> Iterable[Finding]:
     if version == facts.version:
         yield _ok(what, title)
     else:
-        remedy = "systemctl kill --kill-whom=main -s USR2 bccnd (clients do not notice)"
+        remedy = "systemctl kill --kill-whom=main -s USR2 bccnd replaces it, and no client notices"
         yield _warning(
-            what, f"{title}: not ours, {facts.version}", f"replace it if it is the older: {remedy}"
+            what, f"{title}: this is bccn {facts.version}", f"if the daemon is the older: {remedy}"
         )
 
 
@@ -196,10 +204,10 @@ def rights(facts: Facts) -> Iterable[Finding]:
         return
     may = [right for right, granted in facts.rights.items() if granted]
     lacking = [right for right, granted in facts.rights.items() if not granted and right != "tap"]
-    text = f"I may {', '.join(may) or 'nothing'}"
+    text = f"you may {', '.join(may) or 'do nothing'}"
     if lacking:
         yield _warning(
-            "rights", f"{text}; not {', '.join(lacking)}", "if I should: [[rights]] in the settings"
+            "rights", f"{text}; not {', '.join(lacking)}", "to grant it: [[rights]] in the settings"
         )
     else:
         yield _ok("rights", text if facts.rights.get("tap", True) else f"{text}; not tap")
@@ -207,10 +215,10 @@ def rights(facts: Facts) -> Iterable[Finding]:
 
 def round_trip(facts: Facts) -> Iterable[Finding]:
     if facts.loopback is not None:
-        yield _ok("local bus", f"a message to myself took {facts.loopback * 1000:.1f} ms")
+        yield _ok("local bus", f"a message took {facts.loopback * 1000:.1f} ms to the daemon and back")
     elif facts.rights.get("publish") and facts.rights.get("subscribe"):
         yield _problem(
-            "local bus", "a message to myself did not come", "see the daemon's log: journalctl -u bccnd"
+            "local bus", "a message did not come back from the daemon", "see its log: journalctl -u bccnd"
         )
 
 
@@ -220,32 +228,32 @@ def interfaces(facts: Facts) -> Iterable[Finding]:
     rows, what = facts.status["segments"], "interfaces"
     if not rows:
         yield _problem(
-            what, "no way to the segment is open", "see interfaces in the settings, and: ip -br link"
+            what, "no socket to the segment is open", "see interfaces in the settings, and: ip -br link"
         )
     for row in rows:
         name = row.get("interface") or "by the routing table"
-        way = f"{name}: {row['address']}, port {row['port']}"
+        binding = f"{name}: {row['address']}, port {row['port']}"
         if row.get("error"):
-            yield _problem(what, f"{way}: {row['error']}", "see: ip -br addr; ip route; nft list ruleset")
+            yield _problem(what, f"{binding}: {row['error']}", "see: ip -br addr; ip route; nft list ruleset")
         elif row.get("interface") in facts.mtus and facts.mtus[name] < DATAGRAM_MTU:
-            remedy = f"ip link set {name} mtu 1500; fragments are lost more easily"
-            yield _warning(what, f"{way}: MTU {facts.mtus[name]} is below {DATAGRAM_MTU}", remedy)
+            remedy = f"ip link set {name} mtu 1500: a datagram in fragments is lost more easily"
+            yield _warning(what, f"{binding}: MTU {facts.mtus[name]} is below {DATAGRAM_MTU}", remedy)
         else:
-            yield _ok(what, way)
+            yield _ok(what, binding)
     open_ones = {row.get("interface") for row in rows}
     for name in facts.interfaces:
         if name not in open_ones and not set(name) & set("*?["):
-            yield _warning(what, f"{name} is configured and not in use", f"see: ip addr show {name}")
+            yield _warning(what, f"{name} is configured but not in use", f"see: ip addr show {name}")
 
 
 def segment(facts: Facts) -> Iterable[Finding]:
     if facts.returns is None:
         return
     if facts.returns:
-        yield _ok("segment", "a datagram of mine came back to this host")
+        yield _ok("segment", "a datagram from this host came back to it")
     else:
         remedy = f"let UDP port {facts.port} in and out: nft list ruleset, iptables -L"
-        yield _warning("segment", "a datagram of mine did not come back to this host", remedy)
+        yield _warning("segment", "a datagram from this host did not come back to it", remedy)
 
 
 def buffers(facts: Facts) -> Iterable[Finding]:
@@ -263,24 +271,24 @@ def buffers(facts: Facts) -> Iterable[Finding]:
 
 
 def port(facts: Facts) -> Iterable[Finding]:
-    if not facts.holders or facts.socket in ("denied", "silent"):  # then it is the daemon, as like as not
+    if not facts.holders or facts.socket in ("denied", "silent"):  # then the daemon probably holds it
         return
     others = ", ".join(facts.holders[:NAMES_SHOWN])
     if facts.status is not None:
         yield _ok("port", f"UDP {facts.port} also used by {others}")
     else:
-        remedy = "bccnd can share it only if SO_REUSEADDR is set there: end it if bccnd does not start"
+        remedy = "bccnd can share it if that sets SO_REUSEADDR; if bccnd does not start, end that program"
         yield _warning("port", f"UDP {facts.port} is held by {others}", remedy)
 
 
 def clock(facts: Facts) -> Iterable[Finding]:
     what = "clock"
     if facts.ahead is not None and facts.ahead > CLOCK_AHEAD:
-        remedy = "nothing to mend: numbers go on from where they were; keep the clock synchronised"
-        yield _warning(what, f"behind our sequence numbers by {facts.ahead:.0f} s: it was set back", remedy)
+        remedy = "nothing is broken: the numbers go on from where they were; keep the clock synchronised"
+        yield _warning(what, f"{facts.ahead:.0f} s behind our sequence numbers: it was set back", remedy)
     if facts.clock_synchronised is False:
-        remedy = "run chrony or systemd-timesyncd; a restart after the clock went back needs sequence_file"
-        yield _warning(what, "not synchronised, says the kernel", remedy)
+        remedy = "run chrony or systemd-timesyncd; set sequence_file for a restart after the clock went back"
+        yield _warning(what, "not synchronised, according to the kernel", remedy)
     elif facts.clock_synchronised:
         yield _ok(what, "synchronised")
 
@@ -303,11 +311,11 @@ def clients(facts: Facts) -> Iterable[Finding]:
     losers = [row for row in facts.clients if row["dropped"] and row["slow"] is None]
     if slow:
         names = _names(f"{row['name']} ({row['queued']} wait, {row['dropped']} lost)" for row in slow)
-        remedy = "let it read faster, want less, or have a larger queue: CMSG queue, or [queue]"
+        remedy = "let it read faster, subscribe to less, or have a larger queue: CMSG queue, or [queue]"
         yield _warning("clients", f"{len(slow)} too slow now: {names}", remedy)
     if losers:
         names = _names(f"{row['name']} ({row['dropped']})" for row in losers)
-        yield _warning("clients", f"too slow before, and lost messages: {names}", "watch: bccn top -s drops")
+        yield _warning("clients", f"too slow earlier, and lost messages: {names}", "watch: bccn top -s drops")
     if not slow and not losers:
         yield _ok("clients", f"{counted(len(facts.clients), 'other client')}, none too slow")
 
@@ -323,10 +331,10 @@ def rejected(facts: Facts) -> Iterable[Finding]:
         yield _warning("rejected", f"{counted(count, 'datagram')} {meaning} ({word})", remedy)
     unsent = facts.status["counters"]["unsent"]
     if unsent:
-        remedy = "a link was down or too slow: bccn status tells which way"
-        yield _warning("sending", f"{counted(unsent, 'datagram')} not taken by the network", remedy)
+        remedy = "a link was down or too slow: bccn status shows which"
+        yield _warning("sending", f"{counted(unsent, 'datagram')} could not be sent", remedy)
     if not counts and not unsent:
-        yield _ok("rejected", "no datagram that should not have been")
+        yield _ok("rejected", "no datagram that is worth a look")
 
 
 def sources(facts: Facts) -> Iterable[Finding]:
@@ -339,7 +347,7 @@ def sources(facts: Facts) -> Iterable[Finding]:
         yield _warning("sources", f"{len(lossy)} of {len(heard)} with loss: {names}", remedy)
     silent = [row["src"] for row in heard if row.get("state") == "silent"]
     if silent:
-        remedy = "see who is there: bccn who; look at those hosts and their links"
+        remedy = "see: bccn who; look at those hosts and their links"
         yield _warning("sources", f"{counted(len(silent), 'source')} fell silent: {_names(silent)}", remedy)
     if facts.status is not None and not lossy and not silent:
         yield _ok("sources", f"{counted(len(heard), 'source')} heard, none with loss")
@@ -358,5 +366,5 @@ CHECKS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """All findings, in the order in which one fault explains the next."""
+    """All findings, ordered so that a fault comes before what it explains."""
     return [finding for check in CHECKS for finding in check(facts)]

@@ -1,4 +1,4 @@
-"""How ``bccn sub`` and ``bccn req`` print a message: ``-v``, ``-F``, ``--json`` and what ends it."""
+"""How ``bccn sub`` and ``bccn req`` print a message: ``-v``, ``-F``, ``--json``, and what ends each."""
 
 import argparse
 import json
@@ -11,17 +11,18 @@ from bccnd.commands.terminal import iso_time, printable, unix_time
 
 FORMAT_HELP = """\
 in FORMAT:
-  %c channel   %p payload   %x payload in hex   %l its length in bytes
-  %s source    %n its sequence number   %m mode: plain, all, directed
-  %a sender's address, ip:port, or local
+  %c channel   %p payload   %x payload in hex   %l length of the payload
+  %s source    %n sequence number   %m mode: plain, all or directed
+  %a address of the sender: ip:port, or local
   %r 1 for the last value from before the subscription, else 0
-  %I time of receipt (ISO 8601, UTC)    %U in Unix seconds
-  %j all of it as a JSON object         %% a percent sign
+  %I time of receipt (ISO 8601, UTC)    %U the same in Unix seconds
+  %j everything as a JSON object        %% a percent sign
   \\n newline   \\t tab   \\0 NUL   \\\\ backslash
 """
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
-_PLAIN = "cpxlm%"  # what a message has without the format ``full``
+# What a message has without the format ``full``.
+_PLAIN = "cpxlm%"
 
 Field = Callable[[bccn.Message], str | bytes]
 
@@ -65,19 +66,19 @@ _FIELDS: dict[str, Field] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser, verbose: str) -> None:
-    """``verbose``: what ``-v`` does."""
+    """``verbose``: the help text of ``-v``."""
     output = parser.add_mutually_exclusive_group()
     output.add_argument("-v", "--verbose", action="store_true", help=verbose)
-    output.add_argument("-F", "--format", metavar="FORMAT", help="print as FORMAT says, see below")
-    output.add_argument("--json", action="store_true", help="print JSON objects, as %%j does")
+    output.add_argument("-F", "--format", metavar="FORMAT", help="print in this format, see below")
+    output.add_argument("--json", action="store_true", help="print a JSON object for each message, as %%j")
     end = parser.add_mutually_exclusive_group()
-    end.add_argument("-N", "--no-newline", action="store_true", help="no newline after a message")
-    end.add_argument("-0", "--null", action="store_true", help="a NUL instead of a newline, for xargs -0")
-    parser.add_argument("--raw", action="store_true", help="on a terminal, too, print the bytes themselves")
+    end.add_argument("-N", "--no-newline", action="store_true", help="end a message without a newline")
+    end.add_argument("-0", "--null", action="store_true", help="end a message with a NUL, for xargs -0")
+    parser.add_argument("--raw", action="store_true", help="print the bytes themselves on a terminal, too")
 
 
 def chosen(arguments: argparse.Namespace, verbose: str, *, text: bool = False) -> "Formatter":
-    """What was asked for; ``verbose``: the format of ``-v``; ``text``: as for ``Formatter``."""
+    """The formatter that the options ask for. ``verbose``: the format of ``-v``; ``text``: as for ``Formatter``."""
     return Formatter(
         "%j" if arguments.json else arguments.format or (verbose if arguments.verbose else "%p"),
         end=b"" if arguments.no_newline else b"\0" if arguments.null else b"\n",
@@ -87,9 +88,9 @@ def chosen(arguments: argparse.Namespace, verbose: str, *, text: bool = False) -
 
 
 class Formatter:
-    """``line(message)`` is what to print for it. Raises ``InvalidError`` for a format that means nothing.
+    """``line(message)`` is what to print for it. Raises ``InvalidError`` for a format it does not know.
 
-    ``text``: payloads may be texts of several lines, whose own last newline is enough.
+    ``text``: payloads may be texts of several lines; one that ends in a newline gets no second one.
     """
 
     def __init__(self, format_: str, *, end: bytes, raw: bool, text: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""``bccn manual``: manual pages of the same words as ``--help`` and the descriptions of the settings."""
+"""``bccn manual``: manual pages, made of the help texts and the descriptions of the settings."""
 
 import argparse
 import re
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         required=True,
-        help="where manual pages are, such as /usr/local/share/man",
+        help="the folder of the manual pages, such as /usr/local/share/man",
     )
 
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def pages() -> dict[str, str]:
-    """Name of the file -> its text for man(1)."""
+    """The name of each file, and its text for man(1)."""
     client, daemon, recorder = programs()
     parts = commands()
     names = [f"bccn-{command}" for command in parts]
@@ -59,7 +59,8 @@ def pages() -> dict[str, str]:
     return made
 
 
-SECTIONS = {"bccnd": 8, "bccnd-record": 8, "bccnd.toml": 5}  # the others are in 1
+# The other pages are in section 1.
+SECTIONS = {"bccnd": 8, "bccnd-record": 8, "bccnd.toml": 5}
 
 
 def _page(part: Outline, name: str, section: int, also: Iterable[str]) -> str:
@@ -86,9 +87,9 @@ def _settings() -> str:
         ".SH DESCRIPTION",
         "A TOML file, by default",
         ".IR /etc/bccnd/bccnd.toml .",
-        "Every setting can also be given in the environment: BCCND_PORT,",
-        "and with two underscores for one in a table, BCCND_QUEUE__PACKETS.",
-        "The defaults are shown.",
+        "Every setting can also be given in the environment, such as BCCND_PORT;",
+        "two underscores separate a table from its setting: BCCND_QUEUE__PACKETS.",
+        "The values shown are the defaults.",
     ]
     table = None
     for setting in described():
@@ -123,7 +124,7 @@ def _option(option: Option) -> list[str]:
 
 
 def _sections(text: str) -> list[tuple[str, str]]:
-    """Split at lines such as ``examples:``; the first has no title."""
+    """The parts of a text between lines such as ``examples:``, with their titles; the first has none."""
     found: list[tuple[str, list[str]]] = [("", [])]
     for line in text.splitlines():
         if heading := _HEADING.fullmatch(line):
@@ -140,14 +141,14 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _verbatim(text: str) -> list[str]:
-    """As it is typed; what all lines are indented by is the page's business."""
+    """The text line by line as it is, without the indentation that all lines have in common."""
     lines = text.strip("\n").splitlines()
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     return [".PP", ".nf", *(_escaped(line[indent:].rstrip()) or "\\&" for line in lines), ".fi"]
 
 
 def _escaped(text: str) -> str:
-    """Nothing in it is a request or an escape; hyphens stay those that are typed."""
+    """The text without requests and escapes of its own; a hyphen stays the one that is typed."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("^", "\\(ha").replace("~", "\\(ti")
     text = text.replace("'", "\\(aq").replace("`", "\\(ga")
     return "\\&" + text if text.startswith((".", "'")) else text

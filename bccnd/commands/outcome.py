@@ -4,11 +4,12 @@ import os
 
 import bccn
 
-DONE, FAULT, USAGE, TIMED_OUT, REFUSED, UNAVAILABLE, NOBODY_LISTENS = range(7)  # of bccnd and bccn alike
+# The same for bccnd and bccn.
+DONE, FAULT, USAGE, TIMED_OUT, REFUSED, UNAVAILABLE, NOBODY_LISTENS = range(7)
 
 
 def exit_code(error: bccn.BccnError) -> int:
-    """What a script is told about ``error``."""
+    """The exit code for ``error``."""
     match error:
         case bccn.UnavailableError():
             return UNAVAILABLE
@@ -24,5 +25,5 @@ def exit_code(error: bccn.BccnError) -> int:
 
 
 def complain(text: str) -> None:
-    """A line on stderr; stdout is for messages alone."""
+    """Write a line to stderr; stdout is for messages alone."""
     os.write(2, f"bccn: {text}\n".encode("utf-8", "backslashreplace"))

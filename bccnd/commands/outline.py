@@ -1,4 +1,4 @@
-"""What the programs accept, read off their parsers: completion and the manual have no lists of their own."""
+"""What the programs accept, as their parsers have it: completion and manual pages need no lists of their own."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from bccnd.recorder import settings as recorder
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``flags``: how it may be written, none of an argument; ``value``: the name of its value, empty for a switch."""
+    """``flags``: its spellings, none for an argument; ``value``: the name of its value, empty for a switch."""
 
     flags: tuple[str, ...]
     value: str
@@ -21,7 +21,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A program, or a command of one. ``words``: the commands, or the choices of an argument, and what each is."""
+    """A program or one of its commands. ``words``: commands or choices of an argument, with what each does."""
 
     name: str
     summary: str
@@ -50,7 +50,7 @@ def commands() -> dict[str, Outline]:
 def _outline(
     parser: argparse.ArgumentParser, summary: str, words: Mapping[str, str] | None = None
 ) -> Outline:
-    actions = parser._actions  # noqa: SLF001 - argparse has no other way to be asked
+    actions = parser._actions  # noqa: SLF001 - argparse offers nothing public
     if words is None:
         words = {choice: "" for each in actions if not each.option_strings for choice in each.choices or ()}
     options = list(_options(actions))

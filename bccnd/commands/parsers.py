@@ -1,6 +1,6 @@
-"""The parsers of ``bccn``: what is common to its sub-commands, which are modules of this package.
+"""The parsers of ``bccn``: what its sub-commands, which are modules of this package, have in common.
 
-To add one: write the module, and name it in COMMANDS.
+To add a command, write its module and name it in COMMANDS.
 """
 
 import argparse
@@ -11,19 +11,19 @@ from bccnd import __version__
 COMMANDS = {
     "pub": "publish messages",
     "sub": "print messages as they come",
-    "req": "ask who listens to a channel, and print the replies",
-    "reply": "answer requests with what a command prints",
-    "dump": "show what is on the wire, accepted or rejected and why",
-    "who": "show who is there: the sources on the bus, by host",
-    "ping": "ask the daemon of a host to answer",
-    "status": "show the daemon, its clients and the sources it hears",
-    "top": "show what happens per second, live",
+    "req": "send a request, and print the replies",
+    "reply": "answer requests with the output of a command",
+    "dump": "show every datagram, and why it was rejected",
+    "who": "show who is there, by host",
+    "ping": "ask the daemon of a host for an answer",
+    "status": "show the daemon, its clients, and the sources it hears",
+    "top": "show live what happens per second",
     "doctor": "find out what is wrong, and what to do",
-    "completion": "print what makes a shell complete these commands",
+    "completion": "print a script for completion in the shell",
     "manual": "write the manual pages",
 }
 
-DESCRIPTION = "Talk to the bccnd bus of this host: publish, subscribe, look at it."
+DESCRIPTION = "Publish, subscribe and look around on the bccnd bus of this host."
 
 EPILOG = f"""\
 commands:
@@ -32,14 +32,14 @@ exit codes:
   0 done   1 internal fault   2 wrong usage   3 timed out
   4 refused by the daemon     5 no daemon     6 nobody listens
 
-"bccn COMMAND --help" tells more, with examples.
+"bccn COMMAND --help" explains a command, with examples.
 """
-SOCKET_HELP = "the daemon's socket, @NAME if abstract (default: $BCCN_SOCKET, else /run/bccnd/bus.sock, else \
-$XDG_RUNTIME_DIR/bccnd/bus.sock)"
+SOCKET_HELP = "the daemon's socket, @NAME if abstract (default: $BCCN_SOCKET, or the first that exists of \
+/run/bccnd/bus.sock and $XDG_RUNTIME_DIR/bccnd/bus.sock)"
 
 
 def main_parser() -> argparse.ArgumentParser:
-    """Leaves the words after the command alone."""
+    """The parser of everything before the command. It leaves the words after that alone."""
     parser = argparse.ArgumentParser(
         prog="bccn",
         usage="bccn [-h] [--version] [--socket PATH] COMMAND ...",
@@ -51,12 +51,12 @@ def main_parser() -> argparse.ArgumentParser:
     parser.add_argument("--socket", metavar="PATH", help=SOCKET_HELP)
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     words = parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    words.required = False  # or the line about a missing COMMAND would name them, too
+    words.required = False  # or the message about a missing COMMAND would name them as well
     return parser
 
 
 def command_parser(command: str, socket: str | None = None) -> argparse.ArgumentParser:
-    """Of one command, whose module is loaded for it; the others need not be. ``socket``: as given before it."""
+    """The parser of one command, whose module is loaded for it. ``socket``: as given before the command."""
     module = import_module(f"bccnd.commands.{command}")
     parser = argparse.ArgumentParser(
         prog=f"bccn {command}", formatter_class=argparse.RawDescriptionHelpFormatter
@@ -70,7 +70,7 @@ def command_parser(command: str, socket: str | None = None) -> argparse.Argument
 def parse(argv: list[str]) -> argparse.Namespace:
     """Options may stand before, between and after the words of a command.
 
-    What stands behind ``--`` is left alone where it is a command itself (TAKES_COMMAND in the module).
+    What stands behind ``--`` is left alone if it is a command line of its own (TAKES_COMMAND in the module).
     """
     arguments = main_parser().parse_args(argv)
     words, command = arguments.words, []

@@ -10,13 +10,14 @@ from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, TIMED_OUT
 from bccnd.commands.terminal import printable
 
-SHORTEST_INTERVAL = 0.05  # seconds; a daemon answers 20 times a second, whoever asks
+# Seconds. A daemon answers at most 20 times a second in all.
+SHORTEST_INTERVAL = 0.05
 
 DESCRIPTION = """\
-Ask the daemon of HOST to answer, over the bus: what comes back has passed both
-daemons and the segment in both directions. HOST may be this host.
+Ask the daemon of HOST for an answer. What comes back has passed both daemons,
+and the segment in both directions. HOST may be this host.
 
-Returns 0 when there was an answer, 3 when there was none.
+Exits with 0 when there was an answer, with 3 when there was none.
 """
 
 EPILOG = """\
@@ -29,10 +30,10 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("host", metavar="HOST", help="the host, as it stands first in its sources")
+    parser.add_argument("host", metavar="HOST", help="the name of the host, the first part of its sources")
     parser.add_argument("-c", "--count", metavar="N", type=count, default=4, help="ask N times (default 4)")
     parser.add_argument(
-        "-i", "--interval", metavar="S", type=seconds, default=1.0, help="every S seconds (default 1)"
+        "-i", "--interval", metavar="S", type=seconds, default=1.0, help="ask every S seconds (default 1)"
     )
     parser.add_argument(
         "-W",
@@ -40,15 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=2.0,
-        help="wait S s for the last answer (default 2)",
+        help="wait S seconds for the last answer (default 2)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if "/" in arguments.host:
-        raise bccn.InvalidError("ping: HOST is the first part of a source alone, without a /")
+        raise bccn.InvalidError("ping: HOST is only the first part of a source, up to the /")
     if arguments.interval < SHORTEST_INTERVAL:
-        raise bccn.InvalidError(f"ping: -i is at least {SHORTEST_INTERVAL}")
+        raise bccn.InvalidError(f"ping: -i must be at least {SHORTEST_INTERVAL}")
     with bccn.Client(arguments.socket, format="full") as bus:
         bus.listen()
         return _Pings(bus, arguments.host).ask(arguments.count, arguments.interval, arguments.wait)
@@ -77,7 +78,7 @@ class _Pings:
         return self._summary(times, time.monotonic() - began)
 
     def _listen(self, until: float, is_last: bool) -> None:
-        """For answers; after the last question no longer than all have come."""
+        """Take answers until then; after the last question only until all have come."""
         while not (is_last and len(self._answered) == len(self._sent)):
             left = until - time.monotonic()
             if left <= 0:
@@ -100,8 +101,8 @@ class _Pings:
         if not again:
             self._answered.add(number)
             self.took.append(took)
-        place = "" if message.peer == "local" else f" ({message.peer})"
-        _say(f"{message.src}{place}: seq={number} time={took:.3f} ms version={version}{again}")
+        sender = "" if message.peer == "local" else f" ({message.peer})"
+        _say(f"{message.src}{sender}: seq={number} time={took:.3f} ms version={version}{again}")
 
     def _summary(self, times: int, seconds_: float) -> int:
         answered = len(self._answered)

@@ -1,4 +1,4 @@
-"""``bccn pub``: publish, and return success only once the daemon has taken everything."""
+"""``bccn pub``: publish, and succeed only once the daemon has taken everything."""
 
 import argparse
 import os
@@ -11,15 +11,17 @@ from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import USAGE, complain, exit_code
 from bccnd.commands.payload import READ_LIMIT, STDIN
 
-CHUNK = 65536  # bytes of stdin at a time
-SHOWN_REJECTIONS = 10  # of those of one run; the rest is counted
+# Bytes of stdin read at a time.
+READ_SIZE = 65536
+# The rejections of one run that are shown; the others are counted.
+SHOWN_REJECTIONS = 10
 
 DESCRIPTION = """\
 Publish PAYLOAD on CHANNEL. Without PAYLOAD, and without an option that says
 where it comes from, all of stdin is one message.
 
-Returns 0 once the daemon has taken everything; what it rejects is said on
-stderr, with exit code 2 (wrong or too large) or 4 (refused).
+Exits with 0 once the daemon has taken everything. What it rejects is reported
+on stderr, with exit code 2 (wrong or too large) or 4 (refused).
 """
 
 EPILOG = """\
@@ -36,28 +38,33 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("channel", metavar="CHANNEL", help="e.g. door/front; '!' for all, '!SRC' for one")
+    parser.add_argument(
+        "channel", metavar="CHANNEL", help="such as door/front; '!' is for all, '!SRC' for one"
+    )
     source = payload.add_arguments(parser, "the message")
-    source.add_argument("-l", "--lines", action="store_true", help="each line of stdin, at once")
+    source.add_argument("-l", "--lines", action="store_true", help="each line of stdin, as soon as it comes")
     parser.add_argument(
         "-t",
         "--template",
         action="store_true",
-        help="in the message and the channel {n} becomes 1, 2, ..., {time} the time (ISO 8601), {unix} in seconds",
+        help="replace {n} by 1, 2, ..., {time} by the time (ISO 8601), and {unix} by the time in seconds, in the "
+        "message and in the channel",
     )
     parser.add_argument("--repeat", metavar="N", type=count, default=1, help="publish N times")
     parser.add_argument(
-        "--repeat-delay", metavar="S", type=seconds, default=0.0, help="wait S seconds between them"
+        "--repeat-delay", metavar="S", type=seconds, default=0.0, help="wait S seconds between two messages"
     )
-    parser.add_argument("--name", metavar="SRC", help="publish as SRC (the daemon may refuse)")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say on stderr what was published")
+    parser.add_argument("--name", metavar="SRC", help="publish as SRC, if the daemon allows it")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="report on stderr how much was published"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.lines and arguments.payload is not None:
         raise payload.chosen_twice("pub")
     if arguments.lines and arguments.repeat > 1:
-        complain("pub: -l reads its lines once, --repeat does not go with it")
+        complain("pub: --repeat does not go with -l, which reads its lines once")
         return USAGE
     message = None if arguments.lines else payload.read(arguments, "pub")
     notices = Notices()
@@ -78,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Notices:
-    """Says what happens meanwhile, on stderr."""
+    """Reports on stderr what happens meanwhile."""
 
     def __init__(self) -> None:
         self.rejected = 0
@@ -91,9 +98,7 @@ class Notices:
 
     def summarise(self) -> None:
         if self.rejected > SHOWN_REJECTIONS:
-            complain(
-                f"{self.rejected} messages were rejected, of which the first {SHOWN_REJECTIONS} were shown"
-            )
+            complain(f"{self.rejected} messages were rejected; the first {SHOWN_REJECTIONS} are shown above")
 
 
 def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, message: bytes) -> int:
@@ -108,7 +113,7 @@ def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, message
 
 
 def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
-    """What has been read goes out before more is awaited: a slow pipe delays nothing, a fast one is packed."""
+    """Publish what has been read before waiting for more: a slow pipe delays nothing, a fast one is packed."""
     n = 0
     for lines in _lines_of(STDIN):
         bus.publish_many(_filled(arguments, line, n) for n, line in enumerate(lines, n + 1))
@@ -117,12 +122,12 @@ def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
 
 
 def _lines_of(fd: int) -> Iterator[list[bytes]]:
-    """Lines as they come, without their newlines, all that are there at a time."""
+    """The lines that have come, each time that some have, without their newlines."""
     rest = b""
-    while chunk := os.read(fd, CHUNK):
+    while chunk := os.read(fd, READ_SIZE):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > READ_LIMIT:
-            raise bccn.InvalidError(f"pub: a line of more than {READ_LIMIT} bytes is no message")
+            raise bccn.InvalidError(f"pub: a line is longer than {READ_LIMIT} bytes, which no daemon takes")
         if lines:
             yield lines
     if rest:
@@ -130,7 +135,7 @@ def _lines_of(fd: int) -> Iterator[list[bytes]]:
 
 
 def _filled(arguments: argparse.Namespace, message: bytes, n: int) -> tuple[str, bytes]:
-    """Channel and message number ``n``."""
+    """The channel and the payload of message number ``n``."""
     if not arguments.template:
         return arguments.channel, message
     from bccnd.commands.terminal import iso_time

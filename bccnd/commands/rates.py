@@ -1,10 +1,10 @@
-"""What happens per second, from two looks at the counters of a daemon.
+"""What happens per second, from two samples of the counters of a daemon.
 
 Rules
-- A rate is a difference of two counters over the time between the looks, never an average since the start. Where
-  there is nothing to compare with it is None: at the first look, and for a row that only now came into sight.
-- A client or source that did not exist at the look before began at 0.
-- A counter that went back belongs to another daemon, client or source of the same name: it began at 0, too.
+- A rate is the difference of a counter between two samples over the time between them, never an average since the
+  start. Without an earlier sample it is None: the first time, and for a row that was cut off before.
+- A client or source that is not in the earlier sample began at 0.
+- A counter that went back belongs to another daemon, client or source of the same name, and began at 0 as well.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ _STATUS_RATES = ("published", "received", "accepted", "sent", "unsent", "deliver
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look: the answers to ``status``, ``clients`` and ``sources``; ``at``: monotonic seconds.
+    """The answers to ``status``, ``clients`` and ``sources`` at one time; ``at``: monotonic seconds.
 
-    ``cut``: which of ``clients`` and ``sources`` have more rows than were asked for.
+    ``cut``: which of ``clients`` and ``sources`` have more rows than were read.
     """
 
     at: float
@@ -34,10 +34,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A sample with what became of its counters since the one before, ``seconds`` ago; 0.0 if there is none.
+    """A sample, with the rates since the one ``seconds`` earlier; 0.0 if there is none.
 
-    ``rates``: per second, of the whole daemon. Rows of clients have ``in`` and ``out``, those of sources ``rate`` and
-    ``loss`` (percent of what it sent) besides what the daemon says.
+    ``rates``: per second, of the whole daemon. Besides what the daemon reports, rows of clients have ``in`` and
+    ``out``, and rows of sources ``rate`` and ``loss``, the percentage that is lost of what the source sent.
     """
 
     seconds: float
@@ -49,7 +49,7 @@ class Figures:
 
 
 def compare(before: Sample | None, now: Sample) -> Figures:
-    """``before``: None at the first look, and when the daemon has been away."""
+    """``before``: None the first time, and when the daemon has been away."""
     if before is not None and before.status["pid"] != now.status["pid"]:
         before = None
     seconds = now.at - before.at if before else 0.0
@@ -69,7 +69,7 @@ def compare(before: Sample | None, now: Sample) -> Figures:
         )
     for row in now.sources:
         if not row["peer"]:
-            continue  # a client of this host that has left: the daemon's list remembers its numbers
+            continue  # a client of this host that has left
         old = old_sources.get(row["src"])
         if old is None and before and "sources" not in before.cut:
             old = {}

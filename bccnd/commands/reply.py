@@ -1,11 +1,11 @@
 """``bccn reply``: answer requests with what a command prints.
 
 Rules
-- A process for each request, JOBS of them at a time; the next request waits in the daemon's queue for this client.
-- What the command printed is the reply, whatever its exit status. If it failed and printed nothing, was killed, or
-  took too long, there is no reply; each failure is one line on stderr, where the command's own words go, too.
-- A command and what it has started are a process group, which is killed as a whole.
-- SIGTERM ends it in order: it listens no more, and what it is at is answered. Ctrl-C kills the commands, too.
+- Each request gets a process, up to JOBS at a time. Further requests wait in the daemon's queue for this client.
+- What the command prints is the reply, whatever its exit status. There is no reply if it fails and prints nothing, is
+  killed, or takes too long. Each failure is one line on stderr, where the stderr of the command goes as well.
+- A command and the processes it has started are a process group, which is killed as a whole.
+- SIGTERM ends it in order: it takes no further requests and answers those it has begun. Ctrl-C kills the commands.
 """
 
 import argparse
@@ -24,17 +24,19 @@ from bccnd.commands.outcome import DONE, complain
 from bccnd.commands.terminal import counted, printable
 
 JOBS = 8
-LAST_WORD_SECONDS = 1.0  # for the daemon to take the last reply
-OUTPUT_LIMIT = 65536  # bytes: no reply is longer, so a command that prints more is not let run on
+# How long the daemon may take to accept the last reply.
+LAST_WORD_SECONDS = 1.0
+# Bytes. No reply is longer, so a command that prints more is killed.
+OUTPUT_LIMIT = 65536
 
 DESCRIPTION = """\
-Run COMMAND for each request on CHANNEL: the request is its stdin, what it
-prints is the reply. Several requests run at once. COMMAND is run as it stands,
-without a shell; its stderr is that of this command.
+Run COMMAND for each request on CHANNEL, with the request as its stdin; what it
+prints is the reply. Several can run at once. No shell is involved, and what
+COMMAND writes to stderr appears on stderr.
 
-The reply is sent whatever the exit status, unless COMMAND failed without having
-printed anything, was killed, or took too long: then there is none. Each failure
-is said in a line on stderr. Goes on until it is ended.
+There is no reply when COMMAND is killed, takes too long, or fails without
+printing anything. Otherwise its exit status does not matter. Each failure is
+reported on stderr. Goes on until it gets SIGTERM or Ctrl-C.
 
 environment of COMMAND:
   BCCN_CHANNEL  the channel of the request
@@ -49,7 +51,8 @@ examples:
   bccn reply 'echo/>' -- sh -c 'echo "$BCCN_SRC on $BCCN_CHANNEL:"; cat'
   bccn reply '!' -- uptime
 """
-TAKES_COMMAND = True  # what stands behind "--" is COMMAND, whatever it looks like
+# What stands behind "--" is COMMAND, whatever it looks like.
+TAKES_COMMAND = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "channel",
         metavar="CHANNEL",
-        help="or a pattern, as for sub; '!' for requests to all and to this program",
+        help="or a pattern, as for sub; '!' is for requests to all and to this program",
     )
-    parser.add_argument("words", metavar="COMMAND", nargs="*", help="what to run, and its arguments")
+    parser.add_argument("words", metavar="COMMAND", nargs="*", help="the program to run, and its arguments")
     parser.add_argument(
-        "-j", "--jobs", metavar="N", type=count, default=JOBS, help=f"run N at a time (default {JOBS})"
+        "-j", "--jobs", metavar="N", type=count, default=JOBS, help=f"run up to N at a time (default {JOBS})"
     )
     parser.add_argument(
         "-W",
@@ -70,21 +73,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=60.0,
-        help="kill it after S seconds (default 60)",
+        help="kill COMMAND after S seconds (default 60)",
     )
     parser.add_argument("-C", "--count", metavar="N", type=count, help="exit after N requests")
-    parser.add_argument("--name", metavar="SRC", help="reply as SRC (the daemon may refuse)")
+    parser.add_argument("--name", metavar="SRC", help="reply as SRC, if the daemon allows it")
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="say on stderr what was asked and replied"
+        "-v", "--verbose", action="store_true", help="report each request and reply on stderr"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.words:
-        raise bccn.InvalidError("reply: give the command, after --")
+        raise bccn.InvalidError("reply: give the command to run, after --")
     if shutil.which(arguments.words[0]) is None:
         raise bccn.InvalidError(f"reply: {arguments.words[0]}: no such command")
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a command need not read what was asked
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a command need not read its request
     return asyncio.run(_Replies(arguments).serve())
 
 
@@ -93,7 +96,7 @@ class _NoReplyError(Exception):
 
 
 class _Replies:
-    """Takes the requests, until it is to end."""
+    """Takes requests and answers them, until a signal or the count ends it."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -117,12 +120,12 @@ class _Replies:
         async with self._bus as bus:
             await bus.serve(arguments.channel, self._answer, concurrency=arguments.jobs)
             if arguments.verbose:
-                complain(f"replies on {arguments.channel} as {bus.name}")
+                complain(f"answering requests on {arguments.channel} as {bus.name}")
             await self._until(lambda: self._ending)
-            # Whatever the bus has to say to the rest was said as a notice; if the daemon is away, nobody waits.
+            # What the daemon objects to has been reported as a notice. If it is away, nobody waits for a reply.
             with suppress(bccn.BccnError):
                 if arguments.channel != "!":
-                    await bus.unsubscribe(arguments.channel)  # who asks from now on learns it at once
+                    await bus.unsubscribe(arguments.channel)  # so that later requests fail at once
                 await self._until(lambda: not self._running)
                 await bus.barrier(LAST_WORD_SECONDS)
             await bus.close()
@@ -166,12 +169,12 @@ class _Commands:
     def __init__(self, words: list[str], timeout: float) -> None:
         self._words = words
         self._timeout = timeout
-        self._groups: set[int] = set()  # of processes, one for each that runs
+        self._groups: set[int] = set()  # a process group for each command that runs
         self._starting = 0
         self._interrupted = False
 
     async def output(self, request: bccn.Request) -> bytes:
-        """What it prints when given the request. Raises _NoReplyError."""
+        """What the command prints for this request. Raises ``_NoReplyError``."""
         command = self._words[0]
         process = await self._start(request)
         try:
@@ -191,7 +194,9 @@ class _Commands:
         if status and not output:
             raise _NoReplyError(f"{command} ended with status {status}")
         if status:
-            complain(f"{command} ended with status {status}, asked by {printable(request.src or '')}")
+            complain(
+                f"{command} ended with status {status}; the request was from {printable(request.src or '')}"
+            )
         return output
 
     async def _start(self, request: bccn.Request) -> Process:
@@ -211,7 +216,10 @@ class _Commands:
         return process
 
     def interrupt(self) -> None:
-        """Kill all that run, and die of SIGINT as any filter does; but not before it is known which run."""
+        """Kill the commands that run, and die of SIGINT as any filter does.
+
+        A command that is being started has no process group yet: then ``_start`` calls this again.
+        """
         self._interrupted = True
         if self._starting:
             return
@@ -222,8 +230,8 @@ class _Commands:
 
 
 async def _output(process: Process, payload: bytes) -> bytes:
-    """What it prints, given ``payload``. Who does not want to read that need not."""
-    if process.stdin is None or process.stdout is None:  # it was made with both
+    """What a process prints when its stdin is ``payload``, which it need not read."""
+    if process.stdin is None or process.stdout is None:  # never: it was started with both
         raise _NoReplyError("no pipes")
     process.stdin.write(payload)
     process.stdin.close()
@@ -235,7 +243,7 @@ async def _output(process: Process, payload: bytes) -> bytes:
 
 
 async def _discard(process: Process) -> None:
-    """Read what a killed process has left, or its end is not noticed."""
+    """Read what a killed process has left behind; asyncio does not notice its end before."""
     with suppress(TimeoutError):
         async with asyncio.timeout(1):
             while process.stdout and await process.stdout.read(OUTPUT_LIMIT):

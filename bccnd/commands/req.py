@@ -1,4 +1,4 @@
-"""``bccn req``: ask, and print what is replied."""
+"""``bccn req``: send a request, and print the replies."""
 
 import argparse
 
@@ -11,11 +11,11 @@ from bccnd.commands.streams import STDOUT, write
 DESCRIPTION = """\
 Publish PAYLOAD on CHANNEL as a request and print the replies. Without PAYLOAD,
 and without an option that says where it comes from, all of stdin is the
-request. It is sent once: no reply does not mean that nothing was done.
+request. It is sent once, and may be carried out even if no reply comes.
 
-Returns 0 once there are enough replies, 3 when time runs out before, and 6, at
-once or within a third of a second, when nobody listens to CHANNEL: no program
-of this host, nor of another one that has a daemon.
+Exits with 0 as soon as there are enough replies, with 3 when time runs out
+first, and with 6, at once or within a third of a second, when nobody listens
+to CHANNEL: no program of this host, or of any other host with a daemon.
 """
 
 EPILOG = f"""\
@@ -36,19 +36,28 @@ def replies(text: str) -> int | None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("channel", metavar="CHANNEL", help="e.g. math/square; '!' for all, '!SRC' for one")
+    parser.add_argument(
+        "channel", metavar="CHANNEL", help="such as math/square; '!' is for all, '!SRC' for one"
+    )
     payload.add_arguments(parser, "the request")
     parser.add_argument(
-        "-W", "--timeout", metavar="S", type=seconds, default=5.0, help="wait S seconds (default 5)"
+        "-W", "--timeout", metavar="S", type=seconds, default=5.0, help="wait for S seconds (default 5)"
     )
     parser.add_argument(
-        "-C", "--replies", metavar="N|all", type=replies, default=1, help="so many, or all that come in time"
+        "-C",
+        "--replies",
+        metavar="N|all",
+        type=replies,
+        default=1,
+        help="how many to wait for; all: print those that come in time (default 1)",
     )
     parser.add_argument(
-        "--wait-anyway", action="store_true", help="where nobody listens, too: for programs without a daemon"
+        "--wait-anyway",
+        action="store_true",
+        help="wait even if nobody listens: a program without a daemon may",
     )
     formats.add_arguments(parser, verbose="print the source before the reply")
-    parser.add_argument("--name", metavar="SRC", help="ask as SRC (the daemon may refuse)")
+    parser.add_argument("--name", metavar="SRC", help="ask as SRC, if the daemon allows it")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         ):
             write(STDOUT, formatter.line(reply))
             came += 1
-    if not came:  # of all there might have been
+    if not came:  # only "all" gets here
         complain(f"no reply on {arguments.channel} within {arguments.timeout:g} s")
         return TIMED_OUT
     return DONE

@@ -1,12 +1,12 @@
-"""A terminal taken over for a while: full-screen lines out, single keys in, and given back whatever happens.
+"""A terminal taken over for a while: lines that fill the screen go out, single keys come in.
 
 Rules
-- Three sequences that every terminal of the last decades knows (alternate screen, cursor, clearing) and no terminfo:
-  what is drawn is whole lines, always all of them.
-- Signals only write to a pipe, which ``wait`` reads with the keys: nothing is interrupted halfway, so the terminal is
-  given back in one place, ``__exit__``. SIGINT, SIGTERM, SIGHUP end the wait for good, SIGWINCH for a new drawing,
-  SIGTSTP gives the terminal back until SIGCONT.
-- Who ends by a signal dies of it afterwards (``ended_by``), so that a shell knows.
+- The terminal is restored whatever happens, and in one place: ``__exit__``. Signals only write to a pipe, which
+  ``wait`` reads together with the keys, so that nothing is interrupted halfway.
+- SIGINT, SIGTERM and SIGHUP end it. The program then dies of the signal (``ended_by``), so that a shell knows.
+  SIGWINCH only wakes ``wait``. SIGTSTP restores the terminal until SIGCONT.
+- Only three kinds of escape sequences are used (alternate screen, cursor, clearing). Every terminal of the last
+  decades knows them, so terminfo is not needed. Each drawing writes all lines whole.
 """
 
 import codecs
@@ -25,13 +25,14 @@ from bccnd.commands.board import ALERT, TITLE, Line
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[0m\x1b[?25h\x1b[?1049l"
 STYLES = {TITLE: "\x1b[7m", ALERT: "\x1b[1m"}
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-KEYS_READ = 64  # bytes at once; a person types one, a paste is read on at the next turn
+# Bytes. The rest of a long paste is read at the next turn.
+KEYS_READ = 64
 
 
 class Screen:
-    """``keys`` and ``out``: descriptors of the terminal. A context manager.
+    """A context manager. ``keys`` and ``out`` are descriptors of the terminal.
 
-    ``ended_by``: the signal that ends it, 0 while none has come; a terminal that is gone counts as SIGHUP.
+    ``ended_by``: the signal that ended it, or 0. A terminal that is gone counts as SIGHUP.
     """
 
     def __init__(self, keys: int = 0, out: int = 1) -> None:
@@ -59,7 +60,7 @@ class Screen:
         os.close(self._woken)
 
     def size(self) -> tuple[int, int]:
-        """(columns, lines); what a terminal is taken for that does not know its own size: 80 by 24."""
+        """(columns, lines); 80 by 24 for a terminal that does not know its size."""
         try:
             width, height = os.get_terminal_size(self._out)
         except OSError:
@@ -67,15 +68,15 @@ class Screen:
         return width or 80, height or 24
 
     def draw(self, lines: Iterable[Line]) -> None:
-        """As many lines as the screen has, in one write: nothing flickers or scrolls.
+        """Draw as many lines as the screen has, in one write, so that nothing flickers or scrolls.
 
-        A line is cleared before it is written: after one of full width the cursor still stands on its last letter.
+        A line is cleared before it is written: after a line of full width the cursor still stands on its last letter.
         """
         text = "\r\n".join(f"\x1b[K{STYLES.get(style, '')}{text}\x1b[0m" for text, style in lines)
         self._write(f"\x1b[H{text}".encode())
 
     def wait(self, seconds: float) -> list[str]:
-        """The keys pressed; empty after ``seconds`` or when something else calls for a look: size, end."""
+        """The keys pressed. Empty after ``seconds``, and when a signal has changed the size or ends the program."""
         ready, _, _ = select.select([self._keys, self._woken], [], [], max(seconds, 0))
         if self._woken in ready:
             self._heed(os.read(self._woken, 4096))
@@ -96,7 +97,7 @@ class Screen:
             elif number == signal.SIGTSTP:
                 self._give_back()
                 os.kill(os.getpid(), signal.SIGSTOP)
-                self._take()  # somebody has continued us
+                self._take()  # SIGCONT has come
 
     def _take(self) -> None:
         self._saved = termios.tcgetattr(self._keys)
@@ -123,11 +124,11 @@ class Screen:
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """What arrived stands in the pipe."""
+    """Nothing: the number of the signal is in the pipe."""
 
 
 def _keys_of(text: str) -> list[str]:
-    """Single characters; cursor left and right are < and >, and no other escape sequence is taken for letters."""
+    """Single characters. Cursor left and right are < and >; other escape sequences are skipped."""
     keys = []
     while text:
         if text.startswith(("\x1b[", "\x1bO")):

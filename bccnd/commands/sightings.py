@@ -1,9 +1,9 @@
-"""What ``bccn dump`` has seen, from the daemon's tap or out of a capture file, and as a packet of one.
+"""The datagrams of ``bccn dump``: from the daemon's tap or from a capture file, and into one.
 
-Directions: ``in`` came from the segment, ``out`` was sent there by this host, ``local`` never leaves it. The tap
-shows a datagram of ours as it is published (peer ``local``); the network gives most of them back to us, with the
-verdict ``own``, or ``duplicate`` when the sender has left: these are echoes. In a capture that others made the
-direction is not known, and it is empty.
+A datagram has a direction: ``in`` came from the segment, ``out`` was sent there by this host, ``local`` never leaves
+it. The tap shows a datagram of this host when it is published (peer ``local``). Most of these come back from the
+network, with the verdict ``own``, or ``duplicate`` when the sender has left: such a datagram is an echo. In a capture
+that others made the direction is unknown, and empty.
 """
 
 import re
@@ -24,8 +24,10 @@ from bccnd.wire.verdict import Verdict
 CUT = "cut"
 IN, OUT, LOCAL = "in", "out", "local"
 
-ECHOES_AWAITED = 4096  # datagrams of ours that may come back: what a burst has on the way
-PORT = 5400  # of the segment, when nobody says another
+# Datagrams of this host that may still come back.
+ECHOES_AWAITED = 4096
+# The port of the segment, unless another is given.
+PORT = 5400
 _LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 _NOWHERE = {4: "255.255.255.255", 6: "ff02::1"}
 _COMMENT = re.compile(r"bccnd (in|out|local) ([a-z0-9-]{1,32})")
@@ -35,8 +37,9 @@ _PACKET_DIRECTIONS = {IN: Direction.IN, OUT: Direction.OUT, LOCAL: Direction.OUT
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One datagram. ``verdict``: of the daemon, or of our own check; ``missing``: how many were lost before it;
-    ``captured``: how it stood in a capture."""
+    """One datagram. ``verdict``: of the daemon, or of our own check, or CUT; ``missing``: how many datagrams were
+    lost before it; ``captured``: how it stood in a capture.
+    """
 
     time_ns: int
     direction: str
@@ -53,15 +56,15 @@ class Sighting:
 
     @property
     def detail(self) -> str:
-        """What our own look at it says, where that is why it was rejected."""
+        """Where and how it breaks its rule, if our own check comes to the same verdict."""
         if self.verdict != self.parts.verdict:
             return ""
-        place = f"at byte {self.parts.at}" if self.parts.at else ""
-        return ": ".join(filter(None, [place, self.parts.detail]))
+        where = f"at byte {self.parts.at}" if self.parts.at else ""
+        return ": ".join(filter(None, [where, self.parts.detail]))
 
 
 class Tap:
-    """Makes sightings of what the daemon shows; ``status`` is its own account of itself."""
+    """Makes sightings of what the daemon shows a tap; ``status`` is the daemon's."""
 
     def __init__(self, status: dict[str, Any]) -> None:
         self._local: Sequence[str] = status.get("local", [])
@@ -90,14 +93,14 @@ class Tap:
 
 
 def from_capture(packet: Packet, port: int, integrity: Integrity) -> Sighting | None:
-    """None for what is no datagram of the segment: neither to its port nor beginning as they do."""
+    """None for a packet that is not of the segment: not to its port, and not beginning as BCCN does."""
     udp = UdpDatagram.parse(packet.linktype, packet.data)
     if udp is None or (udp.target_port != port and not udp.payload.startswith(b"BCCN")):
         return None
     parts = dissect(udp.payload, integrity)
-    told = _COMMENT.match(packet.comment)  # by ourselves, when it was tapped
-    direction = told[1] if told else _DIRECTIONS[packet.direction]
-    verdict = told[2] if told else CUT if udp.cut else parts.verdict
+    noted = _COMMENT.match(packet.comment)  # by Packer, when it was tapped
+    direction = noted[1] if noted else _DIRECTIONS[packet.direction]
+    verdict = noted[2] if noted else CUT if udp.cut else parts.verdict
     echo = verdict == Verdict.OWN
     host = f"[{udp.source}]" if ":" in udp.source else udp.source
     peer = f"{host}:{udp.source_port}"
@@ -105,10 +108,10 @@ def from_capture(packet: Packet, port: int, integrity: Integrity) -> Sighting | 
 
 
 class Packer:
-    """Makes packets of sightings, as they were on the wire or, for what the daemon only shows, might have been.
+    """Makes packets of sightings, as they were on the wire or, for what a tap shows, might have been.
 
-    The tap tells who sent a datagram, not where to: that is the address of the segment. What comes from this host is
-    shown as from the loopback address, and what stays on it as to there.
+    A tap shows who sent a datagram but not where to: the packet gets the address of the segment. What this host sends
+    comes from the loopback address, and what stays on this host goes there.
     """
 
     def __init__(self, segments: Iterable[dict[str, Any]]) -> None:
@@ -118,7 +121,7 @@ class Packer:
             self._targets.setdefault(address.version, (str(address), row["port"]))
 
     def packet(self, sighting: Sighting, missing: int) -> Packet | None:
-        """``missing``: before it, whether or not they would have been written. None: too large for a datagram."""
+        """``missing``: datagrams lost before it, wanted or not. None if the payload is too large for a datagram."""
         payload = sighting.parts.datagram
         if len(payload) > PAYLOAD_LIMIT:
             return None

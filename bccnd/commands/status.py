@@ -1,4 +1,4 @@
-"""``bccn status``: the daemon, who is connected, who is heard."""
+"""``bccn status``: the daemon, its clients, and the sources it hears."""
 
 import argparse
 import json
@@ -18,11 +18,15 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show the daemon and its counters, its clients, and the sources it hears."
+    parser.description = "Show the daemon with its counters, its clients, and the sources it hears."
     parser.epilog = EPILOG
-    parser.add_argument("--json", action="store_true", help="everything, as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument(
-        "--rows", metavar="N", type=count, default=20, help="at most N clients and N sources (default 20)"
+        "--rows",
+        metavar="N",
+        type=count,
+        default=20,
+        help="show at most N clients and N sources (default 20)",
     )
 
 
@@ -33,9 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         text = json.dumps({**status, "client_list": clients, "source_list": sources}, indent=2)
     else:
         others = [client for client in clients if client["name"] != own]
-        heard = [
-            source for source in sources if source["peer"]
-        ]  # the rest are clients of this host that have left
+        # Sources without a peer are clients of this host that have left.
+        heard = [source for source in sources if source["peer"]]
         text = "\n".join(
             [
                 *_daemon(status),
@@ -65,12 +68,12 @@ def _daemon(status: dict[str, Any]) -> list[str]:
     }
     up = duration(status["uptime"])
     title = f"bccnd {status['version']} on {status['host']}, pid {status['pid']}, up {up}"
-    texts = [("socket", status["socket"]), *ways(status["segments"]), *lines.items()]
+    texts = [("socket", status["socket"]), *bindings(status["segments"]), *lines.items()]
     return [title, *(f"  {name:<10} {printable(text)}" for name, text in texts)]
 
 
-def ways(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """A line for each way to the segment; its name and text. An older daemon does not tell all of it."""
+def bindings(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """A line for each binding to the segment: its name and text. An older daemon does not report all of it."""
     texts = []
     for row in rows:
         address = f"[{row['address']}]" if ":" in row["address"] else row["address"]

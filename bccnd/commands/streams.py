@@ -1,4 +1,4 @@
-"""What comes from the bus until a deadline, and writing without losing any of it."""
+"""Reading from the bus until a deadline, and writing without losing a byte."""
 
 import os
 import select
@@ -9,24 +9,25 @@ from collections.abc import Iterator
 import bccn
 
 STDOUT = 1
-LONGEST_WAIT = 86400  # seconds; poll(2) counts milliseconds in an int
+# Seconds. poll(2) counts milliseconds in an int.
+LONGEST_WAIT = 86400
 
 
 def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Message]]:
-    """What has come, each time that something has; ends at the deadline (monotonic seconds), None for never.
+    """The messages that have come, each time that some have, until the deadline (monotonic seconds; None: for ever).
 
-    When the reader of our output leaves, the process ends as any filter does.
+    When the reader of our output leaves, the process ends, as any filter does.
     """
     poll = select.poll()
     poll.register(bus.fileno(), select.POLLIN)
-    poll.register(STDOUT, 0)  # errors only: the reader of a pipe has left
+    poll.register(STDOUT, 0)  # only for errors: the reader of the pipe has left
     while True:
         left = None if deadline is None else deadline - time.monotonic()
         ready = poll.poll(None if left is None else min(max(0.0, left), LONGEST_WAIT) * 1000)
         if any(fd == STDOUT for fd, _ in ready):
             os.kill(os.getpid(), signal.SIGPIPE)
         yield bus.dispatch()
-        if left is not None and left <= 0:  # what had come by then has been given above
+        if left is not None and left <= 0:  # what came in time has been yielded
             return
 
 
@@ -34,5 +35,5 @@ def write(fd: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(fd, data) :]
-        except BlockingIOError:  # a terminal or pipe shared with a program that set it so
+        except BlockingIOError:  # another program has made a shared terminal or pipe non-blocking
             select.select([], [fd], [])

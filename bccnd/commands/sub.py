@@ -1,6 +1,6 @@
 """``bccn sub``: print messages as they come, one a line.
 
-On a terminal nothing in a message can do anything but be read; into a pipe or a file go the bytes themselves.
+On a terminal no message moves the cursor or changes a colour. A pipe or a file gets the bytes themselves.
 """
 
 import argparse
@@ -18,12 +18,12 @@ STDERR = 2
 
 DESCRIPTION = """\
 Print the messages of every channel that matches a PATTERN, and those sent to
-all ('!') or to this program. One message a line, written at once. Goes on
-through restarts of the daemon, and says so on stderr.
+all programs ('!') or to this one. Each is a line, written at once. Goes on
+after a restart of the daemon, which it reports on stderr.
 
 patterns:
-  a/b      that channel                a/*/c   any one token between
-  a/b*     tokens that begin with b    a/>     everything below a/
+  a/b      this channel                    a/*/c   any one token between
+  a/b*     any token that begins with b    a/>     everything below a/
 """
 
 EPILOG = f"""\
@@ -40,19 +40,29 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("patterns", metavar="PATTERN", nargs="+")
+    parser.add_argument("patterns", metavar="PATTERN", nargs="+", help="the channels, see below")
     parser.add_argument(
-        "-x", "--exclude", metavar="PATTERN", action="append", default=[], help="leave these out (repeatable)"
+        "-x",
+        "--exclude",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="leave out channels that match (may be repeated)",
     )
     parser.add_argument("-C", "--count", metavar="N", type=count, help="exit after N messages")
     parser.add_argument(
         "-W", "--wait", metavar="S", type=seconds, help="give up after S seconds, with exit code 3"
     )
-    parser.add_argument("-E", "--exit", action="store_true", help="exit once subscribed")
+    parser.add_argument("-E", "--exit", action="store_true", help="exit as soon as it has subscribed")
     formats.add_arguments(parser, verbose="print the channel before the payload")
-    parser.add_argument("--separator", choices=["/", "."], default="/", help="of the tokens in patterns")
-    parser.add_argument("--name", metavar="SRC", help="listen as SRC (the daemon may refuse)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no notices on stderr")
+    parser.add_argument(
+        "--separator",
+        choices=["/", "."],
+        default="/",
+        help="what separates the tokens of patterns (default /)",
+    )
+    parser.add_argument("--name", metavar="SRC", help="listen as SRC, if the daemon allows it")
+    parser.add_argument("-q", "--quiet", action="store_true", help="report nothing on stderr")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What people see: bytes of strangers made safe for a terminal, tables, times."""
+"""What people see: foreign bytes made safe for a terminal, tables, times."""
 
 import time
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def printable(text: str | bytes) -> str:
-    """Nothing in it moves the cursor, changes the title or hides a letter; what is not UTF-8 is shown as \\xNN."""
+    """The text without anything that moves the cursor or hides a letter; what is not UTF-8 becomes \\xNN."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
     if text.isprintable():
@@ -51,7 +51,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines of aligned columns: numbers to the right, the rest to the left; no wider than what is in them."""
+    """Lines of aligned columns, numbers to the right, text to the left."""
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     numeric = [all(isinstance(row[at], int | float) for row in rows) for at in range(len(titles))]

@@ -1,4 +1,4 @@
-"""``bccn top``: what the daemon, its clients and the sources it hears do at the moment."""
+"""``bccn top``: what the daemon, its clients, and the sources it hears do at the moment."""
 
 import argparse
 import json
@@ -21,13 +21,15 @@ from bccnd.commands.rates import Figures, Sample, compare
 from bccnd.commands.screen import Screen
 from bccnd.commands.view import View
 
-PATIENCE = 2.0  # seconds for the daemon to answer: a key pressed meanwhile has to wait as long
-PAPER_WIDTH = 110  # characters, where neither a terminal nor $COLUMNS says otherwise
+# Seconds for the daemon to answer. A key that is pressed meanwhile waits as long.
+PATIENCE = 2.0
+# Characters, where neither a terminal nor $COLUMNS says otherwise.
+PAPER_WIDTH = 110
 
 EPILOG = """\
-On a terminal a table that keeps going ("?" names the keys); into a pipe or file
-a table per interval, the first after one interval. When the daemon is away it
-says so and goes on when it is back.
+On a terminal the table is renewed until you press q ("?" names the keys). A
+pipe or file gets a table for each interval. When the daemon is away, top says
+so and goes on when it is back.
 
 examples:
   bccn top
@@ -38,25 +40,31 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show what happens per second, for the daemon, its clients, the sources it hears."
+    parser.description = "Show what the daemon, its clients, and the sources it hears do per second."
     parser.epilog = EPILOG
     add = parser.add_argument
-    add("-d", "--delay", metavar="SECONDS", type=interval, default=2.0, help="between looks (default 2)")
-    add("-n", "--count", metavar="COUNT", type=count, help="end after COUNT intervals")
+    add("-d", "--delay", metavar="SECONDS", type=interval, default=2.0, help="the interval (default 2)")
+    add("-n", "--count", metavar="COUNT", type=count, help="exit after COUNT intervals")
     add(
         "-s",
         "--sort",
         metavar="KEY",
         choices=SORT_KEYS,
-        help=f"sort by it where there is such a column (default: the busiest first): {', '.join(SORT_KEYS)}",
+        help=f"sort by this column, where a table has it (default: the busiest first): {', '.join(SORT_KEYS)}",
     )
-    add("-r", "--reverse", action="store_true", help="the other way around")
+    add("-r", "--reverse", action="store_true", help="reverse the order")
     tables = parser.add_mutually_exclusive_group()
-    tables.add_argument("--clients", action="store_true", help="only the clients")
-    tables.add_argument("--sources", action="store_true", help="only the sources")
-    add("--rows", metavar="N", type=count, default=100, help="ask for N of each (default 100)")
-    add("--once", action="store_true", help="one table after one interval, as in a pipe")
-    add("--json", action="store_true", help="one JSON object for each interval")
+    tables.add_argument("--clients", action="store_true", help="show only the clients")
+    tables.add_argument("--sources", action="store_true", help="show only the sources")
+    add(
+        "--rows",
+        metavar="N",
+        type=count,
+        default=100,
+        help="read at most N clients and N sources (default 100)",
+    )
+    add("--once", action="store_true", help="print one table after one interval, and exit")
+    add("--json", action="store_true", help="print a JSON object for each interval")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Feed:
-    """Looks at the daemon again and again. ``figures``: the last ones; ``trouble``: why they are not newer."""
+    """Samples the daemon. ``figures``: the last ones; ``trouble``: why there are no newer ones."""
 
     def __init__(self, path: str | None, rows: int) -> None:
         self.figures: Figures | None = None
@@ -77,7 +85,7 @@ class Feed:
         self._before: Sample | None = None
 
     def look(self) -> None:
-        """Raises RefusedError: waiting does not help against that."""
+        """Take a sample. Raises ``RefusedError``, against which waiting does not help."""
         try:
             sample = self._sample()
         except bccn.RefusedError:
@@ -102,7 +110,7 @@ class Feed:
         return Sample(at, status, others, sources, frozenset(cut))
 
     def _listed(self, bus: bccn.Client, key: str) -> tuple[list[dict[str, Any]], bool]:
-        """At most so many rows as are asked for, and whether there are more."""
+        """The rows, no more than are asked for, and whether there are more."""
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
         while len(rows) < self._rows:
@@ -135,7 +143,7 @@ def _view(arguments: argparse.Namespace) -> View:
 
 
 def _print(arguments: argparse.Namespace, feed: Feed) -> int:
-    """To a pipe or file. Ends with UNAVAILABLE when the daemon is away at the end."""
+    """Print to a pipe or file. Returns UNAVAILABLE if the daemon is away at the end."""
     view, left = _view(arguments), 1 if arguments.once else arguments.count
     width, between = shutil.get_terminal_size((PAPER_WIDTH, 0)).columns, ""
     while True:

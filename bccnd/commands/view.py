@@ -1,4 +1,4 @@
-"""What a person has chosen to see in ``bccn top``, and what the keys do to it. Values only."""
+"""What is chosen to be seen in ``bccn top``, and what the keys change about it. Values only."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from bccnd.commands.columns import TABLES
 
-DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds; what + and - lead to
-FILTER_LIMIT = 40  # characters
+# Seconds: the steps of + and -.
+DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+# Characters.
+FILTER_LIMIT = 40
 ESCAPE, ENTER, ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
 
 
@@ -21,7 +23,7 @@ BUSIEST_CLIENTS, BUSIEST_SOURCES = Sort("out", True), Sort("received", True)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """``tables``: shown, in this order; the keys for sorting are for the first. ``typing``: a filter is typed."""
+    """``tables``: in this order; the keys sort the first. ``typing``: a filter is being typed."""
 
     tables: tuple[str, ...] = ("clients", "sources")
     clients: Sort = BUSIEST_CLIENTS
@@ -36,7 +38,7 @@ class View:
         return self.clients if table == "clients" else self.sources
 
     def sorted_by(self, table: str, key: str) -> "View":
-        """Numbers from the highest down, text from A to Z."""
+        """Sort by this column: numbers from the highest down, text from A to Z."""
         [left] = [column.left for column in TABLES[table] if column.key == key]
         return self._with(table, Sort(key, not left))
 
@@ -45,7 +47,7 @@ class View:
         return self._with(table, Sort(key, not descending))
 
     def press(self, key: str) -> "View | None":
-        """The view after a key; None: enough seen. Other keys only leave the help."""
+        """The view after a key, None to quit. A key without a meaning leaves the help."""
         if self.typing:
             return self._type(key)
         if key in ("q", "Q"):
@@ -75,7 +77,7 @@ class View:
         return replace(self, clients=sort) if table == "clients" else replace(self, sources=sort)
 
     def beside(self, step: int) -> "View":
-        """Sorted by the next column."""
+        """Sort by the column ``step`` to the right of this one."""
         table = self.tables[0]
         keys = [column.key for column in TABLES[table]]
         return self.sorted_by(table, keys[(keys.index(self.sort(table).key) + step) % len(keys)])

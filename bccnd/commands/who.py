@@ -1,4 +1,4 @@
-"""``bccn who``: which programs are there, on which host, and how well they are heard."""
+"""``bccn who``: which programs are there, on which host, and how well this host hears them."""
 
 import argparse
 import json
@@ -10,9 +10,10 @@ from bccn.pattern import matches
 from bccnd.commands.terminal import duration, printable, table
 
 DESCRIPTION = """\
-Show the sources on the bus, by host: those heard from the segment, and the
-programs of this host. Who sends heartbeats is alive, silent (missed several of
-them) or left; of the others only what was heard last is known.
+Show the sources by host: the programs of this host, and the sources it hears
+from the segment. A source that sends heartbeats is alive, silent (it missed
+several of them) or left. Of the others it is only known when they were last
+heard.
 """
 
 EPILOG = """\
@@ -29,13 +30,13 @@ TITLES = ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "DUPL.", "VER
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument(
-        "patterns", metavar="PATTERN", nargs="*", help="only sources matching one, as channels do"
+        "patterns", metavar="PATTERN", nargs="*", help="only sources that match, as channels do"
     )
     parser.add_argument("--silent", action="store_true", help="only sources that have fallen silent")
     parser.add_argument(
-        "--all", action="store_true", help="also those that ended, or were not heard for ten minutes"
+        "--all", action="store_true", help="also sources that left, or were not heard for ten minutes"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         status, clients, sources, own = bus.status(), bus.clients(), bus.sources(), bus.name
     rows = [_daemon_row(status)]
     rows += [_client_row(client) for client in clients if client["name"] != own]
-    rows += [_source_row(source) for source in sources if source["peer"]]  # without: clients that have left
+    rows += [_source_row(source) for source in sources if source["peer"]]  # others are clients that have left
     if arguments.silent:
         rows = [row for row in rows if row["state"] == "silent"]
     if arguments.patterns:
@@ -54,17 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
     shown = rows if arguments.all else current(rows)
     lines = _lines(_by_host(shown, status["host"]))
     if len(shown) < len(rows):
-        lines.append(
-            f"... and {len(rows) - len(shown)} that ended, or were not heard for ten minutes (--all)"
-        )
+        lines.append(f"... and {len(rows) - len(shown)} that left, or were not heard for ten minutes (--all)")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
 def current(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A program that came and went is no news; one that fell silent without a word is, until it has a successor.
+    """The rows to show without ``--all``: not those of programs that have left, or were last heard long ago.
 
-    That can be told of daemons only: a host has one.
+    A source that fell silent is shown, unless it is a daemon that has a successor: a host has one daemon.
     """
     served = {_daemon_host(row) for row in rows if row["state"] == "alive"} - {None}
     return [
@@ -77,7 +76,7 @@ def current(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _daemon_host(row: dict[str, Any]) -> str | None:
-    """The host whose daemon this is, if it is one."""
+    """The host whose daemon this is; None for any other source."""
     host, _, rest = row["src"].partition("/")
     return host if rest.startswith("bccnd/") else None
 
@@ -113,7 +112,7 @@ def _source_row(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_host(rows: list[dict[str, Any]], here: str) -> list[dict[str, Any]]:
-    """This host first, then by name."""
+    """The rows of each host, this host first, the others by name."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["src"].partition("/")[0], []).append(row)
@@ -140,9 +139,9 @@ def _lines(hosts: list[dict[str, Any]]) -> list[str]:
 
 
 def _host_line(host: dict[str, Any]) -> str:
-    places = sorted({row["peer"] for row in host["sources"]} - {"local"})
-    more = " and others" if len(places) > 2 else ""
-    where = ", ".join((["this host"] if host["here"] else []) + places[:2]) + more
+    peers = sorted({row["peer"] for row in host["sources"]} - {"local"})
+    more = " and others" if len(peers) > 2 else ""
+    where = ", ".join((["this host"] if host["here"] else []) + peers[:2]) + more
     return printable(f"{host['host']} ({where})")
 
 

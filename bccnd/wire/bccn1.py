@@ -1,4 +1,4 @@
-"""BCCN1, the protocol of the segment (``BCCN1.md`` in this folder).
+"""BCCN1, the protocol of the segment (``bccnd/wire/BCCN1.md``).
 
     BCCN1[<len>[:<algo>=<sum>]]<src>:<seq>:<chan>|<payload>
 
@@ -26,8 +26,8 @@ from typing import NamedTuple, Self
 from bccnd.errors import WireError
 from bccnd.wire.verdict import Verdict
 
-# In bytes; ``BCCN1.md``, "Sizes", has the reasons. What we send stays below any Ethernet MTU less a tunnel or a VLAN
-# tag; we take more, because some senders go to 1500.
+# In bytes (``bccnd/wire/BCCN1.md``, "Sizes"). What we send stays below any Ethernet MTU less a tunnel or a VLAN tag.
+# We take more, because some senders go to 1500.
 SEND_LIMIT = 1400
 RECEIVE_LIMIT = 2048
 # "BCCN" and a version, and what stands between the brackets: more is noise.
@@ -52,7 +52,7 @@ class Level(StrEnum):
 
 
 class Mode(StrEnum):
-    """The three forms of a channel (``BCCN1.md``, "Channels")."""
+    """The three forms of a channel (``bccnd/wire/BCCN1.md``, "Channels")."""
 
     PLAIN = "plain"
     ALL = "all"
@@ -98,7 +98,7 @@ def mode_of(chan: bytes) -> Mode:
 
 
 def split_target(target: bytes) -> tuple[bool, bytes]:
-    """``(exact, value or prefix)`` of what follows the "!" (``BCCN1.md``, "Directed targets")."""
+    """``(exact, value or prefix)`` of what follows the "!" (``bccnd/wire/BCCN1.md``, "Directed targets")."""
     if target.endswith(b"/*"):
         return False, target[:-2]
     return target.rpartition(b"/")[2].isdigit(), target
@@ -138,7 +138,7 @@ class Bracket(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """What stands before the payload, as it is written, right or wrong; None where there is no such part.
+    """The fields before the payload, as they are written, right or wrong; None where there is no such field.
 
     ``payload_at``: the offset of the payload.
     """
@@ -157,7 +157,7 @@ class Fields(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The layer that all versions share (``BCCN1.md``, "Envelope").
+    """The layer that all versions share (``bccnd/wire/BCCN1.md``, "Envelope").
 
     ``algorithm`` and ``value`` are both empty when no integrity check is in use. ``parse`` checks syntax and length
     only; whether the value is right is a question to ``Integrity``. ``body_at``: the offset of the body in the
@@ -199,7 +199,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The body of BCCN1 (``BCCN1.md``, "Body"). ``seq`` is below 2**64; ``payload`` is opaque."""
+    """The body of BCCN1 (``bccnd/wire/BCCN1.md``, "Body"). ``seq`` is below 2**64; ``payload`` is opaque."""
 
     src: bytes
     seq: int
@@ -214,18 +214,16 @@ class Message:
             raise WireError(Verdict.FIELDS, body_at)
         seq = int(fields.seq) if _SEQ.fullmatch(fields.seq) else SEQ_LIMIT  # which is out of range, too
         message = cls(fields.src, seq, fields.chan, datagram[fields.payload_at :])
-        message.check(body_at, len(fields.seq))
+        message._check(body_at, len(fields.seq))
         return message
 
     def serialize(self) -> bytes:
-        self.check()
+        """Raises ``WireError`` for a field that breaks its rule."""
+        self._check(0, len(str(self.seq)))
         return b"%b:%d:%b|%b" % (self.src, self.seq, self.chan, self.payload)
 
-    def check(self, body_at: int = 0, digits: int = 0) -> None:
-        """Raise ``WireError`` for the first field that breaks its rule.
-
-        The message was read from offset ``body_at``, with so many ``digits`` in its sequence number.
-        """
+    def _check(self, body_at: int, digits: int) -> None:
+        """``body_at``: where the body begins; ``digits``: how many its sequence number has."""
         seq_at = body_at + len(self.src) + 1
         chan_at = seq_at + digits + 1
         if not valid_src(self.src):
@@ -243,7 +241,7 @@ class Message:
 
 
 def hmac_function(key: bytes) -> Callable[[bytes], bytes]:
-    """body -> 16 hex digits: HMAC-SHA-256 cut to 8 bytes (``BCCN1.md``, "Integrity"; RFC 2104).
+    """body -> 16 hex digits: HMAC-SHA-256 cut to 8 bytes (``bccnd/wire/BCCN1.md``, "Integrity"; RFC 2104).
 
     The two SHA-256 states that depend on the key alone are prepared once and copied for each body, which takes half
     the time of a fresh HMAC.
@@ -302,7 +300,7 @@ class Integrity:
     def open_sound(self, datagram: bytes) -> Opened | None:
         """The same, fast, for most of the datagrams that break no rule: BCCN1, signed or without a sum.
 
-        None says nothing but that ``open`` has to look closer.
+        None only says that ``open`` has to look closer.
         """
         header = HEADER.match(datagram)
         if header is None or len(datagram) > RECEIVE_LIMIT:

@@ -1,12 +1,14 @@
 """Capture files: pcap and pcapng are read, pcapng is written (RFC drafts draft-ietf-opsawg-pcap and -pcapng).
 
-    pcap    file header (24 bytes), then per packet a record header (16 bytes) and its bytes
-    pcapng  blocks: type, length, body, length again; sections begin with their byte order and name interfaces
+    pcap    a file header (24 bytes), then for each packet a record header (16 bytes) and its bytes
+    pcapng  blocks: type, length, body, length again; a section begins with its byte order and describes interfaces
 
-``Reader`` takes a file in pieces of any size, as a pipe gives them, and gives the packets that have become whole.
-``header`` and ``Packet.serialize`` make one, with nanoseconds and, per packet, a comment, the direction and how many
-packets are missing before it, all of which Wireshark shows. Lengths are checked before anything is kept for them: at
-most one block of ``BLOCK_LIMIT`` bytes is; larger ones, which hold no packets, are passed over.
+``Reader`` takes a file in pieces of any size, as a pipe has them, and returns the packets that are complete.
+``header`` and ``Packet.serialize`` make a file, with nanoseconds and, for each packet, a comment, the direction and
+how many packets are missing before it; Wireshark shows all of these.
+
+Every length is checked before memory is taken for it. At most one block of ``BLOCK_LIMIT`` bytes is kept; larger
+blocks, which hold no packets, are skipped.
 """
 
 from collections.abc import Iterator
@@ -16,14 +18,20 @@ from struct import error, pack, unpack_from
 
 from bccnd.errors import CaptureError
 
-PACKET_LIMIT = 262_144  # bytes of one packet: the largest snapshot length that tcpdump takes
-BLOCK_LIMIT = PACKET_LIMIT + 65_536  # of a pcapng block: a packet and its options
-INTERFACES_LIMIT = 4096  # of one pcapng section: more than a host has, little to remember
-TIME_LIMIT = 2**64  # nanoseconds, until 2554; a calendar knows that
+# Bytes of one packet: the largest snapshot length that tcpdump takes.
+PACKET_LIMIT = 262_144
+# Bytes of a pcapng block: a packet and its options.
+BLOCK_LIMIT = PACKET_LIMIT + 65_536
+# More than a host has, and still little to remember for a pcapng section.
+INTERFACES_LIMIT = 4096
+# Nanoseconds: the year 2554, within what a calendar can show.
+TIME_LIMIT = 2**64
 
-LINKTYPE_RAW = 101  # IPv4 or IPv6, without a header of the link
+# IPv4 or IPv6 without a header of the link.
+LINKTYPE_RAW = 101
 
-_MAGICS = {  # classic pcap: byte order, nanoseconds per unit of the fraction
+# Classic pcap: byte order, and nanoseconds per unit of the fraction.
+_MAGICS = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000),
     b"\xa1\xb2\xc3\xd4": (">", 1000),
     b"\x4d\x3c\xb2\xa1": ("<", 1),
@@ -31,13 +39,17 @@ _MAGICS = {  # classic pcap: byte order, nanoseconds per unit of the fraction
 }
 _FILE_HEADER = 24
 _RECORD_HEADER = 16
-_SECTION = b"\x0a\x0d\x0d\x0a"  # reads the same in both byte orders
+# The same in both byte orders.
+_SECTION = b"\x0a\x0d\x0d\x0a"
 _BYTE_ORDER_MAGIC = 0x1A2B3C4D
 _BYTE_ORDER = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-_BLOCK_LEAST = 12  # type and twice the length
+# The type, and the length twice.
+_BLOCK_LEAST = 12
 
-_INTERFACE, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 3, 6  # block types
-_END, _COMMENT = 0, 1  # options of any block
+# Types of blocks.
+_INTERFACE, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 3, 6
+# Options: of any block, and of each type.
+_END, _COMMENT = 0, 1
 _SECTION_PROGRAM = 4
 _INTERFACE_NAME, _INTERFACE_RESOLUTION, _INTERFACE_OFFSET = 2, 9, 14
 _PACKET_FLAGS, _PACKET_DROPS = 2, 4
@@ -55,7 +67,7 @@ class Direction(IntEnum):
 class Packet:
     """One packet of a capture. ``time_ns``: Unix time; ``length``: on the link, at least that of ``data``.
 
-    ``missing``: packets that were lost directly before it, as far as the file tells.
+    ``missing``: packets that were lost directly before it, as far as the file says.
     """
 
     time_ns: int
@@ -67,7 +79,7 @@ class Packet:
     missing: int = 0
 
     def serialize(self) -> bytes:
-        """A pcapng block, little-endian. The link type is that of the file's only interface."""
+        """A pcapng block, little-endian. It has the link type of the file's only interface."""
         options = []
         if self.comment:
             options.append((_COMMENT, self.comment.encode("utf-8", "backslashreplace")))
@@ -89,18 +101,18 @@ def header(program: str, interface: str) -> bytes:
 
 
 class Reader:
-    """Takes a capture apart as it comes. Every iterator of ``feed`` is to be exhausted before the next."""
+    """Takes a capture apart as it comes. Exhaust each iterator of ``feed`` before you call it again."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._skip = 0  # bytes still to come of a block that is passed over
+        self._skip = 0  # bytes still to come of a block that is skipped
         self._order = ""  # "<" or ">", once known
         self._fraction = 0  # pcap: nanoseconds per unit; 0: pcapng
         self._linktype = 0
         self._interfaces: list[_Interface] = []
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """The packets that ``data`` completes. Raises ``CaptureError``, after those before the fault."""
+        """The packets that ``data`` completes. Raises ``CaptureError`` behind the last one before a fault."""
         passed = min(self._skip, len(data))
         self._skip -= passed
         buffer = self._buffer
@@ -120,14 +132,14 @@ class Reader:
             del buffer[:at]
 
     def finish(self) -> None:
-        """The file ends here. Raises ``CaptureError`` where it may not: what is incomplete was not given."""
+        """The file ends here. Raises ``CaptureError`` if it must not; an incomplete packet was not returned."""
         if not self._order:
-            raise CaptureError("no capture file: neither pcap nor pcapng")
+            raise CaptureError("not a capture file: neither pcap nor pcapng")
         if self._buffer or self._skip:
-            raise CaptureError("ends in the middle of a packet; those before it were whole")
+            raise CaptureError("ends in the middle of a packet; those before it are complete")
 
     def _next_size(self, buffer: bytearray, at: int) -> int:
-        """The length of what comes next: file header, record or block; 0 while that is not known."""
+        """The length of the next file header, record or block; 0 while it is not known."""
         have = len(buffer) - at
         if not self._order:
             return self._first_size(buffer)
@@ -136,7 +148,7 @@ class Reader:
                 return 0
             kept, length = unpack_from(f"{self._order}II", buffer, at + 8)
             if kept > PACKET_LIMIT or length < kept:
-                raise CaptureError(f"a packet of {length} bytes of which {kept} are kept is none")
+                raise CaptureError(f"a packet of {length} bytes with {kept} captured is impossible")
             return _RECORD_HEADER + int(kept)
         if have < _BLOCK_LEAST:
             return 0
@@ -145,9 +157,9 @@ class Reader:
             self._interfaces = []
         kind, size = unpack_from(f"{self._order}II", buffer, at)
         if size < _BLOCK_LEAST or size % 4:
-            raise CaptureError(f"a block of {size} bytes is none")
+            raise CaptureError(f"a block of {size} bytes is impossible")
         if size > BLOCK_LIMIT and kind in (_INTERFACE, _SIMPLE_PACKET, _ENHANCED_PACKET):
-            raise CaptureError(f"a packet of {size} bytes: at most {BLOCK_LIMIT} are taken")
+            raise CaptureError(f"a packet of {size} bytes is above the limit of {BLOCK_LIMIT}")
         return int(size)
 
     def _first_size(self, buffer: bytearray) -> int:
@@ -160,11 +172,11 @@ class Reader:
             if len(buffer) >= _FILE_HEADER:
                 return _FILE_HEADER
         elif not any(magic.startswith(start) for magic in [_SECTION, *_MAGICS]):
-            raise CaptureError("no capture file: neither pcap nor pcapng")
+            raise CaptureError("not a capture file: neither pcap nor pcapng")
         return 0
 
     def _take(self, whole: bytes) -> Packet | None:
-        """The packet in what ``_next_size`` measured, if there is one."""
+        """The packet in the bytes that ``_next_size`` measured, if there is one."""
         if not self._order:
             self._order, self._fraction = _MAGICS[whole[:4]]
             self._linktype = unpack_from(f"{self._order}I", whole, 20)[0] & 0xFFFF  # above it: FCS length
@@ -178,7 +190,7 @@ class Reader:
     def _take_block(self, whole: bytes) -> Packet | None:
         kind = unpack_from(f"{self._order}I", whole)[0]
         if whole[4:8] != whole[-4:]:
-            raise CaptureError("a block says two lengths")
+            raise CaptureError("a block has two different lengths")
         body = whole[8:-4]
         try:
             if kind == _ENHANCED_PACKET:
@@ -205,23 +217,23 @@ class Reader:
 
     def _interface(self, number: int) -> "_Interface":
         if number >= len(self._interfaces):
-            raise CaptureError(f"a packet of interface {number}, of which nothing was said")
+            raise CaptureError(f"a packet of interface {number}, which the file does not describe")
         return self._interfaces[number]
 
     def _simple_packet(self, body: bytes) -> Packet:
-        """It has no time: that is 0."""
+        """Such a packet has no time: it gets 0."""
         (length,) = unpack_from(f"{self._order}I", body)
         interface = self._interface(0)
         kept = min(length, interface.snapshot or length)
         if kept > len(body) - 4:
-            raise CaptureError(f"a packet of {kept} bytes in a block that has not so many")
+            raise CaptureError(f"a packet of {kept} bytes in a block that is shorter")
         return Packet(0, body[4 : 4 + kept], length, interface.linktype)
 
     def _enhanced_packet(self, body: bytes) -> Packet:
         number, high, low, kept, length = unpack_from(f"{self._order}IIIII", body)
         interface = self._interface(number)
         if kept > len(body) - 20 or length < kept:
-            raise CaptureError(f"a packet of {kept} bytes in a block that has not so many")
+            raise CaptureError(f"a packet of {kept} bytes in a block that is shorter")
         time_ns = interface.time_ns(high << 32 | low)
         comment, flags, missing = "", 0, 0
         for code, value in _options_of(self._order, body[20 + kept + -kept % 4 :]):
@@ -245,7 +257,7 @@ class _Interface:
     def time_ns(self, stamp: int) -> int:
         time_ns = stamp * 10**9 // self.units + self.offset * 10**9
         if not 0 <= time_ns < TIME_LIMIT:
-            raise CaptureError("a time that no calendar knows")
+            raise CaptureError("a time beyond the year 2554, or before 1970")
         return time_ns
 
 
@@ -257,7 +269,7 @@ def _section_order(buffer: bytearray, at: int) -> str:
 
 
 def _padded(data: bytes) -> bytes:
-    """To four bytes, as all in pcapng."""
+    """Padded to four bytes, as everything is in pcapng."""
     return data + bytes(-len(data) % 4)
 
 
@@ -278,7 +290,7 @@ def _options(options: list[tuple[int, bytes]]) -> bytes:
 
 
 def _options_of(order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """What is whole of a list of options; what is broken behind takes nothing from the packet."""
+    """The options up to the first broken one: a packet with broken options is still a packet."""
     at = 0
     while at + 4 <= len(data):
         code, size = unpack_from(f"{order}HH", data, at)

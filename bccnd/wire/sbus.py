@@ -1,13 +1,13 @@
-"""The local bus: packets on a SOCK_SEQPACKET socket (``sbus.txt``, "Protocol"; README, "The local protocol").
+"""The local bus: packets on a SOCK_SEQPACKET socket (``clients/PROTOCOL.md``, "Packets").
 
     SUB <pattern>[NUL ignored]      UNSUB <pattern>[NUL ignored]      MSG <chan> NUL <payload>
     CMSG <key>[NUL <value>]         PACK (u32 length, packet)...      BCCN1[...]... (a whole datagram)
     RECV <peer> <unix_ns> <verdict>[ <interface>] NUL <datagram>      (to a client that asked for ``full``, or taps)
 
-One packet is one message, but for PACK, which holds several for clients that agreed to it. ``parse`` takes
-any packet apart; each kind has its ``serialize``. Channels and patterns are not judged here, the relay does
-that. A trailing LF or CRLF of SUB, UNSUB and CMSG is dropped (shells send it), and a CMSG without NUL may use
-a space.
+One packet is one message, except for a PACK, which holds several for clients that agreed to it. ``parse`` takes any
+packet apart, and each kind has its ``serialize``. The relay judges channels and patterns, not this module.
+
+Shells end SUB, UNSUB and CMSG in LF or CRLF, which is dropped. A CMSG without a NUL may have a space instead.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,18 +19,22 @@ from bccnd.errors import FramingError, PacketError
 
 LENGTH = Struct(">I")
 PACK = b"PACK "
-NOWHERE = b"-"  # in place of an interface: from a client of this host, or by a way that is bound to none
-KEY_LIMIT = 64  # the longest control key is a fifth of this
-PATTERN_LIMIT = 1024  # no channel is longer
-TIME_DIGITS = 20  # what 64 bits of nanoseconds can take; int() of thousands of digits is an error of its own
+# In place of an interface: from a client of this host, or by a binding without an interface.
+NOWHERE = b"-"
+# Several times the longest control key.
+KEY_LIMIT = 64
+# The length of the longest channel.
+PATTERN_LIMIT = 1024
+# As many as 64 bits of nanoseconds can have; int() of thousands of digits is an error of its own.
+TIME_DIGITS = 20
 
 
 class Memory(Protocol):
-    """A writable buffer whose slices are bytes: an anonymous ``mmap``, one copy where others need two."""
+    """A writable buffer whose slices are bytes, such as an anonymous ``mmap``: other buffers copy twice."""
 
-    def __getitem__(self, place: slice, /) -> bytes: ...
+    def __getitem__(self, span: slice, /) -> bytes: ...
 
-    def __setitem__(self, place: slice, value: bytes, /) -> None: ...
+    def __setitem__(self, span: slice, value: bytes, /) -> None: ...
 
     def find(self, sub: bytes, start: int, end: int, /) -> int: ...
 
@@ -39,7 +43,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sub:
-    """Subscribe. ``typed``: it ended in LF, so a person or a shell sent it."""
+    """Subscribe. ``typed``: it ended in LF, so that a person or a shell has sent it."""
 
     pattern: bytes
     typed: bool = False
@@ -68,7 +72,7 @@ class Unsub:
 
 @dataclass(frozen=True, slots=True)
 class Msg:
-    """A publish from a client, a delivery to one."""
+    """A message from a client, or one that is delivered to it."""
 
     chan: bytes
     payload: bytes = b""
@@ -82,7 +86,7 @@ class Msg:
 
     @classmethod
     def parse_line(cls, rest: bytes) -> Self:
-        """The form of a client that chose ``lines``: ``<chan> <payload>LF``."""
+        """The form of a client in the format ``lines``: ``<chan> <payload>LF``."""
         if b"\0" in rest:
             return cls.parse(rest)
         chan, space, payload = _without_newline(rest).partition(b" ")
@@ -99,7 +103,7 @@ class Msg:
 
 @dataclass(frozen=True, slots=True)
 class Cmsg:
-    """Control: a request from a client; an answer or a notice to one."""
+    """A control request from a client; an answer or a notice to it."""
 
     key: bytes
     value: bytes = b""
@@ -123,9 +127,9 @@ class Cmsg:
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """A delivery in the format ``full``: who sent it, when it came (unix ns), and how it was judged.
+    """A delivery in the format ``full``: who sent the datagram, when it came (Unix ns), and how it was judged.
 
-    ``interface``: by which it came, or NOWHERE; empty, and no field, but for a tap that asked for it.
+    ``interface``: the one it came by, or NOWHERE. Only a tap that asked for it gets this field; else it is empty.
     """
 
     peer: bytes
@@ -156,7 +160,7 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A complete BCCN datagram from elsewhere, to be relayed as it is."""
+    """A whole BCCN datagram from elsewhere, to be passed on as it is."""
 
     datagram: bytes
 
@@ -192,7 +196,7 @@ Packet = Sub | Unsub | Msg | Cmsg | Recv | Datagram | Pack
 
 
 def parse(packet: bytes) -> Packet:
-    """Take any packet apart; ``PacketError`` when it is none of them."""
+    """Take a packet of any kind apart. Raises ``PacketError`` for one that is of none."""
     kind, space, rest = packet.partition(b" ")
     if packet.startswith(b"BCCN"):
         return Datagram(packet)
@@ -221,7 +225,7 @@ def _without_newline(text: bytes) -> bytes:
 
 
 def _one_line(text: bytes) -> bytes:
-    """For people: what would break a line is shown as \\n, \\r, \\0. Who needs the bytes takes ``plain``."""
+    """For people: what would break a line becomes \\n, \\r or \\0. The format ``plain`` has the bytes themselves."""
     if b"\n" in text or b"\r" in text or b"\0" in text:
         return text.replace(b"\n", b"\\n").replace(b"\r", b"\\r").replace(b"\0", b"\\0")
     return text

@@ -1,8 +1,8 @@
-"""UDP datagrams as they stand in captures: below them IPv4 or IPv6, below that the header of a link.
+"""UDP datagrams as they stand in captures, in IPv4 or IPv6, behind the header of a link.
 
-``UdpDatagram.parse`` takes a captured packet apart, whatever link it was captured on; ``serialize`` makes the IP
-packet, with its checksums (RFC 768, 791, 8200), for a capture of link type RAW. Checksums are not verified: most
-packets that a host captures of its own have none yet, its network card makes them.
+``UdpDatagram.parse`` takes a captured packet apart, whatever link it was captured on. ``serialize`` makes the IP
+packet with its checksums (RFC 768, 791, 8200), for a capture of link type RAW. Checksums are not verified: most
+packets that a host captures of its own do not have them yet, because the network card adds them.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,22 @@ _UDP_HEADER = Struct(">HHHH")
 _IPV4_HEADER = Struct(">BBHHHBBH4s4s")
 _IPV6_HEADER = Struct(">IHBB16s16s")
 _IPV4_LENGTH, _IPV6_LENGTH = 20, 40
-_EXTENSIONS = {0, 43, 60}  # of IPv6 that may stand before UDP: hop by hop, routing, destination
-_EXTENSIONS_LIMIT = 8  # nobody sends more
+# Extension headers of IPv6 that may stand before UDP: hop by hop, routing, destination. Nobody sends more than eight.
+_EXTENSIONS = {0, 43, 60}
+_EXTENSIONS_LIMIT = 8
 
-PAYLOAD_LIMIT = 65_535 - _IPV4_LENGTH - _UDP_HEADER.size  # bytes that fit one IPv4 datagram
+# Bytes that fit one IPv4 datagram.
+PAYLOAD_LIMIT = 65_535 - _IPV4_LENGTH - _UDP_HEADER.size
 
 _ETHERTYPE_IP = {0x0800, 0x86DD}
 _ETHERTYPE_VLAN = {0x8100, 0x88A8, 0x9100}
-_FAMILIES_IP = {  # AF_INET; AF_INET6 of Linux and the BSDs; in the byte order of whichever host
-    family.to_bytes(4, order) for family in (2, 10, 24, 28, 30) for order in ("little", "big")
-}
+# AF_INET, and AF_INET6 of Linux and the BSDs, in the byte order of any host.
+_FAMILIES_IP = {family.to_bytes(4, order) for family in (2, 10, 24, 28, 30) for order in ("little", "big")}
 
 
 @dataclass(frozen=True, slots=True)
 class UdpDatagram:
-    """Addresses as text, without a scope when they were parsed; ``cut``: bytes that the capture does not have."""
+    """Addresses are text, parsed ones without a scope. ``cut``: bytes of the payload that the capture lacks."""
 
     source: str
     source_port: int
@@ -41,7 +42,7 @@ class UdpDatagram:
 
     @classmethod
     def parse(cls, linktype: int, packet: bytes) -> Self | None:
-        """None when it is no UDP datagram, or the second part of one, or too little of it was captured."""
+        """None for anything but UDP, for a later fragment, and for a packet of which too little was captured."""
         at = _ip_offset(linktype, packet)
         if at is None or at >= len(packet):
             return None
@@ -61,7 +62,7 @@ class UdpDatagram:
         return cls(_text(source), source_port, _text(target), target_port, payload, cut)
 
     def serialize(self) -> bytes:
-        """Raises ``ValueError`` for a payload above ``PAYLOAD_LIMIT`` or addresses of two families."""
+        """Raises ``ValueError`` for a payload above ``PAYLOAD_LIMIT``, and for addresses of two families."""
         source, target = ip_address(self.source), ip_address(self.target)
         if source.version != target.version or len(self.payload) > PAYLOAD_LIMIT:
             raise ValueError("two families of addresses, or more than fits one datagram")
@@ -104,7 +105,8 @@ def _behind_ethertype(packet: bytes, at: int) -> int | None:
     return None
 
 
-Addressed = tuple[bytes, bytes, int]  # source, target, where UDP begins
+# Source, target, and the offset of the UDP header.
+Addressed = tuple[bytes, bytes, int]
 
 
 def _through_ipv4(packet: bytes, at: int) -> Addressed | None:
@@ -129,11 +131,11 @@ def _through_ipv6(packet: bytes, at: int) -> Addressed | None:
     return (source, target, at) if following == _UDP else None
 
 
-@lru_cache(4096)  # a capture has few addresses, and each a thousand times
+@lru_cache(4096)  # a capture has few addresses, each thousands of times
 def _text(packed: bytes) -> str:
     return str(ip_address(packed))
 
 
 def _checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071) of bytes that are not all 0: 2**16 is 1 modulo 2**16 - 1."""
+    """The Internet checksum (RFC 1071) of bytes that are not all 0, as a remainder: 2**16 is 1 modulo 2**16 - 1."""
     return 0xFFFF - (int.from_bytes(data + bytes(len(data) % 2)) % 0xFFFF or 0xFFFF)

@@ -1,8 +1,8 @@
 """How a datagram is judged: every verdict there is, what it means, and how much it matters.
 
 A verdict's value is what RECV packets, counters, metrics and recorded rows call it. Its meaning completes the phrase
-"datagrams ...". The members stand in the order of the checks (``BCCN1.md``, "Receiving"), so that the first rule a
-datagram breaks names it.
+"datagrams ...". The members stand in the order of the checks (``bccnd/wire/BCCN1.md``, "Receiving"): the first rule
+that a datagram breaks names it.
 """
 
 from enum import Enum, StrEnum

@@ -1,4 +1,4 @@
-"""Types of arguments."""
+"""Types of command-line arguments."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 from bccnd.commands.arguments import count, interval, seconds
 
 
-def test_numbers() -> None:
+def test_count_and_seconds() -> None:
     assert (count("7"), seconds("0"), seconds("1.5"), seconds("1e3")) == (7, 0.0, 1.5, 1000.0)
 
 
@@ -17,8 +17,8 @@ def test_numbers() -> None:
     [(count, text) for text in ("", "0", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "x")]
     + [(seconds, text) for text in ("", "-1", "nan", "inf", "x")],
 )
-def test_what_is_no_number(kind: Callable[[str], float], text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match="is no number"):
+def test_refuses_what_is_not_a_number(kind: Callable[[str], float], text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"is not a (whole )?number"):
         kind(text)
 
 

@@ -1,4 +1,4 @@
-"""What is drawn, from literal figures."""
+"""What ``bccn top`` draws, from literal figures."""
 
 from dataclasses import replace
 from typing import Any
@@ -50,7 +50,7 @@ def texts(view: View = View(), figures: Figures | None = FIGURES, **more: Any) -
     return [line.text for line in draw(view, figures, more.pop("trouble", ""), **{"width": 80} | more)]
 
 
-def test_on_paper() -> None:
+def test_full_output_without_a_height() -> None:
     assert texts(clock="04:20:01") == [
         "bccnd 0.1.0 on relay01, pid 10111, up 2 h 3 min                         04:20:01",
         "messages   12/s published, 4012/s delivered, 1.5/s dropped",
@@ -76,13 +76,13 @@ def test_titles_and_slow_clients_stand_out() -> None:
     assert styles["relay01/a/1"] == "plain"
 
 
-def test_one_table() -> None:
+def test_only_one_table_is_shown() -> None:
     lines = texts(View(tables=("sources",)))
     assert not [line for line in lines if "CLIENT" in line]
     assert [line for line in lines if line.startswith("mon01/c/3")]
 
 
-def test_sorting() -> None:
+def test_rows_are_sorted() -> None:
     view = View(tables=("clients",), clients=Sort("name", False))
     assert [line.split()[0] for line in texts(view)[-2:]] == ["relay01/a/1", "relay01/b/2"]
     assert "2 clients by CLIENT, A to Z" in texts(view)
@@ -92,14 +92,14 @@ def test_sorting() -> None:
     ]
 
 
-def test_filter() -> None:
+def test_filter_keeps_matching_rows() -> None:
     lines = texts(View(filter="B/2"))
     assert "1 of 2 clients with 'B/2' by OUT/S, highest first" in lines
     assert "0 of 1 source with 'B/2'" in lines
     assert not [line for line in lines if line.startswith(("relay01/a", "mon01"))]
 
 
-def test_what_was_not_asked_for_is_told() -> None:
+def test_rows_that_were_not_read_are_announced() -> None:
     assert [
         line for line in texts(figures=replace(FIGURES, cut=frozenset({"sources"}))) if " 9 sources, " in line
     ]
@@ -121,13 +121,13 @@ def test_many_rows_share_the_screen() -> None:
         sources=[source(f"mon/x/{at}") for at in range(4)],
     )
     lines = texts(figures=figures, height=24)
-    assert len([line for line in lines if line.startswith("mon/x/")]) == 4  # few: all of them
+    assert len([line for line in lines if line.startswith("mon/x/")]) == 4  # they are few, so all are shown
     shown = len([line for line in lines if line.startswith("relay01/a/")])
     assert shown == 24 - 5 - 1 - (3 + 4) - 3
     assert f"50 clients by OUT/S, highest first, {shown} shown" in lines
 
 
-def test_trouble_is_told_beside_the_last_figures() -> None:
+def test_trouble_is_shown_beside_the_last_figures() -> None:
     [line] = [line for line in draw(View(), FIGURES, "no daemon at /x", width=80) if line.style == ALERT][:1]
     assert line.text == "no daemon at /x"
     assert texts(figures=None, trouble="no daemon at /x")[0] == "no daemon at /x"

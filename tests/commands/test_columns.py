@@ -1,4 +1,4 @@
-"""Numbers in few characters, and tables that fit."""
+"""The tables of ``bccn top``: numbers in few characters, and columns that fit."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def test_rates(value: float | None, shown: str) -> None:
     assert rate(value) == shown
 
 
-def test_amounts_keep_to_five_characters() -> None:
+def test_amounts_fit_five_characters() -> None:
     assert [amount(value) for value in (0, 9999, 10_000, 123_456, 999_999, 10**6, 2 * 10**9)] == [
         "0", "9999", "10k", "123k", "1M", "1M", "2G"
     ]  # fmt: skip
@@ -25,11 +25,11 @@ def test_amounts_keep_to_five_characters() -> None:
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.0, "0%"), (0.01, "<0.1%"), (2.34, "2.3%"), (99.99, "99.9%"), (100.0, "100%")]
 )
-def test_percent_keeps_nothing_and_all_for_themselves(value: float, shown: str) -> None:
+def test_percent_rounds_neither_to_nothing_nor_to_all(value: float, shown: str) -> None:
     assert percent(value) == shown
 
 
-def test_times() -> None:
+def test_durations_are_brief() -> None:
     assert [brief(seconds) for seconds in (0.4, 59, 61, 90061)] == ["0s", "59s", "1m1s", "1d1h"]
 
 
@@ -49,24 +49,24 @@ def test_a_table_is_aligned() -> None:
 
 
 @pytest.mark.parametrize("width", range(45, 130, 5))
-def test_a_table_fits_its_width_and_numbers_stay_whole(width: int) -> None:
+def test_a_table_fits_its_width_and_cuts_no_number(width: int) -> None:
     titles, row = fit(CLIENTS, [client("a-host-with-a-long-name/program/123456", dropped=1234567)], width)
     assert max(len(titles), len(row)) <= width
     assert "/123456" in row
     assert "1.23M" in row
 
 
-def test_what_is_spare_goes_first() -> None:
+def test_spare_columns_go_first() -> None:
     titles, row = fit(CLIENTS, [client("relay01/payments-import/4711")], 60)
     assert titles.split() == ["CLIENT", "USER", "SUBS", "PENDING", "IN/S", "OUT/S", "DROPS", "HOLDS"]
     assert row.startswith("…yments-import/4711 ")
 
 
-def test_names_of_strangers_are_harmless() -> None:
+def test_names_are_made_printable() -> None:
     assert "\x1b" not in "".join(fit(CLIENTS, [client("here/\x1b[2J/1", user="\x1b]0;x\a")], 80))
 
 
-def test_a_column_with_nothing_in_it_is_left_out() -> None:
+def test_an_empty_column_is_left_out() -> None:
     row = {
         "src": "there/a/1", "peer": "10.0.0.2:5400", "rate": 1.0, "lost": 0, "loss": 0.0, "duplicates": 0, "late": 0,
         "restarts": 0, "silent": 0.2,

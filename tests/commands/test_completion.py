@@ -28,31 +28,31 @@ def completed(*words: str, folder: Path = Path("/")) -> list[str]:
     return sorted(filter(None, run.stdout.split("\n")))
 
 
-def test_commands() -> None:
+def test_commands_are_completed() -> None:
     assert set(COMMANDS) <= set(completed("bccn", ""))
     assert completed("bccn", "su") == ["sub"]
     assert completed("/usr/bin/bccn", "--socket", "/run/x", "stat") == ["status"]
 
 
-def test_options_of_a_command() -> None:
+def test_options_of_a_command_are_completed() -> None:
     assert completed("bccn", "sub", "--n") == ["--name", "--no-newline", "--null"]
     assert completed("bccn", "sub", "a/>", "--ver") == ["--verbose"]
     assert "--config" not in completed("bccn", "sub", "--")
 
 
-def test_values() -> None:
+def test_values_of_an_option_are_completed() -> None:
     assert completed("bccn", "sub", "--separator", "") == [".", "/"]
     assert completed("bccn", "sub", "-C", "") == []
     assert completed("bccn", "completion", "f") == ["fish"]
 
 
-def test_files(tmp_path: Path) -> None:
+def test_file_names_are_completed(tmp_path: Path) -> None:
     (tmp_path / "sample.toml").touch()
     assert completed("bccnd", "--config", "sam", folder=tmp_path) == ["sample.toml"]
     assert completed("bccn", "pub", "a", "-f", "sam", folder=tmp_path) == ["sample.toml"]
 
 
-def test_the_daemon() -> None:
+def test_options_of_the_daemon_are_completed() -> None:
     assert completed("bccnd", "--ch") == ["--check"]
     assert "--socket-mode" in completed("bccnd", "--so")
     assert completed("bccnd-record", "--rot") == ["--rotate-bytes", "--rotate-seconds"]

@@ -32,7 +32,7 @@ def test_sound_datagrams_have_the_parts_of_the_vectors(vector: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("vector", golden("bccn1", "invalid"))
-def test_broken_ones_are_broken_for_the_reason_of_the_vectors(vector: dict[str, Any]) -> None:
+def test_broken_datagrams_have_the_verdict_of_the_vectors(vector: dict[str, Any]) -> None:
     datagram = bytes.fromhex(vector["datagram"])
     parts = dissect(datagram, deployment(vector))
     assert parts.verdict == vector["reason"]
@@ -55,7 +55,7 @@ def test_broken_ones_are_broken_for_the_reason_of_the_vectors(vector: dict[str, 
         (b"BCCN1[8]a:1:!?|c", 12, ""),
     ],
 )
-def test_where_it_broke(datagram: bytes, at: int, detail: str) -> None:
+def test_wrong_part_is_found_where_it_is(datagram: bytes, at: int, detail: str) -> None:
     parts = dissect(datagram, OPEN)
     assert parts.verdict in UNSOUND
     assert (parts.at, parts.detail) == (at, detail)
@@ -70,11 +70,11 @@ def test_where_it_broke(datagram: bytes, at: int, detail: str) -> None:
         (b"BCCN1[9]a:1:b|c", b"c"),
     ],
 )
-def test_what_cannot_be_read_is_shown_as_it_is(datagram: bytes, shown: bytes) -> None:
+def test_unreadable_bytes_are_shown_as_they_are(datagram: bytes, shown: bytes) -> None:
     assert dissect(datagram, OPEN).shown == shown
 
 
-def test_a_sum_is_right_wrong_or_nobody_can_tell() -> None:
+def test_a_sum_is_right_or_wrong_or_unknown() -> None:
     body = b"a:1:b|c"
     keyed = Integrity([b"k" * 16], Level.HMAC)
     right = b"BCCN1[7:crc32=%b]%b" % (crc32_value(body), body)
@@ -87,7 +87,7 @@ def test_a_sum_is_right_wrong_or_nobody_can_tell() -> None:
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=30).map(lambda rest: b"BCCN1[5]" + rest))
-def test_the_reason_is_that_of_the_daemon(datagram: bytes) -> None:
+def test_dissection_agrees_with_the_daemon(datagram: bytes) -> None:
     parts = dissect(datagram, OPEN)
     try:
         src, seq, chan, _, payload_at = OPEN.open(datagram)

@@ -60,7 +60,7 @@ def shown(out: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_what_comes_goes_and_stays_is_told_apart(daemon: DaemonProcess) -> None:
+def test_directions_are_distinguished(daemon: DaemonProcess) -> None:
     process = dumping(daemon, "--json", "-C", "4")
     publish(daemon, ("a/b", b"out"), ("local/c", b"stays"))
     send(daemon, SOUND, BROKEN)
@@ -75,7 +75,7 @@ def test_what_comes_goes_and_stays_is_told_apart(daemon: DaemonProcess) -> None:
     ]
 
 
-def test_a_line_for_each(daemon: DaemonProcess) -> None:
+def test_each_datagram_is_a_line(daemon: DaemonProcess) -> None:
     process = dumping(daemon, "-C", "2", "--peer", "127.0.0.1")
     send(daemon, SOUND, BROKEN)
     first, second = ended(process)[1].decode().splitlines()
@@ -101,7 +101,7 @@ def test_a_line_for_each(daemon: DaemonProcess) -> None:
         (["--min-size", "29", "far/>", "--max-size", "30"], ["hello"]),
     ],
 )
-def test_filters(daemon: DaemonProcess, arguments: list[str], payloads: list[str]) -> None:
+def test_filters_choose_datagrams(daemon: DaemonProcess, arguments: list[str], payloads: list[str]) -> None:
     process = dumping(daemon, "--json", *arguments, "-C", str(len(payloads) + 1), "-W", "1.5")
     publish(daemon, ("a/b", b"1"), ("local/c", b"2"), ("!kitchen", b"3"), ("!", b"4"))
     send(daemon, SOUND, BROKEN)
@@ -114,7 +114,7 @@ def test_filters(daemon: DaemonProcess, arguments: list[str], payloads: list[str
     )
 
 
-def test_echoes_are_shown_when_they_are_asked_for(daemon: DaemonProcess) -> None:
+def test_echoes_are_shown_on_request(daemon: DaemonProcess) -> None:
     process = dumping(daemon, "--json", "--verdict", "own", "-C", "1")
     with PacketClient(daemon.socket) as client:
         client.publish("a/b", b"x")
@@ -126,7 +126,7 @@ def test_echoes_are_shown_when_they_are_asked_for(daemon: DaemonProcess) -> None
 
 
 @pytest.mark.parametrize(("flags", "line"), [([], b" datagrams missing here"), (["--json"], b'{"missing": ')])
-def test_what_was_missed_stands_where_it_is_missing(
+def test_missing_datagrams_are_counted_where_they_are_missing(
     tmp_path: Path, loopback_port: int, flags: list[str], line: bytes
 ) -> None:
     with configured(tmp_path, loopback_port, "") as daemon:
@@ -141,8 +141,8 @@ def test_what_was_missed_stands_where_it_is_missing(
         process.communicate()
 
 
-def test_where_queues_may_not_be_long_it_makes_do(tmp_path: Path, loopback_port: int) -> None:
-    """It connects a second time for that, so that to see it tap does not mean that it will."""
+def test_a_shorter_queue_is_accepted(tmp_path: Path, loopback_port: int) -> None:
+    """It connects twice, so that the first tap that is seen need not be the one that stays."""
     with configured(tmp_path, loopback_port, "[queue]\npackets = 10\nmax_packets = 10\n") as daemon:
         process = start(daemon, "dump", "-C", "1")
 
@@ -155,7 +155,7 @@ def test_where_queues_may_not_be_long_it_makes_do(tmp_path: Path, loopback_port:
     assert (code, out.rstrip().endswith(b"here")) == (0, True)
 
 
-def test_without_the_right_it_is_one_line_and_four(tmp_path: Path, loopback_port: int) -> None:
+def test_without_the_right_it_exits_with_code_4(tmp_path: Path, loopback_port: int) -> None:
     with configured(tmp_path, loopback_port, '[[rights]]\nsubscribe = [">"]\n') as daemon:
         done = bccn(daemon, "dump")
     assert done.returncode == 4
@@ -163,20 +163,13 @@ def test_without_the_right_it_is_one_line_and_four(tmp_path: Path, loopback_port
     assert line.startswith("bccn: dump: no right to tap: run it as root")
 
 
-def test_a_right_that_is_taken_back_ends_it(tmp_path: Path, loopback_port: int) -> None:
+def test_a_revoked_right_ends_it(tmp_path: Path, loopback_port: int) -> None:
     with configured(tmp_path, loopback_port, "[[rights]]\ntap = true\n") as daemon:
         process = dumping(daemon)
         (tmp_path / "bccnd.toml").write_text('[[rights]]\nsubscribe = [">"]\n')
         daemon.process.send_signal(signal.SIGHUP)
         code, _, err = ended(process)
     assert (code, err) == (4, "bccn: no right any more to CMSG tap\n")
-
-
-def test_a_smaller_queue_than_it_would_like_is_no_obstacle(tmp_path: Path, loopback_port: int) -> None:
-    with configured(tmp_path, loopback_port, "[queue]\npackets = 10\nmax_packets = 100\n") as daemon:
-        process = dumping(daemon, "-C", "1")
-        publish(daemon, ("a", b"x"))
-        assert ended(process)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -186,7 +179,7 @@ def test_a_smaller_queue_than_it_would_like_is_no_obstacle(tmp_path: Path, loopb
         ["--rejected", "--verdict", "ok"], ["--min-size", "x"], ["-r", "/nonexistent"],
     ],
 )  # fmt: skip
-def test_wrong_usage(daemon: DaemonProcess, arguments: list[str], tmp_path: Path) -> None:
+def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], tmp_path: Path) -> None:
     done = bccn(daemon, "dump", *arguments)
     assert done.returncode == 2
     assert done.stderr.decode().splitlines()[-1].startswith("bccn")
@@ -225,7 +218,7 @@ def test_a_capture_into_a_pipe_ends_when_its_reader_leaves(daemon: DaemonProcess
         assert process.wait(PATIENCE) == -signal.SIGPIPE
 
 
-def test_the_size_is_a_bound(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_size_limits_the_file(daemon: DaemonProcess, tmp_path: Path) -> None:
     path = tmp_path / "file.pcapng"
     process = dumping(daemon, "-w", str(path), "--size", "1000")
     publish(daemon, *[("a/b", bytes(100))] * 20)
@@ -233,19 +226,19 @@ def test_the_size_is_a_bound(daemon: DaemonProcess, tmp_path: Path) -> None:
     assert 700 < path.stat().st_size <= 1000
 
 
-def test_a_full_disk_is_one_line(daemon: DaemonProcess) -> None:
+def test_a_full_disk_is_reported_in_one_line(daemon: DaemonProcess) -> None:
     done = bccn(daemon, "dump", "-w", "/dev/full")
     assert (done.returncode, done.stderr) == (2, b"bccn: /dev/full: No space left on device\n")
 
 
-def test_a_file_is_not_overwritten_by_what_is_read_from_it(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_file_that_is_read_is_not_overwritten(daemon: DaemonProcess, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"precious")
     assert bccn(daemon, "dump", "-r", str(path), "-w", str(path)).returncode == 2
     assert path.read_bytes() == b"precious"
 
 
-def test_bytes_are_not_for_a_terminal(daemon: DaemonProcess) -> None:
+def test_no_capture_is_written_to_a_terminal(daemon: DaemonProcess) -> None:
     ours, theirs = pty.openpty()
     process = start(daemon, "dump", "-w", "-", stdout=theirs)
     assert process.wait(PATIENCE) == 2
@@ -261,11 +254,11 @@ def test_a_broken_capture_is_shown_up_to_where_it_breaks(daemon: DaemonProcess, 
     assert done.returncode == 2
     assert done.stdout.count(b"\n") == 1
     assert done.stderr.decode().splitlines() == [
-        f"bccn: dump: {path}: ends in the middle of a packet; those before it were whole"
+        f"bccn: dump: {path}: ends in the middle of a packet; those before it are complete"
     ]
     path.write_bytes(b"no capture")
     done = bccn(daemon, "dump", "-r", str(path))
-    assert done.stderr.decode() == f"bccn: dump: {path}: no capture file: neither pcap nor pcapng\n"
+    assert done.stderr.decode() == f"bccn: dump: {path}: not a capture file: neither pcap nor pcapng\n"
 
 
 def written(daemon: DaemonProcess, folder: Path, *datagrams: bytes) -> Path:
@@ -276,7 +269,7 @@ def written(daemon: DaemonProcess, folder: Path, *datagrams: bytes) -> Path:
     return path
 
 
-def test_it_is_selected_and_converted_from_file_to_file(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_one_capture_is_filtered_into_another(daemon: DaemonProcess, tmp_path: Path) -> None:
     path, other = written(daemon, tmp_path, SOUND, BROKEN), tmp_path / "other"
     assert bccn(daemon, "dump", "-r", str(path), "--rejected", "-w", str(other)).returncode == 0
     [row] = shown(bccn(daemon, "dump", "-r", str(other), "--json").stdout)
@@ -288,7 +281,7 @@ def test_no_daemon_is_needed_to_read_a_file(daemon: DaemonProcess, tmp_path: Pat
     assert bccn(Path("/nonexistent"), "dump", "-r", str(path)).returncode == 0
 
 
-def test_what_tcpdump_captured_is_read_and_checked_with_the_key(
+def test_capture_of_tcpdump_is_checked_with_the_key(
     daemon: DaemonProcess, loopback_port: int, tmp_path: Path
 ) -> None:
     require("root", "tcpdump")
@@ -317,7 +310,7 @@ def test_what_tcpdump_captured_is_read_and_checked_with_the_key(
     assert (done.returncode, done.stderr.count(b"\n")) == (4, 1)
 
 
-def test_wireshark_opens_what_is_written(daemon: DaemonProcess, loopback_port: int, tmp_path: Path) -> None:
+def test_wireshark_opens_the_capture(daemon: DaemonProcess, loopback_port: int, tmp_path: Path) -> None:
     require("tshark")
     path = tmp_path / "file.pcapng"
     process = dumping(daemon, "-w", str(path), "-C", "3")

@@ -1,4 +1,4 @@
-"""What a person sees of a datagram."""
+"""How ``bccn dump`` shows a datagram."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_a_line_is_printable_and_fits_if_it_can(payload: bytes, width: int) -> N
     assert len(shown) <= max(width, 32)
 
 
-def test_what_was_rejected_says_why_and_is_shown_as_far_as_it_can_be() -> None:
+def test_a_rejected_datagram_shows_its_verdict_and_parts() -> None:
     shown = line(seen(b"BCCN1[22]?:1:demo/greeting|hello", "length"), None, PLAIN)
     assert shown.endswith(
         "in    length    10.99.0.2:5400 ? #1 demo/greeting - 32 B hello (at byte 6: says 22, has 23)"
@@ -58,7 +58,7 @@ def test_what_was_rejected_says_why_and_is_shown_as_far_as_it_can_be() -> None:
     assert line(seen(b"BCCN2[3]abc", "version"), None, PLAIN).endswith(" - 11 B abc (BCCN2)")
 
 
-def test_colours_are_only_painted_when_on() -> None:
+def test_colours_can_be_off() -> None:
     painted = line(seen(b"BCCN1[22]?:1:demo/greeting|hello", "length"), None, Paint(on=True))
     assert "\x1b[31mlength   \x1b[0m" in painted
     assert "\x1b" not in line(seen(), None, PLAIN)
@@ -72,7 +72,7 @@ def test_colours_take_no_room() -> None:
         assert painted == line(seen(), width, PLAIN)
 
 
-def test_more_lines() -> None:
+def test_verbose_lines() -> None:
     assert details(seen()) == [
         "    envelope  BCCN1, 79 bytes, no sum",
         "    source    mon01/bccn/8168, number 1795235711396667, from 10.99.0.2:5400",
@@ -81,7 +81,7 @@ def test_more_lines() -> None:
     ]
     assert details(seen(b"BCCN1[9:crc32=00000000]a:1:!|\xff\0", "length")) == [
         "    rejected  length at byte 6: says 9, has 8",
-        "    envelope  BCCN1, 9 bytes said, 8 there, crc32 00000000 (wrong)",
+        "    envelope  BCCN1, says 9 bytes, has 8, crc32 00000000 (wrong)",
         "    source    a, number 1, from 10.99.0.2:5400",
         "    channel   ! (all)",
         "    payload   2 bytes, hex: ff00",
@@ -96,14 +96,14 @@ def test_more_lines() -> None:
     assert details(seen(b"junk", "magic"))[1:] == ["    datagram  4 bytes: junk"]
 
 
-def test_hex() -> None:
+def test_hex_dump() -> None:
     assert hex_dump(b"BCCN1[1]\xff\n0123456789") == [
         "    0000  42 43 43 4e 31 5b 31 5d ff 0a 30 31 32 33 34 35  BCCN1[1]..012345",
         "    0010  36 37 38 39                                      6789",
     ]
 
 
-def test_json() -> None:
+def test_json_object() -> None:
     assert json.loads(to_json(seen(OPEN.seal(b"a:18446744073709551615:!b|\xff")), whole=True)) == {
         "time": "2026-11-21T04:35:11.396667Z", "direction": "in", "verdict": "ok", "peer": "10.99.0.2:5400",
         "size": 36, "magic": "BCCN1", "length": 27, "src": "a", "seq": 18446744073709551615, "channel": "!b",
@@ -116,6 +116,6 @@ def test_json() -> None:
     assert json.loads(to_json(seen(b"junk", "magic"), whole=False))["datagram_hex"] == b"junk".hex()
 
 
-def test_missing() -> None:
+def test_missing_datagrams_are_a_line() -> None:
     assert missing(1, as_json=False) == "--- 1 datagram missing here: they came faster than they were read"
     assert json.loads(missing(12, as_json=True)) == {"missing": 12}

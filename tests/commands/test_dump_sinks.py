@@ -51,7 +51,7 @@ def test_colours_and_width_are_for_terminals(monkeypatch: pytest.MonkeyPatch) ->
     assert b"x" * 100 in screen().shown(long)
 
 
-def test_each_choice_adds_its_lines() -> None:
+def test_each_option_adds_its_lines() -> None:
     assert screen().shown(seen()).count(b"\n") == 1
     assert screen(verbose=True).shown(seen()).count(b"\n") == 5
     assert screen(hexadecimal=True).shown(seen()).count(b"\n") == 2
@@ -70,7 +70,7 @@ def test_a_file_is_a_capture_from_its_first_byte(tmp_path: Path) -> None:
     assert [packet.missing for packet in read(path)] == [7, 0]
 
 
-def test_what_no_datagram_holds_is_left_out_and_said_once(
+def test_too_long_messages_are_left_out_and_reported_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sink = CaptureFile(str(tmp_path / "file"), [], None)
@@ -79,7 +79,7 @@ def test_what_no_datagram_holds_is_left_out_and_said_once(
     assert capfd.readouterr().err.count("\n") == 1
 
 
-def test_the_room_becomes_less(tmp_path: Path) -> None:
+def test_room_shrinks(tmp_path: Path) -> None:
     sink = CaptureFile(str(tmp_path / "file"), [], 1000)
     before = sink.room
     data = sink.shown(seen())
@@ -88,7 +88,7 @@ def test_the_room_becomes_less(tmp_path: Path) -> None:
     assert sink.room == before - len(data) == 1000 - (tmp_path / "file").stat().st_size
 
 
-def test_a_disk_that_fills_up_leaves_whole_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_whole_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     sink = CaptureFile(str(path), [], None)
     sink.write(sink.shown(seen()))
@@ -106,7 +106,7 @@ def test_a_disk_that_fills_up_leaves_whole_packets(tmp_path: Path, monkeypatch: 
     assert len(read(path)) == 1
 
 
-def test_the_section_says_who_wrote_it(tmp_path: Path) -> None:
+def test_the_capture_names_its_writer(tmp_path: Path) -> None:
     CaptureFile(str(tmp_path / "file"), [], None)
     data = (tmp_path / "file").read_bytes()
     assert struct.unpack_from("<I", data, 8) == (0x1A2B3C4D,)

@@ -1,4 +1,4 @@
-"""What is gathered, from a real system and a real daemon."""
+"""The facts of a real system and a real daemon."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from tests.plain_bccn import plain_socket
 SETTINGS = 'broadcast = "127.255.255.255"\n'
 
 
-def test_a_daemon_is_asked_and_tried(daemon: DaemonProcess, loopback_port: int) -> None:
+def test_facts_of_a_running_daemon(daemon: DaemonProcess, loopback_port: int) -> None:
     with PacketClient(daemon.socket) as client:
         name = client.request("whoami")
         facts = gather(str(daemon.socket), None, {})
@@ -67,26 +67,26 @@ def test_settings_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM])
-def test_what_may_be_in_the_place_of_the_socket(tmp_path: Path, kind: int) -> None:
-    place = tmp_path / "bus.sock"
-    assert gather(str(place), None, {}).socket == "missing"
+def test_something_else_in_place_of_the_socket(tmp_path: Path, kind: int) -> None:
+    path = tmp_path / "bus.sock"
+    assert gather(str(path), None, {}).socket == "missing"
     with socket.socket(socket.AF_UNIX, kind) as server:
-        server.bind(str(place))
+        server.bind(str(path))
         server.listen(1)
-        silent = gather(str(place), None, {})
+        silent = gather(str(path), None, {})
         assert silent.socket == ("silent" if kind == socket.SOCK_SEQPACKET else "no-socket")
         assert silent.status is None
-    assert gather(str(place), None, {}).socket == "stale"  # nobody can tell of which type it was
-    place.unlink()
-    place.write_text("")
-    assert gather(str(place), None, {}).socket == "no-socket"
+    assert gather(str(path), None, {}).socket == "stale"  # nothing shows of which type it was
+    path.unlink()
+    path.write_text("")
+    assert gather(str(path), None, {}).socket == "no-socket"
 
 
-def test_an_abstract_name_that_nobody_has() -> None:
+def test_an_unused_abstract_name_is_missing() -> None:
     assert gather(f"@bccnd-nobody-{os.getpid()}", None, {}).socket == "missing"
 
 
-def test_who_holds_the_port_is_named(tmp_path: Path, loopback_port: int) -> None:
+def test_the_holder_of_the_port_is_named(tmp_path: Path, loopback_port: int) -> None:
     with plain_socket(loopback_port):
         facts = gather(str(tmp_path / "bus.sock"), None, {"BCCND_PORT": str(loopback_port)})
     [holder] = facts.holders

@@ -1,4 +1,4 @@
-"""Every check, from literal facts."""
+"""What each check of ``bccn doctor`` finds in literal facts."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,9 +10,9 @@ from bccnd.commands import findings
 from bccnd.commands.findings import CHECKS, REMEDIES, Facts, Finding, KeyFile, Level, examine
 from bccnd.wire.verdict import DROPPED, HARMLESS
 
-WAY = {"address": "255.255.255.255", "port": 5400, "interface": "eth0", "family": "inet", "error": None}
+BINDING = {"address": "255.255.255.255", "port": 5400, "interface": "eth0", "family": "inet", "error": None}
 STATUS = {
-    "version": "0.1.0", "host": "here", "pid": 7, "segments": [WAY], "kernel": {"dropped": 0, "filtered": 9},
+    "version": "0.1.0", "host": "here", "pid": 7, "segments": [BINDING], "kernel": {"dropped": 0, "filtered": 9},
     "counters": {"unsent": 0}, "rejected": {"own": 5, "duplicate": 1},
 }  # fmt: skip
 KEY = KeyFile("/etc/bccnd/keys", 0o600, 0)
@@ -62,7 +62,7 @@ Check = Callable[[Facts], Iterable[Finding]]
     ("check", "facts", "level", "text", "remedy"),
     [
         (findings.configuration, replace(AWAY, config_fault="port: bad"), "problem", "port: bad", "bccnd --check"),
-        (findings.configuration, AWAY, "ok", "no file; the built-in defaults hold", ""),
+        (findings.configuration, AWAY, "ok", "no file; the built-in defaults apply", ""),
         (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", missing=True)), "problem", "/k: no such file",
          "openssl rand -hex 32 > /k"),
         (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o644)), "problem", "mode 0644 lets others at it",
@@ -72,20 +72,20 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o600, 5), daemon_uid=5), "ok", "uid 5", ""),
         (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k", 0o600, fault="/k: holds no key")), "problem",
          "/k: holds no key", "--check"),
-        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k")), "ok", "not for me to see", ""),
+        (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k")), "ok", "only root can look at it", ""),
         (findings.socket, AWAY, "problem", "/x: not there", "systemctl start bccnd"),
         (findings.socket, replace(AWAY, socket="stale"), "problem", "nobody listens", "systemctl start bccnd"),
         (findings.socket, replace(AWAY, socket="denied"), "problem", "no permission", "socket_mode"),
         (findings.socket, replace(AWAY, socket="no-socket"), "problem", "not a socket of bccnd", "--socket PATH"),
         (findings.socket, replace(AWAY, socket="silent", detail="timed out"), "problem", "timed out", "journalctl"),
-        (findings.daemon, with_status(version="0.0.9"), "warning", "not ours, 0.1.0", "USR2"),
+        (findings.daemon, with_status(version="0.0.9"), "warning", "this is bccn 0.1.0", "USR2"),
         (findings.rights, replace(HEALTHY, rights={"publish": False, "subscribe": True, "tap": True}), "warning",
-         "I may subscribe, tap; not publish", "[[rights]]"),
+         "you may subscribe, tap; not publish", "[[rights]]"),
         (findings.rights, replace(HEALTHY, rights={"publish": True, "subscribe": True, "tap": False}), "ok",
-         "I may publish, subscribe; not tap", ""),
+         "you may publish, subscribe; not tap", ""),
         (findings.round_trip, replace(HEALTHY, loopback=None), "problem", "did not come", "log"),
-        (findings.interfaces, with_status(segments=[]), "problem", "no way to the segment", "ip -br link"),
-        (findings.interfaces, with_status(segments=[WAY | {"error": "Network is down"}]), "problem",
+        (findings.interfaces, with_status(segments=[]), "problem", "no socket to the segment", "ip -br link"),
+        (findings.interfaces, with_status(segments=[BINDING | {"error": "Network is down"}]), "problem",
          "eth0: 255.255.255.255, port 5400: Network is down", "ip -br addr"),
         (findings.interfaces, replace(HEALTHY, mtus={"eth0": 1400}), "warning", "MTU 1400 is below 1428",
          "ip link set eth0 mtu 1500"),
@@ -97,7 +97,7 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.port, replace(AWAY, holders=("nc (pid 12)",)), "warning", "UDP 5400 is held by nc (pid 12)",
          "SO_REUSEADDR"),
         (findings.port, replace(HEALTHY, holders=("nc (pid 12)",)), "ok", "also used by nc (pid 12)", ""),
-        (findings.clock, replace(HEALTHY, ahead=3600.4), "warning", "by 3600 s", "synchronised"),
+        (findings.clock, replace(HEALTHY, ahead=3600.4), "warning", "3600 s behind", "synchronised"),
         (findings.clock, replace(HEALTHY, clock_synchronised=False), "warning", "not synchronised", "chrony"),
         (findings.descriptors, replace(HEALTHY, descriptors=(950, 1000)), "warning", "950 of 1000", "LimitNOFILE"),
         (findings.clients, replace(HEALTHY, clients=[client("a", 9, 2.5), client("b")]), "warning",
@@ -107,7 +107,8 @@ Check = Callable[[Facts], Iterable[Finding]]
          "3 datagrams signed with an unknown key (hmac)", "compare the key files"),
         (findings.rejected, with_status(rejected={"news": 1}), "warning",
          "1 datagram for a reason unknown here (news)", "log"),
-        (findings.rejected, with_status(counters={"unsent": 2}), "warning", "2 datagrams not taken", "bccn status"),
+        (findings.rejected, with_status(counters={"unsent": 2}), "warning", "2 datagrams could not be sent",
+         "bccn status"),
         (findings.sources, replace(HEALTHY, sources=[source("a", 98, 2), source("b", 1, 0)]), "warning",
          "1 of 2 with loss: a (2.0%)", "copies = 2"),
         (findings.sources, replace(HEALTHY, sources=[source("a", 1, 0) | {"state": "silent"}]), "warning",
@@ -115,21 +116,21 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.sources, replace(HEALTHY, sources=[source("left", 0, 9, peer="")]), "ok", "0 sources heard", ""),
     ],
 )  # fmt: skip
-def test_what_is_found(check: Check, facts: Facts, level: str, text: str, remedy: str) -> None:
+def test_each_check_finds_its_fault(check: Check, facts: Facts, level: str, text: str, remedy: str) -> None:
     found = [finding for finding in check(facts) if text in finding.finding]
     assert [finding.level for finding in found] == [level], list(check(facts))
     assert remedy in found[0].remedy
     assert bool(found[0].remedy) == (level != "ok")
 
 
-def test_interfaces_named_in_full_are_missed_and_patterns_are_not() -> None:
+def test_missing_interfaces_are_reported_but_no_patterns() -> None:
     found = list(findings.interfaces(replace(HEALTHY, interfaces=("eth1", "wl*", "eth0"))))
     assert [finding.finding for finding in found if finding.level == "warning"] == [
-        "eth1 is configured and not in use"
+        "eth1 is configured but not in use"
     ]
 
 
-def test_the_port_of_a_daemon_that_does_not_let_us_in_is_no_wonder() -> None:
+def test_a_daemon_that_denies_access_may_hold_the_port() -> None:
     assert not list(findings.port(replace(AWAY, socket="denied", holders=("a program of uid 0",))))
 
 
@@ -138,7 +139,7 @@ def test_several_names_are_cut_short() -> None:
     assert found.finding == "5 of 5 with loss: s4 (51.9%), s3 (51.5%), s2 (51.0%) and 2 more"
 
 
-def test_without_a_daemon_there_is_no_word_about_what_only_it_could_tell() -> None:
+def test_without_a_daemon_its_checks_say_nothing() -> None:
     assert [finding.what for finding in examine(AWAY)] == ["configuration", "socket"]
 
 

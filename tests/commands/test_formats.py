@@ -1,4 +1,4 @@
-"""``-F`` and JSON."""
+"""How a message is printed: ``-F`` and JSON."""
 
 import json
 
@@ -32,22 +32,22 @@ def line(text: str, message: bccn.Message = MESSAGE, *, raw: bool = True, end: b
         ("", b""),
     ],
 )
-def test_every_mark(text: str, shown: bytes) -> None:
+def test_every_mark_of_a_format(text: str, shown: bytes) -> None:
     assert line(text) == shown
 
 
 @pytest.mark.parametrize("text", ["%q", "%", "\\", "\\x", "a%"])
-def test_what_means_nothing_is_said_at_once(text: str) -> None:
+def test_an_unknown_mark_is_refused(text: str) -> None:
     with pytest.raises(bccn.InvalidError, match="means nothing"):
         Formatter(text, end=b"", raw=True)
 
 
 @pytest.mark.parametrize(("text", "needed"), [("%c %p %x %l %m", False), ("%s", True), ("%j", True)])
-def test_metadata_is_asked_for_only_when_shown(text: str, needed: bool) -> None:
+def test_metadata_is_requested_only_when_shown(text: str, needed: bool) -> None:
     assert Formatter(text, end=b"", raw=True).needs_full is needed
 
 
-def test_on_a_terminal_nothing_acts() -> None:
+def test_on_a_terminal_messages_are_printable() -> None:
     hostile = bccn.Message("a\x1b[2J", b"\x1b]0;x\x07\n")
     assert line("%c %p", hostile, raw=False, end=b"\n") == b"a\\e[2J \\e]0;x\\x07\\n\n"
     assert line("%p", hostile, end=b"\0") == b"\x1b]0;x\x07\n\0"
@@ -59,7 +59,7 @@ def test_last_values_are_marked() -> None:
     assert json.loads(to_json(retained))["retained"] is True
 
 
-def test_json_says_everything() -> None:
+def test_json_has_every_field() -> None:
     MESSAGE.lost = 2
     assert json.loads(to_json(MESSAGE)) == {
         "time": "2023-11-14T22:13:20.123456Z",

@@ -30,7 +30,7 @@ def shown(name: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_sound_and_fits(name: str, tmp_path: Path) -> None:
+def test_each_page_is_sound_and_80_columns_wide(name: str, tmp_path: Path) -> None:
     text = shown(name, tmp_path)
     assert text.startswith(name.rpartition(".")[0].upper())
     assert "NAME" in text
@@ -51,13 +51,13 @@ def test_there_is_a_page_for_everything(tmp_path: Path) -> None:
     assert all(setting.name in settings for setting in described())
 
 
-def test_examples_stand_as_they_are_typed(tmp_path: Path) -> None:
+def test_examples_are_as_they_are_typed(tmp_path: Path) -> None:
     text = shown("bccn-sub.1", tmp_path)
     assert "bccn sub -F '%I %s #%n %c %p' '>'\n" in text
     assert "\\n newline" in text
 
 
-def test_the_command_writes_them_where_man_finds_them(tmp_path: Path) -> None:
+def test_man_finds_the_pages(tmp_path: Path) -> None:
     result = bccn(tmp_path / "no.sock", "manual", "--output", str(tmp_path / "man"))
     assert result.returncode == 0
     assert {path.name for path in (tmp_path / "man").glob("man?/*")} == set(PAGES)

@@ -5,7 +5,7 @@ from bccnd.commands.parsers import COMMANDS
 from bccnd.process.configuration import FLAGS
 
 
-def test_all_programs() -> None:
+def test_outline_of_all_programs() -> None:
     client, daemon, recorder = programs()
     assert (client.name, daemon.name, recorder.name) == ("bccn", "bccnd", "bccnd-record")
     assert {"--output", "--rotate-seconds"} <= {flag for option in recorder.options for flag in option.flags}
@@ -21,7 +21,7 @@ def test_an_option_with_a_value_a_switch_and_choices() -> None:
     assert "%j" in options["--json",].help  # as a person reads it
 
 
-def test_arguments_are_told_apart_from_options() -> None:
+def test_arguments_are_apart_from_options() -> None:
     (argument,) = commands()["ping"].arguments
     assert (argument.flags, argument.value) == ((), "HOST")
     assert all(option.flags for option in commands()["ping"].options)

@@ -10,7 +10,7 @@ MODULES = Path(__file__).parents[2] / "bccnd" / "commands"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_a_module_and_tells_of_itself(command: str) -> None:
+def test_every_command_has_a_module_and_a_help_text(command: str) -> None:
     parser = command_parser(command)
     assert (MODULES / f"{command}.py").exists()
     assert parser.description

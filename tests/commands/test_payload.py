@@ -27,15 +27,15 @@ def read(*words: str) -> bytes:
         (["-n"], b""),
     ],
 )
-def test_from_the_command_line(words: list[str], expected: bytes) -> None:
+def test_payload_from_the_command_line(words: list[str], expected: bytes) -> None:
     assert read(*words) == expected
 
 
-def test_bytes_that_are_no_text_stay_what_they_are() -> None:
+def test_bytes_that_are_not_text_are_kept() -> None:
     assert read(os.fsdecode(b"\xff\xc3")) == b"\xff\xc3"
 
 
-def test_from_a_file(tmp_path: Path) -> None:
+def test_payload_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"\0\nx")
     assert read("-f", str(file)) == b"\0\nx"
@@ -44,7 +44,7 @@ def test_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["-s"]])
-def test_from_stdin(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_payload_from_stdin(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"all\nof it\n")
     os.close(writing)
@@ -53,7 +53,7 @@ def test_from_stdin(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(reading)
 
 
-def test_nothing_is_awaited_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.openpty()
     monkeypatch.setattr(payload, "STDIN", theirs)
     with pytest.raises(bccn.InvalidError, match="pub: no message"):
@@ -62,12 +62,12 @@ def test_nothing_is_awaited_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     os.close(theirs)
 
 
-def test_too_much_is_no_message() -> None:
-    with pytest.raises(bccn.InvalidError, match="more than 1048576 bytes"):
+def test_a_payload_has_a_limit() -> None:
+    with pytest.raises(bccn.InvalidError, match="longer than 1048576 bytes"):
         read("-f", "/dev/zero")
 
 
 @pytest.mark.parametrize("also", [["-m", "x"], ["-f", "x"], ["-s"], ["-n"]])
-def test_only_one_source(also: list[str]) -> None:
+def test_only_one_payload_is_accepted(also: list[str]) -> None:
     with pytest.raises(bccn.InvalidError, match="not both"):
         read("text", *also)

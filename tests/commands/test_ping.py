@@ -8,7 +8,7 @@ from tests.command_line import bccn
 from tests.daemon_process import DaemonProcess
 
 
-def test_answers_are_shown_and_summed_up(daemon: DaemonProcess) -> None:
+def test_answers_are_shown_with_a_summary(daemon: DaemonProcess) -> None:
     done = bccn(daemon, "ping", "here", "-c", "3", "-i", "0.05")
     lines = done.stdout.decode().splitlines()
     assert (done.returncode, done.stderr) == (0, b"")

@@ -36,7 +36,7 @@ def witness(daemon: DaemonProcess) -> Iterator[PacketClient]:
         (["-t", "-l"], b"a{n}\nb{n}\n", [b"a1", b"b2"]),
     ],
 )
-def test_where_the_message_comes_from(
+def test_each_source_of_a_message(
     daemon: DaemonProcess, witness: PacketClient, arguments: list[str], stdin: bytes, payloads: list[bytes]
 ) -> None:
     done = bccn(daemon, "pub", "a", *arguments, stdin=stdin)
@@ -44,7 +44,7 @@ def test_where_the_message_comes_from(
     assert witness.messages() == [("a", payload) for payload in payloads]
 
 
-def test_a_file(daemon: DaemonProcess, witness: PacketClient, tmp_path: Path) -> None:
+def test_a_file_is_published(daemon: DaemonProcess, witness: PacketClient, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(range(256)))
     assert bccn(daemon, "pub", "a", "-f", str(file)).returncode == 0
@@ -54,7 +54,7 @@ def test_a_file(daemon: DaemonProcess, witness: PacketClient, tmp_path: Path) ->
         2,
         f"bccn: {tmp_path}/none: No such file or directory\n",
     )
-    assert b"no message" in bccn(daemon, "pub", "a", "-f", "/dev/zero").stderr
+    assert b"longer than 1048576 bytes" in bccn(daemon, "pub", "a", "-f", "/dev/zero").stderr
 
 
 def test_templates_reach_the_channel(daemon: DaemonProcess, witness: PacketClient) -> None:
@@ -67,7 +67,7 @@ def test_templates_reach_the_channel(daemon: DaemonProcess, witness: PacketClien
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "reported"),
     [
         (["a b", "x"], 2, "MSG a b: 1 to 1024 ASCII characters"),
         (["a", "-m", "x" * 1500], 2, "at most 1400 (too-large)"),
@@ -77,13 +77,13 @@ def test_templates_reach_the_channel(daemon: DaemonProcess, witness: PacketClien
         (["a", "-l", "--repeat", "2"], 2, "reads its lines once"),
     ],
 )
-def test_what_cannot_be_published_is_one_clear_line(
-    daemon: DaemonProcess, arguments: list[str], code: int, said: str
+def test_a_refused_message_is_reported_in_one_line(
+    daemon: DaemonProcess, arguments: list[str], code: int, reported: str
 ) -> None:
     done = bccn(daemon, "pub", *arguments)
     [line] = done.stderr.decode().splitlines()
     assert line.startswith("bccn: ")
-    assert said in line
+    assert reported in line
     assert done.returncode == code
 
 
@@ -93,20 +93,20 @@ def test_rejected_lines_do_not_stop_the_others(daemon: DaemonProcess, witness: P
     lines = done.stderr.decode().splitlines()
     assert done.returncode == 2
     assert len(lines) == 11
-    assert lines[-1] == "bccn: 12 messages were rejected, of which the first 10 were shown"
+    assert lines[-1] == "bccn: 12 messages were rejected; the first 10 are shown above"
     assert witness.messages() == [("a", b"first"), ("a", b"last")]
 
 
-def test_lines_go_out_as_they_come(daemon: DaemonProcess, witness: PacketClient) -> None:
+def test_lines_are_published_as_they_come(daemon: DaemonProcess, witness: PacketClient) -> None:
     process = start(daemon, "pub", "a", "-l", "-v")
     assert process.stdin
     for line in (b"one", b"two"):
         process.stdin.write(line + b"\n")
         process.stdin.flush()
         assert witness.message() == ("a", line)
-    code, _, said = ended(process)
+    code, _, reported = ended(process)
     assert code == 0
-    assert said.startswith("bccn: published 2 messages as here/")
+    assert reported.startswith("bccn: published 2 messages as here/")
 
 
 def test_many_lines_all_arrive(daemon: DaemonProcess, witness: PacketClient) -> None:
@@ -131,16 +131,16 @@ def test_it_waits_for_a_daemon_that_restarts(daemon: DaemonProcess) -> None:
         process.stdin.write(b"two\n")
         process.stdin.flush()
         assert client.message() == ("a", b"two")
-    code, _, said = ended(process)
+    code, _, reported = ended(process)
     assert code == 5
-    assert said.splitlines() == [
+    assert reported.splitlines() == [
         "bccn: the daemon went away",
         "bccn: connected to the daemon again",
         "bccn: the daemon went away: 1 message may not have been published",
     ]
 
 
-def test_an_interrupt_ends_it_at_once_and_without_a_word(daemon: DaemonProcess) -> None:
+def test_an_interrupt_ends_it_silently(daemon: DaemonProcess) -> None:
     process = start(daemon, "pub", "a", "x", "--repeat", "2", "--repeat-delay", str(PATIENCE * 9))
     with PacketClient(daemon.socket) as client:
         while not client.status()["counters"]["published"]:

@@ -1,4 +1,4 @@
-"""Rates from two looks at the counters."""
+"""Rates from two samples of the counters."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def source(src: str = "there/a/1", received: int = 0, lost: int = 0) -> dict[str
     return {"src": src, "received": received, "lost": lost, "peer": "10.0.0.1:5400"}
 
 
-def test_a_first_look_has_nothing_to_compare_with() -> None:
+def test_the_first_sample_has_no_rates() -> None:
     figures = compare(None, Sample(5.0, status(), [client()], [source()]))
     assert figures.seconds == 0.0
     assert set(figures.rates.values()) == {None}
@@ -41,7 +41,7 @@ def test_a_first_look_has_nothing_to_compare_with() -> None:
     )
 
 
-def test_rates_are_differences_over_the_time_between() -> None:
+def test_rates_are_differences_over_time() -> None:
     figures = compare(
         Sample(5.0, status(), [client(published=10, delivered=20)], [source(received=100)]),
         Sample(
@@ -61,27 +61,27 @@ def test_rates_are_differences_over_the_time_between() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "rate"), [(0.5, 4.0), (60, None)], ids=["new", "in sight only now"])
-def test_a_client_not_seen_before_counts_if_it_is_new(seconds: float, rate: float | None) -> None:
+def test_a_new_client_began_at_0(seconds: float, rate: float | None) -> None:
     figures = compare(Sample(5.0, status()), Sample(7.0, status(), [client(published=8, seconds=seconds)]))
     assert figures.clients[0]["in"] == rate
 
 
 @pytest.mark.parametrize(("cut", "rate"), [(frozenset[str](), 4.0), (frozenset({"sources"}), None)])
-def test_a_source_not_seen_before_counts_if_all_were_seen(cut: frozenset[str], rate: float | None) -> None:
+def test_a_new_source_began_at_0_if_no_row_was_cut_off(cut: frozenset[str], rate: float | None) -> None:
     figures = compare(Sample(5.0, status(), cut=cut), Sample(7.0, status(), [], [source(received=8)]))
     assert figures.sources[0]["rate"] == rate
 
 
-def test_another_daemon_is_a_first_look() -> None:
+def test_another_daemon_begins_with_a_first_sample() -> None:
     figures = compare(Sample(5.0, status()), Sample(7.0, status(pid=2, published=110)))
     assert (figures.seconds, figures.rates["published"]) == (0.0, None)
 
 
-def test_a_counter_that_went_back_began_anew() -> None:
+def test_a_counter_that_went_back_began_at_0() -> None:
     old, new = client(published=500, delivered=9), client(published=6, delivered=9)
     figures = compare(Sample(5.0, status(), [old]), Sample(7.0, status(), [new]))
     assert (figures.clients[0]["in"], figures.clients[0]["out"]) == (3.0, 0.0)
 
 
-def test_a_source_of_which_nothing_came_has_no_loss() -> None:
+def test_a_source_without_datagrams_has_no_loss() -> None:
     assert compare(None, Sample(5.0, status(), [], [source()])).sources[0]["loss"] == 0.0

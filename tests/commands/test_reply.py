@@ -1,4 +1,4 @@
-"""``bccn reply`` with a real daemon, and commands as people have them."""
+"""``bccn reply`` with a real daemon and real commands."""
 
 import signal
 import subprocess
@@ -18,7 +18,7 @@ Reply = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def reply(daemon: DaemonProcess) -> Iterator[Reply]:
-    """Starts ``bccn reply`` and returns once it serves; what still runs is ended."""
+    """Starts ``bccn reply`` and returns once it serves; the fixture ends what still runs."""
     with ExitStack() as running:
 
         def begin(*arguments: str) -> subprocess.Popen[bytes]:
@@ -68,23 +68,21 @@ def test_the_request_is_stdin_and_stdout_is_the_reply(daemon: DaemonProcess, rep
     assert stopped(process) == (0, b"", "")
 
 
-def test_the_command_is_told_who_asks_on_which_channel(daemon: DaemonProcess, reply: Reply) -> None:
+def test_the_command_knows_source_and_channel(daemon: DaemonProcess, reply: Reply) -> None:
     reply("who/>", "--", "sh", "-c", 'echo "$BCCN_SRC $BCCN_CHANNEL $#" "$@"', "--", "--", "-v")
     with client.Client(daemon.socket) as bus:
         [found] = bus.request("who/is/it")
         assert found.text == f"{bus.name} who/is/it 2 -- -v\n"
 
 
-def test_options_of_the_command_are_its_own_with_and_without_the_dashes(
-    daemon: DaemonProcess, reply: Reply
-) -> None:
+def test_options_of_the_command_are_its_own(daemon: DaemonProcess, reply: Reply) -> None:
     reply("plain", "echo", "words")
     reply("-j", "2", "dashes", "-v", "--", "echo", "--socket", "x", "-j")
     assert ask(daemon, "plain") == b"words\n"
     assert ask(daemon, "dashes") == b"--socket x -j\n"
 
 
-def test_it_replies_to_who_asks_all_or_this_program(daemon: DaemonProcess) -> None:
+def test_requests_to_all_or_to_this_program_are_answered(daemon: DaemonProcess) -> None:
     process = start(daemon, "reply", "!", "--name", "desk/clerk/1", "--", "echo", "here")
     with PacketClient(daemon.socket) as asking:
         wait_until(lambda: asking.request("listeners", "!desk/clerk/1") == "1", "the name to be taken")
@@ -93,8 +91,8 @@ def test_it_replies_to_who_asks_all_or_this_program(daemon: DaemonProcess) -> No
     assert stopped(process)[0] == 0
 
 
-def test_several_at_once_and_no_more(daemon: DaemonProcess, reply: Reply, tmp_path: Path) -> None:
-    """Each command waits until as many are there as may run at once; then no further one must have begun."""
+def test_no_more_than_jobs_run_at_once(daemon: DaemonProcess, reply: Reply, tmp_path: Path) -> None:
+    """Each command waits until as many run as may run at once; by then no further one must have begun."""
     script = (
         f"touch {tmp_path}/$$; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; ls {tmp_path} | grep -vc go"
     )
@@ -111,16 +109,16 @@ def test_several_at_once_and_no_more(daemon: DaemonProcess, reply: Reply, tmp_pa
     assert tokens == {b"t%d" % number for number in range(5)}
 
 
-def test_output_of_a_command_that_failed_is_sent_and_said(daemon: DaemonProcess, reply: Reply) -> None:
+def test_output_of_a_failed_command_is_sent_and_reported(daemon: DaemonProcess, reply: Reply) -> None:
     process = reply("some", "--", "sh", "-c", "echo partly; echo broken >&2; exit 3")
     assert ask(daemon, "some") == b"partly\n"
     code, out, err = stopped(process)
     assert (code, out) == (0, b"")
-    assert err.startswith("broken\nbccn: sh ended with status 3, asked by here/")
+    assert err.startswith("broken\nbccn: sh ended with status 3; the request was from here/")
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "reported"),
     [
         (["false"], "false ended with status 1"),
         (["sh", "-c", "echo x; kill -9 $$"], "sh was ended by signal 9 (Killed)"),
@@ -128,19 +126,19 @@ def test_output_of_a_command_that_failed_is_sent_and_said(daemon: DaemonProcess,
         (["head", "-c", "1400", "/dev/zero"], "bytes on the wire, at most 1400"),
     ],
 )
-def test_what_gives_no_reply_is_a_line_on_stderr(
-    daemon: DaemonProcess, reply: Reply, command: list[str], said: str
+def test_a_missing_reply_is_reported_on_stderr(
+    daemon: DaemonProcess, reply: Reply, command: list[str], reported: str
 ) -> None:
     process = reply("fail", "--", *command)
     assert unanswered(daemon, "fail")
     code, _, err = stopped(process)
     assert code == 0
-    assert said in err
+    assert reported in err
     assert err.count("\n") == 1
     assert "here/" in err
 
 
-def test_a_command_that_takes_too_long_is_killed_with_what_it_started(
+def test_a_slow_command_is_killed_with_its_processes(
     daemon: DaemonProcess, reply: Reply, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -156,7 +154,7 @@ def test_a_command_that_reads_nothing_may_reply(daemon: DaemonProcess, reply: Re
     assert stopped(process) == (0, b"", "")
 
 
-def test_what_is_no_request_is_passed_over(daemon: DaemonProcess, reply: Reply) -> None:
+def test_other_messages_are_ignored(daemon: DaemonProcess, reply: Reply) -> None:
     process = reply("up", "-C", "1", "--", "cat")
     with PacketClient(daemon.socket) as publisher:
         publisher.publish("up", b"no token")
@@ -165,7 +163,7 @@ def test_what_is_no_request_is_passed_over(daemon: DaemonProcess, reply: Reply) 
     assert ended(process) == (0, b"", "")
 
 
-def test_it_ends_after_so_many_requests(daemon: DaemonProcess, reply: Reply) -> None:
+def test_count_ends_it(daemon: DaemonProcess, reply: Reply) -> None:
     process = reply("-C", "2", "-v", "up", "--", "cat")
     assert ask(daemon, "up", b"1") == b"1"
     assert process.poll() is None
@@ -173,11 +171,11 @@ def test_it_ends_after_so_many_requests(daemon: DaemonProcess, reply: Reply) -> 
     code, _, err = ended(process)
     assert code == 0
     lines = err.splitlines()
-    assert lines[0].startswith("bccn: replies on up as here/")
+    assert lines[0].startswith("bccn: answering requests on up as here/")
     assert ": 2 bytes, replied 2 in " in lines[2]
 
 
-def test_sigterm_lets_what_runs_finish(daemon: DaemonProcess, reply: Reply, tmp_path: Path) -> None:
+def test_sigterm_lets_running_commands_finish(daemon: DaemonProcess, reply: Reply, tmp_path: Path) -> None:
     began, go_on = tmp_path / "began", tmp_path / "go"
     process = reply(
         "slow", "--", "sh", "-c", f"touch {began}; while [ ! -e {go_on} ]; do sleep 0.01; done; echo done"
@@ -195,7 +193,7 @@ def test_sigterm_lets_what_runs_finish(daemon: DaemonProcess, reply: Reply, tmp_
         assert asking.drain() == []
 
 
-def test_ctrl_c_ends_it_and_the_commands(daemon: DaemonProcess, reply: Reply, tmp_path: Path) -> None:
+def test_ctrl_c_kills_the_commands(daemon: DaemonProcess, reply: Reply, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     process = reply("hang", "--", "sh", "-c", f"sleep 60 & echo $$ $! > {pids}; wait")
     with PacketClient(daemon.socket) as asking:
@@ -212,14 +210,14 @@ def assert_gone(pids: Path) -> None:
 
 
 def running(pid: int) -> bool:
-    """A zombie that nobody has looked after yet runs no more."""
+    """A zombie does not count as running."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def test_it_goes_on_with_the_next_daemon(daemon: DaemonProcess, reply: Reply) -> None:
+def test_it_goes_on_after_a_restart_of_the_daemon(daemon: DaemonProcess, reply: Reply) -> None:
     process = reply("up", "--", "cat")
     daemon.kill()
     daemon.start()
@@ -231,20 +229,20 @@ def test_it_goes_on_with_the_next_daemon(daemon: DaemonProcess, reply: Reply) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reported"),
     [
-        (["up"], "give the command, after --"),
-        (["up", "--"], "give the command, after --"),
+        (["up"], "give the command to run, after --"),
+        (["up", "--"], "give the command to run, after --"),
         (["up", "--", "/no/such/program"], "/no/such/program: no such command"),
-        (["-j", "0", "up", "--", "cat"], "'0' is no number"),
+        (["-j", "0", "up", "--", "cat"], "'0' is not a whole number"),
         (["a b", "--", "cat"], "white space"),
         ([], "CHANNEL"),
     ],
 )
-def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], reported: str) -> None:
     done = bccn(daemon, "reply", *arguments)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert said in done.stderr.decode()
+    assert reported in done.stderr.decode()
 
 
 def test_without_a_daemon_it_is_code_5(tmp_path: Path) -> None:
@@ -252,6 +250,6 @@ def test_without_a_daemon_it_is_code_5(tmp_path: Path) -> None:
     assert done.returncode == 5
 
 
-def test_no_descriptor_of_ours_reaches_a_command(daemon: DaemonProcess, reply: Reply) -> None:
+def test_a_command_inherits_no_descriptor(daemon: DaemonProcess, reply: Reply) -> None:
     reply("fds", "--", "sh", "-c", "ls /proc/$$/fd")
     assert ask(daemon, "fds").split() == [b"0", b"1", b"2"]

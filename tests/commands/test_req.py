@@ -29,7 +29,7 @@ from tests.request_server import serving
         (["\x1b[1m"], b"", b"\x1b[1M\n"),
     ],
 )
-def test_what_is_asked_and_printed(
+def test_a_reply_is_printed(
     daemon: DaemonProcess, arguments: list[str], stdin: bytes, printed: bytes | None
 ) -> None:
     with serving(daemon, "up", lambda request: request.payload.upper()):
@@ -40,7 +40,7 @@ def test_what_is_asked_and_printed(
         assert (done.returncode, done.stdout, done.stderr) == (0, printed, b"")
 
 
-def test_who_replied(daemon: DaemonProcess) -> None:
+def test_the_source_of_a_reply_is_printed(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", lambda request: request.payload.upper()) as name:
         assert bccn(daemon, "req", "-v", "up", "x").stdout == f"{name} X\n".encode()
         reply = json.loads(bccn(daemon, "req", "--json", "up", "x").stdout)
@@ -69,15 +69,15 @@ def test_several_replies_are_printed_as_they_come(daemon: DaemonProcess) -> None
 
 
 @pytest.mark.parametrize(
-    ("channel", "said"),
+    ("channel", "reported"),
     [
         ("nobody", b"bccn: nobody listens to nobody\n"),
         ("local/x", b"bccn: nobody on this host listens to local/x, which does not leave it\n"),
     ],
 )
-def test_nobody_listens_is_code_6(daemon: DaemonProcess, channel: str, said: bytes) -> None:
+def test_nobody_listens_is_code_6(daemon: DaemonProcess, channel: str, reported: bytes) -> None:
     done = bccn(daemon, "req", "-W", "60", channel, "x")
-    assert (done.returncode, done.stdout, done.stderr) == (6, b"", said)
+    assert (done.returncode, done.stdout, done.stderr) == (6, b"", reported)
 
 
 @pytest.mark.parametrize("arguments", [["silent"], ["-C", "all", "silent"], ["--wait-anyway", "nobody"]])
@@ -85,26 +85,26 @@ def test_no_reply_is_code_3(daemon: DaemonProcess, arguments: list[str]) -> None
     with PacketClient(daemon.socket) as silent:
         silent.subscribe("silent")
         done = bccn(daemon, "req", "-W", "0.4", *arguments, stdin=b"x")
-    said = b"bccn: no reply on %b within 0.4 s\n" % arguments[-1].encode()
-    assert (done.returncode, done.stdout, done.stderr) == (3, b"", said)
+    reported = b"bccn: no reply on %b within 0.4 s\n" % arguments[-1].encode()
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", reported)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reported"),
     [
         (["up"], "MSG up: 15"),
         (["not a channel"], "bad-channel"),
-        (["up", "-C", "0"], "'0' is no number"),
-        (["up", "-C", "none"], "'none' is no number"),
+        (["up", "-C", "0"], "'0' is not a whole number"),
+        (["up", "-C", "none"], "'none' is not a whole number"),
         (["up", "x", "-n"], "not both"),
         (["up", "-F", "%y"], "means nothing"),
         ([], "CHANNEL"),
     ],
 )
-def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_code_2(daemon: DaemonProcess, arguments: list[str], reported: str) -> None:
     done = bccn(daemon, "req", *arguments, stdin=b"x" * 1500)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert said in done.stderr.decode()
+    assert reported in done.stderr.decode()
 
 
 def test_the_daemon_itself_replies(daemon: DaemonProcess) -> None:
@@ -114,7 +114,7 @@ def test_the_daemon_itself_replies(daemon: DaemonProcess) -> None:
     assert (done.returncode, done.stdout) == (0, b"listeners 0\n")
 
 
-def test_on_a_terminal_lines_stay_lines_and_nothing_else_does_anything(daemon: DaemonProcess) -> None:
+def test_on_a_terminal_a_reply_keeps_its_lines_and_nothing_else(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", lambda _: b"one\ntwo\x1b[2J\r\n"):
         ours, theirs = pty.openpty()
         process = start(daemon, "req", "up", "x", stdout=theirs)

@@ -1,4 +1,4 @@
-"""The terminal taken over and given back (``test_top`` has the signals)."""
+"""A terminal that is taken over and restored (``test_top`` has the signals)."""
 
 import fcntl
 import os
@@ -26,15 +26,15 @@ def ends() -> Iterator[tuple[int, int]]:
 
 
 def shown(master: int, ending: bytes) -> bytes:
-    """What the terminal was told, up to ``ending``; a pseudo-terminal may hand it over in parts."""
-    told = b""
-    while not told.endswith(ending):
-        assert select.select([master], [], [], PATIENCE)[0], told
-        told += os.read(master, 1000)
-    return told
+    """What was written to the terminal, up to ``ending``; a pseudo-terminal may hand it over in parts."""
+    written = b""
+    while not written.endswith(ending):
+        assert select.select([master], [], [], PATIENCE)[0], written
+        written += os.read(master, 1000)
+    return written
 
 
-def test_it_is_given_back_after_a_fault(ends: tuple[int, int]) -> None:
+def test_the_terminal_is_restored_after_a_fault(ends: tuple[int, int]) -> None:
     master, slave = ends
     before = termios.tcgetattr(slave)
 
@@ -50,7 +50,7 @@ def test_it_is_given_back_after_a_fault(ends: tuple[int, int]) -> None:
     assert shown(master, LEAVE) == ENTER + LEAVE
 
 
-def test_lines_are_written_over_what_was_there(ends: tuple[int, int]) -> None:
+def test_lines_replace_those_before(ends: tuple[int, int]) -> None:
     master, slave = ends
     with Screen(slave, slave) as screen:
         shown(master, ENTER)
@@ -70,7 +70,7 @@ def test_lines_are_written_over_what_was_there(ends: tuple[int, int]) -> None:
         (b"\xff", ["\ufffd"]),
     ],
 )
-def test_keys(ends: tuple[int, int], typed: bytes, keys: list[str]) -> None:
+def test_keys_are_read(ends: tuple[int, int], typed: bytes, keys: list[str]) -> None:
     master, slave = ends
     with Screen(slave, slave) as screen:
         os.write(master, typed)
@@ -78,7 +78,7 @@ def test_keys(ends: tuple[int, int], typed: bytes, keys: list[str]) -> None:
         assert screen.wait(0) == []
 
 
-def test_a_letter_in_two_parts(ends: tuple[int, int]) -> None:
+def test_a_letter_may_come_in_two_parts(ends: tuple[int, int]) -> None:
     master, slave = ends
     with Screen(slave, slave) as screen:
         os.write(master, b"\xc3")
@@ -97,7 +97,7 @@ def test_a_terminal_that_is_gone_ends_it() -> None:
     os.close(slave)
 
 
-def test_what_does_not_know_its_size_is_a_small_terminal() -> None:
+def test_an_unknown_size_is_80_by_24() -> None:
     read, write = os.pipe()
     assert Screen(read, write).size() == (80, 24)
     os.close(read)

@@ -1,4 +1,4 @@
-"""Where datagrams come from, and packets made of them."""
+"""Datagrams from a tap and from captures, and packets made of them."""
 
 import pytest
 
@@ -45,13 +45,13 @@ def udp(packet: Packet | None) -> UdpDatagram:
         ("local", "ok", b"tmp", "local"),
     ],
 )
-def test_directions(peer: str, verdict: str, chan: bytes, direction: str) -> None:
+def test_each_direction(peer: str, verdict: str, chan: bytes, direction: str) -> None:
     seen = Tap(STATUS).sighting(tapped(peer, verdict, OPEN.seal(b"here/x/1:7:%b|c" % chan)))
     assert (seen.direction, seen.verdict, seen.peer, seen.time_ns) == (direction, verdict, peer, 12)
     assert seen.rejected is (verdict == "hmac")
 
 
-def test_what_we_sent_and_comes_back_is_an_echo_and_no_other_duplicate_is() -> None:
+def test_only_duplicates_of_what_we_sent_are_echoes() -> None:
     tap = Tap(STATUS)
     tap.sighting(tapped("local", "ok"))
     back = tap.sighting(tapped("10.0.0.1:5400", "duplicate"))
@@ -62,7 +62,7 @@ def test_what_we_sent_and_comes_back_is_an_echo_and_no_other_duplicate_is() -> N
     assert (other.direction, other.echo, other.rejected) == ("in", False, True)
 
 
-def test_echoes_are_not_awaited_for_ever() -> None:
+def test_few_echoes_are_awaited() -> None:
     tap = Tap(STATUS)
     for number in range(ECHOES_AWAITED + 1):
         tap.sighting(tapped("local", "ok", OPEN.seal(b"here/x/1:%d:a/b|c" % number)))
@@ -70,12 +70,12 @@ def test_echoes_are_not_awaited_for_ever() -> None:
     assert len(tap._sent) == ECHOES_AWAITED
 
 
-def test_bytes_that_are_no_bccn_are_seen_as_well() -> None:
+def test_other_bytes_than_bccn_are_shown() -> None:
     seen = Tap(STATUS).sighting(tapped("10.0.0.7:5400", "magic", b"\xff\0"))
     assert (seen.parts.verdict, seen.parts.shown, seen.detail) == ("magic", b"\xff\0", "")
 
 
-def test_the_detail_is_of_the_reason_that_the_daemon_had() -> None:
+def test_the_detail_belongs_to_the_verdict_of_the_daemon() -> None:
     broken = b"BCCN1[9]a:1:b|c"
     assert Tap(STATUS).sighting(tapped("10.0.0.7:1", "length", broken)).detail == "at byte 6: says 9, has 7"
     assert Tap(STATUS).sighting(tapped("10.0.0.7:1", "unauthenticated", broken)).detail == ""
@@ -103,14 +103,14 @@ def test_packets_have_the_addresses_of_the_segment(
     assert packet.direction is (Direction.IN if direction == "in" else Direction.OUT)
 
 
-def test_packets_on_a_segment_of_the_other_family_or_none() -> None:
+def test_packets_without_a_segment_of_their_family() -> None:
     assert udp(Packer([V6]).packet(sighting("local", "out"), 0)).source == "::1"
     assert udp(Packer([V6]).packet(sighting(), 0)).target == "255.255.255.255"
     assert udp(Packer([]).packet(sighting("local", "out"), 0)).target_port == 5400
     assert udp(Packer([]).packet(sighting("[fe80::7%eth0]:5400"), 0)).target == "ff02::1"
 
 
-def test_what_no_datagram_can_hold_is_no_packet() -> None:
+def test_a_message_too_long_for_a_datagram_is_no_packet() -> None:
     fits = sighting(datagram=bytes(PAYLOAD_LIMIT))
     assert len(udp(Packer([]).packet(fits, 0)).payload) == PAYLOAD_LIMIT
     assert Packer([]).packet(sighting(datagram=bytes(PAYLOAD_LIMIT + 1)), 0) is None
@@ -121,7 +121,7 @@ def captured(payload: bytes, port: int = 5400, comment: str = "", cut: int = 0) 
     return Packet(5, data[: len(data) - cut], len(data), LINKTYPE_RAW, comment)
 
 
-def test_a_capture_is_seen_with_our_own_check() -> None:
+def test_a_capture_is_checked_by_our_keys() -> None:
     keyed = Integrity([b"k" * 16], Level.HMAC)
     for datagram, verdict in (DATAGRAM, "unauthenticated"), (keyed.seal(b"a:1:b|c"), "ok"), (b"x", "magic"):
         seen = from_capture(captured(datagram), 5400, keyed)
@@ -129,7 +129,7 @@ def test_a_capture_is_seen_with_our_own_check() -> None:
         assert (seen.verdict, seen.direction, seen.peer) == (verdict, "", "10.0.0.7:9")
 
 
-def test_a_capture_of_ours_is_seen_with_the_verdict_of_then() -> None:
+def test_our_own_capture_keeps_its_verdicts() -> None:
     for original in sighting(), sighting("local", "local"), sighting("10.0.0.1:5400", "out"):
         packet = Packer([V4]).packet(original, 0)
         assert packet is not None
@@ -141,13 +141,13 @@ def test_a_capture_of_ours_is_seen_with_the_verdict_of_then() -> None:
     assert seen.verdict == "hmac"
 
 
-def test_a_packet_goes_from_capture_to_capture_as_it_is() -> None:
+def test_a_packet_is_copied_from_capture_to_capture() -> None:
     seen = from_capture(captured(DATAGRAM), 5400, OPEN)
     assert seen is not None
     assert udp(Packer([]).packet(seen, 0)) == UdpDatagram("10.0.0.7", 9, "10.0.0.255", 5400, DATAGRAM)
 
 
-def test_what_the_capture_cut_is_not_blamed_on_the_sender() -> None:
+def test_a_cut_packet_is_not_the_fault_of_the_sender() -> None:
     seen = from_capture(captured(DATAGRAM, cut=3), 5400, OPEN)
     assert seen is not None
     assert (seen.verdict, seen.detail) == ("cut", "")

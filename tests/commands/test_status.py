@@ -2,13 +2,13 @@
 
 import json
 
-from bccnd.commands.status import ways
+from bccnd.commands.status import bindings
 from tests.command_line import bccn
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient
 
 
-def test_people_see_tables(daemon: DaemonProcess, loopback_port: int) -> None:
+def test_status_shows_tables(daemon: DaemonProcess, loopback_port: int) -> None:
     with PacketClient(daemon.socket) as client:
         client.subscribe("a/>")
         client.publish("a/b", b"x")
@@ -30,13 +30,13 @@ def test_people_see_tables(daemon: DaemonProcess, loopback_port: int) -> None:
     assert max(map(len, lines)) <= 110
 
 
-def test_publishers_of_this_host_that_have_left_are_no_sources_heard(daemon: DaemonProcess) -> None:
+def test_clients_that_left_are_not_among_the_sources(daemon: DaemonProcess) -> None:
     assert bccn(daemon, "pub", "a/b", "x").returncode == 0
     assert bccn(daemon, "status").stdout.decode().endswith("\nno source heard\n")
     assert len(json.loads(bccn(daemon, "status", "--json").stdout)["source_list"]) == 1
 
 
-def test_scripts_read_json(daemon: DaemonProcess) -> None:
+def test_status_as_json(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as client:
         client.subscribe("a/>")
         done = bccn(daemon, "status", "--json")
@@ -55,8 +55,8 @@ def test_long_lists_are_cut_short(daemon: DaemonProcess) -> None:
         client.close()
 
 
-def test_a_line_for_each_way_with_its_trouble() -> None:
-    way = {
+def test_each_binding_is_a_line() -> None:
+    binding = {
         "address": "10.0.0.255",
         "port": 5400,
         "interface": "eth0",
@@ -64,9 +64,9 @@ def test_a_line_for_each_way_with_its_trouble() -> None:
         "unsent": 2,
         "error": "Network is down",
     }
-    other = {"address": "ff02::1", "port": 5400, "interface": None}  # of a daemon that tells no more
-    assert ways([way, other]) == [
+    other = {"address": "ff02::1", "port": 5400, "interface": None}  # of an older daemon
+    assert bindings([binding, other]) == [
         ("segment", "10.0.0.255:5400 on eth0, 7 sent, 2 unsent; Network is down"),
         ("", "[ff02::1]:5400"),
     ]
-    assert ways([]) == [("segment", "none")]
+    assert bindings([]) == [("segment", "none")]

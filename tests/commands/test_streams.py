@@ -19,14 +19,14 @@ def test_messages_come_until_the_deadline(daemon: DaemonProcess) -> None:
         assert [message.payload for batch in incoming for message in batch] == [b"one", b"two"]
 
 
-def test_what_had_come_when_the_deadline_passed_is_given(daemon: DaemonProcess) -> None:
+def test_messages_before_the_deadline_are_not_lost(daemon: DaemonProcess) -> None:
     with bccn.Client(daemon.socket) as bus:
         bus.subscribe("a")
         publish(daemon, ("a", b"one"))
         assert [message.payload for batch in batches(bus, 0.0) for message in batch] == [b"one"]
 
 
-def test_a_pipe_that_does_not_wait_gets_everything() -> None:
+def test_a_non_blocking_pipe_gets_everything() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     data = bytes(range(256)) * 1024

@@ -30,7 +30,7 @@ MESSAGES = [("a/b", b"one"), ("a/c", b"\x1b\xff\n"), ("a/b", b"two")]
         (["--separator", ".", "-C", "3"], b"one\n\x1b\xff\n\ntwo\n"),
     ],
 )
-def test_what_is_printed(daemon: DaemonProcess, arguments: list[str], printed: bytes) -> None:
+def test_each_option_prints_its_format(daemon: DaemonProcess, arguments: list[str], printed: bytes) -> None:
     process = subscriber(daemon, "", *([] if "-C" in arguments else ["-C", "3"]), *arguments)
     publish(daemon, *MESSAGES)
     assert ended(process) == (0, printed, "")
@@ -78,12 +78,12 @@ def test_exit_once_subscribed(daemon: DaemonProcess) -> None:
     assert b"bad-pattern" in done.stderr
 
 
-def test_a_wrong_format_is_said_before_anything_is_awaited(daemon: DaemonProcess) -> None:
+def test_a_wrong_format_is_refused_at_once(daemon: DaemonProcess) -> None:
     done = bccn(daemon, "sub", "a", "-F", "%z")
     assert (done.returncode, done.stderr) == (2, b"bccn: format: '%z' means nothing; see bccn sub --help\n")
 
 
-def test_it_comes_through_a_restart_of_the_daemon_and_says_so(daemon: DaemonProcess) -> None:
+def test_a_restart_of_the_daemon_is_reported(daemon: DaemonProcess) -> None:
     process = subscriber(daemon, "a", "-C", "2", "-W", str(PATIENCE))
     publish(daemon, ("a", b"before"))
     daemon.kill()
@@ -98,7 +98,7 @@ def test_it_comes_through_a_restart_of_the_daemon_and_says_so(daemon: DaemonProc
     )
 
 
-def test_losses_are_said_on_stderr(daemon: DaemonProcess) -> None:
+def test_losses_are_reported_on_stderr(daemon: DaemonProcess) -> None:
     process = subscriber(daemon, "local/a")
     os.kill(process.pid, signal.SIGSTOP)
     publish(daemon, *[("local/a", b"x" * 60_000)] * 200)
@@ -113,13 +113,13 @@ def test_losses_are_said_on_stderr(daemon: DaemonProcess) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_it_without_a_word(daemon: DaemonProcess, number: signal.Signals) -> None:
+def test_signals_end_it_silently(daemon: DaemonProcess, number: signal.Signals) -> None:
     process = subscriber(daemon, "a")
     os.kill(process.pid, number)
     assert ended(process) == (-number, b"", "")
 
 
-def test_a_reader_that_leaves_ends_it_without_a_word_and_without_a_message(daemon: DaemonProcess) -> None:
+def test_a_reader_that_leaves_ends_it_silently(daemon: DaemonProcess) -> None:
     process = subscriber(daemon, "a", stdin=subprocess.DEVNULL)
     assert process.stdout
     process.stdout.close()
@@ -129,20 +129,20 @@ def test_a_reader_that_leaves_ends_it_without_a_word_and_without_a_message(daemo
     process.stderr.close()
 
 
-def test_on_a_terminal_messages_only_read(daemon: DaemonProcess) -> None:
+def test_on_a_terminal_nothing_moves_the_cursor(daemon: DaemonProcess) -> None:
     leader, follower = pty.openpty()
     process = subscriber(
         daemon, "a", "-C", "1", stdout=follower, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
     publish(daemon, ("a", b"\x1b[2Jclear\n"))
-    _, _, said = ended(process)
+    _, _, reported = ended(process)
     assert os.read(leader, 1000) == b"\\e[2Jclear\\n\r\n"
-    assert said == ""
+    assert reported == ""
     os.close(leader)
     os.close(follower)
 
 
-def test_a_person_is_told_that_it_listens(daemon: DaemonProcess) -> None:
+def test_on_a_terminal_it_says_that_it_has_subscribed(daemon: DaemonProcess) -> None:
     leader, follower = pty.openpty()
     process = subscriber(daemon, "a", stderr=follower)
     assert os.read(leader, 1000).startswith(b"bccn: subscribed to a as here/")

@@ -1,4 +1,4 @@
-"""What people see."""
+"""Text, tables and times for people."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def test_all_of_it_is_printable(raw: str | bytes) -> None:
     assert printable(raw).isprintable()
 
 
-def test_times() -> None:
+def test_times_have_microseconds() -> None:
     assert iso_time(1_700_000_000_123_456_789) == "2023-11-14T22:13:20.123456Z"
     assert unix_time(1_700_000_000_000_000_009) == "1700000000.000000009"
 
@@ -49,7 +49,7 @@ def test_durations(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
 
 
-def test_tables_align_numbers_right_and_words_left() -> None:
+def test_tables_align_numbers_right_and_text_left() -> None:
     assert table(["NAME", "N", "UP"], [["a", 1, "1 s"], ["long\n", 1234, "9 s"]]) == [
         "NAME       N  UP",
         "a          1  1 s",
@@ -57,5 +57,5 @@ def test_tables_align_numbers_right_and_words_left() -> None:
     ]
 
 
-def test_nouns() -> None:
+def test_nouns_have_a_plural() -> None:
     assert [counted(count, "source") for count in (0, 1, 2)] == ["0 sources", "1 source", "2 sources"]

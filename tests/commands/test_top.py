@@ -139,14 +139,14 @@ def test_a_signal_gives_the_terminal_back(daemon: DaemonProcess, number: signal.
         assert top.end() == -number
 
 
-def test_ctrl_c_is_a_signal(daemon: DaemonProcess) -> None:
+def test_ctrl_c_ends_it_as_a_signal(daemon: DaemonProcess) -> None:
     with terminal(daemon, "top") as top:
         top.wait_for("every 2 s")
         top.press("\x03")
         assert top.end() == -signal.SIGINT
 
 
-def test_a_stopped_one_lends_the_terminal_back(daemon: DaemonProcess) -> None:
+def test_the_terminal_is_restored_while_it_is_stopped(daemon: DaemonProcess) -> None:
     with terminal(daemon, "top") as top:
         top.wait_for("every 2 s")
         top.process.send_signal(signal.SIGTSTP)
@@ -173,7 +173,7 @@ def test_it_waits_for_a_daemon_that_is_away(daemon: DaemonProcess) -> None:
         assert top.end() == 0
 
 
-def test_a_daemon_that_does_not_answer_is_waited_for_too(daemon: DaemonProcess) -> None:
+def test_it_waits_for_a_daemon_that_does_not_answer(daemon: DaemonProcess) -> None:
     with terminal(daemon, "top", "-d", "0.1") as top:
         top.wait_for("0 clients")
         daemon.process.send_signal(signal.SIGSTOP)
@@ -200,7 +200,7 @@ def test_sources_and_their_loss(daemon: DaemonProcess, loopback_port: int) -> No
     assert max(map(len, lines)) <= 80
 
 
-def test_a_table_an_interval_into_a_pipe(daemon: DaemonProcess) -> None:
+def test_a_pipe_gets_a_table_for_each_interval(daemon: DaemonProcess) -> None:
     began = time.monotonic()
     done = bccn(daemon, "top", "-n", "2", "-d", "0.3")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -209,7 +209,7 @@ def test_a_table_an_interval_into_a_pipe(daemon: DaemonProcess) -> None:
     assert b"\x1b" not in done.stdout
 
 
-def test_json_has_an_object_an_interval(daemon: DaemonProcess) -> None:
+def test_json_has_an_object_for_each_interval(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as client:
         client.subscribe("a/>")
         process = start(daemon, "top", "--json", "-d", "0.5", "-n", "2")
@@ -228,7 +228,7 @@ def test_json_has_an_object_an_interval(daemon: DaemonProcess) -> None:
         assert rate * second["seconds"] == pytest.approx(10)
 
 
-def test_no_more_rows_are_asked_for_than_wanted(daemon: DaemonProcess) -> None:
+def test_rows_limit_what_is_read(daemon: DaemonProcess) -> None:
     clients = [PacketClient(daemon.socket) for _ in range(5)]
     lines = bccn(daemon, "top", "--once", "-d", "0.1", "--rows", "3").stdout.decode().splitlines()
     assert "3 clients by OUT/S, highest first; and more (--rows N)" in lines
@@ -236,7 +236,7 @@ def test_no_more_rows_are_asked_for_than_wanted(daemon: DaemonProcess) -> None:
         client.close()
 
 
-def test_without_a_daemon(daemon: DaemonProcess) -> None:
+def test_without_a_daemon_it_is_code_5(daemon: DaemonProcess) -> None:
     done = bccn(daemon.socket.parent / "nowhere", "top", "--once", "-d", "0.1")
     assert done.returncode == 5
     assert done.stdout == b""
@@ -244,5 +244,5 @@ def test_without_a_daemon(daemon: DaemonProcess) -> None:
 
 
 @pytest.mark.parametrize("words", [["-d", "0"], ["-s", "size"], ["--clients", "--sources"], ["-n", "0"]])
-def test_wrong_usage(daemon: DaemonProcess, words: list[str]) -> None:
+def test_wrong_usage_is_code_2(daemon: DaemonProcess, words: list[str]) -> None:
     assert bccn(daemon, "top", *words).returncode == 2

@@ -1,4 +1,4 @@
-"""What the keys do."""
+"""What the keys of ``bccn top`` do."""
 
 import pytest
 from hypothesis import given
@@ -17,18 +17,18 @@ def pressed(*keys: str, view: View | None = None) -> View:
     return view
 
 
-def test_q_has_seen_enough() -> None:
+def test_q_quits() -> None:
     assert View().press("q") is None
 
 
 @pytest.mark.parametrize(
     ("key", "tables"), [("c", ("clients",)), ("s", ("sources",)), ("b", ("clients", "sources"))]
 )
-def test_which_tables(key: str, tables: tuple[str, ...]) -> None:
+def test_keys_choose_the_tables(key: str, tables: tuple[str, ...]) -> None:
     assert pressed("c", key).tables == tables
 
 
-def test_sorting_goes_from_column_to_column_and_around() -> None:
+def test_sorting_moves_from_column_to_column() -> None:
     assert pressed("<").clients == Sort("in", True)
     assert pressed(">", ">", ">", ">", ">").clients == Sort("name", False)  # text from A to Z
     assert pressed("s", ">").sources == Sort("lost", True)
@@ -37,7 +37,7 @@ def test_sorting_goes_from_column_to_column_and_around() -> None:
         assert pressed(table, *">" * len(TABLES[name])) == pressed(table)
 
 
-def test_r_turns_the_order_around() -> None:
+def test_r_reverses_the_order() -> None:
     assert pressed("r").clients == Sort("out", False)
     assert pressed("r", "r") == View()
 
@@ -64,14 +64,14 @@ def test_a_filter_is_typed() -> None:
     assert pressed("/", "\n", view=View(filter="x")) == View()
 
 
-def test_help_goes_with_any_key() -> None:
+def test_any_key_leaves_the_help() -> None:
     assert pressed("?").help
     assert pressed("?", "?") == View()
     assert pressed("?", "\x1b") == View()
 
 
 @given(st.lists(st.sampled_from([*"csb<>r /+-?xy", "\r", "\x1b", "\x7f", "\x00", "é"])))
-def test_no_keys_lead_astray(keys: list[str]) -> None:
+def test_any_keys_leave_a_view_that_can_be_drawn(keys: list[str]) -> None:
     view = pressed(*keys)
     assert view.sort("clients").key in {column.key for column in TABLES["clients"]}
     assert view.sort("sources").key in {column.key for column in TABLES["sources"]}

@@ -16,7 +16,7 @@ from tests.plain_bccn import free_port
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
-    """Two daemons on one segment that beat each second."""
+    """Two daemons on one segment that send a heartbeat each second."""
     port = str(free_port())
     folders = [tmp_path / "here", tmp_path / "there"]
     made = []
@@ -56,7 +56,7 @@ def test_hosts_come_fall_silent_and_leave(pair: tuple[DaemonProcess, DaemonProce
     wait_until(lambda: states(here)["there"] == "left", "the word that it leaves")
 
 
-def test_who_is_killed_is_silent(pair: tuple[DaemonProcess, DaemonProcess]) -> None:
+def test_a_killed_daemon_is_silent(pair: tuple[DaemonProcess, DaemonProcess]) -> None:
     here, there = pair
     wait_until(lambda: "there" in states(here), "to hear of the other")
     with PacketClient(here.socket) as client:
@@ -85,14 +85,14 @@ def interval(daemon: DaemonProcess) -> float:
         ("10.0.0.2:5400", "silent", 80_000.0, True),
     ],
 )
-def test_what_came_and_went_is_left_out_after_a_while(
+def test_sources_that_left_long_ago_are_not_shown(
     peer: str, state: str | None, silent: float, shown: bool
 ) -> None:
     row = {"src": "there/sensor/1", "peer": peer, "state": state, "silent": silent}
     assert current([row]) == [row] * shown
 
 
-def test_a_silent_daemon_with_a_successor_is_no_news() -> None:
+def test_a_silent_daemon_with_a_successor_is_not_shown() -> None:
     def daemon(host: str, pid: int, state: str) -> dict[str, Any]:
         return {"src": f"{host}/bccnd/{pid}", "peer": "10.0.0.2:5400", "state": state, "silent": 9.0}
 

@@ -65,7 +65,7 @@ def means_something(format_text: str) -> bool:
 
 
 def harmless(format_text: str, printed: bytes) -> bool:
-    """Whatever moves the cursor stands in the format itself."""
+    """Whether all that moves the cursor comes from the format itself."""
     own = set(os.fsencode(format_text)) | set(END) | (set(b"\n\t\0") if "\\" in format_text else set())
     return all(byte >= 32 and byte != 127 for byte in set(printed) - own)
 

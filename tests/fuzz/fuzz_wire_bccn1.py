@@ -1,7 +1,7 @@
-"""Datagrams: ``Integrity.open``, the layers it is made of, and a reference that follows the order of the checks.
+"""Datagrams: ``Integrity.open`` against the layers it is made of, and against a reference in the order of the checks.
 
-The first byte says what becomes of the rest: it is the datagram, or a body to seal, or a body in an envelope
-of one algorithm; so that the fuzzer gets past the integrity values, which it cannot guess.
+The first byte says what the rest is: a whole datagram, or a body to seal, or a body for an envelope with an hmac. So
+the fuzzer gets past the integrity values, which it cannot guess.
 """
 
 import hashlib
@@ -110,7 +110,7 @@ def hmac_of(key: bytes, body: bytes) -> bytes:
 
 
 def reference(datagram: bytes, keys: tuple[bytes, ...], required: Level) -> Fields | str:
-    """The rules one after the other, without a regular expression."""
+    """The rules one by one, without a regular expression."""
     if len(datagram) > 2048:
         return "truncated"
     magic, bracket, rest = datagram.partition(b"[")

@@ -1,8 +1,8 @@
 """Capture files and the UDP datagrams in them.
 
-The first byte says in pieces of which size the rest is read: in whatever pieces, the same packets and the same fault
-must come of it, and no more may be kept than one block. Each packet goes through writer and reader again; each
-datagram in it through the maker of packets.
+The first byte is the size of the pieces in which the rest is read. Pieces of any size must give the same packets and
+the same fault, and never keep more than one block. Each packet goes through the writer and the reader again, and each
+datagram in it through ``UdpDatagram``.
 """
 
 import struct

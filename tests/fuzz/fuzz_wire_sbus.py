@@ -1,6 +1,6 @@
 """Packets of the local bus: ``parse`` and back, ``unpack`` on offsets against ``Pack.parse``, lines.
 
-The client's ``parse`` and ``unpack`` read what the daemon writes, so they are asked, too.
+The client's ``parse`` and ``unpack`` read what the daemon writes, so they are fuzzed as well.
 """
 
 import mmap
@@ -29,12 +29,12 @@ def one_input(data: bytes) -> None:
             assert sbus.parse(packet.serialize()) == packet
         as_the_client_reads(packet)
     lines(data)
-    places(sbus.PACK + data)
-    places(data)
+    spans(sbus.PACK + data)
+    spans(data)
 
 
 def survives(packet: sbus.Packet) -> bool:
-    """Whether the way back gives the same: nothing in it looks like a line end that a shell has added."""
+    """Whether it is parsed back to the same: nothing in it looks like a line end added by a shell."""
     match packet:
         case Sub(pattern, typed):
             return not pattern.endswith(b"\r" if typed else b"\n")
@@ -72,7 +72,7 @@ def shown(text: bytes) -> str:
 
 
 def lines(data: bytes) -> None:
-    """What is written as a line is one, and what a person can type arrives as typed."""
+    """A line is one line, and what a person can type arrives as typed."""
     word, _, rest = data.partition(b" ")
     for line in (Msg(word, rest).serialize_line(), Cmsg(word, rest).serialize_line()):
         shown_payload = line[5 + len(word) : -1]
@@ -93,7 +93,7 @@ def lines(data: bytes) -> None:
             assert Msg.parse_line(typed[4:]) == message
 
 
-def places(packet: bytes) -> None:
+def spans(packet: bytes) -> None:
     """``unpack`` finds what ``Pack.parse`` finds, whatever lies around the packet in the memory."""
     if not packet.startswith(sbus.PACK) or len(packet) > len(MEMORY) - 64:
         return

@@ -82,7 +82,7 @@ def test_valid_datagram(vector: dict[str, Any]):
 
 
 @pytest.mark.parametrize("vector", golden("bccn1", "invalid"))
-def test_invalid_datagram_is_refused_for_its_reason(vector: dict[str, Any]):
+def test_invalid_datagram_has_its_verdict(vector: dict[str, Any]):
     with pytest.raises(WireError) as caught:
         deployment(vector).open(bytes.fromhex(vector["datagram"]))
     assert caught.value.verdict is Verdict(vector["reason"])
@@ -101,7 +101,7 @@ def test_invalid_datagram_is_refused_for_its_reason(vector: dict[str, Any]):
         (b"BCCN2[1:hmac=61e79cb9f8cbcf62]x", 0),
     ],
 )
-def test_wrong_envelope_is_found_where_it_is(datagram: bytes, at: int):
+def test_error_says_where_an_envelope_is_wrong(datagram: bytes, at: int):
     with pytest.raises(WireError) as caught:
         Integrity(required=Level.CRC32).open(datagram)
     assert caught.value.at == at
@@ -118,7 +118,7 @@ def test_wrong_envelope_is_found_where_it_is(datagram: bytes, at: int):
         (b"ab:01:!?|", 6),
     ],
 )
-def test_wrong_field_is_found_where_it_is(body: bytes, at: int):
+def test_error_says_where_a_body_is_wrong(body: bytes, at: int):
     with pytest.raises(WireError) as caught:
         Message.parse(body)
     assert caught.value.at == at
@@ -127,24 +127,24 @@ def test_wrong_field_is_found_where_it_is(body: bytes, at: int):
     assert caught.value.at == at + len(f"BCCN1[{len(body)}]")
 
 
-def test_every_reason_has_a_vector():
+def test_every_verdict_has_a_vector():
     assert {vector["reason"] for vector in entries("bccn1", "invalid")} == set(UNSOUND)
 
 
 @pytest.mark.parametrize("vector", golden("integrity", "hmac"))
-def test_hmac(vector: dict[str, Any]):
+def test_hmac_of_the_vectors(vector: dict[str, Any]):
     assert (
         hmac_function(bytes.fromhex(vector["key"]))(bytes.fromhex(vector["body"])) == vector["sum"].encode()
     )
 
 
 @pytest.mark.parametrize("vector", golden("integrity", "crc32"))
-def test_crc32(vector: dict[str, Any]):
+def test_crc32_of_the_vectors(vector: dict[str, Any]):
     assert crc32_value(bytes.fromhex(vector["body"])) == vector["sum"].encode()
 
 
 @pytest.mark.parametrize("vector", golden("directed", "directed"))
-def test_directed(vector: dict[str, Any]):
+def test_directed_targets_of_the_vectors(vector: dict[str, Any]):
     chan, src = vector["chan"].encode(), vector["src"].encode()
     assert mode_of(chan) is Mode.DIRECTED
     assert (valid_chan(chan) and matches_target(chan[1:], src)) == vector["matches"]
@@ -168,7 +168,7 @@ def test_the_first_key_signs_and_every_key_verifies():
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_the_largest_body_that_overhead_allows_fills_a_datagram(name: str):
+def test_overhead_leaves_room_for_the_largest_body(name: str):
     integrity = DEPLOYMENTS[name]
     assert len(integrity.seal(bytes(SEND_LIMIT - integrity.overhead))) == SEND_LIMIT
 
@@ -188,7 +188,7 @@ def test_the_largest_body_that_overhead_allows_fills_a_datagram(name: str):
         (Message(b"s", 1, b"!?x"), Verdict.TARGET),
     ],
 )
-def test_what_could_not_be_received_is_not_serialized(message: Message, verdict: Verdict):
+def test_invalid_message_is_not_serialized(message: Message, verdict: Verdict):
     with pytest.raises(WireError) as caught:
         message.serialize()
     assert caught.value.verdict is verdict
@@ -219,7 +219,7 @@ real_datagrams = st.sampled_from(
 
 @st.composite
 def mutated_datagrams(draw: st.DrawFn) -> bytes:
-    """A real datagram with some bytes exchanged; often in a sound envelope, to reach what is inside."""
+    """A real datagram with some bytes replaced; often in a sound envelope, to get to the body."""
     datagram = draw(real_datagrams)
     within = datagram.partition(b"]")[2] if draw(st.booleans()) else b""
     victim = within or datagram
@@ -230,7 +230,7 @@ def mutated_datagrams(draw: st.DrawFn) -> bytes:
 
 
 def plain_outcome(integrity: Integrity, datagram: bytes) -> tuple[bytes, int, bytes, bytes] | Verdict:
-    """Layer by layer, as the document describes it."""
+    """Layer by layer, as ``bccnd/wire/BCCN1.md`` describes it."""
     try:
         envelope = Envelope.parse(datagram)
         integrity.verify(envelope)
@@ -274,7 +274,7 @@ def test_an_envelope_of_any_version_survives_the_wire(magic: bytes, body: bytes,
 
 @thorough
 @given(messages, deployments)
-def test_what_a_deployment_seals_it_opens(message: Message, integrity: Integrity):
+def test_a_deployment_opens_what_it_seals(message: Message, integrity: Integrity):
     assert fast_outcome(integrity, integrity.seal(message.serialize())) == (
         message.src,
         message.seq,
@@ -294,27 +294,27 @@ def test_no_flipped_bit_gets_past_an_hmac(message: Message, data: st.DataObject)
 
 @settings(deadline=None, max_examples=1500)
 @given(deployments, mutated_datagrams())
-def test_the_fast_way_and_the_plain_way_agree(integrity: Integrity, datagram: bytes):
-    """On whatever comes; anything but a ``WireError`` fails here too."""
+def test_the_fast_path_agrees_with_the_layers(integrity: Integrity, datagram: bytes):
+    """Whatever the bytes. Anything but a ``WireError`` fails as well."""
     assert fast_outcome(integrity, datagram) == plain_outcome(integrity, datagram)
 
 
 @thorough
 @given(deployments, st.binary(max_size=RECEIVE_LIMIT + 100))
-def test_noise_is_refused_and_nothing_else(integrity: Integrity, datagram: bytes):
+def test_noise_is_refused_with_a_verdict(integrity: Integrity, datagram: bytes):
     assert verdict_on(integrity, datagram) in set(UNSOUND)
 
 
 @thorough
 @given(mutated_datagrams())
-def test_a_broken_datagram_is_refused_by_the_stricter_deployment_too(datagram: bytes):
+def test_stricter_deployments_refuse_no_less(datagram: bytes):
     assume(verdict_on(DEPLOYMENTS["open with keys"], datagram) is not None)
     assert verdict_on(DEPLOYMENTS["hmac"], datagram) is not None
 
 
 @thorough
 @given(st.binary(max_size=SRC_LIMIT + 10), st.binary(max_size=40))
-def test_names_are_valid_exactly_when_a_message_with_them_survives(src: bytes, chan: bytes):
+def test_valid_names_are_those_that_survive_the_wire(src: bytes, chan: bytes):
     message = Message(src, 1, chan)
     try:
         survives = Message.parse(b"%b:1:%b|" % (src, chan)) == message
@@ -328,7 +328,7 @@ paths = st.lists(st.text("a1*?", max_size=3).map(str.encode), min_size=1, max_si
 
 @thorough
 @given(paths, paths)
-def test_directed_matching_by_the_letter_of_the_document(target: bytes, src: bytes):
+def test_directed_matching_follows_the_document(target: bytes, src: bytes):
     assume(src != b"?")
     if target.endswith(b"/*"):
         expected = src == target[:-2] or src.startswith(target[:-1])

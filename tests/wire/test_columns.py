@@ -1,4 +1,4 @@
-"""RECV packets as columns: what is compiled against what is written in Python, and that against the parsers."""
+"""RECV packets as columns: the compiled form against the one in Python, and that against the parsers."""
 
 import mmap
 from array import array
@@ -72,14 +72,14 @@ def laid_out(packets: list[bytes]) -> tuple[mmap.mmap, list[int], list[int]]:
 
 @thorough
 @given(st.lists(packets, max_size=12))
-def test_the_compiled_and_the_plain_are_the_same(given_: list[bytes]):
-    places = laid_out(given_)
-    assert native.columns(*places) == columns.columns(*places)
+def test_the_compiled_form_agrees_with_the_plain(given_: list[bytes]):
+    laid = laid_out(given_)
+    assert native.columns(*laid) == columns.columns(*laid)
 
 
 @thorough
 @given(st.lists(recvs, max_size=8))
-def test_each_row_is_what_the_parsers_say(given_: list[bytes]):
+def test_each_row_agrees_with_the_parsers(given_: list[bytes]):
     made = native.columns(*laid_out([sbus.pack(given_)]))
     assert made.rows == len(given_)
     assert made.others == []
@@ -97,7 +97,7 @@ def test_each_row_is_what_the_parsers_say(given_: list[bytes]):
             Integrity().verify(envelope)
             message = Message.parse(envelope.body)
         except WireError:
-            continue  # what it claims is shown as far as it can be read
+            continue  # it is shown as far as it can be read
         if envelope.magic != b"BCCN1":
             continue
         assert made.sound[row] == 1
@@ -115,19 +115,19 @@ def word(words: columns.Words, row: int) -> bytes:
     return values[array("i", numbers)[row]]
 
 
-def test_a_rejected_datagram_still_says_from_whom_it_claims_to_be():
+def test_a_rejected_datagram_still_has_its_source():
     cut = sbus.Recv(b"10.0.0.2:1", 5, b"length", b"BCCN1[99]x:7:a/b|hello", b"eth0").serialize()
     made = native.columns(*laid_out([cut]))
     assert (made.src[1], made.chan[1], made.payload, bytes(made.sound)) == ([b"x"], [b"a/b"], b"hello", b"\1")
 
 
-def test_what_cannot_be_taken_apart_is_payload():
+def test_bytes_without_a_header_are_payload():
     noise = sbus.Recv(b"10.0.0.2:1", 5, b"magic", b"noise", b"eth0").serialize()
     made = native.columns(*laid_out([noise]))
     assert (made.src[1], made.chan[1], made.payload, bytes(made.sound)) == ([b""], [b""], b"noise", b"\0")
 
 
-def test_what_is_no_recv_comes_back_with_its_place():
+def test_other_packets_come_back_with_their_row():
     recv = sbus.Recv(b"local", 5, b"ok", b"BCCN1[6]x:7:a|", b"-").serialize()
     pack = sbus.pack([recv, b"CMSG dropped\x003", recv])
     made = native.columns(*laid_out([b"CMSG pong\0", pack, b"PACK \0"]))
@@ -145,7 +145,7 @@ def test_every_recv_of_the_vectors_is_a_row():
             assert native.columns(*laid_out([packet])).others == [(0, packet)]
 
 
-def test_a_time_beyond_the_calendar_is_no_row():
+def test_a_time_beyond_the_limit_is_not_a_row():
     packet = b"RECV a %d ok\0" % 2**63
     assert native.columns(*laid_out([packet])).others == [(0, packet)]
     assert sbus.Recv.parse(packet[5:]).unix_ns == 2**63

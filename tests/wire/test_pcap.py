@@ -1,4 +1,4 @@
-"""Capture files: written and read back, read as others write them, broken ones."""
+"""Capture files: those we write, those that others write, and broken ones."""
 
 import struct
 
@@ -79,7 +79,7 @@ def enhanced(order: str, stamp: int, data: bytes, number: int = 0, kept: int | N
 
 @settings(deadline=None)
 @given(st.lists(PACKETS, max_size=5), st.integers(1, 50))
-def test_what_is_written_is_read_whatever_the_pieces(packets: list[Packet], piece: int) -> None:
+def test_a_capture_is_read_in_pieces_of_any_size(packets: list[Packet], piece: int) -> None:
     written = HEADER + b"".join(packet.serialize() for packet in packets)
     assert len(written) % 4 == 0
     assert read(written) == read(written, piece) == packets
@@ -109,12 +109,12 @@ def test_pcapng_of_either_byte_order(order: str) -> None:
         ((9, b"\x09\x09"), 3000),
     ],
 )
-def test_times_count_as_the_interface_says(option: tuple[int, bytes], time_ns: int) -> None:
+def test_times_have_the_resolution_of_their_interface(option: tuple[int, bytes], time_ns: int) -> None:
     [packet] = read(section("<") + interface("<", 1, 0, option) + enhanced("<", 3, b""))
     assert packet.time_ns == time_ns
 
 
-def test_a_simple_packet_has_no_time_and_is_cut_where_the_interface_cuts() -> None:
+def test_a_simple_packet_is_cut_at_the_snapshot_length() -> None:
     simple = block("<", 3, struct.pack("<I", 10) + b"abcd")
     assert read(section("<") + interface("<", 1, 4) + simple) == [Packet(0, b"abcd", 10, 1)]
 
@@ -126,7 +126,7 @@ def test_each_section_has_its_own_interfaces_and_byte_order() -> None:
 
 
 @pytest.mark.parametrize("piece", [0, 1000])
-def test_blocks_of_other_kinds_are_passed_over_however_large(piece: int) -> None:
+def test_other_blocks_of_any_size_are_skipped(piece: int) -> None:
     small, large = block("<", 5, bytes(8)), block("<", 4, bytes(BLOCK_LIMIT))
     data = section("<") + small + interface("<") + large + enhanced("<", 0, b"x")
     assert [packet.data for packet in read(data, piece)] == [b"x"]
@@ -143,49 +143,52 @@ def test_a_large_block_takes_no_memory() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"", "no capture file"),
-        (b"\n\r", "no capture file"),
-        (b"hello, world", "no capture file"),
+        (b"", "not a capture file"),
+        (b"\n\r", "not a capture file"),
+        (b"hello, world", "not a capture file"),
         (HEADER[:-1], "ends in the middle"),
         (HEADER + Packet(1, b"x", 1).serialize()[:-1], "ends in the middle"),
-        (classic("<", 0xA1B2C3D4)[:-1], "no capture file"),
+        (classic("<", 0xA1B2C3D4)[:-1], "not a capture file"),
         (classic("<", 0xA1B2C3D4, (0, 0, 9, b"x"))[:-1], "ends in the middle"),
-        (classic("<", 0xA1B2C3D4, (0, 0, 0, b"x")), "a packet of 0 bytes of which 1 are kept"),
-        (classic("<", 0xA1B2C3D4) + struct.pack("<IIII", 0, 0, 2**31, 2**31), "is none"),
+        (classic("<", 0xA1B2C3D4, (0, 0, 0, b"x")), "a packet of 0 bytes with 1 captured"),
+        (classic("<", 0xA1B2C3D4) + struct.pack("<IIII", 0, 0, 2**31, 2**31), "is impossible"),
         (HEADER[:8] + b"????" + HEADER[12:], "byte order"),
         (section("<") + block("<", 5, b"", 13), "a block of 13 bytes"),
         (section("<") + block("<", 5, b"", 8), "a block of 8 bytes"),
-        (section("<") + struct.pack("<III", 6, 0x7FFFFFFC, 0), "at most"),
-        (section("<") + block("<", 5, b"")[:-4] + b"\0\0\0\0", "two lengths"),
+        (section("<") + struct.pack("<III", 6, 0x7FFFFFFC, 0), "above the limit"),
+        (section("<") + block("<", 5, b"")[:-4] + b"\0\0\0\0", "two different lengths"),
         (section("<") + block("<", 6, bytes(4)), "too short"),
         (section("<") + block("<", 1, bytes(4)), "too short"),
         (section("<") + enhanced("<", 0, b""), "interface 0"),
         (section("<") + interface("<") + enhanced("<", 0, b"", 1), "interface 1"),
-        (section("<") + interface("<") + enhanced("<", 0, b"x", 0, 9), "has not so many"),
-        (section("<") + interface("<") + block("<", 3, struct.pack("<I", 5) + b"abcd"), "has not so many"),
+        (section("<") + interface("<") + enhanced("<", 0, b"x", 0, 9), "in a block that is shorter"),
+        (
+            section("<") + interface("<") + block("<", 3, struct.pack("<I", 5) + b"abcd"),
+            "in a block that is shorter",
+        ),
         (section("<") + interface("<") * (INTERFACES_LIMIT + 1), "interfaces"),
-        (section("<") + interface("<", 1, 0, (9, b"\0")) + enhanced("<", 2**40, b""), "calendar"),
-        (section("<") + interface("<", 1, 0, (14, b"\xff" * 8)) + enhanced("<", 0, b""), "calendar"),
+        (section("<") + interface("<", 1, 0, (9, b"\0")) + enhanced("<", 2**40, b""), "beyond the year"),
+        (section("<") + interface("<", 1, 0, (14, b"\xff" * 8)) + enhanced("<", 0, b""), "before 1970"),
     ],
 )
-def test_what_is_broken_is_said(data: bytes, text: str) -> None:
+def test_a_broken_capture_is_an_error(data: bytes, text: str) -> None:
     assert text in fault(data)
 
 
-def test_what_stands_before_a_fault_is_given() -> None:
+def test_packets_before_a_fault_are_returned() -> None:
     packets = Reader().feed(HEADER + Packet(1, b"x", 1).serialize() + bytes(12))
     assert next(packets).data == b"x"
     with pytest.raises(CaptureError):
         next(packets)
 
 
-def test_broken_options_take_nothing_from_the_packet() -> None:
+def test_a_packet_with_broken_options_is_kept() -> None:
     packet = Packet(1, b"data", 4, comment="fine").serialize()
     options_at = 8 + 20 + 4
     broken = packet[: options_at + 2] + b"\xff\xff" + packet[options_at + 4 :]
     assert read(HEADER + broken) == [Packet(1, b"data", 4)]
 
 
-def test_the_largest_packet_is_taken() -> None:
+def test_the_largest_packet_is_accepted() -> None:
     packet = Packet(1, bytes(PACKET_LIMIT), PACKET_LIMIT)
     assert read(HEADER + packet.serialize()) == [packet]

@@ -53,7 +53,7 @@ def test_valid_packet(vector: dict[str, Any]):
 
 @pytest.mark.parametrize("vector", golden("sbus", "invalid"))
 def test_invalid_packet(vector: dict[str, Any]):
-    """Channels, patterns, keys and datagrams are judged by the relay; here they only have to arrive there."""
+    """The relay judges channels, patterns, keys and datagrams; here they only have to get there."""
     packet = bytes.fromhex(vector["packet"])
     if vector["code"] != "bad-packet":
         sbus.parse(packet)
@@ -66,25 +66,25 @@ def test_invalid_packet(vector: dict[str, Any]):
 
 
 @pytest.mark.parametrize("vector", golden("sbus", "lines"))
-def test_written_line(vector: dict[str, Any]):
+def test_lines_for_people(vector: dict[str, Any]):
     kind = {"MSG": sbus.Msg, "CMSG": sbus.Cmsg}[vector["word"]]
     packet = kind(vector["key"].encode(), bytes.fromhex(vector["value"]))
     assert packet.serialize_line() == bytes.fromhex(vector["line"])
 
 
 @pytest.mark.parametrize("vector", golden("sbus", "typed"))
-def test_typed_line(vector: dict[str, Any]):
+def test_lines_that_are_typed(vector: dict[str, Any]):
     word, _, rest = bytes.fromhex(vector["packet"]).partition(b" ")
     assert word == b"MSG"
     assert sbus.Msg.parse_line(rest) == sbus.Msg(vector["chan"].encode(), bytes.fromhex(vector["payload"]))
 
 
-def test_typed_line_needs_a_separator():
+def test_a_typed_line_needs_a_separator():
     with pytest.raises(PacketError, match="bad-packet packet: MSG needs a space or a NUL"):
         sbus.Msg.parse_line(b"test/chan\n")
 
 
-def test_a_time_of_any_length_is_no_fault_of_ours():
+def test_a_time_that_is_too_long_is_refused():
     """Python refuses to make a number of more than 4300 digits, with an error of its own."""
     with pytest.raises(PacketError):
         sbus.parse(b"RECV local " + b"1" * 5000 + b" ok\0")
@@ -147,7 +147,7 @@ def test_packets_survive_a_pack(packets: list[bytes]):
 
 @settings(deadline=None, max_examples=1000)
 @given(mutated_packets() | st.binary(max_size=200))
-def test_nothing_but_a_packet_error_escapes(packet: bytes):
+def test_any_bytes_parse_or_are_a_packet_error(packet: bytes):
     outcome = parsed_or_refused(sbus.parse, packet)
     if isinstance(outcome, PacketError):
         assert outcome.code == "bad-packet"
@@ -156,7 +156,7 @@ def test_nothing_but_a_packet_error_escapes(packet: bytes):
 
 @thorough
 @given(payloads)
-def test_nothing_but_a_packet_error_escapes_a_typed_line(rest: bytes):
+def test_any_typed_line_parses_or_is_a_packet_error(rest: bytes):
     outcome = parsed_or_refused(sbus.Msg.parse_line, rest)
     assert isinstance(outcome, sbus.Msg) or outcome.code == "bad-packet"
 

@@ -1,4 +1,4 @@
-"""UDP datagrams out of captured packets, and packets made of datagrams."""
+"""UDP datagrams from captured packets, and packets made of datagrams."""
 
 import struct
 
@@ -31,7 +31,9 @@ def ones_sum(data: bytes) -> int:
 
 @settings(deadline=None)
 @given(addresses, ports, ports, st.binary(max_size=300))
-def test_there_and_back(pair: tuple[object, object], source: int, target: int, payload: bytes) -> None:
+def test_datagrams_survive_a_packet(
+    pair: tuple[object, object], source: int, target: int, payload: bytes
+) -> None:
     datagram = UdpDatagram(str(pair[0]), source, str(pair[1]), target, payload)
     packet = datagram.serialize()
     assert UdpDatagram.parse(RAW, packet) == datagram
@@ -52,7 +54,7 @@ def test_the_checksums_are_right(pair: tuple[object, object], payload: bytes) ->
     assert udp[6:8] != b"\0\0"
 
 
-def test_a_scope_is_no_part_of_the_packet() -> None:
+def test_a_scope_is_left_out() -> None:
     scoped = UdpDatagram("fe80::1%eth0", 1, "ff02::1%eth0", 2, b"")
     assert UdpDatagram.parse(RAW, scoped.serialize()) == UdpDatagram("fe80::1", 1, "ff02::1", 2, b"")
 
@@ -66,7 +68,7 @@ def test_a_scope_is_no_part_of_the_packet() -> None:
         (113, bytes(14) + b"\x08\x00"), (276, b"\x08\x00" + bytes(18)),
     ],
 )  # fmt: skip
-def test_links(linktype: int, before: bytes) -> None:
+def test_each_link_type(linktype: int, before: bytes) -> None:
     packet = before + V4.serialize()
     assert UdpDatagram.parse(linktype, packet) == V4
     assert UdpDatagram.parse(linktype, packet + b"padding") == V4
@@ -93,11 +95,11 @@ def test_links(linktype: int, before: bytes) -> None:
     ids=["link", "family", "arp", "tags", "cooked-arp", "version", "short-header", "tcp", "fragment", "length",
          "icmp6", "cut-header"],
 )  # fmt: skip
-def test_what_is_no_udp_datagram(linktype: int, packet: bytes) -> None:
+def test_anything_but_udp_is_none(linktype: int, packet: bytes) -> None:
     assert UdpDatagram.parse(linktype, packet) is None
 
 
-def test_headers_with_options_are_passed() -> None:
+def test_headers_with_options_are_skipped() -> None:
     packet = V4.serialize()
     assert UdpDatagram.parse(RAW, b"\x46" + packet[1:20] + bytes(4) + packet[20:]) == V4
     packet = V6.serialize()
@@ -107,13 +109,13 @@ def test_headers_with_options_are_passed() -> None:
     assert UdpDatagram.parse(RAW, extended) == V6
 
 
-def test_what_the_capture_cut_is_counted() -> None:
+def test_bytes_that_the_capture_lacks_are_counted() -> None:
     cut = UdpDatagram.parse(RAW, V4.serialize()[:-3])
     assert cut is not None
     assert (cut.payload, cut.cut) == (V4.payload[:-3], 3)
 
 
-def test_what_fits_no_packet() -> None:
+def test_too_long_or_mixed_families_is_refused() -> None:
     assert UdpDatagram("127.0.0.1", 1, "127.0.0.1", 1, bytes(PAYLOAD_LIMIT)).serialize()
     for wrong in (
         UdpDatagram("127.0.0.1", 1, "127.0.0.1", 1, bytes(PAYLOAD_LIMIT + 1)),

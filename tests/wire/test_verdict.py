@@ -1,4 +1,4 @@
-"""``bccnd.wire.verdict``: the words of the protocol's records, and what may be concluded from them."""
+"""Verdicts: the words that records and counters use, what they mean, and how much they matter."""
 
 from bccnd.wire.verdict import ATTACKS, DROPPED, HARMLESS, Verdict, verdict_of
 

@@ -243,10 +243,10 @@ def test_a_cut_file_is_read_as_far_as_it_goes(spark: SparkSession, tmp_path: Pat
     assert counted == {("b", 10), ("cut", 9 + 9)}
     broken = read.where("direction = '' and verdict = 'broken'").collect()
     assert {Path(row["file"]).name: bytes(row["payload"]).decode() for row in broken} == {
-        "cut.pcapng": "ends in the middle of a packet; those before it were whole",
+        "cut.pcapng": "ends in the middle of a packet; those before it are complete",
         "cut.pcap.gz": "Compressed file ended before the end-of-stream marker was reached",
-        "noise.pcap": "no capture file: neither pcap nor pcapng",
-        "empty.pcap": "no capture file: neither pcap nor pcapng",
+        "noise.pcap": "not a capture file: neither pcap nor pcapng",
+        "empty.pcap": "not a capture file: neither pcap nor pcapng",
     }
     with pytest.raises(PySparkException, match=r"cut\.pcapng: ends in the middle"):
         captures(spark, str(tmp_path / "cut.pcapng"), mode="failfast").count()

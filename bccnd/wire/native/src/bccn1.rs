@@ -62,10 +62,12 @@ impl Reader<'_> {
         (self.at > begin).then_some(begin..self.at)
     }
 
-    /// None for one that does not fit into 64 bits, too.
+    /// A number of up to so many digits; None as well for one that does not fit into 64 bits.
     fn number(&mut self, digits: usize) -> Option<u64> {
         let found = self.some(digits, |byte| byte.is_ascii_digit())?;
-        self.bytes[found].iter().try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+        self.bytes[found].iter().try_fold(0u64, |number, digit| {
+            number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+        })
     }
 }
 
@@ -105,7 +107,7 @@ pub fn header(datagram: &[u8]) -> Option<Header> {
     Some(Header { length, algorithm, sum, body, src, seq, chan, payload: reader.at })
 }
 
-/// `Integrity.open_sound`: the header of a datagram that breaks no rule. None says nothing but that Python has to look.
+/// `Integrity.open_sound`: the header of a datagram that breaks no rule. None only says that Python has to look closer.
 fn open_sound(datagram: &[u8], macs: &[Hmac<Sha256>], required: bool) -> Option<Header> {
     if datagram.len() > RECEIVE_LIMIT {
         return None;

@@ -16,15 +16,18 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from bccnd.relay.client_input import Packets
+from bccnd.relay.identity import LocalSource
+from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy
-from bccnd.relay.own_source import OwnSource
 from bccnd.relay.rights import AccessList, Grant, unrestricted
 from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Level
+from bccnd.wire.verdict import Verdict
 from tests.fuzz.fuzzer import Script
 from tests.fuzz.relay_model import Model
-from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient
+from tests.relay.fakes import ELSEWHERE, UNLIMITED, Bus, FakeClient
 
 CHANNELS = [
     b"a", b"a/b", b"a/bc", b"a/", b"local/x", b"local/", b"!", b"!here", b"!here/p/11", b"!here/p/11/*", b"!?",
@@ -47,8 +50,8 @@ NAMES = [b"here/p/11/tag", b"here/p/x/11", b"here/q", b"here/p/12", b"?", b"a b"
 SOURCES = [b"there/x/1", b"there/y/2", b"?", b"here/p/11", b"here/q", b"a b"]
 SEQS = [0, 1, 2, 3, 5, 9, 20, 2**63, 2**64 - 1, 2**64]
 KEY = b"0123456789abcdef"
-LOCAL = [b"local/>"]
-RETAIN = [b"a/>", b"local/"]
+LOCAL = ["local/>"]
+RETAIN = ["a/>", "local/"]
 RESTRICTED = [
     Grant(publish=(b"a/>", b"a", b"!", b"!here/>", b"local/"), subscribe=(b"a/*", b"a/>", b"local/", b"!")),
     Grant(uid=0, publish=(b"x*",), subscribe=(b"a.>",), tap=True, bridge=True, name=(b"here/q",)),
@@ -64,7 +67,10 @@ class Play:
         self.script = script
         keyed, small = script.number(2), script.number(2)
         self.integrity = Integrity([KEY], Level.HMAC) if keyed else Integrity()
-        self.limits = Limits(
+        self.bus = RoomyBus(
+            self.integrity,
+            local=LOCAL,
+            retain=RETAIN,
             clients=MOST_CLIENTS - 1,
             subscriptions=5,
             local_payload=1500,
@@ -81,15 +87,14 @@ class Play:
             reorder=(0, 3)[script.number(2)],
             unknown=("deliver", "by-address", "drop")[script.number(3)],
         )
-        self.bus = RoomyBus(integrity=self.integrity, limits=self.limits, local=LOCAL, retain=RETAIN)
         self.access = AccessList((unrestricted([0]), RESTRICTED)[script.number(2)])
-        self.bus.relay.set_access(self.access)
-        self.model = Model(self.integrity, self.limits, LOCAL, RETAIN)
+        self.bus.reconfigure(access=self.access)
+        self.model = Model(self.integrity, self.bus.options)
         self.clients: list[FakeClient] = []
         self.got: defaultdict[int, list[bytes]] = defaultdict(list)  # by port
         self.last_packet = b"MSG a\0"
         observe(self.bus, self.model)
-        self.bus.relay.begin(CLOCK, now=self.bus.now)
+        self.bus.begin()
 
     def run(self) -> None:
         while self.script:
@@ -130,7 +135,7 @@ class Play:
             uid=0 if flags & 4 else 1000,
             privileged=bool(flags & 4),
         )
-        assert (client is None) == (len(self.model.connected) >= self.limits.clients)
+        assert (client is None) == (len(self.model.connected) >= MOST_CLIENTS - 1)
         self.model.say()
         if client is not None:
             self.model.connect(client.session)
@@ -220,67 +225,56 @@ class RoomyBus(Bus):
 
 
 def observe(bus: Bus, model: Model) -> None:
-    """Tell the model what the relay is given, and how it judges datagrams, when the relay has acted on it."""
+    """Show the model what the relay is given, and how it judges datagrams, when the relay has acted on it."""
     relay: Any = bus.relay
-    segment = relay._segment_input
-    judge, from_client, from_segment, disconnect = (
-        segment.judge,
-        relay.from_client,
-        relay.from_segment,
-        relay.disconnect,
-    )
-    judged: deque[str] = deque()  # why each sound datagram was dropped, if it was
+    segment, publisher = relay._segment_input, relay._publisher
+    judge, say = segment.judge, publisher.say
+    from_client, from_segment = relay.from_client, relay.from_segment
+    disconnect, on_deadline = relay.disconnect, relay.on_deadline
+    judged: deque[Verdict] = deque()  # the verdict on each sound datagram
+    unread: list[bytes] = []  # what the client that is being read has sent and the model has not taken yet
 
-    def judging(*arguments: Any) -> tuple[str, int]:
-        reason, count = judge(*arguments)
-        judged.extend([reason] * count)
-        return reason, count
+    def judging(*arguments: Any) -> tuple[Verdict, int]:
+        verdict, count = judge(*arguments)
+        judged.extend([verdict] * count)
+        return verdict, count
 
     def packets_at(starts: list[int], ends: list[int]) -> list[bytes]:
         return [bus.memory[start:end] for start, end in zip(starts, ends, strict=True)]
 
-    def reading(session: Session, starts: list[int], ends: list[int], now: float, unix_ns: int) -> None:
-        packets = packets_at(starts, ends)
-        from_client(session, starts, ends, now, unix_ns)
-        model.read(session.number, packets, judged, unix_ns)
-        assert not judged
-        assert not model.own_words
+    def reading(session: Session, packets: Packets, moment: Moment) -> None:
+        if not packets.at:
+            unread[:] = packets_at(packets.starts, packets.ends)
+        from_client(session, packets, moment)
+        if not packets.left:
+            model.read(session.number, unread, judged, moment.unix_ns)
+            assert not judged
+            assert not model.own_words
 
     def hearing(
-        starts: list[int],
-        ends: list[int],
-        peer: Callable[[int], bytes],
-        now: float,
-        unix_ns: int,
-        interface: bytes,
+        starts: list[int], ends: list[int], peer: Callable[[int], bytes], moment: Moment, interface: bytes
     ) -> None:
         datagrams = packets_at(starts, ends)
-        from_segment(starts, ends, peer, now, unix_ns, interface)
-        model.hear(datagrams, judged, ELSEWHERE, unix_ns)
+        from_segment(starts, ends, peer, moment, interface)
+        model.hear(datagrams, judged, ELSEWHERE, moment.unix_ns)
         assert not judged
 
-    def disconnecting(session: Session, now: float) -> None:
-        disconnect(session, now)
+    def disconnecting(session: Session, moment: Moment) -> None:
+        disconnect(session, moment)
         model.say()
         model.disconnect(session)
 
-    def ticking(now: float, unix_ns: int) -> None:
-        tick(now, unix_ns)
+    def ticking(moment: Moment) -> None:
+        on_deadline(moment)
         model.say()
 
-    def publishing(source: Session | OwnSource, chan: bytes, payload: bytes) -> None:
+    def saying(source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
         model.own_words.append((source.name, chan, payload))
-        publish(source, chan, payload)
+        say(source, chan, payload, moment)
 
-    tick, publish = relay.tick, relay.publish
-    relay.tick, relay.publish = ticking, publishing
-
-    segment.judge, relay.from_client, relay.from_segment, relay.disconnect = (
-        judging,
-        reading,
-        hearing,
-        disconnecting,
-    )
+    segment.judge, publisher.say = judging, saying
+    relay.from_client, relay.from_segment = reading, hearing
+    relay.disconnect, relay.on_deadline = disconnecting, ticking
 
 
 def one_input(data: bytes) -> None:

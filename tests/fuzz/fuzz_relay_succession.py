@@ -13,10 +13,9 @@ from bccnd.errors import ConfigError
 from bccnd.relay.core import Relay
 from bccnd.relay.succession import restore, state_of
 from bccnd.restart import load_state
-from tests.fuzz.fuzz_relay import LOCAL, RETAIN, Play, observe
+from tests.fuzz.fuzz_relay import Play, observe
 from tests.fuzz.fuzz_relay import seeds as relay_seeds
 from tests.fuzz.fuzzer import Script
-from tests.relay.fakes import HOST
 
 PLAIN = [
     None,
@@ -54,7 +53,7 @@ def one_input(data: bytes) -> None:
     for _ in range(script.number(3) + 1):
         change(state, script)
     try:
-        restore(new_relay(play), state, ports)
+        restore(play.bus.new_relay(), state, ports)
     except ConfigError as error:
         assert str(error).isprintable()
 
@@ -73,7 +72,7 @@ class Succeeding(Play):
     def succeed(self) -> None:
         bus = self.bus
         before = state_of(bus.relay)
-        relay = new_relay(self)
+        relay = bus.new_relay()
         restore(relay, plainly(before), ports_of(bus.relay))
         assert plainly(state_of(relay)) == plainly(before)
         for client in self.clients:
@@ -83,20 +82,6 @@ class Succeeding(Play):
         observe(bus, self.model)
         bus.settle()
         bus.read()
-
-
-def new_relay(play: Play) -> Relay:
-    bus = play.bus
-    return Relay(
-        bus.memory,
-        bus.transport,
-        bus.integrity,
-        host=HOST,
-        local=LOCAL,
-        retain=RETAIN,
-        limits=play.limits,
-        access=play.access,
-    )
 
 
 def plainly(state: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from bccnd.errors import FramingError, PacketError, WireError
 from bccnd.relay import pattern as patterns
-from bccnd.relay.control import KEYS
+from bccnd.relay.control import Control
 from bccnd.relay.identity import Peer
+from bccnd.relay.options import Options
 from bccnd.relay.presence import Event
 from bccnd.relay.rights import Rights
 from bccnd.relay.router import NOTICES, QUESTIONS
@@ -19,6 +20,7 @@ from bccnd.relay.session import Session
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
 from bccnd.wire.sbus import NOWHERE, Cmsg, Msg, Pack, Recv
+from bccnd.wire.verdict import Verdict
 from tests.relay.fakes import INTERFACE
 
 DAEMON = b"here/bccnd/0"
@@ -80,13 +82,12 @@ class ModelClient:
 
 
 class Model:
-    def __init__(
-        self, integrity: Integrity, limits: Limits, local: Sequence[bytes], retain: Sequence[bytes]
-    ) -> None:
+    def __init__(self, integrity: Integrity, options: Options) -> None:
         self.integrity = integrity
-        self.limits = limits
-        self.local = local
-        self.retain = retain
+        self.limits = options.limits
+        self.channels_kept = options.retain.channels
+        self.local = [pattern.encode() for pattern in options.local]
+        self.retain = [pattern.encode() for pattern in options.retain.patterns]
         self.clients: dict[int, ModelClient] = {}  # also those who have left
         self.connected: dict[int, ModelClient] = {}
         self.sent: list[bytes | tuple[bytes, bytes, bytes]] = []  # a whole datagram, or src, chan and payload
@@ -101,24 +102,24 @@ class Model:
     def disconnect(self, session: Session) -> None:
         del self.connected[session.number]
 
-    def hear(self, datagrams: Sequence[bytes], judged: deque[str], peer: bytes, unix_ns: int) -> None:
+    def hear(self, datagrams: Sequence[bytes], judged: deque[Verdict], peer: bytes, unix_ns: int) -> None:
         for datagram in datagrams:
             opened = self.opened(datagram)
-            reason = opened if isinstance(opened, str) else judged.popleft()
-            if isinstance(opened, str) or reason:
-                self.show(Recv(peer, unix_ns, reason.encode(), datagram).serialize())
+            verdict = opened if isinstance(opened, Verdict) else judged.popleft()
+            if isinstance(opened, Verdict) or verdict is not Verdict.OK:
+                self.show(Recv(peer, unix_ns, verdict.encode(), datagram).serialize())
             else:
                 self.show(Recv(peer, unix_ns, b"ok", datagram).serialize())
                 self.deliver(opened[2], datagram[opened[4] :], None)
                 self.say(b"!" + opened[0], *notices_of(opened[0]))
 
-    def opened(self, datagram: bytes) -> Opened | str:
+    def opened(self, datagram: bytes) -> Opened | Verdict:
         try:
             return self.integrity.open(datagram)
         except WireError as error:
             return error.verdict
 
-    def read(self, number: int, packets: Sequence[bytes], judged: deque[str], unix_ns: int) -> None:
+    def read(self, number: int, packets: Sequence[bytes], judged: deque[Verdict], unix_ns: int) -> None:
         """Packets that were read together. A client that turns packing off may still have sent a PACK before."""
         client = self.clients[number]
         unpacking = False
@@ -134,7 +135,7 @@ class Model:
                 client.answers.append({b"error bad-packet"})
                 return
 
-    def take(self, client: ModelClient, packet: bytes, judged: deque[str], unix_ns: int) -> None:
+    def take(self, client: ModelClient, packet: bytes, judged: deque[Verdict], unix_ns: int) -> None:
         try:
             if packet.startswith(b"MSG "):
                 self.publish(client, packet[4:])
@@ -181,17 +182,17 @@ class Model:
         self.deliver(chan, payload, client)
         self.say(b"!" + client.name)
 
-    def bridge(self, client: ModelClient, datagram: bytes, judged: deque[str], unix_ns: int) -> None:
+    def bridge(self, client: ModelClient, datagram: bytes, judged: deque[Verdict], unix_ns: int) -> None:
         if not client.rights.bridge:
             raise PacketError("refused", "")
         if len(datagram) > SEND_LIMIT:
             raise PacketError("too-large", "")
         opened = self.opened(datagram)
-        if isinstance(opened, str):
+        if isinstance(opened, Verdict):
             raise PacketError("bad-datagram", "")
         if not client.rights.may_publish(opened[2]):
             raise PacketError("refused", "")
-        if judged.popleft():
+        if judged.popleft() is not Verdict.OK:
             raise PacketError("bad-datagram", "")
         self.sent.append(datagram)
         self.show(Recv(b"local", unix_ns, b"ok", datagram).serialize())
@@ -206,7 +207,7 @@ class Model:
             self.retained.pop(chan, None)
             if payload:
                 self.retained[chan] = payload
-            while len(self.retained) > self.limits.retain_channels:
+            while len(self.retained) > self.channels_kept:
                 self.retained.popitem(last=False)
 
     def say(self, *chans: bytes) -> None:
@@ -283,7 +284,7 @@ class Model:
                 raise PacketError("refused", "")
             client.listening = True
         elif key not in SIMPLE:
-            assert key not in KEYS, "a key that the model does not know"
+            assert key not in Control.KEYS, "a key that the model does not know"
             raise PacketError("unknown-key", "")
         return {b"pong" if key == b"ping" else key}
 

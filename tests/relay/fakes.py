@@ -4,6 +4,7 @@
 the backlogged ones for room, disconnect who is to be closed), in memory and one step at a time.
 """
 
+import json
 import mmap
 from collections import defaultdict
 from collections.abc import Sequence
@@ -64,6 +65,14 @@ def datagram(
     src: bytes, seq: int, chan: bytes, payload: bytes = b"", integrity: Integrity | None = None
 ) -> bytes:
     return (integrity or Integrity()).seal(Message(src, seq, chan, payload).serialize())
+
+
+def value_of(answers: list[bytes], key: bytes) -> Any:
+    """The JSON in the one answer there is."""
+    (answer,) = answers
+    head = b"CMSG %b\0" % key
+    assert answer.startswith(head)
+    return json.loads(answer.removeprefix(head))
 
 
 class FakeTransport:
@@ -173,17 +182,11 @@ class Bus:
         self._client_slots = range(0, segment, stride)
         self._datagram_slots = range(segment, free, RECEIVE_LIMIT + 256)
         *regions, size = accumulate(Regions.sizes(BATCH), initial=free)
+        self._regions = Regions(*regions)
         self.memory = mmap.mmap(-1, size)
         self.transport = FakeTransport(self.memory)
-        self.relay = Relay(
-            self.memory,
-            Regions(*regions),
-            self.transport,
-            Rules(self.options, self.integrity, AccessList(unrestricted([0]))),
-            batch=BATCH,
-            host=HOST,
-            version=b"1.2.3",
-        )
+        self.access = AccessList(unrestricted([0]))
+        self.relay = self.new_relay()
         self.now = 1000.0
         self.unix_us = CLOCK
         self.clients: dict[int, FakeClient] = {}  # by the number of their session
@@ -192,6 +195,18 @@ class Bus:
         self.closed: dict[bytes, str] = {}  # name -> why the relay had it disconnected
         self.tapped = False
         self._next_port = 10
+
+    def new_relay(self) -> Relay:
+        """One with the settings of this bus, which knows of nothing yet."""
+        return Relay(
+            self.memory,
+            self._regions,
+            self.transport,
+            Rules(self.options, self.integrity, self.access),
+            batch=BATCH,
+            host=HOST,
+            version=b"1.2.3",
+        )
 
     @property
     def moment(self) -> Moment:
@@ -206,9 +221,9 @@ class Bus:
 
     def reconfigure(self, **changes: Any) -> None:
         """As a reload does; ``changes``: options, integrity, access."""
-        rules = self.relay.state.rules
-        wanted = {"options": rules.options, "integrity": rules.integrity, "access": rules.access} | changes
-        self.relay.reconfigure(**wanted, moment=self.moment)
+        for name, value in changes.items():
+            setattr(self, name, value)
+        self.relay.reconfigure(self.options, self.integrity, self.access, self.moment)
         self.settle()
 
     # -- clients
@@ -252,7 +267,8 @@ class Bus:
                     read = Packets(*self._lay(packets, self._client_slots))
                     self.relay.from_client(client.session, read, self.moment)
                     self.settle()
-                    while read.left and client.connected:
+                    while read.left:
+                        assert client.connected, "nobody leaves while packets are left"
                         self.relay.from_client(client.session, read, self.moment)
                         self.settle()
 

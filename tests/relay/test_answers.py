@@ -65,7 +65,6 @@ def test_a_flood_is_answered_in_part() -> None:
     bus = Bus()
     bus.hear(*[datagram(b"far/x/7", seq, b"!here/bccnd", b"t\nping") for seq in range(1, 200)])
     assert len(answers(bus)) == BURST
-    assert bus.relay.answers.suppressed == 199 - BURST
     bus.tick(1.0)
     bus.hear(*[datagram(b"far/x/7", seq, b"!here/bccnd", b"t\nping") for seq in range(300, 400)])
     assert len(answers(bus)) == PER_SECOND
@@ -152,7 +151,6 @@ def test_a_flood_of_questions_is_answered_in_part_and_costs_no_ping_its_answer()
     bus = crowd()
     bus.hear(*[datagram(b"far/x/7", seq, QUESTIONS, b"t\nlisteners a") for seq in range(1, 500)])
     assert len(answers(bus)) == LISTENERS_PER_SECOND
-    assert bus.relay.answers.suppressed == 499 - LISTENERS_PER_SECOND
     bus.hear(datagram(b"far/x/7", 500, b"!here/bccnd", b"t\nping"))
     assert len(answers(bus)) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.options import Policy
 from bccnd.wire.bccn1 import Integrity, Level
-from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.fakes import CLOCK, Bus, datagram, options
 
 
 def test_a_name_that_a_client_gave_up_may_be_taken_by_another_host():
@@ -104,16 +104,8 @@ def test_the_next_number_is_above_all_that_were_used():
     assert max(numbers(bus, bus.sent)) == CLOCK + 1049
 
 
-def reconfigure(bus: Bus, integrity: Integrity | None = None, **limits: Any) -> None:
-    bus.relay.reconfigure(
-        integrity=integrity or Integrity(),
-        local=["private/>"],
-        retain=[],
-        **limits,
-        access=bus.relay.access,
-        rhythm=Rhythm(),
-    )
-    bus.settle()
+def reconfigure(bus: Bus, integrity: Integrity | None = None, **values: Any) -> None:
+    bus.reconfigure(options=options(local=["private/>"], **values), integrity=integrity or Integrity())
 
 
 def test_new_settings_disconnect_nobody():

@@ -141,7 +141,7 @@ def test_a_pack_waits_and_is_dropped_as_a_whole():
     publisher.say(*[sbus.pack(messages(*range(first, first + 3))) for first in (0, 3, 6)])
     assert reader.session.outbox.packets == 6
     reader.bus.transport.room[reader.port] = UNLIMITED
-    bus.relay.delivery.writable(reader.session)
+    bus.relay.writable(reader.session, bus.moment)
     bus.settle()
     assert reader.heard_packets() == [
         b"CMSG dropped\x003",
@@ -169,7 +169,7 @@ def test_no_pack_comes_after_the_answer_that_ends_packing():
     reader.say(b"CMSG pack\0off")
     publisher.say(sbus.pack(messages(3, 4)))
     bus.transport.room[reader.port] = UNLIMITED
-    bus.relay.delivery.writable(reader.session)
+    bus.relay.writable(reader.session, bus.moment)
     bus.settle()
     assert reader.heard_packets() == [sbus.pack(messages(1, 2)), b"CMSG pack\0off", *messages(3, 4)]
 
@@ -225,7 +225,7 @@ def test_a_turn_is_bounded():
     reader = slow(bus, "drop-oldest", packets=1000)
     bus.connect().say(*messages(*range(200)))
     bus.transport.room[reader.port] = UNLIMITED
-    bus.relay.delivery.writable(reader.session)
+    bus.relay.writable(reader.session, bus.moment)
     bus.settle()
     assert reader.heard() == messages(*range(FLUSH_PACKETS))
     assert bus.watched == {reader.session}

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from bccnd.relay.rights import AccessList, Grant
 from bccnd.relay.succession import restore, state_of
-from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.fakes import Bus, datagram, options
 
 OWN = b"heartbeat/here/bccnd/0|"
 
 
 def beating(seconds: int = 10, offset: float = 0.0) -> Bus:
     bus = Bus(heartbeat_seconds=seconds)
-    bus.relay.begin(CLOCK, now=bus.now, offset=offset)
+    bus.begin(offset)
     return bus
 
 
@@ -62,25 +62,17 @@ def test_a_reload_changes_the_rhythm_and_one_that_does_not_leaves_it() -> None:
 
 
 def change(bus: Bus, seconds: int) -> None:
-    relay = bus.relay
-    relay.delivery.now = bus.now
-    relay.reconfigure(
-        integrity=relay.integrity,
-        local=[],
-        retain=[],
-        limits=relay.limits,
-        access=relay.access,
-        rhythm=Rhythm(seconds),
-    )
+    bus.reconfigure(options=options(local=[], heartbeat_seconds=seconds))
 
 
 def test_an_orderly_end_is_announced_and_only_by_who_has_beaten() -> None:
     bus = beating()
-    bus.relay.end(bus.now)
-    assert [sent.rpartition(b":")[2] for sent in bus.relay.outgoing] == [OWN + b"leaving"]
+    bus.relay.end(bus.moment)
+    bus.settle()
+    assert [sent.rpartition(b":")[2] for sent in bus.sent] == [OWN + b"leaving"]
     silent = beating(0)
-    silent.relay.end(silent.now)
-    assert silent.relay.outgoing == []
+    silent.relay.end(silent.moment)
+    assert silent.relay.take_effects() is None
 
 
 @given(st.integers(1, 9), st.lists(st.integers(1, 40), max_size=30))
@@ -169,11 +161,11 @@ def test_what_it_may_ask_for_has_bounds(value: bytes) -> None:
 def test_the_right_to_publish_there_is_needed_and_may_be_lost() -> None:
     bus = Bus()
     client = bus.connect(b"CMSG heartbeat\x001", pid=7)
-    bus.relay.set_access(AccessList([Grant(publish=(b"a/>",))]))
+    bus.reconfigure(access=AccessList([Grant(publish=(b"a/>",))]))
     assert beats(bus, 3) == []
     (answer,) = client.ask(b"CMSG heartbeat\x001")
     assert answer.startswith(b"CMSG error\0refused CMSG heartbeat: no right")
-    bus.relay.set_access(AccessList([Grant(publish=(b"heartbeat/here/prog/7",))]))
+    bus.reconfigure(access=AccessList([Grant(publish=(b"heartbeat/here/prog/7",))]))
     assert client.ask(b"CMSG heartbeat\x001") == [b"CMSG heartbeat\x001"]
 
 
@@ -183,8 +175,8 @@ def test_a_client_beats_on_over_a_replacement() -> None:
     bus.tick(1.0)
     successor = Bus()
     restore(successor.relay, state_of(bus.relay), {client.session.number: client.session.port})
-    successor.now, successor.sent = bus.now, []
-    successor.relay.tick(bus.now + 3.9, 0)
-    assert successor.relay.outgoing == []
-    successor.relay.tick(bus.now + 4.0, 0)
-    assert successor.relay.outgoing[0].endswith(b":heartbeat/here/prog/7|at work")
+    successor.now = bus.now
+    successor.tick(3.9)
+    assert successor.sent == []
+    successor.tick(0.1)
+    assert successor.sent[0].endswith(b":heartbeat/here/prog/7|at work")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
-from bccnd.relay.identity import PROGRAM_LIMIT, Names, Peer, token
+from bccnd.relay.identity import PROGRAM_LIMIT, LocalSource, Names, Peer, token
 from bccnd.wire.bccn1 import SRC_LIMIT, matches_target, valid_chan, valid_src
 from tests.golden import entries
 from tests.relay.fakes import CLOCK, Bus
@@ -13,18 +13,19 @@ from tests.relay.fakes import CLOCK, Bus
 thorough = settings(deadline=None, max_examples=200)
 
 PEER = Peer(123, 1000, 100, b"prog")
+HOLDERS = [LocalSource() for _ in range(10)]
 
 
-def named(*peers: Peer) -> tuple[Names[int], list[bytes]]:
-    """Names given to ``peers``, whose holders are 0, 1, 2 ..."""
-    names = Names[int](b"here")
-    return names, [names.assign(peer, holder) for holder, peer in enumerate(peers)]
+def named(*peers: Peer) -> tuple[Names, list[bytes]]:
+    """Names given to ``peers``, whose holders are those of HOLDERS."""
+    names = Names(b"here")
+    return names, [names.assign(peer, holder) for peer, holder in zip(peers, HOLDERS, strict=False)]
 
 
-def refusal(names: Names[int], new: bytes, peer: Peer = PEER, *, granted: bool = False) -> str:
+def refusal(names: Names, new: bytes, peer: Peer = PEER, *, granted: bool = False) -> str:
     with pytest.raises(PacketError) as raised:
         names.rename(b"here/prog/123", new, peer, granted, 1)
-    assert names.get(b"here/prog/123") == 0, "the old name is kept"
+    assert names.get(b"here/prog/123") is HOLDERS[0], "the old name is kept"
     return raised.value.code
 
 
@@ -39,7 +40,7 @@ def test_further_connections_of_a_process_are_numbered():
     names, given_names = named(PEER, PEER, PEER)
     assert given_names == [b"here/prog/123", b"here/prog/123/c2", b"here/prog/123/c3"]
     names.release(b"here/prog/123/c2", 1)
-    assert names.assign(PEER, 9) == b"here/prog/123/c2", "the first that is free"
+    assert names.assign(PEER, HOLDERS[9]) == b"here/prog/123/c2", "the first that is free"
 
 
 def test_a_peer_of_another_pid_namespace_gets_a_tag_that_nobody_had():
@@ -47,13 +48,13 @@ def test_a_peer_of_another_pid_namespace_gets_a_tag_that_nobody_had():
     names, given_names = named(stranger, stranger)
     assert given_names == [b"here/prog/n1", b"here/prog/n2"]
     names.release(b"here/prog/n1", 1)
-    assert names.assign(stranger, 9) == b"here/prog/n3"
+    assert names.assign(stranger, HOLDERS[9]) == b"here/prog/n3"
 
 
 def test_a_tag_that_somebody_took_by_name_is_not_given_again():
     names = named(PEER)[0]
     names.rename(b"here/prog/123", b"here/prog/n1", PEER, granted=True, next_seq=1)
-    assert names.assign(Peer(0, 0, 0, b"prog"), 1) == b"here/prog/n1/c2"
+    assert names.assign(Peer(0, 0, 0, b"prog"), HOLDERS[1]) == b"here/prog/n1/c2"
 
 
 @pytest.mark.parametrize(
@@ -91,13 +92,14 @@ def test_any_text_becomes_a_token_of_a_valid_name(text: bytes):
 )
 def test_no_two_clients_have_one_name(script: list[Peer | int]):
     """Clients come (a peer) and go (a number)."""
-    names = Names[int](b"here")
+    names = Names(b"here")
     held: list[bytes] = []
-    for number, step in enumerate(script):
+    for step in script:
         if isinstance(step, Peer):
-            name = names.assign(step, number)
+            holder = LocalSource()
+            name = names.assign(step, holder)
             assert name not in held
-            assert names.get(name) == number
+            assert names.get(name) is holder
             held.append(name)
         elif held:
             names.release(held.pop(step % len(held)), 1)
@@ -105,8 +107,8 @@ def test_no_two_clients_have_one_name(script: list[Peer | int]):
 
 
 def test_the_longest_name_still_takes_a_tag():
-    names = Names[int](b"h" * 64)
-    longest = names.assign(Peer(2**31 - 1, 0, 0, b"p" * 100), 0)
+    names = Names(b"h" * 64)
+    longest = names.assign(Peer(2**31 - 1, 0, 0, b"p" * 100), HOLDERS[0])
     assert len(longest + b"/c4096") <= SRC_LIMIT
 
 
@@ -126,7 +128,7 @@ def test_the_longest_name_still_takes_a_tag():
 def test_a_client_may_extend_its_name_or_stand_below_its_parent(new: bytes):
     names = named(PEER)[0]
     names.rename(b"here/prog/123", new, PEER, granted=False, next_seq=1)
-    assert names.get(new) == 0
+    assert names.get(new) is HOLDERS[0]
     assert len(names) == 1
     assert new == b"here/prog/123" or names.get(b"here/prog/123") is None
 
@@ -151,7 +153,7 @@ def test_other_names_need_a_right(new: bytes):
     names = named(PEER)[0]
     assert refusal(names, new) == "refused"
     names.rename(b"here/prog/123", new, PEER, granted=True, next_seq=1)
-    assert names.get(new) == 0
+    assert names.get(new) is HOLDERS[0]
 
 
 @pytest.mark.parametrize(
@@ -167,14 +169,14 @@ def test_a_name_in_use_is_refused_to_everybody():
     assert refusal(names, b"here/prog/5", granted=True) == "name-taken"
     names.release(b"here/prog/5", 1)
     names.rename(b"here/prog/123", b"here/prog/5", PEER, granted=True, next_seq=1)
-    assert names.get(b"here/prog/5") == 0
+    assert names.get(b"here/prog/5") is HOLDERS[0]
 
 
 def test_a_name_that_was_given_up_is_free():
     names = named(PEER)[0]
     names.rename(b"here/prog/123", b"here/prog/123/x", PEER, granted=False, next_seq=1)
-    assert names.assign(PEER, 1) == b"here/prog/123"
-    assert [names.get(b"here/prog/123"), names.get(b"here/prog/123/x")] == [1, 0]
+    assert names.assign(PEER, HOLDERS[1]) == b"here/prog/123"
+    assert [names.get(b"here/prog/123/x"), names.get(b"here/prog/123")] == HOLDERS[:2]
 
 
 def test_a_peer_without_a_pid_cannot_name_itself():
@@ -239,7 +241,7 @@ def test_a_name_that_is_handed_on_goes_on_counting():
 
 
 def test_numbers_start_at_the_clock():
-    assert Names[int](b"here").first_seq(1_700_000_000_000_000) == 1_700_000_000_000_000
+    assert Names(b"here").first_seq(1_700_000_000_000_000) == 1_700_000_000_000_000
 
 
 # Directed messages
@@ -263,10 +265,10 @@ targets = st.one_of(
 )
 
 
-def holding(*held: bytes) -> Names[bytes]:
-    names = Names[bytes](b"here")
+def holding(*held: bytes) -> Names:
+    names = Names(b"here")
     for name in held:
-        names.rename(names.assign(PEER, name), name, PEER, granted=True, next_seq=1)
+        names.rename(names.assign(PEER, LocalSource(name)), name, PEER, granted=True, next_seq=1)
     return names
 
 
@@ -274,7 +276,7 @@ def holding(*held: bytes) -> Names[bytes]:
 @given(target=targets)
 def test_directed_messages_go_by_the_rule(target: bytes):
     expected = {name for name in SOME_NAMES if matches_target(target, name)}
-    found = holding(*SOME_NAMES).directed(target)
+    found = [holder.name for holder in holding(*SOME_NAMES).directed(target)]
     assert set(found) == expected
     assert len(found) == len(expected)
 
@@ -284,4 +286,5 @@ def test_directed_vectors():
         src, chan = vector["src"].encode(), vector["chan"].encode()
         nameable = src != b"?" and not src.endswith(b"/") and b"*" not in src
         if nameable and valid_chan(chan):  # others never come so far
-            assert holding(src).directed(chan[1:]) == [src] * vector["matches"], vector["why"]
+            found = [holder.name for holder in holding(src).directed(chan[1:])]
+            assert found == [src] * vector["matches"], vector["why"]

@@ -94,7 +94,7 @@ def test_nothing_is_encoded_when_nobody_asked(monkeypatch: pytest.MonkeyPatch) -
 
 def test_nobody_else_publishes_them_and_they_never_leave() -> None:
     bus = Bus(local=[])
-    bus.relay.set_access(AccessList(unrestricted([1000])))
+    bus.reconfigure(access=AccessList(unrestricted([1000])))
     watcher = bus.connect(b"SUB local/presence/>")
     client = bus.connect(pid=7)
     told(watcher)

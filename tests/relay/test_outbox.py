@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.outbox import AHEAD_PACKETS, ANSWERS_LIMIT, Bundle, Ledger, Outbox, Outcome, Policy
+from bccnd.relay.options import Policy
+from bccnd.relay.outbox import AHEAD_PACKETS, ANSWERS_LIMIT, CountedPack, Ledger, Outbox, Outcome
 
 thorough = settings(deadline=None, max_examples=300)
 
@@ -20,7 +21,7 @@ def outbox(
     return Outbox(ledger, notice, max_packets=packets, max_size=size, policy=policy)
 
 
-def put(box: Outbox, *messages: bytes | Bundle, publisher_waits: bool = False) -> list[Outcome]:
+def put(box: Outbox, *messages: bytes | CountedPack, publisher_waits: bool = False) -> list[Outcome]:
     return [box.put(message, publisher_waits=publisher_waits) for message in messages]
 
 
@@ -107,38 +108,38 @@ def test_a_gap_at_the_end_of_an_empty_queue():
     assert drain(box) == [b"lost 2", b"fits"]
 
 
-# Bundles
+# Several messages in one PACK
 
 
-def bundle(messages: int, size: int = 11) -> Bundle:
-    return Bundle(b"bundle of %d" % messages + b"." * (size - 11), messages)
+def pack(messages: int, size: int = 9) -> CountedPack:
+    return CountedPack(b"pack of %d" % messages + b"." * (size - 9), messages)
 
 
 def test_a_bundle_counts_as_its_messages_and_leaves_as_one_packet():
     box = outbox(packets=5)
-    put(box, b"1", bundle(3), b"2")
-    assert (box.packets, box.size) == (5, 13)
-    assert box.next_packets(64) == [b"1", b"bundle of 3", b"2"]
+    put(box, b"1", pack(3), b"2")
+    assert (box.packets, box.size) == (5, 11)
+    assert box.next_packets(64) == [b"1", b"pack of 3", b"2"]
     box.sent(2)
     assert (box.packets, box.size) == (1, 1)
 
 
 def test_a_bundle_is_dropped_as_a_whole_and_told_by_its_messages():
     box = outbox(packets=5)
-    assert put(box, bundle(3), b"1", bundle(2), b"2") == [QUEUED, QUEUED, DROPPED, QUEUED]
-    assert drain(box) == [b"lost 3", b"1", b"bundle of 2", b"2"]
+    assert put(box, pack(3), b"1", pack(2), b"2") == [QUEUED, QUEUED, DROPPED, QUEUED]
+    assert drain(box) == [b"lost 3", b"1", b"pack of 2", b"2"]
     box = outbox(Policy.DROP_NEWEST, packets=5)
-    assert put(box, bundle(3), b"1", bundle(2), b"2") == [QUEUED, QUEUED, DROPPED, QUEUED]
-    assert drain(box) == [b"bundle of 3", b"1", b"lost 2", b"2"]
+    assert put(box, pack(3), b"1", pack(2), b"2") == [QUEUED, QUEUED, DROPPED, QUEUED]
+    assert drain(box) == [b"pack of 3", b"1", b"lost 2", b"2"]
     assert box.dropped == 2
 
 
 def test_what_could_never_hold_a_bundle_drops_nothing_for_it():
     box = outbox(packets=3)
-    assert not box.can_hold(bundle(4))
-    assert not box.can_hold(bundle(2, size=1001))
-    assert box.can_hold(bundle(3))
-    assert put(box, b"1", bundle(4)) == [QUEUED, DROPPED]
+    assert not box.can_hold(pack(4))
+    assert not box.can_hold(pack(2, size=1001))
+    assert box.can_hold(pack(3))
+    assert put(box, b"1", pack(4)) == [QUEUED, DROPPED]
     assert drain(box) == [b"1", b"lost 4"]
 
 
@@ -345,7 +346,7 @@ def joined(stream: list[bytes | int]) -> list[bytes | int]:
     script=st.lists(
         st.one_of(
             st.tuples(st.just("put"), st.integers(2, 20), st.sampled_from([1, 1, 2, 3]), st.booleans()),
-            st.tuples(st.just("run"), st.integers(2, 8), st.integers(1, 6), st.booleans()),
+            st.tuples(st.just("group"), st.integers(2, 8), st.integers(1, 6), st.booleans()),
             st.tuples(st.just("answer"), st.just(0), st.just(0), st.just(False)),
             st.tuples(st.just("send"), st.integers(1, 5), st.just(0), st.just(False)),
             st.tuples(st.just("succeed"), st.just(0), st.just(0), st.just(False)),
@@ -365,13 +366,13 @@ def test_any_script_against_the_model(
         match action:
             case "put":
                 packet = (b"%d" % number).ljust(amount, b".")
-                box.put(packet if messages == 1 else Bundle(packet, messages), publisher_waits=waits)
+                box.put(packet if messages == 1 else CountedPack(packet, messages), publisher_waits=waits)
                 model.put(packet, messages, waits)
-            case "run":
-                run = [(b"%d.%d" % (number, part)).ljust(amount, b".") for part in range(messages)]
-                if not box.put_run(run):
-                    put(box, *run, publisher_waits=waits)
-                for packet in run:
+            case "group":
+                group = [(b"%d.%d" % (number, part)).ljust(amount, b".") for part in range(messages)]
+                if not box.put_group(group):
+                    put(box, *group, publisher_waits=waits)
+                for packet in group:
                     model.put(packet, 1, waits)
             case "answer":
                 answers.append(b"answer %d" % number)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.presence import ASSUMED, CHECKS, Event, Life, Presence, State
+from bccnd.relay.options import Heartbeat
+from bccnd.relay.presence import ASSUMED, CHECKS, Life, Presence, State
 
-Told = tuple[float, str, bytes]
+Happened = tuple[float, str, bytes]
 
 
 class World:
@@ -17,34 +18,41 @@ class World:
     def __init__(self, limit: int = 100, misses: int = 3) -> None:
         self.now = 0.0
         self.heard: dict[bytes, float] = {}
-        self.told: list[Told] = []
+        self.events: list[Happened] = []
         self.presence = self.made(limit, misses)
 
     def made(self, limit: int = 100, misses: int = 3) -> Presence:
-        presence = Presence(self.heard.get, self._tell)
-        presence.configure(limit, misses)
-        return presence
-
-    def _tell(self, event: Event, src: bytes, _: Life) -> None:
-        self.told.append((self.now, str(event), src))
+        return Presence(self.heard.get, Heartbeat(misses=misses), limit)
 
     def beat(self, src: bytes = b"a", text: bytes = b"") -> None:
         self.heard[src] = self.now
         self.presence.beat(src, text, self.now)
+        self.collect()
+
+    def restarted(self, src: bytes) -> None:
+        self.presence.restarted(src, self.now)
+        self.collect()
+
+    def check(self) -> None:
+        self.presence.on_deadline(self.now)
+        self.collect()
+
+    def collect(self) -> None:
+        self.events += [(self.now, str(event), src) for event, src, _ in self.presence.take_events()]
 
     def pass_(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now += 1.0
-            self.presence.tick(self.now)
+            self.check()
 
     def beats(self, count: int, every: int, src: bytes = b"a") -> None:
         for _ in range(count):
             self.beat(src)
             self.pass_(every)
 
-    def take(self) -> list[Told]:
-        told, self.told = self.told, []
-        return told
+    def take(self) -> list[Happened]:
+        taken, self.events = self.events, []
+        return taken
 
 
 def test_a_source_appears_falls_silent_once_and_comes_back() -> None:
@@ -99,14 +107,14 @@ def test_who_leaves_has_left_whatever_else_is_heard_until_it_beats() -> None:
 
 def test_a_restart_is_told_and_counts_as_heard() -> None:
     world = World()
-    world.presence.restarted(b"a", 0.0)
+    world.restarted(b"a")
     world.beats(3, 10)
     world.take()
-    world.presence.restarted(b"a", world.now)
+    world.restarted(b"a")
     assert world.take() == [(30.0, "restarted", b"a")]
     world.pass_(40)
     world.take()
-    world.presence.restarted(b"a", world.now)
+    world.restarted(b"a")
     assert [event for _, event, _ in world.take()] == ["restarted"]
     life = world.presence.get(b"a")
     assert life
@@ -142,7 +150,7 @@ def test_jitter_and_lost_beats_are_no_silence(interval: int, beats: list[tuple[f
         if not last_lost:
             world.beat()
         world.now += interval * (1 - jitter)
-        world.presence.tick(world.now)
+        world.check()
     assert [event for _, event, _ in world.take()] == ["appeared"]
 
 
@@ -173,7 +181,12 @@ def test_who_is_forgotten_elsewhere_is_forgotten_without_a_word() -> None:
     world.take()
     world.heard.clear()
     world.pass_(7200)
-    assert (world.take(), len(world.presence), world.presence._heap, world.presence._gone) == ([], 0, [], {})
+    assert (world.take(), len(world.presence), len(world.presence._due), world.presence._gone) == (
+        [],
+        0,
+        0,
+        {},
+    )
 
 
 def test_a_flood_costs_bounded_memory_and_bounded_ticks() -> None:
@@ -182,14 +195,14 @@ def test_a_flood_costs_bounded_memory_and_bounded_ticks() -> None:
         world.beat(b"f%d" % number)
         world.beat(b"f%d" % number, b"leaving")
     assert len(world.presence) == 50
-    assert len(world.presence._heap) <= 64 + 2 * 50
+    assert len(world.presence._due._heap) <= 64 + 2 * 50
     many = World(limit=10 * CHECKS)
     for number in range(3 * CHECKS):
         many.beat(b"%d" % number)
     many.take()
     many.now = 1000.0
     for left in (2, 1, 0):
-        many.presence.tick(many.now)
+        many.check()
         assert len([life for _, life in many.presence if life.state is State.ALIVE]) == left * CHECKS
 
 
@@ -273,5 +286,5 @@ def test_nothing_differs_from_the_obvious(steps: list[tuple[str, str, int]], mis
             for _ in range(seconds):
                 world.pass_(1)
                 wanted += naive.tick(world.now)
-        assert sorted((event, told.decode()) for _, event, told in world.take()) == sorted(wanted)
+        assert sorted((event, about.decode()) for _, event, about in world.take()) == sorted(wanted)
         assert {src.decode(): str(life.state) for src, life in world.presence} == naive.state

@@ -1,6 +1,5 @@
 """The daemon as a source: its name is taken, its numbers go forward, what it says reaches whom it concerns."""
 
-from bccnd.relay.own_source import publish
 from bccnd.relay.succession import restore, state_of
 from tests.relay.fakes import CLOCK, Bus, datagram
 
@@ -14,19 +13,20 @@ def test_the_name_is_the_daemon_s() -> None:
 
 def test_numbers_begin_at_the_clock_or_where_a_run_before_ended() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK, now=0.0)
+    bus.begin()
     assert bus.relay.state.own.seq == CLOCK
     later = Bus()
     later.relay.state.names.begin_at(CLOCK + 5)
-    later.relay.begin(CLOCK, now=0.0)
+    later.begin()
     assert later.relay.state.own.seq == CLOCK + 5
 
 
 def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK, now=0.0)
-    publish(bus.relay, bus.relay.state.own, b"a", b"x")
-    echo = bus.relay.outgoing.pop()
+    bus.begin()
+    bus.say(bus.relay.state.own, b"a", b"x")
+    bus.settle()
+    echo = bus.sent.pop()
     assert echo.endswith(b"here/bccnd/0:%d:a|x" % CLOCK)
     assert bus.relay.next_seq == CLOCK + 1
     bus.hear(echo)
@@ -36,25 +36,26 @@ def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
 
 def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_here() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK, now=0.0)
+    bus.begin()
     plain = bus.connect(b"SUB >")
     lines = bus.connect(b"CMSG format\0lines", b"SUB >")
     full = bus.connect(b"CMSG format\0full", b"SUB >")
     tap = bus.connect(b"CMSG tap\0on", privileged=True)
-    bus.relay.unix_ns = 7
-    publish(bus.relay, bus.relay.state.own, b"local/a", b"x")
-    assert bus.relay.outgoing == []
+    bus.unix_us = 7
+    bus.say(bus.relay.state.own, b"local/a", b"x")
+    bus.settle()
+    assert bus.sent == []
     assert bus.relay.state.own.seq == CLOCK
     assert plain.heard() == [b"MSG local/a\0x"]
     assert lines.heard() == [b"MSG local/a x\n"]
-    shown = b"RECV local 7 ok\0BCCN1[24]here/bccnd/0:1:local/a|x"
+    shown = b"RECV local 7000 ok\0BCCN1[24]here/bccnd/0:1:local/a|x"
     assert full.heard() == tap.heard() == [shown]
 
 
 def test_name_and_numbers_stay_over_a_replacement() -> None:
     bus = Bus()
-    bus.relay.begin(CLOCK, now=0.0)
-    publish(bus.relay, bus.relay.state.own, b"a", b"x")
+    bus.begin()
+    bus.say(bus.relay.state.own, b"a", b"x")
     state = state_of(bus.relay)
     state["own"]["name"] = b"here/bccnd/77"
     successor = Bus()
@@ -69,7 +70,7 @@ def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None
     state = state_of(Bus().relay)
     del state["own"]
     successor = Bus()
-    successor.relay.begin(CLOCK, now=0.0)
+    successor.begin()
     restore(successor.relay, state, {})
     assert successor.relay.state.names.get(b"here/bccnd/0") is successor.relay.state.own
     assert successor.relay.state.own.seq == CLOCK

@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bccnd.relay.options import Retain
 from bccnd.relay.pattern import matches
 from bccnd.relay.retained import ENTRY_COST, Kept, Retained
 from bccnd.relay.succession import restore, state_of
 from bccnd.wire import sbus
 from bccnd.wire.sbus import Recv
-from tests.relay.fakes import CLOCK, ELSEWHERE, Bus, datagram
+from tests.relay.fakes import CLOCK, ELSEWHERE, Bus, datagram, options
 
 thorough = settings(deadline=None, max_examples=200)
 
 CHANNELS = [b"state/a", b"state/b", b"state/a/deep", b"state/", b"other/a", b"local/state/a"]
 PATTERNS = [b"", b">", b"state/>", b"state/", b"state/*", b"state/a*", b"*/a", b"state/a", b"local/>", b"x"]
-ALL = (b">",)
+ALL = (">",)
 
 
 def kept(payload: bytes, chan: bytes = b"state/a") -> Kept:
@@ -26,7 +27,7 @@ def kept(payload: bytes, chan: bytes = b"state/a") -> Kept:
 
 
 def filled(*channels: bytes, payload: bytes = b"x", **bounds: int) -> Retained:
-    retained = Retained(ALL, **{"channels": 100, "size": 1 << 20, **bounds})
+    retained = Retained(Retain(ALL, **{"channels": 100, "bytes": 1 << 20} | bounds))
     for chan in channels:
         retained.keep(chan, kept(payload, chan))
     return retained
@@ -44,18 +45,18 @@ def channels_of(retained: Retained, pattern: bytes = b"", separator: bytes = b"/
     [(b"state/a", True), (b"state/a/b", True), (b"state", False), (b"x", False), (b"one/x", True)],
 )
 def test_the_patterns_say_what_is_wanted(chan: bytes, wanted: bool):
-    assert Retained([b"state/>", b"one/*"], channels=1, size=1).wants(chan) == wanted
+    assert Retained(Retain(("state/>", "one/*"))).wants(chan) == wanted
 
 
 def test_never_the_channels_of_directed_messages_and_those_to_all():
-    retained = Retained(ALL, channels=1, size=1)
+    retained = Retained(Retain(ALL))
     assert retained.wants(b"a")
     assert not retained.wants(b"!")
     assert not retained.wants(b"!a")
 
 
 def test_nothing_is_wanted_without_patterns():
-    assert not Retained().wants(b"a")
+    assert not Retained(Retain()).wants(b"a")
 
 
 def test_the_newest_replaces_the_one_before():
@@ -79,21 +80,21 @@ def test_the_channel_updated_longest_ago_goes_first():
 
 def test_bounded_in_bytes():
     one = ENTRY_COST + 1 + len(kept(b"x", b"a").datagram)
-    retained = filled(b"a", b"b", b"c", size=2 * one)
+    retained = filled(b"a", b"b", b"c", bytes=2 * one)
     assert (channels_of(retained), retained.size) == ([b"b", b"c"], 2 * one)
 
 
 def test_what_is_too_large_by_itself_is_not_kept_nor_is_what_it_replaces():
-    retained = filled(b"a", b"b", size=3000)
+    retained = filled(b"a", b"b", bytes=3000)
     retained.keep(b"a", kept(b"x" * 3000, b"a"))
     assert channels_of(retained) == [b"b"]
 
 
 def test_other_limits_forget_what_they_do_not_allow():
     retained = filled(b"state/a", b"state/b", b"other/a", b"state/c")
-    retained.limit([b"state/>"], channels=2, size=1 << 20)
+    retained.limit(Retain(("state/>",), channels=2))
     assert channels_of(retained) == [b"state/b", b"state/c"]
-    retained.limit([], channels=2, size=1 << 20)
+    retained.limit(Retain(channels=2))
     assert (len(retained), retained.size) == (0, 0)
 
 
@@ -118,7 +119,8 @@ messages = st.tuples(st.sampled_from(CHANNELS), st.sampled_from([b"", b"1", b"2"
 def test_any_script_against_the_obvious(
     script: list[tuple[bytes, bytes]], wanted: list[bytes], channels: int, size: int
 ):
-    retained = Retained(wanted, channels=channels, size=size)
+    rules = Retain(tuple(pattern.decode() for pattern in wanted), channels, size)
+    retained = Retained(rules)
     oracle: list[tuple[bytes, Kept]] = []
     for chan, payload in script:
         if not any(matches(pattern, b"/", chan) for pattern in wanted):
@@ -134,7 +136,7 @@ def test_any_script_against_the_obvious(
             del oracle[0]
         assert retained.matching(b"", b"/") == oracle
         assert (len(retained), retained.size) == (len(oracle), cost(oracle))
-    successor = Retained(wanted, channels=channels, size=size)
+    successor = Retained(rules)
     successor.restore(retained.state())
     assert successor.matching(b"", b"/") == oracle
     for chan, _ in oracle:
@@ -329,14 +331,7 @@ def test_a_successor_has_it_too_as_far_as_its_settings_allow():
 def test_other_patterns_hold_from_a_reload_on():
     bus = Bus(retain=["state/>"])
     publisher = bus.connect(b"MSG state/a\0one", b"MSG other/a\0one")
-    bus.relay.reconfigure(
-        integrity=bus.integrity,
-        local=[],
-        retain=["other/>"],
-        ,
-        access=bus.relay.access,
-        rhythm=Rhythm(),
-    )
+    bus.reconfigure(options=options(local=[], retain=["other/>"]))
     publisher.say(b"MSG state/b\0two", b"MSG other/b\0two")
     assert bus.connect().ask(b"SUB >") == [b"MSG other/b\0two"]
 

@@ -19,7 +19,7 @@ PEER = Peer(7, 1000, 100, b"sensord", frozenset({4, 27}), resident=True)
 
 def bus_with(*grants: Grant) -> Bus:
     bus = Bus()
-    bus.relay.set_access(AccessList(grants))
+    bus.reconfigure(access=AccessList(grants))
     return bus
 
 
@@ -236,15 +236,13 @@ def test_what_is_no_longer_granted_is_taken_back_and_told():
     bus = bus_with(*unrestricted([0]))
     client = bus.connect(b"SUB a/b", b"SUB a/b", b"SUB c", b"SUB >", privileged=True)
     client.ask(b"CMSG tap\0on", b"CMSG name\0free/name")
-    bus.relay.set_access(AccessList([Grant(publish=(b">", b"!"), subscribe=(b"a/>",))]))
-    bus.settle()
+    bus.reconfigure(access=AccessList([Grant(publish=(b">", b"!"), subscribe=(b"a/>",))]))
     assert client.heard() == [b"CMSG revoked\0CMSG tap", b"CMSG revoked\0SUB c", b"CMSG revoked\0SUB >"]
     assert client.ask(b"MSG a/b\0one", b"MSG c\0two", b"MSG !\0three") == [b"MSG a/b\0one", b"MSG !\0three"]
     assert client.name == b"free/name"
     assert client.ask(b"UNSUB a/b", b"UNSUB a/b") == []
     assert b"not-subscribed" in client.ask(b"UNSUB c")[0]
-    bus.relay.set_access(AccessList([Grant(publish=(b"!",))]))
-    bus.settle()
+    bus.reconfigure(access=AccessList([Grant(publish=(b"!",))]))
     assert client.heard() == [b"CMSG revoked\0CMSG listen"]
     assert client.ask(b"MSG !\0four") == []
     client.leave()
@@ -255,7 +253,7 @@ def test_what_is_granted_anew_can_be_done_at_once():
     bus = bus_with(Grant())
     client = bus.connect(b"MSG a\0")
     assert bus.relay.state.refusals.take()[0] != []
-    bus.relay.set_access(AccessList([Grant(publish=(b"a",), subscribe=(b"a",))]))
+    bus.reconfigure(access=AccessList([Grant(publish=(b"a",), subscribe=(b"a",))]))
     assert client.ask(b"SUB a", b"MSG a\0x") == [b"MSG a\0x"]
     client.ask(b"MSG b\0")
     (line,), _ = bus.relay.state.refusals.take()
@@ -263,12 +261,10 @@ def test_what_is_granted_anew_can_be_done_at_once():
 
 
 def test_a_client_that_loses_thousands_of_subscriptions_stays():
-    bus = Bus()
-    bus.relay.limits = type(bus.relay.limits)(subscriptions=10_000)
+    bus = Bus(subscriptions=10_000)
     client = bus.connect(*(b"SUB a/%d" % number for number in range(6000)))
     client.stop_reading()
-    bus.relay.set_access(AccessList([Grant()]))
-    bus.settle()
+    bus.reconfigure(access=AccessList([Grant()]))
     assert client.connected
     heard = client.take()
     assert heard[:2] == [b"CMSG revoked\0CMSG listen", b"CMSG revoked\0SUB a/0"]

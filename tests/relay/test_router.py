@@ -39,8 +39,8 @@ class Host:
     """A router and the names of its sessions."""
 
     def __init__(self, cache_limit: int = 1000) -> None:
-        self.names: Names[Session] = Names(b"here")
-        self.router = Router(self.names, [b"local/>", b"private"], cache_limit=cache_limit)
+        self.names = Names(b"here")
+        self.router = Router(self.names, ["local/>", "private"], cache_limit=cache_limit)
         self.connected = 0
 
     def session(self, *subscriptions: bytes) -> Session:
@@ -53,12 +53,12 @@ class Host:
         return session
 
     def members(self, channel: bytes) -> list[Session]:
-        audience = self.router.audience(channel)
-        members = audience.full + audience.lines + audience.alone
-        assert len(members) == audience.size
-        assert sorted(audience.plain + audience.packed, key=id) == sorted(audience.alone, key=id)
-        assert audience.alone_ports == [session.port for session in audience.alone]
-        assert audience.plain_ports == [session.port for session in audience.plain]
+        route = self.router.route(channel)
+        members = route.full + route.lines + route.single
+        assert len(members) == route.size
+        assert sorted(route.plain + route.packed, key=id) == sorted(route.single, key=id)
+        assert route.single_ports == [session.port for session in route.single]
+        assert route.plain_ports == [session.port for session in route.plain]
         return sorted(members, key=lambda session: session.number)
 
 
@@ -78,8 +78,8 @@ a_pattern = st.sampled_from(PATTERNS)
 a_channel = st.sampled_from(CHANNELS)
 
 
-class Audiences(RuleBasedStateMachine):
-    """The audience is always what the rules say, whatever is cached."""
+class Routes(RuleBasedStateMachine):
+    """A route has the subscribers that the rules give it, whatever is cached."""
 
     @initialize(cache_limit=st.sampled_from([1, 2, 1000]))
     def start(self, cache_limit: int):
@@ -132,11 +132,11 @@ class Audiences(RuleBasedStateMachine):
         ordered = sorted(self.sessions, key=lambda session: session.number)
         expected = [session for session in ordered if should_get(session, channel)]
         assert self.host.members(channel) == expected
-        audience = self.router.audience(channel)
-        assert audience.full == [session for session in expected if session.format is Format.FULL]
-        assert audience.lines == [session for session in expected if session.format is Format.LINES]
-        assert audience.packed == [session for session in audience.alone if session.packed]
-        assert audience.local == (channel == b"local/x")
+        route = self.router.route(channel)
+        assert route.full == [session for session in expected if session.format is Format.FULL]
+        assert route.lines == [session for session in expected if session.format is Format.LINES]
+        assert route.packed == [session for session in route.single if session.packed]
+        assert route.local == (channel == b"local/x")
 
     @rule()
     def look_at_all(self):
@@ -163,14 +163,13 @@ class Audiences(RuleBasedStateMachine):
         assert router.subscriptions == len(self.host.names) == 0
         assert not router._listening
         assert not any(
-            audience.size
-            for audience in [*router._young.values(), *router._old.values(), *router._shared.values()]
+            route.size for route in [*router._young.values(), *router._old.values(), *router._shared.values()]
         )
         assert all(index.empty() for index in router._indexes.values())
 
 
-Audiences.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
-test_the_audience_is_always_what_the_rules_say = Audiences.TestCase
+Routes.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
+test_routes_follow_the_rules = Routes.TestCase
 
 
 # One by one
@@ -253,35 +252,35 @@ def test_addressed_channels_are_not_matched_by_patterns():
     ],
 )
 def test_local_channels(channel: bytes, local: bool):
-    assert Host().router.audience(channel).local == local
+    assert Host().router.route(channel).local == local
 
 
 def test_channels_of_one_audience_share_it():
     host = Host()
     host.session(b"a/>")
-    first = host.router.audience(b"a/1")
-    assert host.router.audience(b"a/2") is first
-    assert host.router.audience(b"b") is not first
+    first = host.router.route(b"a/1")
+    assert host.router.route(b"a/2") is first
+    assert host.router.route(b"b") is not first
 
 
 def test_a_subscription_to_one_channel_leaves_the_others_in_the_cache():
     host = Host()
     session = host.session(b"a", b"b")
-    kept = host.router.audience(b"b")
-    host.router.audience(b"a")
+    kept = host.router.route(b"b")
+    host.router.route(b"a")
     host.router.unsubscribe(session, b"a")
     assert set(host.router._young) == {b"b"}
-    assert host.router.audience(b"b") is kept
+    assert host.router.route(b"b") is kept
 
 
 def test_who_only_publishes_leaves_the_cache_as_it_is_and_who_listened_does_not():
     host = Host()
     staying, publisher, listening = host.session(b"a/>"), host.session(), host.session()
     host.router.listen(listening)
-    audience, everybody = host.router.audience(b"a/b"), host.router.audience(b"!")
+    route, everybody = host.router.route(b"a/b"), host.router.route(b"!")
     host.router.leave(publisher)
-    assert host.router.audience(b"a/b") is audience
-    assert host.router.audience(b"!") is everybody
+    assert host.router.route(b"a/b") is route
+    assert host.router.route(b"!") is everybody
     host.router.leave(listening)
     assert host.members(b"!") == [staying]
 
@@ -297,9 +296,9 @@ def test_the_oldest_channels_leave_a_full_cache():
 def test_a_channel_in_use_stays_in_the_cache():
     host = Host(cache_limit=4)
     host.session(b">")
-    kept = host.router.audience(b"in/use")
+    kept = host.router.route(b"in/use")
     for number in range(10):
-        host.router.audience(b"a/%d" % number)
+        host.router.route(b"a/%d" % number)
         assert host.router.known(b"in/use") is kept
     assert host.router.known(b"a/0") is None
 

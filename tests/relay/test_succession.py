@@ -14,16 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import ConfigError
-from bccnd.relay.core import Limits
 from bccnd.relay.dedup import Source
 from bccnd.relay.session import Session
 from bccnd.relay.succession import FORMAT, restore, state_of
 from bccnd.restart import load_state
 from tests.relay.fakes import Bus, FakeClient, datagram
 
-LIMITS = Limits(
-    queue_packets=6, queue_bytes=4000, total_bytes=12_000, block_seconds=5.0, sources=8, reorder=2
-)
+SETTINGS = {
+    "queue_packets": 6, "queue_bytes": 4000, "total_bytes": 12_000, "block_seconds": 5.0, "sources": 8, "reorder": 2,
+}  # fmt: skip
 
 Step = tuple[Any, ...]
 CHANNELS = st.sampled_from([b"a", b"a/b", b"b", b"local/a", b"!", b"!here", b"!here/prog/11"])
@@ -105,8 +104,7 @@ def flush(bus: Bus) -> None:
     """Give every client that is watched for room what it has room for."""
     for session in sorted(bus.watched, key=lambda session: session.number):
         while bus.transport.room[session.port] and session in bus.watched:
-            bus.relay.delivery.now = bus.now
-            bus.relay.delivery.writable(session)
+            bus.relay.writable(session, bus.moment)
             bus.settle()
 
 
@@ -117,7 +115,7 @@ def ports_of(bus: Bus) -> dict[int, int]:
 def succeed(old: Bus) -> Bus:
     """A bus whose relay is the successor of ``old``'s: same clients, same time, same segment."""
     state = handed_over(state_of(old.relay))
-    new = Bus(integrity=old.integrity, limits=LIMITS)
+    new = Bus(integrity=old.integrity, **SETTINGS)
     new.now, new.unix_us, new._next_port = old.now, old.unix_us, old._next_port
     new.transport.room.update(old.transport.room)
     new.transport.gone |= old.transport.gone
@@ -160,7 +158,7 @@ def observable(bus: Bus) -> dict[str, Any]:
 @settings(max_examples=150, deadline=None)
 @given(before=histories(25), after=histories(25))
 def test_a_successor_goes_on_like_the_one_before(before: list[Step], after: list[Step]) -> None:
-    old = Bus(limits=LIMITS)
+    old = Bus(**SETTINGS)
     for step in PRELUDE + before:
         do(old, step)
     state = state_of(old.relay)

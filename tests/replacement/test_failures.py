@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.relay.succession import FORMAT
 from bccnd.restart import VARIABLE
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.packet_client import PacketClient, wait_until
@@ -52,7 +53,7 @@ FAILURES = {
     ),
     "cannot read the state": (
         "import bccnd.relay.succession as it; it.FORMAT = 0",
-        "cannot take over state of format 1",
+        f"cannot take over state of format {FORMAT}",
     ),
     "may not open as many files": (
         FEW_DESCRIPTORS,

@@ -160,7 +160,6 @@ class Relay:
         """
         self.membership.begin_numbers(self.state.own, moment.unix_ns // 1000)
         self._offset = offset
-        self._alarm.due = min(self._alarm.due, self.state.sources.next_deadline())
         self._beat(moment)
 
     def next_deadline(self) -> float:
@@ -227,7 +226,7 @@ class Relay:
         state.retained.limit(options.retain)
         state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
         state.sources.configure(options.dedup, authenticated=_is_authenticated(integrity))
-        self._alarm.due = min(self._alarm.due, state.sources.next_deadline())
+        self._alarm.due = 0.0
         for session in state.sessions.values():
             self.membership.size_queue(session)
         state.presence.configure(options.heartbeat, _watched(options))

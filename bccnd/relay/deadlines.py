@@ -14,12 +14,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Alarm:
-    """When the first of several ``Deadlines`` is due: never too late, and too early when that one was removed."""
+    """When the first of several ``Deadlines`` is due: never too late, and too early at first, or when one was removed."""
 
     __slots__ = ("due",)
 
     def __init__(self) -> None:
-        self.due = inf
+        self.due = 0.0
 
 
 class Deadlines(Generic[K]):

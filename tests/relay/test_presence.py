@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bccnd.relay.deadlines import Alarm
 from bccnd.relay.options import Heartbeat
 from bccnd.relay.presence import ASSUMED, CHECKS, Life, Presence, State
 
@@ -22,7 +23,7 @@ class World:
         self.presence = self.made(limit, misses)
 
     def made(self, limit: int = 100, misses: int = 3) -> Presence:
-        return Presence(self.heard.get, Heartbeat(misses=misses), limit)
+        return Presence(self.heard.get, Heartbeat(misses=misses), limit, Alarm())
 
     def beat(self, src: bytes = b"a", text: bytes = b"") -> None:
         self.heard[src] = self.now

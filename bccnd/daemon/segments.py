@@ -22,7 +22,7 @@ import structlog
 
 from bccnd.errors import BccndError
 from bccnd.net.bindings import Binding
-from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, copies_bytes
+from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, copies_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.relay.core import Relay
@@ -46,7 +46,7 @@ class Segments:
         self,
         loop: AbstractEventLoop,
         relay: Relay,
-        segments: list[Segment],
+        segments: list[SegmentSocket],
         arena: Arena,
         *,
         receive_bytes: int,
@@ -75,7 +75,7 @@ class Segments:
         """Of the arena: what is read, and copies of what waits to go out."""
         return [SegmentReader.needs(RECEIVE_LIMIT), (1, copies_bytes(SEND_LIMIT))]
 
-    def _egress(self, segment: Segment) -> Egress:
+    def _egress(self, segment: SegmentSocket) -> Egress:
         writer = SegmentWriter(self._arena, segment, self._copies_region)
         return Egress(self._loop, writer, self._relieved, copies=self._copies, spread=self._spread)
 
@@ -104,7 +104,7 @@ class Segments:
 
     def _enter(self, binding: Binding) -> None:
         try:
-            segment = Segment(binding, receive_bytes=self._receive_bytes)
+            segment = SegmentSocket(binding, receive_bytes=self._receive_bytes)
         except (BccndError, OSError) as error:
             reason = str(error)
             if self._failing.get(binding) != reason:
@@ -117,7 +117,7 @@ class Segments:
             self._loop.add_reader(segment.fileno(), self._read, segment)
         log.info("segment opened", **_named(binding))
 
-    def _leave(self, segment: Segment, egress: Egress) -> None:
+    def _leave(self, segment: SegmentSocket, egress: Egress) -> None:
         self._loop.remove_reader(segment.fileno())
         for _ in range(LAST_BATCHES):
             if not self._read_batch(segment):
@@ -143,12 +143,12 @@ class Segments:
         for segment in self.open:
             self._loop.remove_reader(segment.fileno())
 
-    def _read(self, segment: Segment) -> None:
+    def _read(self, segment: SegmentSocket) -> None:
         for _ in range(SEGMENT_BATCHES):
             if not self._read_batch(segment):
                 return
 
-    def _read_batch(self, segment: Segment) -> bool:
+    def _read_batch(self, segment: SegmentSocket) -> bool:
         """True when there may be more."""
         try:
             starts, ends = self._reader.read(segment)

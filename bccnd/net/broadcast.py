@@ -27,7 +27,7 @@ _IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # off: groups that others joine
 _NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same datagram again, later
 
 
-class Segment:
+class SegmentSocket:
     """The open socket of a binding."""
 
     def __init__(
@@ -127,7 +127,7 @@ class SegmentReader:
         """Of the arena, for datagrams of so many bytes."""
         return ReceiveTable.needs(limit + 1)
 
-    def read(self, segment: Segment) -> tuple[list[int], list[int]]:
+    def read(self, segment: SegmentSocket) -> tuple[list[int], list[int]]:
         if segment.binding.interface != self._interface:
             self._interface = segment.binding.interface
             self._last = b"", b""
@@ -154,7 +154,7 @@ class SegmentWriter:
     ``region``: where in the arena copies are laid side by side to be sent, BATCH of them (``copies_region``).
     """
 
-    def __init__(self, arena: Arena, segment: Segment, region: int) -> None:
+    def __init__(self, arena: Arena, segment: SegmentSocket, region: int) -> None:
         self.segment = segment
         self._memory = arena.memory
         self._region = region

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Self
 
 from bccnd.net.bindings import Binding
-from bccnd.net.broadcast import Segment
+from bccnd.net.broadcast import SegmentSocket
 from bccnd.net.listener import Listener
 
 
@@ -16,7 +16,7 @@ class Endpoints:
     """``segments`` come and go with the links of the host."""
 
     listener: Listener
-    segments: list[Segment]
+    segments: list[SegmentSocket]
 
     @classmethod
     def open(cls, bindings: Sequence[Binding], receive_bytes: int, listener: Callable[[], Listener]) -> Self:
@@ -24,7 +24,7 @@ class Endpoints:
         with contextlib.ExitStack() as undo:
             segments = []
             for binding in bindings:
-                segments.append(Segment(binding, receive_bytes=receive_bytes))
+                segments.append(SegmentSocket(binding, receive_bytes=receive_bytes))
                 undo.callback(segments[-1].close)
             opened = cls(listener(), segments)
             undo.pop_all()
@@ -49,7 +49,7 @@ class Endpoints:
             for number, binding in enumerate(state["segments"])
         }
         segments = [
-            Segment(binding, receive_bytes=receive_bytes, inherited=inherited.pop(binding.hears, None))
+            SegmentSocket(binding, receive_bytes=receive_bytes, inherited=inherited.pop(binding.hears, None))
             for binding in bindings
         ]
         for unwanted in inherited.values():

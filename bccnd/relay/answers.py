@@ -15,6 +15,8 @@ Rules
 - Who is called a daemon gets no answer, as a daemon asks nothing for itself: two cannot keep each other busy.
 """
 
+from dataclasses import dataclass
+
 from bccnd.relay.identity import PROGRAM, LocalSource, Names
 from bccnd.relay.moment import Moment
 from bccnd.relay.publisher import Publisher
@@ -44,17 +46,17 @@ class Allowance:
         return True
 
 
+@dataclass(eq=False)
 class Answers:
     """``own``: the daemon as a source; ``version``: what it says to a ping."""
 
-    def __init__(
-        self, publisher: Publisher, router: Router, names: Names, own: LocalSource, version: bytes
-    ) -> None:
-        self._publisher = publisher
-        self._router = router
-        self._names = names
-        self._own = own
-        self._version = version
+    _publisher: Publisher
+    _router: Router
+    _names: Names
+    _own: LocalSource
+    _version: bytes
+
+    def __post_init__(self) -> None:
         self._pings = Allowance(PER_SECOND, BURST)
         self._counts = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
         self._questions = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)

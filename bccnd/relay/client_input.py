@@ -11,12 +11,13 @@ Rules
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from bccnd.errors import DeniedError, FramingError, PacketError, WireError
 from bccnd.relay.answers import Answers
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
-from bccnd.relay.effects import Effects, Outgoing
+from bccnd.relay.effects import Effects, Outgoing, Spans
 from bccnd.relay.moment import Moment
 from bccnd.relay.publisher import LOCAL_PEER, Origin, Publisher
 from bccnd.relay.retained import Kept
@@ -67,34 +68,26 @@ class Packets:
         self.at, self.broken = len(self.starts), False
 
 
+@dataclass(eq=False)
 class ClientInput:
     """``segment``: judges what a bridge brings as if it came from there."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        state: State,
-        publisher: Publisher,
-        delivery: Delivery,
-        control: Control,
-        segment: SegmentInput,
-        answers: Answers,
-        effects: Effects,
-        outgoing: Outgoing,
-    ) -> None:
-        self._memory = memory
-        self._rules = state.rules
-        self._router = state.router
-        self._retained = state.retained
-        self._counters = state.counters
-        self._refusals = state.refusals
-        self._publisher = publisher
-        self._delivery = delivery
-        self._control = control
-        self._segment = segment
-        self._answers = answers
-        self._effects = effects
-        self._outgoing = outgoing
+    _memory: Memory
+    _state: State
+    _publisher: Publisher
+    _delivery: Delivery
+    _control: Control
+    _segment: SegmentInput
+    _answers: Answers
+    _effects: Effects
+    _outgoing: Outgoing
+
+    def __post_init__(self) -> None:
+        self._rules = self._state.rules
+        self._router = self._state.router
+        self._retained = self._state.retained
+        self._counters = self._state.counters
+        self._refusals = self._state.refusals
 
     def read(self, session: Session, packets: Packets, moment: Moment) -> None:
         published_before = session.published
@@ -142,17 +135,16 @@ class ClientInput:
                 after = max(first + 1, min(after, first + self._outgoing.room))
         packets.at = after
         session.published += after - first
-        if first == 0 and after == len(starts):  # all there is
-            self._publisher.publish(session, route, starts, ends, session, moment)
-        else:
-            part = slice(first, after)
-            self._publisher.publish(session, route, starts[part], ends[part], session, moment)
+        spans = starts, ends
+        if first or after < len(starts):
+            spans = starts[first:after], ends[first:after]
+        self._publisher.publish(session, route, spans, session, moment)
         if route.noted:
-            self._note(session, starts[first:after], ends[first:after], moment)
+            self._note(session, spans, moment)
 
-    def _note(self, session: Session, starts: list[int], ends: list[int], moment: Moment) -> None:
+    def _note(self, session: Session, spans: Spans, moment: Moment) -> None:
         """Messages of a client that the daemon itself makes something of."""
-        for start, end in zip(starts, ends, strict=True):
+        for start, end in zip(*spans, strict=True):
             chan, _, payload = self._memory[start + 4 : end].partition(b"\0")
             if not chan.startswith(HEARTBEATS):
                 self._answers.request(session.name, chan, payload, moment)
@@ -281,7 +273,7 @@ class ClientInput:
             raise PacketError("bad-datagram", f"packet: {verdict}")
         self._outgoing.add(datagram)
         first = self._segment.make_message(opened, start)
-        self._segment.deliver(Origin([datagram]), 0, src, chan, [first], [end], moment, session)
+        self._segment.deliver(Origin([datagram]), 0, src, chan, ([first], [end]), moment, session)
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)

@@ -6,6 +6,7 @@ its method and name it in ``KEYS``.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bccnd.errors import DeniedError, PacketError
@@ -26,24 +27,18 @@ from bccnd.wire.bccn1 import valid_chan
 from bccnd.wire.sbus import Cmsg
 
 
+@dataclass(eq=False)
 class Control:
-    def __init__(
-        self,
-        state: State,
-        membership: Membership,
-        delivery: Delivery,
-        answers: Answers,
-        notices: Notices,
-        effects: Effects,
-    ) -> None:
-        self._state = state
-        self._router = state.router
-        self._heartbeats = state.heartbeats
-        self._membership = membership
-        self._delivery = delivery
-        self._answers = answers
-        self._notices = notices
-        self._effects = effects
+    _state: State
+    _membership: Membership
+    _delivery: Delivery
+    _answers: Answers
+    _notices: Notices
+    _effects: Effects
+
+    def __post_init__(self) -> None:
+        self._router = self._state.router
+        self._heartbeats = self._state.heartbeats
 
     def answer(self, session: Session, request: Cmsg, moment: Moment) -> None:
         """Carry out one request, and answer it, or leave that to the caller (``Effects.asked``)."""

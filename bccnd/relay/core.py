@@ -99,7 +99,7 @@ class Relay:
         names.hold(state.own.name, state.own)
         outgoing = Outgoing(effects, memory, regions.sealed)
         self._delivery = delivery = Delivery(
-            memory, transport, state.ledger, effects, state.ports, alarm, packet_limit=rules.packet_limit
+            memory, transport, state.ledger, effects, state.ports, alarm, rules.packet_limit
         )
         self._publisher = publisher = Publisher(
             memory, regions.own, rules, state.router, retained, state.taps, delivery, outgoing

@@ -14,6 +14,7 @@ Rules
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import sub
 from typing import Protocol
 
@@ -69,27 +70,20 @@ class Group:
         return self.placed if session.tap_interface else self.full
 
 
+@dataclass(eq=False)
 class Delivery:
     """``ports``: who is behind each port; ``packet_limit``: the longest packet a client is sent."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        transport: Transport,
-        ledger: Ledger,
-        effects: Effects,
-        ports: Mapping[int, Session],
-        alarm: Alarm,
-        *,
-        packet_limit: int,
-    ) -> None:
-        self._memory = memory
-        self._transport = transport
-        self._packet_limit = packet_limit
-        self._ledger = ledger
-        self._effects = effects
-        self._ports = ports
-        self._stalls: Deadlines[Session] = Deadlines(alarm)  # of those who hold others up
+    _memory: Memory
+    _transport: Transport
+    _ledger: Ledger
+    _effects: Effects
+    _ports: Mapping[int, Session]
+    _alarm: Alarm
+    _packet_limit: int
+
+    def __post_init__(self) -> None:
+        self._stalls: Deadlines[Session] = Deadlines(self._alarm)  # of those who hold others up
         self.slow = SlowClients()
         self.backlogged: set[Session] = set()
 

@@ -20,7 +20,8 @@ from bccnd.wire.sbus import Cmsg, Memory
 SEALED_LIMIT = 1024
 SEALED_BYTES = SEALED_LIMIT * SEND_LIMIT
 
-Sealed = tuple[list[int], list[int]] | list[bytes]  # spans, or the datagrams themselves
+Spans = tuple[list[int], list[int]]  # where packets or datagrams begin and end in the memory
+Sealed = Spans | list[bytes]  # where they lie, or the datagrams themselves
 
 
 @dataclass(slots=True)
@@ -78,15 +79,15 @@ class Outgoing:
         waiting = self._effects.datagrams
         return 0 if waiting.beyond else SEALED_LIMIT - len(waiting.starts)
 
-    def seal(self, codec: Codec, src: bytes, seq: int, starts: list[int], ends: list[int]) -> Sealed:
+    def seal(self, codec: Codec, src: bytes, seq: int, packets: Spans) -> Sealed:
         """Send the MSG packets at these spans as datagrams of ``src``, numbered from ``seq``."""
         waiting = self._effects.datagrams
-        if waiting.beyond or len(waiting.starts) + len(starts) > SEALED_LIMIT:
-            datagrams = codec.datagrams(src, seq, self._memory, starts, ends)
+        if waiting.beyond or len(waiting.starts) + len(packets[0]) > SEALED_LIMIT:
+            datagrams = codec.datagrams(src, seq, self._memory, *packets)
             waiting.beyond += datagrams
             return datagrams
         free = waiting.ends[-1] if waiting.ends else self._region
-        spans = codec.seal(src, seq, self._memory, starts, ends, (free, self._region + SEALED_BYTES))
+        spans = codec.seal(src, seq, self._memory, *packets, (free, self._region + SEALED_BYTES))
         waiting.starts += spans[0]
         waiting.ends += spans[1]
         return spans

@@ -8,6 +8,8 @@ Rules
   keeps until it takes another.
 """
 
+from dataclasses import dataclass
+
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Effects
@@ -25,12 +27,12 @@ from bccnd.wire.sbus import Cmsg
 REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
 
 
+@dataclass(eq=False)
 class Membership:
-    def __init__(self, state: State, delivery: Delivery, notices: Notices, effects: Effects) -> None:
-        self._state = state
-        self._delivery = delivery
-        self._notices = notices
-        self._effects = effects
+    _state: State
+    _delivery: Delivery
+    _notices: Notices
+    _effects: Effects
 
     def connect(self, port: int, peer: Peer, moment: Moment) -> Session | None:
         """A new client, or None when there are too many."""

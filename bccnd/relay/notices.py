@@ -11,6 +11,7 @@ Rules
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from bccnd.relay.dedup import Sources
@@ -24,24 +25,16 @@ from bccnd.relay.router import NOTICES as PREFIX
 from bccnd.relay.session import Session
 
 
+@dataclass(eq=False)
 class Notices:
     """``own``: the daemon as a source."""
 
-    def __init__(
-        self,
-        publisher: Publisher,
-        router: Router,
-        sources: Sources,
-        presence: Presence,
-        heartbeats: Heartbeats,
-        own: LocalSource,
-    ) -> None:
-        self._publisher = publisher
-        self._router = router
-        self._sources = sources
-        self._presence = presence
-        self._heartbeats = heartbeats
-        self._own = own
+    _publisher: Publisher
+    _router: Router
+    _sources: Sources
+    _presence: Presence
+    _heartbeats: Heartbeats
+    _own: LocalSource
 
     def of_sources(self, moment: Moment) -> None:
         """Report what has happened to sources of the segment."""

@@ -13,9 +13,10 @@ Rules
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bccnd.relay.delivery import Delivery, Group
-from bccnd.relay.effects import Outgoing, Sealed, as_bytes
+from bccnd.relay.effects import Outgoing, Sealed, Spans, as_bytes
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.retained import Kept, Retained
@@ -54,36 +55,27 @@ class Origin:
         return [self._peer] * count
 
 
+@dataclass(eq=False)
 class Publisher:
     """``own``: a region of the memory for packets that the daemon writes itself, OWN_BYTES long."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        own: int,
-        rules: Rules,
-        router: Router,
-        retained: Retained,
-        taps: list[Session],
-        delivery: Delivery,
-        outgoing: Outgoing,
-    ) -> None:
-        self._memory = memory
-        self._own = own
-        self._rules = rules
-        self._router = router
-        self._retained = retained
-        self._taps = taps
-        self._delivery = delivery
-        self._outgoing = outgoing
+    _memory: Memory
+    _own: int
+    _rules: Rules
+    _router: Router
+    _retained: Retained
+    _taps: list[Session]
+    _delivery: Delivery
+    _outgoing: Outgoing
+
+    def __post_init__(self) -> None:
         self._unsigned = codec_of(Integrity())  # for what never leaves the host
         self._group = Group()
 
     def pass_on(
         self,
         route: Route,
-        starts: list[int],
-        ends: list[int],
+        spans: Spans,
         sender: Session | None,
         origin: Origin | None,
         moment: Moment,
@@ -99,10 +91,10 @@ class Publisher:
             self.flush(moment)
             group.route, group.sender = route, sender
         if origin is not None and self.wants_whole(route):
-            self._keep_and_show(route, starts, ends, origin, moment, first)
+            self._keep_and_show(route, spans, origin, moment, first)
         if route.size or (self._taps and not route.private):
-            group.starts += starts
-            group.ends += ends
+            group.starts += spans[0]
+            group.ends += spans[1]
         if route.noted:
             self.flush(moment)
 
@@ -120,26 +112,19 @@ class Publisher:
             group.starts, group.ends = [], []
 
     def publish(
-        self,
-        source: LocalSource,
-        route: Route,
-        starts: list[int],
-        ends: list[int],
-        sender: Session | None,
-        moment: Moment,
+        self, source: LocalSource, route: Route, spans: Spans, sender: Session | None, moment: Moment
     ) -> None:
         """Number the messages at these spans, send them to the segment unless the route is local, and pass them on."""
-        count = len(starts)
-        origin = None
+        count, origin = len(spans[0]), None
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
-            sealed = self._outgoing.seal(self._rules.codec, source.name, seq, starts, ends)
+            sealed = self._outgoing.seal(self._rules.codec, source.name, seq, spans)
             origin = Origin(sealed) if self.wants_whole(route) else None
         else:
             seq, source.local_seq = source.local_seq, source.local_seq + count
             if self.wants_whole(route):
-                origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, starts, ends))
-        self.pass_on(route, starts, ends, sender, origin, moment)
+                origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans))
+        self.pass_on(route, spans, sender, origin, moment)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
         """Publish something the daemon says itself, in its own name or in that of a client."""
@@ -149,7 +134,7 @@ class Publisher:
         if len(packet) > OWN_BYTES:
             raise ValueError(f"{chan!r}: {len(packet)} bytes of the daemon's own, at most {OWN_BYTES}")
         self._memory[start:end] = packet
-        self.publish(source, self._router.route(chan), [start], [end], None, moment)
+        self.publish(source, self._router.route(chan), ([start], [end]), None, moment)
         self.flush(moment)
 
     def show_dropped(self, origin: Origin, first: int, count: int, verdict: Verdict, moment: Moment) -> None:
@@ -160,19 +145,11 @@ class Publisher:
         self._show(origin, first, datagrams, verdict, moment, plainly=False)
         self._show_taps(moment)
 
-    def _keep_and_show(
-        self,
-        route: Route,
-        starts: list[int],
-        ends: list[int],
-        origin: Origin,
-        moment: Moment,
-        first: int,
-    ) -> None:
-        datagrams = origin.datagrams(self._memory, first, len(starts))
+    def _keep_and_show(self, route: Route, spans: Spans, origin: Origin, moment: Moment, first: int) -> None:
+        datagrams = origin.datagrams(self._memory, first, len(spans[0]))
         if route.retained:
-            peers = origin.peers(first, len(starts))
-            for start, end, peer, datagram in zip(starts, ends, peers, datagrams, strict=True):
+            peers = origin.peers(first, len(datagrams))
+            for start, end, peer, datagram in zip(*spans, peers, datagrams, strict=True):
                 nul = self._memory.find(b"\0", start, end)
                 kept = Kept(peer, moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
                 self._retained.keep(self._memory[start + 4 : nul], kept)
@@ -183,7 +160,7 @@ class Publisher:
         self,
         origin: Origin,
         first: int,
-        datagrams: Sequence[bytes],
+        datagrams: list[bytes],
         verdict: Verdict,
         moment: Moment,
         *,

@@ -10,9 +10,11 @@ Rules
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from bccnd.errors import WireError
 from bccnd.relay.answers import Answers
+from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import Origin, Publisher
@@ -52,31 +54,26 @@ class Batch(Origin):
         return [self.peer(index) for index in range(first, first + count)]
 
 
+@dataclass(eq=False)
 class SegmentInput:
     """``region``: where in the memory sound datagrams are laid out as MSG packets, from its begin to its end."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        region: tuple[int, int],
-        state: State,
-        publisher: Publisher,
-        notices: Notices,
-        answers: Answers,
-    ) -> None:
-        self._memory = memory
-        self._region = region
-        self._rules = state.rules
-        self._names = state.names
-        self._router = state.router
-        self._sources = state.sources
-        self._presence = state.presence
-        self._taps = state.taps
-        self._counters = state.counters
-        self._rejected = state.rejected
-        self._publisher = publisher
-        self._notices = notices
-        self._answers = answers
+    _memory: Memory
+    _region: tuple[int, int]
+    _state: State
+    _publisher: Publisher
+    _notices: Notices
+    _answers: Answers
+
+    def __post_init__(self) -> None:
+        self._rules = self._state.rules
+        self._names = self._state.names
+        self._router = self._state.router
+        self._sources = self._state.sources
+        self._presence = self._state.presence
+        self._taps = self._state.taps
+        self._counters = self._state.counters
+        self._rejected = self._state.rejected
 
     def read(self, batch: Batch, moment: Moment) -> None:
         self._counters.received += len(batch.starts)
@@ -96,10 +93,10 @@ class SegmentInput:
             if verdict is not OK:
                 self._drop(batch, first, same, verdict, moment)
             elif same == count:
-                self._accept(batch, first, src, chan, starts, ends, moment)
+                self._accept(batch, first, src, chan, (starts, ends), moment)
             else:
                 part = slice(done, done + same)
-                self._accept(batch, first, src, chan, starts[part], ends[part], moment)
+                self._accept(batch, first, src, chan, (starts[part], ends[part]), moment)
             done += same
 
     def _one(self, batch: Batch, index: int, moment: Moment) -> None:
@@ -117,7 +114,7 @@ class SegmentInput:
             self._drop(batch, index, 1, verdict, moment)
             return
         origin = Origin([datagram], batch.peer(index), batch.interface)
-        self._accept(origin, 0, src, chan, [self.make_message(opened, start)], [end], moment)
+        self._accept(origin, 0, src, chan, ([self.make_message(opened, start)], [end]), moment)
 
     def judge(
         self,
@@ -160,19 +157,12 @@ class SegmentInput:
             self._publisher.show_dropped(batch, index, count, verdict, moment)
 
     def _accept(
-        self,
-        origin: Origin,
-        first: int,
-        src: bytes,
-        chan: bytes,
-        starts: list[int],
-        ends: list[int],
-        moment: Moment,
+        self, origin: Origin, first: int, src: bytes, chan: bytes, spans: Spans, moment: Moment
     ) -> None:
-        self._counters.accepted += len(starts)
+        self._counters.accepted += len(spans[0])
         if not self._taps and not self._router.route(chan).size:
-            self._counters.unwanted += len(starts)
-        self.deliver(origin, first, src, chan, starts, ends, moment)
+            self._counters.unwanted += len(spans[0])
+        self.deliver(origin, first, src, chan, spans, moment)
 
     def deliver(
         self,
@@ -180,16 +170,15 @@ class SegmentInput:
         first: int,
         src: bytes,
         chan: bytes,
-        starts: list[int],
-        ends: list[int],
+        spans: Spans,
         moment: Moment,
         sender: Session | None = None,
     ) -> None:
         """Pass on the messages at these spans, from datagram ``first`` of their origin on."""
         route = self._router.route(chan)
-        self._publisher.pass_on(route, starts, ends, sender, origin, moment, first)
+        self._publisher.pass_on(route, spans, sender, origin, moment, first)
         if route.noted:
-            for start, end in zip(starts, ends, strict=True):
+            for start, end in zip(*spans, strict=True):
                 self._note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], moment)
         if self._presence.events:
             self._notices.of_sources(moment)

@@ -10,7 +10,7 @@ import pytest
 
 from bccnd.daemon.segments import Segments
 from bccnd.net.bindings import Binding
-from bccnd.net.broadcast import Segment
+from bccnd.net.broadcast import SegmentSocket
 from bccnd.net.mmsg import Arena
 from bccnd.relay.effects import Datagrams
 from tests.daemon_process import LOOPBACK_BROADCAST
@@ -26,7 +26,8 @@ class Bindings:
         self.arena = Arena(1 << 20)
         self.ports = [free_port(), free_port()]
         segments = [
-            Segment(Binding(LOOPBACK_BROADCAST, port, None), receive_bytes=1 << 20) for port in self.ports
+            SegmentSocket(Binding(LOOPBACK_BROADCAST, port, None), receive_bytes=1 << 20)
+            for port in self.ports
         ]
         self.relieved = 0
         self.segments: Any = Segments(

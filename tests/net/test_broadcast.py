@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from bccnd.errors import RefusedError, UnavailableError
 from bccnd.net.bindings import Binding
-from bccnd.net.broadcast import Segment, SegmentReader, SegmentWriter, copies_bytes
+from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, copies_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.hosts.segment import BROADCAST, Host, ip
-from tests.hosts.segment import Segment as Link
+from tests.hosts.segment import SegmentSocket as Link
 from tests.needs import require
 from tests.packet_client import wait_until
 from tests.plain_bccn import plain_socket
@@ -29,7 +29,7 @@ from tests.plain_bccn import plain_socket
 LIMIT = 1400  # bytes of a datagram in these tests
 CLONE_NEWNET = 0x40000000
 
-Open = Callable[..., Segment]
+Open = Callable[..., SegmentSocket]
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def open_segment(loopback_port: int) -> Iterator[Open]:
 
         def open_one(
             port: int = loopback_port, interface: str | None = None, receive_bytes: int = 1 << 20
-        ) -> Segment:
-            segment = Segment(Binding(LOOPBACK_BROADCAST, port, interface), receive_bytes=receive_bytes)
+        ) -> SegmentSocket:
+            segment = SegmentSocket(Binding(LOOPBACK_BROADCAST, port, interface), receive_bytes=receive_bytes)
             opened.callback(segment.close)
             return segment
 
@@ -55,10 +55,10 @@ class Ends:
         self.reader = SegmentReader(self.arena, LIMIT)
         self.room = self.arena.slots(1, copies_bytes(slot_size))[0]
 
-    def writer(self, segment: Segment) -> SegmentWriter:
+    def writer(self, segment: SegmentSocket) -> SegmentWriter:
         return SegmentWriter(self.arena, segment, self.room)
 
-    def read(self, segment: Segment) -> list[bytes]:
+    def read(self, segment: SegmentSocket) -> list[bytes]:
         """All that is there."""
         datagrams: list[bytes] = []
         while True:
@@ -111,7 +111,7 @@ def test_others_get_what_the_system_allows(loopback_port: int) -> None:
     allowed = int(Path("/proc/sys/net/core/rmem_max").read_text())
 
     def size() -> str:
-        segment = Segment(Binding(LOOPBACK_BROADCAST, loopback_port, None), receive_bytes=allowed * 2)
+        segment = SegmentSocket(Binding(LOOPBACK_BROADCAST, loopback_port, None), receive_bytes=allowed * 2)
         return str(segment.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
 
     assert as_nobody(size) == str(allowed * 2)
@@ -134,7 +134,7 @@ def test_an_interface_that_is_not_there(open_segment: Open) -> None:
 def test_a_port_that_only_root_may_use(loopback_port: int) -> None:
     def refusal() -> str:
         with pytest.raises(RefusedError) as caught:
-            Segment(Binding(LOOPBACK_BROADCAST, 99, None), receive_bytes=4096)
+            SegmentSocket(Binding(LOOPBACK_BROADCAST, 99, None), receive_bytes=4096)
         return str(caught.value)
 
     assert as_nobody(refusal, namespace=True) == (
@@ -210,7 +210,7 @@ def test_what_is_sent_comes_from_the_port(open_segment: Open, loopback_port: int
 def test_what_is_sent_arrives(sizes: list[int]) -> None:
     datagrams = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     ends = Ends()
-    segment = Segment(Binding(LOOPBACK_BROADCAST, 0, "lo"), receive_bytes=4 << 20)
+    segment = SegmentSocket(Binding(LOOPBACK_BROADCAST, 0, "lo"), receive_bytes=4 << 20)
     try:
         assert ends.writer(segment).send_copies(datagrams) == (len(datagrams), 0, 0)
         assert ends.read(segment) == datagrams
@@ -263,8 +263,8 @@ def link() -> Iterator[Link]:
         yield made
 
 
-def segment_on(host: Host, interface: str | None = None) -> Segment:
-    return host.make(lambda: Segment(Binding(BROADCAST, 5400, interface), receive_bytes=4 << 20))
+def segment_on(host: Host, interface: str | None = None) -> SegmentSocket:
+    return host.make(lambda: SegmentSocket(Binding(BROADCAST, 5400, interface), receive_bytes=4 << 20))
 
 
 @pytest.mark.parametrize("interface", [None, "eth0"])

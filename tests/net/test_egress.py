@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bccnd.net import egress
-from bccnd.net.broadcast import Segment, SegmentWriter, copies_bytes
+from bccnd.net.broadcast import SegmentSocket, SegmentWriter, copies_bytes
 from bccnd.net.egress import COPIES_LIMIT, PENDING_LIMIT, RETRY_SECONDS, STALL_SECONDS, Egress
 from bccnd.net.mmsg import Arena
 
@@ -458,7 +458,7 @@ def full_sometimes() -> Iterator[FullSometimes]:
 async def test_through_a_full_socket_all_arrive_in_order(full_sometimes: FullSometimes) -> None:
     loop = asyncio.get_running_loop()
     arena = Arena(1 << 18)
-    writer = SegmentWriter(arena, cast(Segment, full_sometimes), arena.slots(1, copies_bytes(1400))[0])
+    writer = SegmentWriter(arena, cast(SegmentSocket, full_sometimes), arena.slots(1, copies_bytes(1400))[0])
     relieved = asyncio.Event()
     way = Egress(loop, writer, relieved.set)
     datagrams = [b"%d" % number for number in range(PENDING_LIMIT)]
@@ -482,7 +482,7 @@ async def test_a_reader_that_stops_is_given_up_on(
 ) -> None:
     monkeypatch.setattr(egress, "STALL_SECONDS", 0.05)
     arena = Arena(1 << 18)
-    writer = SegmentWriter(arena, cast(Segment, full_sometimes), arena.slots(1, copies_bytes(1400))[0])
+    writer = SegmentWriter(arena, cast(SegmentSocket, full_sometimes), arena.slots(1, copies_bytes(1400))[0])
     relieved = asyncio.Event()
     way = Egress(asyncio.get_running_loop(), writer, relieved.set)
     way.send_copies([b"x"] * PENDING_LIMIT)

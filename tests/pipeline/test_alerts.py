@@ -32,7 +32,7 @@ def lossy(spark: SparkSession) -> DataFrame:
     return traffic(spark, rows)
 
 
-def test_what_is_missing_of_a_source_in_a_window(spark: SparkSession) -> None:
+def test_loss_of_a_source_is_counted_by_window(spark: SparkSession) -> None:
     expected = spark.createDataFrame(
         [
             ("a", "a/x/1", "here", at(0), at(60), 401, 100),
@@ -45,7 +45,7 @@ def test_what_is_missing_of_a_source_in_a_window(spark: SparkSession) -> None:
     assertDataFrameEqual(losses(lossy(spark)), expected)
 
 
-def test_only_loss_above_the_threshold_is_told(spark: SparkSession) -> None:
+def test_only_loss_above_the_threshold_is_an_alert(spark: SparkSession) -> None:
     found = spark.createDataFrame(
         [
             ("a", "a/1", "b", at(0), at(60), sent, lost)
@@ -60,7 +60,7 @@ def test_only_loss_above_the_threshold_is_told(spark: SparkSession) -> None:
     ] == []
 
 
-def test_a_message_says_what_an_operator_wants_to_know(spark: SparkSession) -> None:
+def test_alert_names_pair_time_and_loss(spark: SparkSession) -> None:
     minutes = spark.createDataFrame(
         [("a", "b", at(60), 1000, 31)],
         "sender string, receiver string, minute timestamp, sent bigint, lost bigint",
@@ -75,7 +75,7 @@ def test_a_message_says_what_an_operator_wants_to_know(spark: SparkSession) -> N
     }  # fmt: skip
 
 
-def test_the_same_loss_has_the_same_id_and_another_another(spark: SparkSession) -> None:
+def test_same_loss_has_the_same_id(spark: SparkSession) -> None:
     def ids(rows: list[tuple[object, ...]]) -> list[str]:
         return [
             json.loads(row["payload"])["id"]
@@ -89,7 +89,7 @@ def test_the_same_loss_has_the_same_id_and_another_another(spark: SparkSession) 
     assert [each == first for each in rest] == [False, False, True]
 
 
-def test_a_stream_of_rows_publishes_its_losses(
+def test_stream_of_rows_publishes_its_losses(
     spark: SparkSession, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     lossy(spark).write.parquet(str(tmp_path / "rows"))

@@ -64,13 +64,13 @@ def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> A
     return Analysed(spark, tmp_path_factory.mktemp("network"), PLAN)
 
 
-def test_every_table_is_there_and_told_of(analysed: Analysed) -> None:
+def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
     for name in TABLES:
         assert analysed.table(name).count() > 0, name
         assert f": {name}  " in analysed.said.getvalue()
 
 
-def test_pairs_with_a_record_lost_exactly_what_was_injected(analysed: Analysed) -> None:
+def test_recorded_pairs_lost_exactly_what_was_injected(analysed: Analysed) -> None:
     found = analysed.by_pair("delivery", "basis = 'record'")
     assert set(found) == {(a, b) for a in RECORDED for b in RECORDED if a != b}
     for pair, (row,) in found.items():
@@ -86,7 +86,7 @@ def test_pairs_with_a_record_lost_exactly_what_was_injected(analysed: Analysed) 
         assert row.loss == pytest.approx(lost / row.sent)
 
 
-def test_minutes_add_up_and_the_deaf_minute_is_an_episode(analysed: Analysed) -> None:
+def test_minutes_add_up_and_the_deaf_minute_is_found(analysed: Analysed) -> None:
     for pair, rows in analysed.by_pair("minutes").items():
         if pair[0] in RECORDED:
             assert sum(row.sent for row in rows) == analysed.truth.sent[pair]
@@ -99,7 +99,7 @@ def test_minutes_add_up_and_the_deaf_minute_is_an_episode(analysed: Analysed) ->
     assert worst == [2]
 
 
-def test_senders_without_a_record_are_told_from_gaps(analysed: Analysed) -> None:
+def test_loss_of_unrecorded_senders_comes_from_gaps(analysed: Analysed) -> None:
     found = analysed.by_pair("delivery", "basis = 'gaps'")
     assert set(found) == {(PLAN.name(3), name) for name in RECORDED}
     for pair, (row,) in found.items():
@@ -109,7 +109,7 @@ def test_senders_without_a_record_are_told_from_gaps(analysed: Analysed) -> None
         assert row.sent - row.lost == analysed.truth.sent[pair] - lost
 
 
-def test_clocks_and_latency(analysed: Analysed) -> None:
+def test_clock_offsets_and_latencies_are_those_injected(analysed: Analysed) -> None:
     for (sender, receiver), (row,) in analysed.by_pair("delivery", "basis = 'record'").items():
         ahead = (int(receiver[-3:]) - int(sender[-3:])) * PLAN.clock_step * 1e6
         assert row.latency_method == "both-ways"
@@ -117,7 +117,7 @@ def test_clocks_and_latency(analysed: Analysed) -> None:
         assert 150 < row.latency_p50_us < row.latency_p90_us < row.latency_p99_us < row.latency_max_us
 
 
-def test_duplicates_order_and_restarts(analysed: Analysed) -> None:
+def test_duplicates_reordering_and_restarts_are_counted(analysed: Analysed) -> None:
     duplicates: dict[tuple[str, str], int] = defaultdict(int)
     restarts = []
     for row in analysed.table("sources").collect():
@@ -134,7 +134,7 @@ def test_duplicates_order_and_restarts(analysed: Analysed) -> None:
     assert dict(reordered) == {pair: analysed.truth.reordered[pair] for pair in recorded}
 
 
-def test_silences_rejected_channels_and_coverage(analysed: Analysed) -> None:
+def test_silences_rejected_channels_and_coverage_are_found(analysed: Analysed) -> None:
     # Shorter ones are beats that were lost.
     silences = analysed.table("silences").where(f"src LIKE '{PLAN.name(2)}/%' AND seconds > 40").collect()
     assert {row.observer for row in silences} == {PLAN.name(0), PLAN.name(1)}
@@ -152,7 +152,7 @@ def test_silences_rejected_channels_and_coverage(analysed: Analysed) -> None:
     }
 
 
-def test_only_the_time_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_since_and_until_limit_the_analysis(spark: SparkSession, tmp_path: Path) -> None:
     plan = network.Plan(hosts=2, sources=1, messages=600, burst=0.01)
     network.write(plan, tmp_path / "in")
     output = Output(str(tmp_path / "out"))

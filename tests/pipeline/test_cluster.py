@@ -132,7 +132,7 @@ def tables(output: Output) -> Rows:
     return {name: sorted(map(repr, pq.read_table(f"{output.tables}/{name}").to_pylist())) for name in TABLES}
 
 
-def test_a_cluster_gives_the_same_tables_with_and_without_spark_submit(
+def test_cluster_gives_the_tables_of_one_machine(
     cluster: Cluster, recorded: Path, expected: Rows, tmp_path: Path
 ) -> None:
     submit = str(SPARK / "bin" / "spark-submit")

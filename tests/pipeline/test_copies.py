@@ -7,7 +7,7 @@ from bccnd.pipeline import copies
 from tests.pipeline.rows import at, table
 
 
-def test_what_a_second_copy_saved(spark: SparkSession) -> None:
+def test_second_copies_save_what_single_copies_would_lose(spark: SparkSession) -> None:
     minutes = spark.createDataFrame(
         [
             ("a", "b", at(60), "record", 600, 6, 1080),

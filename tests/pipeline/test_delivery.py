@@ -26,7 +26,7 @@ def counts(rows: DataFrame) -> dict[tuple[str, str], tuple[int, int]]:
     return {(row[0], row[1]): (row[2], row[3]) for row in sums}
 
 
-def test_who_hears_nothing_is_found_and_who_is_elsewhere_is_not_blamed(spark: SparkSession) -> None:
+def test_deaf_host_loses_and_other_segment_does_not(spark: SparkSession) -> None:
     rows = [row for host in "abcxy" for row in recording(host, 0, 100)]
     for seq in range(200):
         second = 20 + seq / 10
@@ -43,7 +43,7 @@ def test_who_hears_nothing_is_found_and_who_is_elsewhere_is_not_blamed(spark: Sp
     }  # fmt: skip
 
 
-def test_only_slots_that_the_receiver_recorded_wholly_count(spark: SparkSession) -> None:
+def test_slot_counts_only_if_the_receiver_recorded_all_of_it(spark: SparkSession) -> None:
     rows = [
         *recording("a", 0, 200),
         *recording("b", 0, 65),
@@ -59,7 +59,7 @@ def test_only_slots_that_the_receiver_recorded_wholly_count(spark: SparkSession)
     assert lengths == [10, 10, 30, 50]
 
 
-def test_numbers_a_restarted_source_used_again_belong_to_the_nearest_epoch(spark: SparkSession) -> None:
+def test_reused_numbers_belong_to_the_nearest_epoch(spark: SparkSession) -> None:
     rows = [*recording("a", 0, 2000), *recording("b", 0, 2000)]
     for seq in range(1, 2001):
         rows += [sent("a", 100 + seq / 100, "a/p/1", seq), sent("a", 1000 + seq / 100, "a/p/1", seq)]
@@ -73,7 +73,7 @@ def test_numbers_a_restarted_source_used_again_belong_to_the_nearest_epoch(spark
     assert [(row.minute, row.length) for row in lost] == [(at(60), 500), (at(960), 10)]
 
 
-def test_minutes_with_loss_in_a_row_are_an_episode(spark: SparkSession) -> None:
+def test_consecutive_minutes_with_loss_are_one_episode(spark: SparkSession) -> None:
     losses = {0: 0, 1: 5, 2: 0, 3: 15, 4: 0, 5: 0, 6: 0, 7: 1}
     minutes = spark.createDataFrame(
         [("a", "b", at(60 * minute), 100, lost) for minute, lost in losses.items()],

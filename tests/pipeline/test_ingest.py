@@ -81,9 +81,7 @@ BAD: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_bad_files_are_set_aside_with_a_reason(spark: SparkSession, tmp_path: Path) -> None:
     good = folder(tmp_path)
     pq.write_table(table(), good / "1-good.parquet")
     more = table().append_column("temperature", pa.array([20.5] * (ROWS + 2)))
@@ -111,7 +109,7 @@ def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
     assert taken(spark, tmp_path) == []
 
 
-def test_captures_are_taken_over_as_what_a_host_saw(spark: SparkSession, tmp_path: Path) -> None:
+def test_captures_are_ingested_as_the_record_of_a_host(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
     packets = []
     for seq in range(5):
@@ -138,7 +136,7 @@ def test_captures_are_taken_over_as_what_a_host_saw(spark: SparkSession, tmp_pat
     assert taken(spark, tmp_path) == []
 
 
-def test_a_missing_input_and_a_missing_checkpoint_are_errors(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_input_or_checkpoint_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such directory"):
         taken(spark, tmp_path)
     pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
@@ -192,7 +190,7 @@ def killed(root: Path, place: str) -> None:
     child.wait()
 
 
-def test_killed_at_any_point_every_file_is_there_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_kills_neither_lose_nor_double_a_file(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(6):
         pq.write_table(
             table(first_seq=1 + number * ROWS), folder(tmp_path, f"h{number}") / f"{number}-0.parquet"

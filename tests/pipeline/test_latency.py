@@ -7,7 +7,7 @@ from bccnd.pipeline import delivery, latency, words
 from tests.pipeline.rows import datagram, sent, traffic
 
 
-def test_the_clocks_difference_is_known_where_messages_went_both_ways(spark: SparkSession) -> None:
+def test_clock_offset_needs_messages_in_both_directions(spark: SparkSession) -> None:
     rows = [
         *(sent("a", 10 + seq, "a/p/1", seq) for seq in range(5)),
         *(
@@ -36,9 +36,7 @@ def test_the_clocks_difference_is_known_where_messages_went_both_ways(spark: Spa
     assert (alone.latency_p50_us, alone.latency_max_us) == pytest.approx((2000, 4000))
 
 
-def test_a_sample_takes_the_same_words_on_all_hosts(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_has_the_same_words_on_all_hosts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "SAMPLED_ROWS", 1000)
     rows = [
         make(host, 10, "a/p/1", 64 * seq)

@@ -7,7 +7,7 @@ from bccnd.pipeline import coverage, liveness
 from tests.pipeline.rows import at, datagram, recording, table, traffic
 
 
-def test_three_missing_beats_are_a_silence_unless_said_or_not_recorded(spark: SparkSession) -> None:
+def test_three_missing_beats_are_a_silence(spark: SparkSession) -> None:
     def beats(src: str, *seconds: float, payload: bytes = b"") -> list[tuple[object, ...]]:
         channel = f"heartbeat/{src}"
         return [

@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_line_per_step_where_nobody_watches() -> None:
+def test_without_a_terminal_each_step_has_a_line() -> None:
     stream = io.StringIO()
     with Progress(None, stream) as told:
         with told.step("one"):
@@ -27,7 +27,7 @@ def test_a_line_per_step_where_nobody_watches() -> None:
     assert second.startswith("one  ")
 
 
-def test_a_terminal_has_one_line_that_changes_with_the_stage(
+def test_terminal_has_one_line_that_follows_the_stage(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.01)

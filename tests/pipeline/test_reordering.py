@@ -8,7 +8,7 @@ from tests.pipeline.rows import at as moment
 from tests.pipeline.rows import datagram, table, traffic
 
 
-def test_what_arrives_after_a_later_number_within_two_slots(spark: SparkSession) -> None:
+def test_reordering_is_seen_within_two_slots(spark: SparkSession) -> None:
     numbers = [1, 2, 5, 3, 4, 6, 100, 7, 101]  # 3, 4 and 7 were overtaken: by 2, 1 and 93
     rows = [
         datagram("c", 10 + place, "a/p/1", seq) for place, seq in enumerate(numbers)
@@ -25,7 +25,7 @@ def test_what_arrives_after_a_later_number_within_two_slots(spark: SparkSession)
     assertDataFrameEqual(found, table(spark, "reordering", expected), ignoreNullable=True)
 
 
-def test_numbers_keep_their_order_at_both_ends_of_their_64_bits(spark: SparkSession) -> None:
+def test_numbers_of_64_bits_keep_their_order(spark: SparkSession) -> None:
     numbers = [
         2,
         1,

@@ -168,9 +168,10 @@ def curve(
 ) -> Curve:
     """The curve of one pair, or of all pairs together, on a scale from 0 to a round number above the peak."""
     peak = max((one.lost / one.sent for one in bins if one.sent), default=0.0)
-    left, right, top, bottom = 66.0 if peak < 1e-5 else 54.0, width - 12.0, 10.0, height - 24.0
-    time = TimeAxis(*axis, left, right)
     ceiling = nice_ceiling(peak) if peak else 0.01
+    levels = {f"{100 * ceiling * part:g} %": ceiling * part for part in (0, 0.5, 1)}
+    left, right, top, bottom = 10 + max(map(breadth, levels)), width - 12.0, 10.0, height - 24.0
+    time = TimeAxis(*axis, left, right)
     scale = Linear(0, ceiling, bottom, top)
     area, line, before = [], [], None
     for one in bins:
@@ -186,7 +187,7 @@ def curve(
         if one.lost:
             area.append(f"M{start:g} {bottom:g}V{level:g}H{end:.1f}V{bottom:g}Z")
         before = end
-    ticks = [Tick(scale(ceiling * part), f"{100 * ceiling * part:g} %") for part in (0, 0.5, 1)]
+    ticks = [Tick(scale(value), label) for label, value in levels.items()]
     return Curve(
         width, height, left, right, top, bottom, "".join(area), "".join(line),
         time.ticks(max(2, int((right - left) / 70))), ticks,

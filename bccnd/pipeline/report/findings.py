@@ -99,8 +99,9 @@ def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
     found = []
     for host in hosts:
         name = shown(host.host)
-        others = "all" if host.lossy == host.partners else f"{host.lossy:,} of"
-        others += f" {host.partners:,} other hosts"
+        others = f"{host.lossy:,} of {host.partners:,} other hosts"
+        if host.lossy == host.partners:
+            others = "both other hosts" if host.partners == 2 else f"all {host.partners:,} other hosts"
         what = (
             f"Host {name} lost messages of {others}"
             if host.role == "receiver"
@@ -233,7 +234,8 @@ def without_recorder(hosts: Sequence[str], total: int) -> list[Finding]:
     names = listed(named + [""] * (total - len(named)), SENTENCES)
     text = (
         f"{'Host' if total == 1 else 'Hosts'} {names} had no recorder: loss of {'its' if total == 1 else 'their'} "
-        "messages is counted from gaps in the sequence numbers, so the first and the last messages lost are missing."
+        "messages is counted from gaps in the sequence numbers, which leaves out those before the first and after "
+        "the last message received."
     )
     return [Finding(Level.UNKNOWN, text)]
 

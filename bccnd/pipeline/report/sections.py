@@ -148,7 +148,7 @@ def _worst_pairs(pairs: Sequence[Pair]) -> Table:
         ]
         for pair in pairs
     ]  # fmt: skip
-    numbers = [Column(title, "n") for title in ("Loss", "Lost", "Of")]
+    numbers = [Column(title, "n") for title in ("Loss", "Lost", "Sent")]
     return Table("Pairs with loss, the worst first", [Column("Pair"), Column("", "bar"), *numbers], rows)
 
 
@@ -430,6 +430,6 @@ def source_table(rows: Sequence[Source], total: int) -> Values | None:
         else "All sources"
     )
     return {
-        "lead": "Sums over all receivers. Lost: gaps in the sequence numbers. Restarts: of the sequence numbers.",
+        "lead": "Sums over all receivers. Lost: gaps in the sequence numbers. Restarts: how often they restarted.",
         "table": Table(caption, [Column("Source"), *(Column(title, "n") for title in titles)], cells),
     }

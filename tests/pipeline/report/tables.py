@@ -88,7 +88,7 @@ def _write_loss(
                 **pair, "basis": "record", "sent": int(out[number]), "received": int(out[number] - gone[number]),
                 "lost": int(gone[number]), "loss": float(gone[number] / out[number]),
                 "bursts": int(gone[number] // max(1, burst)),
-                "burst_p50": burst, "burst_p95": burst * 2, "burst_max": burst * 3, "latency_method": "both-pairs",
+                "burst_p50": burst, "burst_p95": burst * 2, "burst_max": burst * 3, "latency_method": "both-ways",
                 "clock_offset_us": 12.5, "latency_p50_us": p50, "latency_p90_us": p50 * 2.1,
                 "latency_p99_us": p50 * (9 + number % 40), "latency_max_us": p50 * (60 + number % 70),
             })  # fmt: skip

@@ -1,4 +1,4 @@
-"""The sentences, from literal rows."""
+"""``bccnd/pipeline/report/findings.py``: the sentences, from literal rows."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -118,6 +118,12 @@ def test_receiver_that_loses_messages_of_all_senders() -> None:
             "Host c lost messages of all 3 other hosts between 14:05 and 14:20, 10.0 percent in all: look for the "
             "cause at host c or its link."
         )
+    ]
+
+
+def test_host_that_loses_with_both_others() -> None:
+    assert sentences(findings.widespread([HostLoss("a", "sender", 2, 2, 5000, 50)], ONE_DAY)) == [
+        "Both other hosts lost messages of host a, 1.0 percent in all: look for the cause at host a or its link."
     ]
 
 

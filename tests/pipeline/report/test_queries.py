@@ -1,4 +1,4 @@
-"""What is collected, from literal tables."""
+"""``bccnd/pipeline/report/queries.py``, over literal tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Shares are of what was sent, and of nothing sent nothing is lost."""
+"""``bccnd/pipeline/report/rows.py``."""
 
 import pytest
 

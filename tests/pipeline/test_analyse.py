@@ -1,12 +1,11 @@
-"""``bccnd/pipeline/analyse.py``, from recorded files to the tables: what was put into a network is what they say."""
+"""``bccnd/pipeline/analyse.py``: the tables say what was put into the network."""
 
 import io
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
 from bccnd.errors import ConfigError
 from bccnd.pipeline.analyse import Span, analyse
@@ -14,60 +13,13 @@ from bccnd.pipeline.ingest import ingest
 from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from tests.pipeline import network
-
-PLAN = network.Plan(
-    hosts=4,
-    sources=2,
-    messages=4000,
-    seconds=300,
-    burst=0.004,
-    duplicate=0.01,
-    reorder=0.01,
-    restarts=True,
-    clock_step=0.25,
-    silent={2: (100, 160)},
-    deaf={(0, 1): (120, 180)},
-    unrecorded=frozenset({3}),
-    forged=7,
-    local=11,
-    file_rows=4000,
-    seed=7,
-)
-RECORDED = [PLAN.name(host) for host in (0, 1, 2)]
-
-
-class Analysed:
-    """A network's truth and tables."""
-
-    def __init__(self, spark: SparkSession, directory: Path, plan: network.Plan) -> None:
-        self.truth = network.write(plan, directory / "in")
-        output = Output(str(directory / "out"))
-        batches: list[Any] = []
-        ingest(spark, str(directory / "in"), output, batches.append)
-        assert sum(batch.rows for batch in batches) == self.truth.rows
-        self.said = io.StringIO()
-        analyse(spark, output, Span(), Progress(None, self.said))
-        self._spark, self._output = spark, output
-
-    def table(self, name: str) -> DataFrame:
-        return self._spark.read.schema(TABLES[name]).parquet(self._output.tables + "/" + name)
-
-    def by_pair(self, name: str, where: str = "true") -> dict[tuple[str, str], list[Row]]:
-        rows = defaultdict(list)
-        for row in self.table(name).where(where).collect():
-            rows[row.sender, row.receiver].append(row)
-        return rows
-
-
-@pytest.fixture(scope="module")
-def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
-    return Analysed(spark, tmp_path_factory.mktemp("network"), PLAN)
+from tests.pipeline.analysed import PLAN, RECORDED, Analysed
 
 
 def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
     for name in TABLES:
         assert analysed.table(name).count() > 0, name
-        assert f": {name}  " in analysed.said.getvalue()
+        assert f": {name}  " in analysed.progress.getvalue()
 
 
 def test_recorded_pairs_lost_exactly_what_was_injected(analysed: Analysed) -> None:
@@ -104,7 +56,7 @@ def test_loss_of_unrecorded_senders_comes_from_gaps(analysed: Analysed) -> None:
     assert set(found) == {(PLAN.name(3), name) for name in RECORDED}
     for pair, (row,) in found.items():
         lost = analysed.truth.lost[pair]
-        # Lost before the first or after the last of a run cannot be seen; there are six runs, bursts are of about 5.
+        # Loss before the first or after the last number of an epoch stays unseen; there are six epochs.
         assert lost - 6 * 15 <= row.lost <= lost
         assert row.sent - row.lost == analysed.truth.sent[pair] - lost
 

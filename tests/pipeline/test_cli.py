@@ -33,7 +33,7 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "complaint"),
     [
         ([], "required"),
         (["ingest", "--output", "x"], "needs --input DIR"),
@@ -48,12 +48,12 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
     ],
 )
 def test_wrong_usage_gives_one_line_and_exit_code_2(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert complaint in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_times_are_utc_unless_they_have_a_zone() -> None:
@@ -63,13 +63,13 @@ def test_times_are_utc_unless_they_have_a_zone() -> None:
 
 
 def test_missing_java_or_master_gives_one_line_and_exit_code_5(tmp_path: Path) -> None:
-    for arguments, environment, told in (
+    for arguments, environment, complaint in (
         ([], {"JAVA_HOME": str(tmp_path)}, "no Java found"),
         (["--master", "spark://127.0.0.1:1"], {}, "no Spark on spark://127.0.0.1:1: nobody answers there"),
     ):
         ended = command("analyse", "--output", str(tmp_path), *arguments, **environment)
         assert (ended.returncode, ended.stdout) == (5, "")
-        assert told in ended.stderr
+        assert complaint in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
 
 

@@ -1,11 +1,11 @@
-"""``bccnd/pipeline/delivery.py``: pairs of hosts, epochs, the time that counts; whole networks: test_analyse."""
+"""``bccnd/pipeline/delivery.py``: pairs, epochs, the time that counts; test_analyse has a whole network."""
 
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from bccnd.pipeline import coverage, delivery, words
-from tests.pipeline.rows import at, datagram, mark, recording, sent, traffic
+from tests.pipeline.rows import at, datagram, frame, mark, recording, sent, traffic
 
 SLOT_NS = 10**10
 
@@ -75,11 +75,13 @@ def test_reused_numbers_belong_to_the_nearest_epoch(spark: SparkSession) -> None
 
 def test_consecutive_minutes_with_loss_are_one_episode(spark: SparkSession) -> None:
     losses = {0: 0, 1: 5, 2: 0, 3: 15, 4: 0, 5: 0, 6: 0, 7: 1}
-    minutes = spark.createDataFrame(
+    minutes = frame(
+        spark,
         [("a", "b", at(60 * minute), 100, lost) for minute, lost in losses.items()],
         "sender string, receiver string, minute timestamp, sent bigint, lost bigint",
     )
-    bursts = spark.createDataFrame(
+    bursts = frame(
+        spark,
         [("a", "b", at(60), 5), ("a", "b", at(180), 15), ("a", "b", at(420), 1)],
         "sender string, receiver string, minute timestamp, length bigint",
     )

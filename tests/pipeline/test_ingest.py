@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/ingest.py``: exactly once, across kills; bad files set aside."""
+"""``bccnd/pipeline/ingest.py``: every file exactly once, even after kills; bad files are set aside."""
 
 import gzip
 import os
@@ -25,7 +25,8 @@ from tests.pipeline.network import SCHEMA
 from tests.plain_bccn import datagram
 
 DEADLINE_SECONDS = 300
-ROWS = 1000  # of a file, besides its marks
+# The rows of a file, besides its marks.
+ROWS = 1000
 
 
 def table(rows: int = ROWS, *, closed: bool = True, first_seq: int = 1) -> pa.Table:
@@ -96,8 +97,8 @@ def test_bad_files_are_set_aside_with_a_reason(spark: SparkSession, tmp_path: Pa
     assert (batch.files, batch.rows) == (2, 2 * (ROWS + 2))
     output = Output(str(tmp_path / "out"))
     assert storage.traffic(spark, output).count() == batch.rows
-    told = spark.read.schema(REJECTED_FILES).parquet(output.rejected_files).collect()
-    reasons = {Path(row.path).name: row.reason for row in told}
+    rejected = spark.read.schema(REJECTED_FILES).parquet(output.rejected_files).collect()
+    reasons = {Path(row.path).name: row.reason for row in rejected}
     assert sorted(reasons) == [
         "3-open.parquet", "4-types.parquet", "5-bad0.parquet", "5-bad1.parquet", "5-bad2.parquet",
     ]  # fmt: skip
@@ -140,19 +141,18 @@ def test_missing_input_or_checkpoint_is_an_error(spark: SparkSession, tmp_path: 
     with pytest.raises(ConfigError, match="no such directory"):
         taken(spark, tmp_path)
     pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
-    os.utime(folder(tmp_path) / "1-00000000.parquet", (0, 0))  # as old as can be: taken over all the same
+    os.utime(folder(tmp_path) / "1-00000000.parquet", (0, 0))  # its age does not matter
     assert [batch.rows for batch in taken(spark, tmp_path)] == [ROWS + 2]
     (tmp_path / "out" / "checkpoint").rename(tmp_path / "gone")
     with pytest.raises(ConfigError, match="no checkpoint"):
         taken(spark, tmp_path)
 
 
-# In a process of its own, with a batch per two files; at the place that it is told it waits to be killed.
+# A process that ingests two files a batch, and at the given place waits to be killed.
 CHILD = """
 import pathlib, sys, time
 from bccnd.pipeline import ingest, session
 from bccnd.pipeline.layout import Output
-from tests.pipeline.conftest import FAST
 root, place = pathlib.Path(sys.argv[1]), sys.argv[2]
 ingest.FILES_PER_BATCH = 2
 write = ingest._write
@@ -171,14 +171,14 @@ def slow_write(rows, path):
     return written
 
 ingest._write = slow_write
-with session.connect("local[2]", "child", FAST) as spark:
-    ingest.ingest(spark, str(root / "in"), Output(str(root / "out")), lambda batch: here("told", batch.number))
+with session.connect("local[2]", "child") as spark:
+    ingest.ingest(spark, str(root / "in"), Output(str(root / "out")), lambda batch: here("reported", batch.number))
 (root / "done").touch()
 """
 
 
 def killed(root: Path, place: str) -> None:
-    """Run the child until it is at the place, and kill it and its JVM there."""
+    """Run the child until it reaches ``place``, and kill it and its JVM there."""
     (root / "here").unlink(missing_ok=True)
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(root), place], start_new_session=True)
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -195,7 +195,7 @@ def test_kills_neither_lose_nor_double_a_file(spark: SparkSession, tmp_path: Pat
         pq.write_table(
             table(first_seq=1 + number * ROWS), folder(tmp_path, f"h{number}") / f"{number}-0.parquet"
         )
-    for place in ("while writing 0", "after writing 0", "told 1"):
+    for place in ("while writing 0", "after writing 0", "reported 1"):
         killed(tmp_path, place)
     assert not (tmp_path / "done").exists()
     taken(spark, tmp_path)

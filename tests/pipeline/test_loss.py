@@ -27,7 +27,7 @@ def test_counts_of_a_source_by_hour(spark: SparkSession) -> None:
         datagram("c", 71, "a/p/1", 200, verdict="duplicate"),  # in another slot
         datagram("c", 16, "a/p/1", 62, verdict="late"),
         *numbers(202, 205, begin=3700),
-        *numbers(2**21, 2**21 + 1, begin=3800),  # started anew
+        *numbers(2**21, 2**21 + 1, begin=3800),  # restarted
         *numbers(2**63 - 1, 2**63 + 2, src="b/p/1"),
     ]
     seen, gaps = analysed(spark, rows)

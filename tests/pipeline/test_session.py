@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/session.py``; what people are told is in test_cli."""
+"""``bccnd/pipeline/session.py``; what the command prints is tested in test_cli."""
 
 import io
 import sys

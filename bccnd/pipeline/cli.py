@@ -32,7 +32,7 @@ DESCRIPTION = """\
 Find out what a network lost, where and when, from what bccnd-record wrote on its hosts.
 
   ingest    copy recorded files into OUTPUT, each exactly once, however often it runs
-  analyse   make tables of everything ingested: which host lost how much of which host, when, in which bursts
+  analyse   make tables of everything ingested: which host lost how many messages of which host, when, in which bursts
   report    make a page for people of the tables, OUTPUT/report.html, and print its findings
   run       all three
 """

@@ -29,7 +29,7 @@ NAMELESS = "?"
 
 # Loss is of a pair: what a receiver lost of a sender.
 PAIR = ("sender", "receiver")
-_PAIR = "sender string, receiver string"
+_PAIR_COLUMNS = "sender string, receiver string"
 # In the order in which they are made.
 TABLES = {
     "coverage": "host string, from_ns bigint, until_ns bigint, unrecorded bigint",
@@ -37,18 +37,18 @@ TABLES = {
         "receiver string, src string, hour timestamp, received bigint, lost bigint, duplicates bigint, "
         "late bigint, restarts bigint"
     ),
-    "minutes": f"{_PAIR}, minute timestamp, sent bigint, lost bigint",
+    "minutes": f"{_PAIR_COLUMNS}, minute timestamp, sent bigint, lost bigint",
     "episodes": (
-        f"{_PAIR}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
+        f"{_PAIR_COLUMNS}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
     ),
     "delivery": (
-        f"{_PAIR}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, loss double, "
+        f"{_PAIR_COLUMNS}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, loss double, "
         "bursts bigint, burst_p50 bigint, burst_p95 bigint, burst_max bigint, latency_method string, "
         "clock_offset_us double, latency_p50_us double, latency_p90_us double, latency_p99_us double, "
         "latency_max_us double"
     ),
     "copies": (
-        f"{_PAIR}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
+        f"{_PAIR_COLUMNS}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
     ),
     "channels": (
         "channel string, hour timestamp, messages bigint, bytes bigint, rate_peak bigint, payload_p50 bigint, "

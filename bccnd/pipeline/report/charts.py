@@ -329,6 +329,6 @@ def coverage(rows: Sequence[Recorder], axis: tuple[datetime, datetime], clock: C
     return _timeline(lanes, time, width)
 
 
-def share(value: float, most: float) -> float:
+def bar(value: float, most: float) -> float:
     """The length of a bar in a table, in percent; never too short to be seen."""
     return round(max(1.0, 100 * value / most), 1) if value > 0 and most > 0 else 0.0

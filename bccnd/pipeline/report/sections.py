@@ -143,7 +143,7 @@ def _worst_pairs(pairs: Sequence[Pair]) -> Table:
     """The table beside a matrix that leaves room for it."""
     rows: list[list[object]] = [
         [
-            arrow(pair.sender, pair.receiver, 24), charts.share(pair.loss, pairs[0].loss),
+            arrow(pair.sender, pair.receiver, 24), charts.bar(pair.loss, pairs[0].loss),
             percent(pair.loss, " %"), f"{pair.lost:,}", f"{pair.sent:,}",
         ]
         for pair in pairs
@@ -241,7 +241,7 @@ def busiest(rows: Sequence[Channel], total: int, messages: int) -> Values | None
     most = max(row.messages for row in rows)
     cells: list[list[object]] = [
         [
-            shown(row.channel), charts.share(row.messages, most), f"{row.messages:,}",
+            shown(row.channel), charts.bar(row.messages, most), f"{row.messages:,}",
             percent(row.messages / messages, " %") if messages else "", size(row.size), f"{row.rate_peak:,}",
             f"{row.payload_p50:,.0f}", f"{row.payload_p95:,.0f}", f"{row.payload_max:,}",
         ]
@@ -294,7 +294,7 @@ def rejected(
     most = max(row.datagrams for row in reasons)
     by_reason: list[list[object]] = [
         [
-            shown(row.verdict), charts.share(row.datagrams, most), f"{row.datagrams:,}", f"{row.peers:,}",
+            shown(row.verdict), charts.bar(row.datagrams, most), f"{row.datagrams:,}", f"{row.peers:,}",
             f"{row.hosts:,}", _meaning(row.verdict),
         ]
         for row in reasons
@@ -302,7 +302,7 @@ def rejected(
     most = max((row.datagrams for row in peers), default=0)
     by_peer: list[list[object]] = [
         [
-            shown(row.peer), shown(row.verdict), charts.share(row.datagrams, most), f"{row.datagrams:,}",
+            shown(row.peer), shown(row.verdict), charts.bar(row.datagrams, most), f"{row.datagrams:,}",
             f"{row.hosts:,}", clock.at(row.first) if row.first else "-", clock.at(row.last) if row.last else "-",
             shown(row.channel, 40) or "-",
         ]
@@ -341,7 +341,7 @@ def reordered(rows: Sequence[Reordering], total: int) -> Table | None:
     most = max(row.reordered for row in rows)
     cells: list[list[object]] = [
         [
-            shown(row.src), shown(row.receiver), charts.share(row.reordered, most), f"{row.reordered:,}",
+            shown(row.src), shown(row.receiver), charts.bar(row.reordered, most), f"{row.reordered:,}",
             percent(row.reordered / row.received, " %") if row.received else "-", f"{row.distance_p50:,.0f}",
             f"{row.distance_max:,}",
         ]
@@ -366,8 +366,8 @@ def second_copies(rows: Sequence[Copies], whole: Copies, total: int) -> Values |
     most = max(row.lost_single for row in rows)
     cells: list[list[object]] = [
         [
-            arrow(row.sender, row.receiver), charts.share(row.lost_single, most),
-            f"{row.lost_single:,.0f}", charts.share(row.lost, most), f"{row.lost:,}", f"{row.saved:,.0f}",
+            arrow(row.sender, row.receiver), charts.bar(row.lost_single, most),
+            f"{row.lost_single:,.0f}", charts.bar(row.lost, most), f"{row.lost:,}", f"{row.saved:,.0f}",
             percent(min(1.0, max(0.0, row.saved / row.lost_single)), " %") if row.lost_single > 0 else "-",
         ]
         for row in rows

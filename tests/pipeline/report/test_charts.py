@@ -117,4 +117,4 @@ def test_recorder_lane_leaves_out_pauses() -> None:
     ("value", "most", "length"), [(0, 0, 0), (0, 5, 0), (1, 100_000, 1), (50, 100, 50), (5, 5, 100)]
 )
 def test_length_of_a_bar(value: float, most: float, length: float) -> None:
-    assert charts.share(value, most) == length
+    assert charts.bar(value, most) == length

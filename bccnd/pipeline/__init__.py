@@ -1,5 +1,6 @@
-"""What was lost on the network, where and when: Spark jobs over what ``bccnd-record`` wrote.
+"""What a network lost, where and when: Spark jobs over what ``bccnd-record`` wrote.
 
-``ingest`` takes over what was recorded, exactly once; ``analyse`` makes tables of it; ``report`` a page for people.
-``layout`` says what lies where; every table has a module whose functions only turn DataFrames into DataFrames.
+``ingest`` copies the recorded files, each exactly once; ``analyse`` makes tables of them; ``report`` makes a page for
+people of the tables. ``layout`` says what lies where. Each table has a module of its own, whose functions only turn
+DataFrames into DataFrames.
 """

@@ -1,15 +1,15 @@
-"""Loss above a threshold becomes a message on ``bccn/alerts/loss``: live, or out of the tables.
+"""Publish loss above a threshold on ``bccn/alerts/loss``: live, or from the tables.
 
     alerting(losses(spark.readStream.format("bccn").option("spool", DIR).load())) \
         .writeStream.format("bccn").option("checkpointLocation", DIR2).start()
 
-A message is a JSON object: sender, receiver, src (where the loss is one source's), from, until (UTC), sent, lost,
-loss (lost / sent), and id. Messages are published at least once: the id is a hash of whom and when it is about, so
-the same loss has the same id however often it is told.
+A message is a JSON object: sender, receiver, src (if the loss is of one source), from, until (UTC), sent, lost, loss
+(lost / sent), and id. Messages are published at least once. The id is a hash of sender, receiver, src, from and
+until, so the same loss has the same id however often it is published.
 
-Live, nobody knows what the sender sent: ``losses`` counts the numbers that are missing between the first and the
-last that came of a source in a window, within blocks of 2^20 numbers, so that a source that starts again with other
-numbers is no loss. What is missing at the edges of windows is not seen: the tables are exact, this is early.
+Live, nobody knows what the sender sent. ``losses`` counts the numbers missing between the first and the last that
+came of a source in a window, within blocks of JUMP numbers: so a source that restarts with other numbers counts as
+no loss. Loss at the edges of a window stays unseen. The tables are exact; the alerts are early.
 """
 
 from typing import TYPE_CHECKING
@@ -17,26 +17,28 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline.times import moment
+from bccnd.pipeline.words import JUMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 CHANNEL = "bccn/alerts/loss"
-THRESHOLD = 0.01  # of what was sent
-LEAST = 10  # messages lost: one of twenty is 5 percent, and no news
+# The share of what was sent.
+THRESHOLD = 0.01
+# Messages lost: one of twenty is 5 percent, and no news.
+LEAST = 10
 WINDOW = "1 minute"
-PATIENCE = "10 seconds"  # that rows may come after later ones: the spool keeps their order, sources do not
-BLOCK = 2**20  # numbers; a jump beyond is a restart
+# How long a row may come after later ones: the spool keeps the order of rows, sources may not.
+PATIENCE = "10 seconds"
 
 
 def losses(rows: "DataFrame", window: str = WINDOW, patience: str = PATIENCE) -> "DataFrame":
-    """(sender, src, receiver, from, until, sent, lost) per source and window, out of recorded rows, streaming or not.
+    """Recorded rows -> (sender, src, receiver, from, until, sent, lost) per source and window, streaming or not.
 
-    ``sent``: how many numbers its first and last have between them. On a stream a window comes out once later
-    rows say that it is over.
+    ``sent`` is the span from the first to the last number. A stream gives a window once later rows have ended it.
     """
-    block = F.floor(F.col("seq") / BLOCK)
+    block = F.floor(F.col("seq") / JUMP)
     return (
         rows.withColumn("time", moment("time_ns"))
         .withWatermark("time", patience)
@@ -56,7 +58,7 @@ def losses(rows: "DataFrame", window: str = WINDOW, patience: str = PATIENCE) ->
 
 
 def of_minutes(minutes: "DataFrame") -> "DataFrame":
-    """The table ``minutes`` as losses."""
+    """Table ``minutes`` -> the columns of ``losses``, without ``src``."""
     until = F.col("minute") + F.expr("interval 1 minute")
     return minutes.select(
         "sender", "receiver", F.col("minute").alias("from"), until.alias("until"), "sent", "lost"
@@ -64,12 +66,14 @@ def of_minutes(minutes: "DataFrame") -> "DataFrame":
 
 
 def alerting(found: "DataFrame", threshold: float = THRESHOLD, least: int = LEAST) -> "DataFrame":
-    """(channel, payload) for each row of losses (``losses``, ``of_minutes``, the table ``episodes``) where more than
-    ``threshold`` of what was sent was lost, and not less than ``least`` messages."""
-    whom = [name for name in ("sender", "receiver", "src") if name in found.columns]
-    identity = F.sha2(F.to_json(F.struct(*whom, "from", "until"), {"timeZone": "UTC"}), 256)
-    told = F.struct(
-        *whom,
+    """Losses (``losses``, ``of_minutes``, table ``episodes``) -> (channel, payload), a row per alert.
+
+    An alert is a row that lost more than ``threshold`` of what was sent, and at least ``least`` messages.
+    """
+    names = [name for name in ("sender", "receiver", "src") if name in found.columns]
+    identity = F.sha2(F.to_json(F.struct(*names, "from", "until"), {"timeZone": "UTC"}), 256)
+    alert = F.struct(
+        *names,
         "from",
         "until",
         "sent",
@@ -78,7 +82,7 @@ def alerting(found: "DataFrame", threshold: float = THRESHOLD, least: int = LEAS
         F.substring(identity, 1, 16).alias("id"),
     )
     return found.where((F.col("lost") >= least) & (F.col("lost") > threshold * F.col("sent"))).select(
-        F.lit(CHANNEL).alias("channel"), F.to_json(told, {"timeZone": "UTC"}).alias("payload")
+        F.lit(CHANNEL).alias("channel"), F.to_json(alert, {"timeZone": "UTC"}).alias("payload")
     )
 
 
@@ -89,7 +93,7 @@ def publishing(
     threshold: float = THRESHOLD,
     least: int = LEAST,
 ) -> "StreamingQuery":
-    """Start the query that publishes the alerts of streaming ``losses``; the session knows the format ``bccn``."""
+    """Start the query that publishes the alerts of streaming ``losses``. The session knows the format ``bccn``."""
     options = {"checkpointLocation": checkpoint, **({"socket": socket} if socket else {})}
     messages = alerting(found, threshold, least)
     return messages.writeStream.format("bccn").options(**options).outputMode("append").start()

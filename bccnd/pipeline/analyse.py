@@ -1,10 +1,10 @@
-"""All tables of what was taken over, from one pass over the numbers and one for each of the others.
+"""Makes all tables of what was ingested.
 
 Rules
-- The words (``words``) are made once and kept for the run; rows are read again only for what words do not tell:
+- The words (``words``) are made in one pass and kept for the run. Rows are read again only for what words lack:
   channels, heartbeats, rejected traffic, order, and a sample for the latency.
-- The tables are written aside and take the place of the old ones together, so that a report is of one run, and a run
-  that is killed leaves the last one's tables.
+- The tables are written to a directory of their own and replace the old ones together. So a report is of one run, and
+  a run that is killed leaves the tables of the run before.
 """
 
 import re
@@ -28,17 +28,19 @@ from bccnd.pipeline import (
     storage,
     words,
 )
-from bccnd.pipeline.layout import MARK, TABLES, Output
+from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.times import HOUR_NS, SECOND_NS, date
+from bccnd.recorder.layout import Direction
 
 SLOT_NS = 10 * SECOND_NS
-SHORT_NS = HOUR_NS  # a record this short has slots of a second: longer ones would leave too much at its ends
+# A record shorter than this has slots of a second: slots of ten would leave out too much at its ends.
+SHORT_NS = HOUR_NS
 SHORT_SLOT_NS = SECOND_NS
 
 
 class Span(NamedTuple):
-    """From when to when, in nanoseconds since 1970; None is without an end."""
+    """A time from ``since_ns`` to ``until_ns``, in nanoseconds since 1970; None is without limit."""
 
     since_ns: int | None = None
     until_ns: int | None = None
@@ -51,11 +53,11 @@ class Span(NamedTuple):
 
 
 class Keeping:
-    """Keeps frames that are used again, each made once.
+    """Keeps frames that are used again, so that each is computed once.
 
-    Spark plans every query from all that its frames were made of, kept or not. On one machine they are cut off from
-    that, which takes a quarter off the time of a run. But what is cut off cannot be made again when an executor has
-    left, so on a cluster they are persisted.
+    Spark plans a query from everything that its frames were made of, even if they are persisted. On one machine a
+    frame is cut off from that, which saves a quarter of the time. A frame that was cut off cannot be computed again
+    when an executor is lost, so on a cluster it is persisted.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -69,13 +71,13 @@ class Keeping:
         return frame
 
     def release(self) -> None:
-        """Those that were cut off go by themselves, once nobody has them any more."""
+        """Unpersist the frames; those that were cut off go when nothing refers to them."""
         for frame in self._persisted:
             frame.unpersist()
 
 
 def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress) -> None:
-    """Write all ``TABLES`` below ``output.tables``. ConfigError if there is nothing, or nothing of ``span``."""
+    """Write all ``TABLES`` below ``output.tables``. Raises ConfigError if nothing was ingested or recorded then."""
     aside = f"{output.tables}.new"
     storage.delete(spark, aside)
     keep = Keeping(spark)
@@ -90,7 +92,7 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
 
 
 def typed(table: DataFrame, name: str) -> DataFrame:
-    """``table`` with the columns of ``TABLES[name]``, in order and of their types."""
+    """``table`` with the columns of ``TABLES[name]``, in their order and types."""
     columns = table.sparkSession.createDataFrame([], TABLES[name]).schema.fields
     return table.select(*(F.col(f"`{field.name}`").cast(field.dataType) for field in columns))
 
@@ -133,7 +135,7 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
 
 
 def _of_days(traffic: DataFrame, span: Span) -> DataFrame:
-    """Without the folders of other days."""
+    """The traffic without the directories of other days."""
     if span.since_ns is not None:
         traffic = traffic.where(F.col("date") >= date(span.since_ns))
     if span.until_ns is not None:
@@ -146,11 +148,11 @@ def _within(traffic: DataFrame, span: Span) -> DataFrame:
         traffic = traffic.where(F.col("time_ns") >= span.since_ns)
     if span.until_ns is not None:
         traffic = traffic.where(F.col("time_ns") < span.until_ns)
-    return traffic.where(F.col("direction") != MARK)
+    return traffic.where(F.col("direction") != Direction.MARK)
 
 
 def _slot_ns(covered: DataFrame) -> int:
     row = covered.agg(F.min("from_ns"), F.max("until_ns")).first()
     if row is None or row[0] is None:
-        raise ConfigError("nothing was recorded in the time that is asked for")
+        raise ConfigError("nothing was recorded in the time asked for (--since, --until)")
     return SHORT_SLOT_NS if row[1] - row[0] < SHORT_NS else SLOT_NS

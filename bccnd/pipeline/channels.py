@@ -1,10 +1,10 @@
-"""What was said where: messages, bytes and payload sizes by channel and hour.
+"""Messages, bytes and payload sizes by channel and hour.
 
 Rules
-- A message counts once: at the host that sent it, if that has a record, else at the one receiver that saw most of its
-  source. Local channels count where they are.
-- Bytes are those of the datagrams. Percentiles are exact: of sizes weighted by how often they occur, of which there
-  are at most as many as a datagram has bytes.
+- A message counts once: at the host that sent it, or, if that has no record, at the receiver that has most of its
+  source. Messages on local channels count at their host.
+- Bytes are those of the datagrams. Percentiles are exact: they are taken of the sizes, weighted by how often each
+  occurs, and there are at most as many sizes as a datagram has bytes.
 """
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ _SECONDS_AN_HOUR = HOUR_NS // SECOND_NS
 
 
 def witnessed(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> its rows that count: every message once."""
+    """``TRAFFIC`` -> the rows that count, one for each message."""
     said = traffic.where("direction IN ('in', 'out', 'local') AND verdict = 'ok' AND channel IS NOT NULL")
     own = F.col("direction") != "in"
     best = (

@@ -1,7 +1,7 @@
-"""The ``bccnd-pipeline`` command: what was recorded in, tables and a report out.
+"""The ``bccnd-pipeline`` command: recorded files in, tables and a report out.
 
-Exit codes are those of ``bccnd`` and ``bccn``: 0 done, 1 a fault of ours, 2 wrong settings or usage, 4 refused by the
-system, 5 no Spark to be had. Interrupted ends with 130 and loses nothing: what is done stays done.
+Exit codes are those of ``bccnd`` and ``bccn``: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused by the
+system, 5 no Spark available. An interrupt ends it with 130 and loses nothing that is done.
 """
 
 import argparse
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
 
 DESCRIPTION = """\
-Tell what a network lost, where and when, from what bccnd-record wrote on its hosts.
+Find out what a network lost, where and when, from what bccnd-record wrote on its hosts.
 
-  ingest    take over recorded files, each exactly once; also again and again, or --continuous
-  analyse   make tables of all that was taken over: who lost what of whom, when, in which bursts
-  report    make a page for people of the tables, OUTPUT/report.html, and say what it found
+  ingest    copy recorded files into OUTPUT, each exactly once, however often it runs
+  analyse   make tables of everything ingested: which host lost how many messages of which host, when, in which bursts
+  report    make a page for people of the tables, OUTPUT/report.html, and print its findings
   run       all three
 """
 EPILOG = """\
@@ -44,10 +44,10 @@ examples:
   spark-submit --master yarn "$(python3 -c 'from bccnd.pipeline import cli; print(cli.__file__)')" \\
       run --input hdfs:///record --output hdfs:///network        (it takes only files named .py)
 
-The workers of a cluster need Spark and the files, no Python and nothing of bccnd.
+The workers of a cluster need Spark and access to the files, but neither Python nor bccnd.
 
-OUTPUT gets: traffic/ (what was taken over), rejected-files/ (files that could not be read, and why), checkpoint/
-(which files were taken over: keep it with traffic/), tables/ (Parquet, for any tool) and report.html.
+OUTPUT holds traffic/ (what was ingested), checkpoint/ (which files were ingested: keep it with traffic/),
+rejected-files/ (files that could not be read, and why), tables/ (Parquet, for any tool) and report.html.
 """
 
 
@@ -57,7 +57,7 @@ def moment(text: str) -> int:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time like 2026-01-31 or 2026-01-31T14:00 (UTC)"
+            f"{text!r} is not a time; write it like 2026-01-31 or 2026-01-31T14:00 (UTC)"
         ) from None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
@@ -72,37 +72,40 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--input",
         metavar="DIR",
-        help="what bccnd-record wrote, of one host or of many; and captures of tcpdump, HOST.pcap (ingest, run)",
+        help="what bccnd-record wrote on one host or many, and captures of tcpdump, HOST.pcap (ingest, run)",
     )
     top.add_argument(
-        "--output", metavar="DIR", required=True, help="where everything goes; made if it is not there"
+        "--output", metavar="DIR", required=True, help="where everything is written; created if missing"
     )
     top.add_argument(
         "--master",
         metavar="URL",
-        help="Spark to run on: local[4], spark://host:7077 (default: all cores of this machine)",
+        help="the Spark to run on: local[4], spark://host:7077 (default: all cores of this machine)",
     )
     top.add_argument(
         "--continuous",
         action="store_true",
-        help="go on taking over what is recorded, until interrupted (ingest)",
+        help="keep ingesting new files until interrupted (ingest)",
     )
-    top.add_argument("--since", metavar="TIME", type=moment, help="analyse from then on; UTC (analyse, run)")
-    top.add_argument("--until", metavar="TIME", type=moment, help="analyse up to then; UTC (analyse, run)")
+    top.add_argument(
+        "--since", metavar="TIME", type=moment, help="leave out what is earlier; UTC (analyse, run)"
+    )
+    top.add_argument(
+        "--until", metavar="TIME", type=moment, help="leave out what is later; UTC (analyse, run)"
+    )
     return top
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parsed and checked; wrong usage ends the process with one line and exit code 2."""
+    """The arguments, checked; wrong usage ends the process with a line that says why, and exit code 2."""
     top = parser()
     given = top.parse_args(argv)
-    takes = given.action in {"ingest", "run"}
-    if takes and not given.input:
-        top.error(f"{given.action} needs --input DIR: what bccnd-record wrote")
+    if given.action in {"ingest", "run"} and not given.input:
+        top.error(f"{given.action} needs --input DIR: the directory that bccnd-record writes to")
     if given.continuous and given.action != "ingest":
-        top.error("--continuous goes with ingest; analyse and report may run beside it")
+        top.error("--continuous goes with ingest only; analyse and report may run beside it")
     if given.since is not None and given.until is not None and given.since >= given.until:
-        top.error("--since is not before --until: no time is left")
+        top.error("--since must be before --until")
     return given
 
 
@@ -114,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         nonlocal asked_to_end
         asked_to_end = True
-        logging.disable(logging.CRITICAL)  # py4j shows where it was interrupted, at length
+        logging.disable(logging.CRITICAL)  # py4j would log a stack trace
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
@@ -124,8 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:  # whatever Spark raises is a page of Java
-        if asked_to_end:  # py4j makes faults of its own of an answer that was not read to its end
+    except Exception as error:  # what Spark raises is a page of Java
+        if asked_to_end:  # py4j raises other faults if it was interrupted within an answer
             return INTERRUPTED
         if isinstance(error, BccndError):
             _complain(str(error))
@@ -133,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("BCCND_TRACE"):
             raise
         refused = _refusal(error)
-        _complain(refused or f"{_first_line(error)}  (BCCND_TRACE=1 shows all of it)")
+        _complain(refused or f"{_first_line(error)}  (BCCND_TRACE=1 shows the whole error)")
         return RefusedError.exit_code if refused else FAULT
     return 0
 
@@ -150,27 +153,27 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
                     spark,
                     given.input,
                     output,
-                    lambda batch: _tell(progress, batch),
+                    lambda batch: _report_batch(progress, batch),
                     continuous=given.continuous,
                 )
         if given.action in {"analyse", "run"}:
             analyse(spark, output, Span(given.since, given.until), progress)
         if given.action in {"report", "run"}:
-            report = import_module("bccnd.pipeline.report")  # with its templates; nobody else needs them
+            report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
             with progress.step("report"):
                 findings = report.write(spark, output.tables, output.report)
             progress.say(f"report: {output.report}")
             sys.stdout.writelines(f"{finding}\n" for finding in findings)
 
 
-def _tell(progress: Progress, batch: "Batch") -> None:
+def _report_batch(progress: Progress, batch: "Batch") -> None:
     progress.say(f"ingest: batch {batch.number}, {batch.rows:,} rows of {batch.files:,} files")
     for path, reason in batch.rejected:
         progress.say(f"ingest: set aside {path}: {reason}")
 
 
 def _refusal(error: BaseException) -> str | None:
-    """The line to show if the system did not let us write or read, or has no room."""
+    """The line to show if the system refused to read or write, or has no room left."""
     found = re.search(
         r"(/\S+)? ?\((Permission denied|No space left on device)\)|Permission denied: (\S+)", str(error)
     )

@@ -1,30 +1,31 @@
-"""What sending every datagram several times saved (``copies`` in the settings).
+"""How many messages extra copies saved (``copies`` in the settings).
 
 Rules
-- The daemon records what it sent once, and what arrived as often as it arrived. Rows per number seen, rounded, are
-  the copies that were sent.
-- p, the part of the datagrams that was lost, is 1 - rows / (copies * sent). With one copy p * sent numbers would have
-  been lost; what were lost less than that, the copies saved. Losses in bursts take both copies: then little is saved.
+- The daemon's record holds one row for what it sent in several copies, and a row for each copy that arrived. The
+  number of copies is the rows per number seen, rounded.
+- p, the share of datagrams that was lost, is 1 - rows / (copies * sent). With one copy, p * sent messages would have
+  been lost; the copies saved what was lost less than that. A burst takes all copies, so against bursts copies save
+  little.
 """
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-_PAIR_HOUR = ("sender", "receiver", "hour")
+from bccnd.pipeline.layout import PAIR
 
 
 def copies(all_minutes: DataFrame) -> DataFrame:
     """``delivery.counted`` -> table ``copies``, of senders with a record."""
     sums = (
         all_minutes.where("basis = 'record'")
-        .groupBy("sender", "receiver", F.date_trunc("hour", "minute").alias("hour"))
+        .groupBy(*PAIR, F.date_trunc("hour", "minute").alias("hour"))
         .agg(*(F.sum(name).alias(name) for name in ("sent", "lost", "rows")))
         .where("rows > 0")
     )
-    lost_part = F.greatest(F.lit(0.0), 1 - F.col("rows") / (F.col("copies") * F.col("sent")))
+    lost_share = F.greatest(F.lit(0.0), 1 - F.col("rows") / (F.col("copies") * F.col("sent")))
     return (
         sums.withColumn("copies", F.greatest(F.lit(1), F.expr("round(rows / (sent - lost))").cast("int")))
-        .withColumn("lost_single", lost_part * F.col("sent"))
+        .withColumn("lost_single", lost_share * F.col("sent"))
         .withColumn("saved", F.col("lost_single") - F.col("lost"))
-        .select(*_PAIR_HOUR, "copies", "sent", "lost", "lost_single", "saved")
+        .select(*PAIR, "hour", "copies", "sent", "lost", "lost_single", "saved")
     )

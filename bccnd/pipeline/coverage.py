@@ -1,41 +1,45 @@
-"""When a host's record is whole, from the marks of its files: so that nobody is blamed for what was not recorded.
+"""When a host's record is whole, from the marks in its files: only then does a missing message count as lost.
+
+    file        opened ........ closed opened ... unrecorded ... closed
+    coverage    |------------------------------------------------------|
+    stretches   |----------------------------|  hole  |----------------|
 
 Rules
-- Every file says from when to when it is the whole record (``opened``, ``closed``). Of the time of a file that is not
-  there nothing is known.
-- At a mark ``unrecorded`` the recorder lost messages itself: what is missing from MARGIN before to MARGIN after it
-  may be among them. There the record has a hole.
-- Two hosts' clocks differ and messages travel: a slot of a sender's time is whole at a receiver if the receiver's
-  record is whole from MARGIN before it to MARGIN after it.
+- Every file says from when to when it is the whole record (``opened``, ``closed``). Between files nothing is known.
+- At a mark ``unrecorded`` the recorder missed messages. A message missing from MARGIN_NS before it to MARGIN_NS after
+  it may be one of them, so there the record has a hole.
+- The clocks of two hosts differ, and messages take time. So a slot of the sender's time counts at a receiver if the
+  receiver's record is whole from MARGIN_NS before the slot to MARGIN_NS after it.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline.layout import MARK
+from bccnd.pipeline.times import SECOND_NS
+from bccnd.pipeline.words import so_far
+from bccnd.recorder.layout import Direction, Mark
 
-MARGIN_NS = 2 * 10**9
+MARGIN_NS = 2 * SECOND_NS
 
 
 def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | None = None) -> DataFrame:
-    """``TRAFFIC`` -> table ``coverage``: what the files of a host cover, joined where they touch or overlap.
+    """``TRAFFIC`` -> table ``coverage``: the time the files of a host cover, joined where they touch or overlap.
 
-    Cut to ``since_ns`` .. ``until_ns``, if given. ``unrecorded`` counts what the recorder lost within.
+    Cut to ``since_ns`` .. ``until_ns``, if given. ``unrecorded`` counts the messages that the recorder missed within.
     """
-    marks = _marks(traffic)
-    order = Window.partitionBy("host").orderBy("time_ns", F.col("verdict") != "opened")
-    open_files = F.sum(
-        F.when(F.col("verdict") == "opened", 1).when(F.col("verdict") == "closed", -1).otherwise(0)
-    ).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    begins = (F.col("verdict") == "opened") & (F.col("open") == 1)
+    kind = F.col("verdict")
+    order = Window.partitionBy("host").orderBy("time_ns", kind != Mark.OPENED)
+    open_files = so_far(F.when(kind == Mark.OPENED, 1).when(kind == Mark.CLOSED, -1).otherwise(0), order)
+    begins = (kind == Mark.OPENED) & (F.col("open") == 1)
     spans = (
-        marks.withColumn("open", open_files)
+        _marks(traffic)
+        .withColumn("open", open_files)
         .withColumn("span", F.sum(F.when(begins, 1).otherwise(0)).over(order))
         .groupBy("host", "span")
         .agg(
             F.min("time_ns").alias("from_ns"),
             F.max("time_ns").alias("until_ns"),
-            F.sum(F.when(F.col("verdict") == "unrecorded", F.col("size")).otherwise(0)).alias("unrecorded"),
+            F.sum(F.when(kind == Mark.UNRECORDED, F.col("size")).otherwise(0)).alias("unrecorded"),
         )
     )
     if since_ns is not None:
@@ -46,10 +50,10 @@ def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | No
 
 
 def stretches(traffic: DataFrame, covered: DataFrame) -> DataFrame:
-    """Table ``coverage`` -> (host, stretches array<struct<from_ns, until_ns>>): in order and without the holes."""
+    """Table ``coverage`` -> (host, stretches array<struct<from_ns, until_ns>>), in order and without the holes."""
     holes = (
         _marks(traffic)
-        .where("verdict = 'unrecorded'")
+        .where(F.col("verdict") == Mark.UNRECORDED)
         .join(covered, "host")
         .where("time_ns BETWEEN from_ns AND until_ns")
         .groupBy("host", "from_ns", "until_ns")
@@ -71,7 +75,7 @@ def stretches(traffic: DataFrame, covered: DataFrame) -> DataFrame:
 
 
 def stretch_at(time_ns: str) -> Column:
-    """Where among ``stretches`` the time lies: odd within one, even between two."""
+    """The place of the time among ``stretches``: odd within one, even between two."""
     return F.expr(
         f"""size(filter(stretches, s -> s.from_ns <= {time_ns}))
         + size(filter(stretches, s -> s.until_ns < {time_ns}))"""
@@ -79,7 +83,7 @@ def stretch_at(time_ns: str) -> Column:
 
 
 def whole(slots: str, slot_ns: int) -> Column:
-    """Those of ``slots`` (array of structs with ``slot``) that one of ``stretches`` holds wholly, with the margin."""
+    """Those of ``slots`` (array of structs with ``slot``) that lie, margins included, in one of ``stretches``."""
     return F.expr(
         f"""filter({slots}, at -> exists(stretches, s ->
             s.from_ns <= at.slot * {slot_ns} - {MARGIN_NS}
@@ -88,4 +92,4 @@ def whole(slots: str, slot_ns: int) -> Column:
 
 
 def _marks(traffic: DataFrame) -> DataFrame:
-    return traffic.where(F.col("direction") == MARK).select("host", "time_ns", "verdict", "size")
+    return traffic.where(F.col("direction") == Direction.MARK).select("host", "time_ns", "verdict", "size")

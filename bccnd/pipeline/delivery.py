@@ -1,14 +1,17 @@
-"""What each host sent against what each other host received, by source and number.
+"""What each host sent, matched with what each other host received, by source and number.
+
+    words of the sender    bits 1111 1111    a pair is a sender and a receiver;
+    words of the receiver  bits 1101 0011    lost = sent & ~received: 3 numbers, in bursts of 1 and 2
 
 Rules
-- The host of a source is the one whose record has it going out; without such a record the part of the name before
-  the first ``/``. With a record (basis ``record``) every number is known that was sent; without one (``gaps``) only
-  what is missing between numbers that were seen (``loss``).
-- A slot of the sender's time counts at a receiver whose record holds it wholly (``coverage``).
-- Receivers of a sender are the recorded hosts of its segment: those that heard it, or are connected to it by who
-  heard whom. So a host that hears nothing is found, and a host elsewhere is not blamed.
-- Numbers that a restarted source used again are matched with the epoch that is nearest in time.
-- Bursts are runs of numbers of one source that a receiver lacks, by the slot in which the first of them was sent.
+- The host of a source is the one whose record has it going out; without such a record, the part of the name before
+  the first ``/``. With a record (basis ``record``) every number sent is known; without one (``gaps``), only those
+  missing between numbers that were received (``loss``).
+- A slot of the sender's time counts at a receiver if the receiver's record is whole then (``coverage``).
+- The receivers of a sender are the recorded hosts of its segment: those that heard it, or that are connected to it
+  through hosts that heard each other. So a host that hears nothing is found, and a host elsewhere is not blamed.
+- Numbers that a source used again after a restart are matched with the epoch nearest in time.
+- A burst is a run of numbers of one source that a receiver lacks. It belongs to the slot in which its first was sent.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -16,15 +19,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import words
 from bccnd.pipeline.coverage import whole
+from bccnd.pipeline.layout import PAIR
 from bccnd.pipeline.times import MINUTE_NS, minute
 
-_PAIR = ("sender", "receiver")
 _NUMBERED = ("src", "word", "era")
-SEGMENT_ROUNDS = 4  # of who is connected to whom; one is enough where everybody hears everybody
+# Steps from host to host in which a segment is found; where all hosts hear each other, one is enough.
+SEGMENT_ROUNDS = 4
 
 
 def present(all_words: DataFrame) -> DataFrame:
-    """``words.of`` -> (src, direction, host, rows): which source was recorded where; persist it."""
+    """``words.of`` -> (src, direction, host, rows): where each source was recorded. Persist it."""
     return all_words.groupBy("src", "direction", "host").agg(F.sum("rows").alias("rows"))
 
 
@@ -43,7 +47,7 @@ def owners(sources: DataFrame) -> DataFrame:
 
 
 def segments(sources: DataFrame, owned: DataFrame) -> DataFrame:
-    """``present`` and ``owners`` -> (host, segment): hosts connected by who heard whom have the same segment."""
+    """``present`` and ``owners`` -> (host, segment): hosts that heard each other share a segment."""
     heard = (
         sources.where("direction = 'in'")
         .join(F.broadcast(owned), "src")
@@ -64,21 +68,21 @@ def segments(sources: DataFrame, owned: DataFrame) -> DataFrame:
 
 
 def pairs(owned: DataFrame, connected: DataFrame, stretches: DataFrame) -> DataFrame:
-    """-> (sender, receiver, stretches): who should have received whom; senders with a record, receivers with one."""
+    """-> (sender, receiver, stretches): the pairs to compare. Both hosts have a record."""
     senders = owned.where("recorded").select(F.col("sender").alias("host")).distinct().join(connected, "host")
     receivers = stretches.join(connected, "host").withColumnRenamed("host", "receiver")
     return (
         senders.withColumnRenamed("host", "sender")
         .join(receivers, "segment")
         .where("sender != receiver")
-        .select(*_PAIR, "stretches")
+        .select(*PAIR, "stretches")
     )
 
 
 def sent(all_words: DataFrame, owned: DataFrame) -> DataFrame:
     """-> (sender, src, word, era, first_ns, slots array<struct<slot, bits>>): what was sent, a row per word.
 
-    ``era`` is 0, and the epoch where a word was used in several.
+    ``era`` is the epoch if the word was used in several, else 0.
     """
     out = (
         words.with_epochs(all_words.where("direction = 'out'"))
@@ -95,7 +99,7 @@ def sent(all_words: DataFrame, owned: DataFrame) -> DataFrame:
 
 
 def received(all_words: DataFrame, sent_words: DataFrame) -> DataFrame:
-    """-> (receiver, src, word, era, bits, rows): what was seen, a row per word; ``era`` as in ``sent``."""
+    """-> (receiver, src, word, era, bits, rows): what was received, a row per word; ``era`` as in ``sent``."""
     eras = F.col("era") > 0
     reused = (
         sent_words.join(sent_words.where(eras).select("src", "word").distinct(), ["src", "word"], "left_semi")
@@ -119,7 +123,7 @@ def matched(
 ) -> DataFrame:
     """-> (sender, receiver, src, word, era, slots, bits, rows): what should have been received, and what was.
 
-    ``slots`` are those that count. Persist it: the minutes, the bursts and the copies are made of it.
+    ``slots`` are those that count. Persist it: minutes, bursts and copies are made of it.
     """
     return (
         sent_words.drop("first_ns")
@@ -129,7 +133,7 @@ def matched(
         .where("size(slots) > 0")
         .join(received_words, ["receiver", *_NUMBERED], "left")
         .select(
-            *_PAIR,
+            *PAIR,
             *_NUMBERED,
             "slots",
             F.coalesce("bits", F.lit(0).cast("bigint")).alias("bits"),
@@ -139,13 +143,13 @@ def matched(
 
 
 def by_minute(matched_words: DataFrame, slot_ns: int) -> DataFrame:
-    """``matched`` -> (sender, receiver, minute, sent, lost, rows): ``rows`` as received, with their duplicates.
+    """``matched`` -> (sender, receiver, minute, sent, lost, rows): ``rows`` as received, duplicates included.
 
-    The rows of a word count where its first number was sent.
+    All rows of a word count in the minute in which its first number was sent.
     """
     return (
-        matched_words.select(*_PAIR, "bits", "rows", F.posexplode("slots").alias("place", "at"))
-        .groupBy(*_PAIR, F.expr(f"at.slot * {slot_ns} div {MINUTE_NS}").alias("minute"))
+        matched_words.select(*PAIR, "bits", "rows", F.posexplode("slots").alias("place", "at"))
+        .groupBy(*PAIR, F.expr(f"at.slot * {slot_ns} div {MINUTE_NS}").alias("minute"))
         .agg(
             F.sum(F.expr("bit_count(at.bits)")).alias("sent"),
             F.sum(F.expr("bit_count(at.bits & ~bits)")).alias("lost"),
@@ -161,8 +165,8 @@ def bursts(matched_words: DataFrame, slot_ns: int) -> DataFrame:
     begin = F.expr("filter(slots, at -> getbit(at.bits, start) = 1)[0].slot")
     found = words.runs(matched_words.withColumn("missing", missing).drop("bits", "rows"))
     found = found.withColumn("slot", begin).drop("slots")
-    return words.stitched(found, *_PAIR, "src", "era").select(
-        *_PAIR, minute(f"slot * {slot_ns}").alias("minute"), "length"
+    return words.stitched(found, *PAIR, "src", "era").select(
+        *PAIR, minute(f"slot * {slot_ns}").alias("minute"), "length"
     )
 
 
@@ -171,7 +175,7 @@ def by_gaps(
 ) -> tuple[DataFrame, DataFrame]:
     """``loss.seen``, ``gaps`` and ``bursts`` -> (minutes, bursts) as above, for senders without a record.
 
-    ``sent`` is what was seen and what is missing between.
+    ``sent`` is what was received and what is missing in between.
     """
     unrecorded = F.broadcast(owned.where("NOT recorded").select("src", "sender"))
     at = minute("first_ns").alias("minute")
@@ -182,42 +186,42 @@ def by_gaps(
         .withColumn("lost", F.expr("before + bit_count(inside)"))
         .withColumn("sent", F.expr("lost + bit_count(bits)"))
         .where("sender != receiver")
-        .groupBy(*_PAIR, at)
+        .groupBy(*PAIR, at)
         .agg(F.sum("sent").alias("sent"), F.sum("lost").alias("lost"), F.sum("rows").alias("rows"))
     )
-    found = loss_bursts.join(unrecorded, "src").where("sender != receiver").select(*_PAIR, at, "length")
+    found = loss_bursts.join(unrecorded, "src").where("sender != receiver").select(*PAIR, at, "length")
     return counted, found
 
 
 def counted(recorded: DataFrame, guessed: DataFrame) -> DataFrame:
     """``by_minute`` and the minutes of ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, rows).
 
-    The basis is ``record`` if any of it is: a recorded host may have programs that send past its daemon.
+    The basis is ``record`` if that of any part is: a recorded host may run programs that send without its daemon.
     """
     both = recorded.withColumn("basis", F.lit("record")).unionByName(
         guessed.withColumn("basis", F.lit("gaps"))
     )
     sums = [F.sum(name).alias(name) for name in ("sent", "lost", "rows")]
-    return both.groupBy(*_PAIR, "minute").agg(F.max("basis").alias("basis"), *sums)
+    return both.groupBy(*PAIR, "minute").agg(F.max("basis").alias("basis"), *sums)
 
 
 def minutes(all_minutes: DataFrame) -> DataFrame:
     """``counted`` -> table ``minutes``."""
-    return all_minutes.select(*_PAIR, "minute", "sent", "lost")
+    return all_minutes.select(*PAIR, "minute", "sent", "lost")
 
 
 def delivery(all_minutes: DataFrame, found_bursts: DataFrame, latencies: DataFrame) -> DataFrame:
     """``counted``, ``bursts`` and ``latency.latency`` -> table ``delivery``."""
-    key = [*_PAIR, "hour"]
+    key = [*PAIR, "hour"]
     an_hour = F.date_trunc("hour", "minute").alias("hour")
-    sums = all_minutes.groupBy(*_PAIR, an_hour).agg(
+    sums = all_minutes.groupBy(*PAIR, an_hour).agg(
         F.max("basis").alias("basis"),
         F.sum("sent").alias("sent"),
         (F.sum("sent") - F.sum("lost")).alias("received"),
         F.sum("lost").alias("lost"),
         (F.sum("lost") / F.sum("sent")).alias("loss"),
     )
-    lengths = found_bursts.groupBy(*_PAIR, an_hour).agg(
+    lengths = found_bursts.groupBy(*PAIR, an_hour).agg(
         F.count("*").alias("bursts"),
         F.percentile_approx("length", 0.5).alias("burst_p50"),
         F.percentile_approx("length", 0.95).alias("burst_p95"),
@@ -231,37 +235,36 @@ def delivery(all_minutes: DataFrame, found_bursts: DataFrame, latencies: DataFra
 
 
 def episodes(all_minutes: DataFrame, found_bursts: DataFrame, quiet_minutes: int = 2) -> DataFrame:
-    """``counted`` and ``bursts`` -> table ``episodes``: runs of minutes with loss, the findings.
+    """``counted`` and ``bursts`` -> table ``episodes``: runs of minutes with loss.
 
-    Up to ``quiet_minutes`` without loss do not end one; they count to it. ``until`` is the end of its last minute.
+    Up to ``quiet_minutes`` without loss belong to the episode. ``until`` is the end of its last minute.
     """
-    order = Window.partitionBy(*_PAIR).orderBy("minute")
-    until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    order = Window.partitionBy(*PAIR).orderBy("minute")
     apart = F.unix_timestamp("minute") - F.unix_timestamp(F.lag("minute").over(order)) > 60 * (
         quiet_minutes + 1
     )
     lossy = (
         all_minutes.where("lost > 0")
-        .select(*_PAIR, "minute")
+        .select(*PAIR, "minute")
         .withColumn("begins", F.when(F.coalesce(apart, F.lit(True)), 1).otherwise(0))
-        .withColumn("episode", F.sum("begins").over(until_here))
+        .withColumn("episode", words.so_far(F.col("begins"), order))
     )
-    spans = lossy.groupBy(*_PAIR, "episode").agg(
+    spans = lossy.groupBy(*PAIR, "episode").agg(
         F.min("minute").alias("from"), F.expr("max(minute) + INTERVAL 1 MINUTE").alias("until")
     )
     within = (F.col("minute") >= F.col("from")) & (F.col("minute") < F.col("until"))
     sums = (
-        all_minutes.select(*_PAIR, "minute", "sent", "lost")
-        .join(spans, list(_PAIR))
+        all_minutes.select(*PAIR, "minute", "sent", "lost")
+        .join(spans, list(PAIR))
         .where(within)
-        .groupBy(*_PAIR, "episode", "from", "until")
+        .groupBy(*PAIR, "episode", "from", "until")
         .agg(F.sum("sent").alias("sent"), F.sum("lost").alias("lost"))
     )
     lengths = (
-        found_bursts.join(lossy, [*_PAIR, "minute"])
-        .groupBy(*_PAIR, "episode")
+        found_bursts.join(lossy, [*PAIR, "minute"])
+        .groupBy(*PAIR, "episode")
         .agg(F.percentile_approx("length", 0.5).alias("burst_p50"))
     )
-    return sums.join(lengths, [*_PAIR, "episode"], "left").select(
-        *_PAIR, "from", "until", "sent", "lost", (F.col("lost") / F.col("sent")).alias("loss"), "burst_p50"
+    return sums.join(lengths, [*PAIR, "episode"], "left").select(
+        *PAIR, "from", "until", "sent", "lost", (F.col("lost") / F.col("sent")).alias("loss"), "burst_p50"
     )

@@ -1,20 +1,23 @@
-"""Take over what was recorded, every whole file exactly once.
+"""Copies recorded files into ``traffic/``, every whole file exactly once.
+
+    listed -> noted in the checkpoint -> read -> written to batch=N -> N committed
+                                         a kill anywhere here repeats batch N from the same files
 
 Rules
-- Structured Streaming lists the files and remembers them in the checkpoint; a batch is a set of files that is noted
-  there before it is read, and its directory is written as a whole. So a batch that was killed anywhere is written
-  again from the same files, over what there was of it.
-- The age of a file does not matter: Spark's default would skip silently what is older than a week.
-- A file is whole if it can be read to its end and its last mark, ``closed``, is there. One that is not (no Parquet,
-  cut off, damaged, of other types) is set aside: the batch is written again without it, and ``rejected-files`` says
-  why. It is not tried again; an empty file is passed over. (Spark's ``ignoreCorruptFiles`` would keep what is above
-  the damage, and does not catch all of it.)
-- The recorder deletes its oldest files when its disk is full. One that goes between listing and reading is set aside
-  like a damaged one; its marks are missing with its rows, so nobody is blamed for them.
-- Columns that a file has besides are left out.
-- Captures of tcpdump that lie in the directory itself are taken over as what the host of their name saw
-  (``source.captures``); of one that is cut, what can be read.
-- Marks aside, rows are not looked at: judging is the analysis'.
+- Structured Streaming lists the files and remembers them in the checkpoint. A batch is a set of files that is noted
+  there before it is read, and its directory is written as a whole. A batch that was killed is written again from the
+  same files, over what there is of it.
+- The age of a file does not matter. Spark's default would silently skip files older than a week.
+- A file is whole if it can be read to its end and has its last mark, ``closed``. Any other (not Parquet, truncated,
+  damaged, of other types) is set aside: the batch is written without it, ``rejected-files`` says why, and it is not
+  tried again. An empty file is skipped. (Spark's ``ignoreCorruptFiles`` would keep the rows before the damage, and
+  does not detect all damage.)
+- The recorder deletes its oldest files when its disk is full. A file that vanishes between listing and reading is set
+  aside like a damaged one. Its marks are missing with its rows, so no loss is counted for its time.
+- Columns beyond those of ``RECORDED`` are left out.
+- Captures of tcpdump in the input directory itself are ingested as the record of the host they are named after
+  (``source.captures``). A capture that is cut off is ingested as far as it can be read.
+- Except for the marks, rows are not judged here; that is done by ``analyse``.
 """
 
 import re
@@ -29,14 +32,18 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import ConfigError
 from bccnd.pipeline import storage
-from bccnd.pipeline.layout import MARK, RECORDED, TRAFFIC, Output
+from bccnd.pipeline.layout import RECORDED, TRAFFIC, Output
+from bccnd.recorder.layout import Direction, Mark
 
-# Whole ones: what tcpdump still writes is to lie elsewhere.
+# Finished captures; one that tcpdump still writes must lie elsewhere.
 CAPTURES = "*.pcap,*.pcapng,*.pcap.gz,*.pcapng.gz"
-FILES_PER_BATCH = 500  # what one kill can cost: the batch is read again; more make fewer, larger files
+# A kill costs at most one batch of work. More files a batch make fewer and larger files.
+FILES_PER_BATCH = 500
 MAX_FILE_AGE = "36500d"
-CONTINUOUS_SECONDS = 10  # between looks for new files
-REASON_LIMIT = 500  # characters of what Spark said
+# Between two listings of the input directory.
+CONTINUOUS_SECONDS = 10
+# Characters of Spark's message.
+REASON_LIMIT = 500
 GONE = "is gone: deleted between listing and reading"
 NOT_CLOSED = "does not end with the mark 'closed'"
 
@@ -44,7 +51,7 @@ _FAILURES = (PySparkException, Py4JError)
 
 
 class Batch(NamedTuple):
-    """What became of one batch: its number, rows and whole files, and files that were set aside, with the reason."""
+    """The result of one batch: its number, its rows, its whole files, and the files set aside, with the reason."""
 
     number: int
     rows: int
@@ -53,7 +60,7 @@ class Batch(NamedTuple):
 
 
 def listed(spark: SparkSession, source: str) -> DataFrame:
-    """The stream of the files below ``source``: (path, ...), without their content."""
+    """The stream of the files below ``source``: (path)."""
     return (
         spark.readStream.format("binaryFile")
         .schema("path string, modificationTime timestamp, length bigint, content binary")
@@ -65,7 +72,7 @@ def listed(spark: SparkSession, source: str) -> DataFrame:
 
 
 def recorded(spark: SparkSession, source: str, files: list[str]) -> DataFrame:
-    """``RECORDED`` rows of ``files`` below ``source``, with (file); ``broken`` captures have a mark that says why."""
+    """``RECORDED`` rows of ``files`` below ``source``, and (file); a broken capture has a mark that says why."""
     whole = [file for file in files if file.endswith(".parquet")]
     rows = (
         spark.read.schema(RECORDED)
@@ -83,7 +90,7 @@ def recorded(spark: SparkSession, source: str, files: list[str]) -> DataFrame:
 
 
 def taken_over(rows: DataFrame) -> DataFrame:
-    """``RECORDED`` -> ``TRAFFIC`` without ``batch``: the number split into ``word`` and ``bit``."""
+    """``RECORDED`` -> ``TRAFFIC`` without ``batch``: the sequence number split into ``word`` and ``bit``."""
     word = F.expr("CAST(floor(seq / 64) AS bigint)")
     split = rows.withColumns({"word": word, "bit": F.expr("CAST(seq % 64 AS int)")})
     fields = [column.split()[0] for column in TRAFFIC.replace("(20,0)", "").split(", ")]
@@ -96,28 +103,29 @@ def ingest(
     spark: SparkSession,
     source: str,
     output: Output,
-    told: Callable[[Batch], None],
+    on_batch: Callable[[Batch], None],
     *,
     continuous: bool = False,
 ) -> None:
-    """Take over what is below ``source``: all there is, or with ``continuous`` all that comes, until interrupted.
+    """Ingest the files below ``source``: those that are there, or with ``continuous`` all to come, until interrupted.
 
-    ``told`` hears of every batch once it is written. Raises ConfigError for a ``source`` that is no directory, and
-    for an ``output`` whose checkpoint is gone: everything would be taken over again, over what is there.
+    ``on_batch`` is called after each batch. Raises ConfigError for a ``source`` that is no directory, and for an
+    ``output`` with traffic but without its checkpoint: everything would be ingested a second time.
     """
     if not storage.exists(spark, source):
-        raise ConfigError(f"{source}: no such directory; it should be what bccnd-record writes to")
+        raise ConfigError(f"{source}: no such directory; give the one that bccnd-record writes to")
     if storage.batches(spark, output) and not storage.exists(spark, output.checkpoint):
         raise ConfigError(
-            f"{output.root}: there is traffic but no checkpoint, which says what was taken over; "
-            "move both away, or give another --output"
+            f"{output.root}: has traffic/ but no checkpoint/, which says what was ingested; "
+            "move traffic/ away, or give another --output"
         )
 
-    failures: list[BaseException] = []  # Spark would tell of one in a page of Java
+    # Spark would report an exception as a page of Java.
+    failures: list[BaseException] = []
 
     def write(files: DataFrame, number: int) -> None:
         try:
-            told(_written(spark, source, sorted(row.path for row in files.collect()), number, output))
+            on_batch(_written(spark, source, sorted(row.path for row in files.collect()), number, output))
         except BaseException as error:
             failures.append(error)
             raise
@@ -134,7 +142,7 @@ def ingest(
 
 
 def _written(spark: SparkSession, source: str, files: list[str], number: int, output: Output) -> Batch:
-    """Write one batch of ``files``. What is wrong with a file is looked for only once something is."""
+    """Write one batch of ``files``. Only if that fails are the files examined one by one."""
     rejected = {file: GONE for file in files if not storage.exists(spark, file)}
     path = output.batch(number)
     good = [file for file in files if file not in rejected]
@@ -143,7 +151,7 @@ def _written(spark: SparkSession, source: str, files: list[str], number: int, ou
     except _FAILURES:
         unreadable = dict(_unreadable(spark, source, good))
         if not unreadable:
-            raise  # it was not the files' fault
+            raise
         rejected |= unreadable
         good = [file for file in good if file not in rejected]
         rows, whole, broken = _write(recorded(spark, source, good), path)
@@ -158,18 +166,19 @@ def _written(spark: SparkSession, source: str, files: list[str], number: int, ou
 
 
 def _write(rows: DataFrame, path: str) -> tuple[int, set[str], dict[str, str]]:
-    """Replace the directory by ``rows``: how many there were, the files whose last mark was among them, and the
-    captures that are broken, with the reason."""
+    """Replace the directory by ``rows``. Returns how many there were, the files that are whole, and the captures that
+    are broken, with the reason."""
     seen = Observation()
     is_closed, is_broken = (
-        (F.col("direction") == MARK) & (F.col("verdict") == told) for told in ("closed", "broken")
+        (F.col("direction") == Direction.MARK) & (F.col("verdict") == kind)
+        for kind in (Mark.CLOSED, "broken")
     )
-    told = F.struct("file", F.col("payload").cast("string").alias("reason"))
+    fault = F.struct("file", F.col("payload").cast("string").alias("reason"))
     observed = taken_over(rows).observe(
         seen,
         F.count_if(~is_broken).alias("rows"),
         F.collect_set(F.when(is_closed, F.col("file"))).alias("whole"),
-        F.collect_set(F.when(is_broken, told)).alias("broken"),
+        F.collect_set(F.when(is_broken, fault)).alias("broken"),
     )
     observed.where(~is_broken).drop("file").write.mode("overwrite").partitionBy("date", "host").parquet(path)
     found = seen.get
@@ -178,7 +187,7 @@ def _write(rows: DataFrame, path: str) -> tuple[int, set[str], dict[str, str]]:
 
 
 def _as_listed(file: str) -> str:
-    """The path of a file as it is listed, of the URL that its rows carry, or the path if it is a capture."""
+    """The path of a file as ``listed`` gives it. Rows carry a URL, those of captures a path."""
     return (
         re.sub("^(file:)?/+", "file:/", unquote(file))
         if file[:1] == "/" or file.startswith("file:")
@@ -187,7 +196,7 @@ def _as_listed(file: str) -> str:
 
 
 def _unreadable(spark: SparkSession, source: str, files: list[str]) -> Iterator[tuple[str, str]]:
-    """Those of ``files`` that cannot be read to their end, and why; found by halves."""
+    """Those of ``files`` that cannot be read to their end, and why; found by bisection."""
     try:
         recorded(spark, source, files).write.format("noop").mode("overwrite").save()
     except _FAILURES as error:
@@ -200,7 +209,7 @@ def _unreadable(spark: SparkSession, source: str, files: list[str]) -> Iterator[
 
 
 def _reason(error: BaseException) -> str:
-    """What Spark said, in one line."""
+    """The cause of what Spark raised, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by:")]
     line = (causes or lines or [type(error).__name__])[-1 if causes else 0]

@@ -1,39 +1,39 @@
-"""How long messages took, between hosts whose clocks differ.
+"""How long messages took between hosts whose clocks differ.
 
 Rules
-- Time received minus time sent has the difference of two clocks in it. Where messages went both ways within the hour,
-  the fastest each way are taken to have needed the same time, so the offset of the receiver's clock is half of the
-  difference of the two minima (``both-ways``; the assumption of NTP, RFC 5905, section 8). Otherwise only what a
-  message took above the fastest of the hour can be told (``above-fastest``), and no offset.
-- A sample will do: of words chosen by a hash, the same on all hosts; of all words where there is little.
-- A message counts when it arrived first. Numbers a source used twice are left out.
+- Time received minus time sent contains the offset of two clocks. Where messages went both ways within the hour, the
+  fastest of each direction are taken to have needed the same time. Then the offset of the receiver's clock is half
+  the difference of the two minima (``both-ways``; NTP assumes the same: RFC 5905, section 8). Where messages went one
+  way only, the offset is unknown, and latency is what a message took longer than the fastest of the hour
+  (``above-fastest``).
+- A sample suffices: words chosen by a hash, the same on all hosts; or all words where there are few.
+- The first copy of a message counts. Numbers that a source used twice are left out.
 """
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline.layout import DELIVERED, NAMELESS
+from bccnd.pipeline import words
+from bccnd.pipeline.layout import PAIR
 from bccnd.pipeline.times import hour
 
-SAMPLED_ROWS = 2_000_000  # rows of both sides looked at, about; percentiles of an hour need far fewer
+# Rows sent and received, about; the percentiles of an hour need far fewer.
+SAMPLED_ROWS = 2_000_000
 
 _MESSAGE = ("src", "word", "bit")
-_PAIR_HOUR = ("sender", "receiver", "hour")
+_PAIR_HOUR = (*PAIR, "hour")
 
 
 def sample(traffic: DataFrame, rows: int) -> DataFrame:
-    """Of ``TRAFFIC`` with so many ``rows`` -> (host, direction, src, word, bit, time_ns), about SAMPLED_ROWS."""
-    numbered = (
-        F.col("direction").isin("in", "out") & F.col("verdict").isin(*DELIVERED) & (F.col("src") != NAMELESS)
-    )
-    chosen = traffic.where(numbered).where(F.col("word").isNotNull())
+    """``TRAFFIC`` of so many ``rows`` -> (host, direction, src, word, bit, time_ns), about SAMPLED_ROWS of them."""
+    chosen = words.numbered(traffic)
     if rows > SAMPLED_ROWS:
         chosen = chosen.where(F.pmod(F.xxhash64("src", "word"), F.lit(-(-rows // SAMPLED_ROWS))) == 0)
     return chosen.select("host", "direction", *_MESSAGE, "time_ns")
 
 
 def delays(sampled: DataFrame, owned: DataFrame) -> DataFrame:
-    """``sample`` and ``delivery.owners`` -> (sender, receiver, hour, delay_ns): received minus sent, as clocked."""
+    """``sample`` and ``delivery.owners`` -> (sender, receiver, hour, delay_ns): time received minus time sent."""
     sent = (
         sampled.where("direction = 'out'")
         .join(F.broadcast(owned.where("recorded")), "src")
@@ -58,7 +58,7 @@ def delays(sampled: DataFrame, owned: DataFrame) -> DataFrame:
 def latency(delayed: DataFrame) -> DataFrame:
     """``delays`` -> the columns of table ``delivery`` from ``latency_method`` on, by (sender, receiver, hour).
 
-    ``clock_offset_us``: how far the receiver's clock is ahead of the sender's; null if unknown.
+    ``clock_offset_us`` is how far the receiver's clock is ahead of the sender's; null if unknown.
     """
     fastest = delayed.groupBy(*_PAIR_HOUR).agg(F.min("delay_ns").alias("there"))
     back = fastest.select(

@@ -1,22 +1,22 @@
-"""What lies where, and in which columns: the recorded files, what was taken over of them, the tables.
+"""The directories of the pipeline and the columns of their files: recorded, ingested, tables.
 
 Rules
 - Times are UTC. ``*_ns`` are nanoseconds since 1970 (bigint); ``hour``, ``minute``, ``from``, ``until`` timestamps.
-- Every reader gives its schema: what Spark infers makes the host ``007`` a number and ``1e5`` another one.
-- ``seq`` has 64 bits without a sign, more than a bigint: decimal(20,0). To calculate with, it is split without loss
+- Every reader states its schema. Left to infer one, Spark makes numbers of the hosts ``007`` and ``1e5``.
+- ``seq`` is an unsigned 64-bit number, too large for a bigint: decimal(20,0). For arithmetic it is split without loss
   into ``word`` = floor(seq / 64) and ``bit`` = seq mod 64.
-- A batch counts once its directory has ``_SUCCESS``; the tables are replaced all at once.
-- Paths may be those of any file system Spark knows (``hdfs://``, ``s3a://``), so they are strings here.
+- A batch counts once its directory has ``_SUCCESS``. The tables are replaced all at once.
+- Paths are strings, because they may be of any file system that Spark knows (``hdfs://``, ``s3a://``).
 """
 
 from typing import NamedTuple
 
-# One row per datagram or mark, as recorded. ``date`` and ``host`` are the folders' (``date=/host=``).
+# One row per datagram or mark, as recorded. ``date`` and ``host`` come from the directories (``date=/host=``).
 RECORDED = (
     "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
     "seq decimal(20,0), channel string, payload binary, size int, date string, host string"
 )
-# As taken over: what is recorded, and the number split.
+# As ingested: the recorded columns, and the sequence number split.
 TRAFFIC = (
     "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
     "seq decimal(20,0), channel string, payload binary, size int, word bigint, bit int, "
@@ -24,29 +24,31 @@ TRAFFIC = (
 )
 REJECTED_FILES = "path string, reason string"
 
-MARK = ""  # the direction of rows that are no datagrams: ``opened``, ``closed``, ``unrecorded``
-DELIVERED = ("ok", "duplicate", "late")  # verdicts of what the network did bring, wanted or not
-NAMELESS = "?"  # the source of who has not named itself; its numbers are nobody's
+# The source of senders without a name. Many share it, so its numbers mean nothing.
+NAMELESS = "?"
 
-_PAIR = "sender string, receiver string"
-TABLES = {  # in the order they are made
+# Loss is of a pair: what a receiver lost of a sender.
+PAIR = ("sender", "receiver")
+_PAIR_COLUMNS = "sender string, receiver string"
+# In the order in which they are made.
+TABLES = {
     "coverage": "host string, from_ns bigint, until_ns bigint, unrecorded bigint",
     "sources": (
         "receiver string, src string, hour timestamp, received bigint, lost bigint, duplicates bigint, "
         "late bigint, restarts bigint"
     ),
-    "minutes": f"{_PAIR}, minute timestamp, sent bigint, lost bigint",
+    "minutes": f"{_PAIR_COLUMNS}, minute timestamp, sent bigint, lost bigint",
     "episodes": (
-        f"{_PAIR}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
+        f"{_PAIR_COLUMNS}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
     ),
     "delivery": (
-        f"{_PAIR}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, loss double, "
+        f"{_PAIR_COLUMNS}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, loss double, "
         "bursts bigint, burst_p50 bigint, burst_p95 bigint, burst_max bigint, latency_method string, "
         "clock_offset_us double, latency_p50_us double, latency_p90_us double, latency_p99_us double, "
         "latency_max_us double"
     ),
     "copies": (
-        f"{_PAIR}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
+        f"{_PAIR_COLUMNS}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
     ),
     "channels": (
         "channel string, hour timestamp, messages bigint, bytes bigint, rate_peak bigint, payload_p50 bigint, "
@@ -66,7 +68,7 @@ TABLES = {  # in the order they are made
 
 
 class Output(NamedTuple):
-    """The directory everything is written below; ``root`` as the user gave it."""
+    """The directory below which everything is written; ``root`` as the user gave it."""
 
     root: str
 
@@ -83,7 +85,7 @@ class Output(NamedTuple):
 
     @property
     def checkpoint(self) -> str:
-        """Which recorded files are taken over, and in which batch; Spark's."""
+        """Spark's: which recorded files were ingested, and in which batch."""
         return self.at("checkpoint")
 
     @property

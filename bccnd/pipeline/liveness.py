@@ -1,11 +1,12 @@
-"""Who fell silent: gaps between heartbeats (``bccn.txt``, "Heartbeat convention"), as an observer saw them.
+"""Sources that fell silent: gaps between heartbeats (``bccnd/wire/BCCN1.md``, "Heartbeats") as an observer saw them.
 
 Rules
-- A source that beats says so every few seconds on ``heartbeat/<src>``; how often is not said, so the median of what
-  the observer saw is expected. A source is silent once MISSES beats in a row are missing, as with the daemon.
-- Who says ``leaving`` goes in order: what follows is no silence.
-- Only what lies within one stretch of the observer's record is a silence; one that lasts until its end ends there.
-- One beat alone tells no rhythm.
+- A source that beats does so every few seconds on ``heartbeat/<src>``. It does not say how often, so the interval
+  expected is the median of those the observer saw. A source is silent once MISSES beats in a row are missing, as in
+  the daemon.
+- After ``leaving`` a source is not silent: it stopped in order.
+- A silence lies within one stretch of the observer's record. It ends with the stretch at the latest.
+- A single beat has no interval, so no silence follows it.
 """
 
 from pyspark.sql import DataFrame, Window

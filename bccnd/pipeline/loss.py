@@ -1,9 +1,9 @@
-"""What receivers can tell from the numbers alone: received, duplicate, late, and the gaps between what they saw.
+"""Received, duplicate, late and lost by sequence numbers alone: all that a receiver's record says of a source.
 
 Rules
-- Lost is what is missing between the first and the last number seen of an epoch of a source, at one receiver.
-  What was lost before the first or after the last only the sender's own record tells (``delivery``).
-- What is missing across a hole of the receiver's record counts for nobody.
+- Lost is what is missing between the first and the last number that one receiver has of an epoch of a source. Loss
+  before the first or after the last shows only in the sender's own record (``delivery``).
+- A gap across a hole in the receiver's record counts for nobody.
 - A gap belongs to the time of the word that ends it; it is exact to 64 numbers.
 """
 
@@ -19,15 +19,15 @@ _EPOCH = (*_SOURCE, "epoch")
 
 
 def seen(all_words: DataFrame) -> DataFrame:
-    """``words.of`` -> what came from the segment, with epochs and (receiver); persist it: everything here uses it."""
+    """``words.of`` -> what was received, with epochs and (receiver). Persist it: everything here uses it."""
     return words.with_epochs(all_words.where("direction = 'in'")).withColumnRenamed("host", "receiver")
 
 
 def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
     """``seen`` -> (receiver, src, epoch, word, bits, first_ns, before, inside): per word, what is missing.
 
-    ``before`` (bigint): how many numbers between the word's first and what was seen before it; ``inside`` (bigint):
-    as bits, those between its first and its last.
+    ``before`` (bigint) counts the numbers missing between the word's first and the last one before it; ``inside``
+    (bigint) holds, as bits, those missing between the word's first and its last.
     """
     merged = seen_words.groupBy(*_EPOCH, "word").agg(
         F.bit_or("bits").alias("bits"), F.min("first_ns").alias("first_ns"), F.max("last_ns").alias("last_ns")
@@ -62,7 +62,7 @@ def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
 
 
 def bursts(missing: DataFrame) -> DataFrame:
-    """``gaps`` -> (receiver, src, first_ns, length bigint): numbers missing one after the other."""
+    """``gaps`` -> (receiver, src, first_ns, length bigint): runs of missing numbers."""
     inside = words.runs(missing.withColumn("missing", F.col("inside")))
     return inside.select(
         *_SOURCE, "first_ns", (F.col("end") - F.col("start") + 1).cast("bigint").alias("length")

@@ -1,6 +1,6 @@
-"""What long work is at, on stderr: one line that changes on a terminal, a line per step elsewhere.
+"""The progress of long work on stderr: one line that changes on a terminal, a line per step elsewhere.
 
-Spark's own bar knows stages by number only and writes into everything; this one says what a step is for.
+Spark's own progress bar shows numbers of stages and writes over other output; this one names the step.
 """
 
 import sys
@@ -18,7 +18,7 @@ REFRESH_SECONDS = 0.5
 
 
 class Progress:
-    """Steps told to ``stream`` (stderr); ``context`` is asked for the stages that run, if it is given."""
+    """Reports steps on ``stream`` (stderr), and with ``context`` the stages that run."""
 
     def __init__(self, context: "SparkContext | None" = None, stream: TextIO | None = None) -> None:
         self._context = context
@@ -46,7 +46,7 @@ class Progress:
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """``text`` is being done; a line with the time it took when it is."""
+        """Report ``text`` as being done, and afterwards the time it took."""
         with self._lock:
             self._step, self._begun = text, time.monotonic()
         try:
@@ -60,7 +60,7 @@ class Progress:
         self.say(f"{text}  {took:.1f} s")
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Write a line that stays."""
         with self._lock:
             self._clear()
             self._stream.write(line + "\n")
@@ -76,7 +76,7 @@ class Progress:
                     self._stream.flush()
 
     def _tasks(self) -> str:
-        """``, stage 12: 34 of 200 tasks`` of the stage that has most left to do."""
+        """``, stage 12: 34 of 200 tasks``, of the stage with most tasks left; empty if none runs."""
         if self._context is None:
             return ""
         tracker = self._context.statusTracker()

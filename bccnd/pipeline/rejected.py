@@ -1,17 +1,17 @@
-"""What came from the segment and was refused: broken, forged, replayed, out of place."""
+"""Datagrams from the segment that were rejected: malformed, forged, replayed, out of place."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline.layout import DELIVERED
 from bccnd.pipeline.times import HOUR_NS, hour, moment
+from bccnd.wire.verdict import HARMLESS
 
 
 def rejected(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> table ``rejected``, by host, hour, reason and peer; a peer is an address, whatever its port."""
+    """``TRAFFIC`` -> table ``rejected``: by host, hour, verdict and the peer's address, whatever its port."""
     address = F.regexp_replace("peer", r":\d+$", "")
     return (
-        traffic.where((F.col("direction") == "in") & ~F.col("verdict").isin(*DELIVERED))
+        traffic.where((F.col("direction") == "in") & ~F.col("verdict").isin(*HARMLESS))
         .groupBy("host", F.expr(f"time_ns div {HOUR_NS}").alias("hour"), "verdict", address.alias("peer"))
         .agg(
             F.count("*").alias("datagrams"),

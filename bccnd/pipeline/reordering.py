@@ -1,11 +1,11 @@
-"""What overtook what: messages that arrived after a later number of the same source.
+"""Messages that arrived after a higher number of the same source.
 
 Rules
-- The distance is how many numbers it came late: the highest seen before it, less its own. A distance of SANITY or
-  more, or one that no bigint holds, is a source started anew, no reordering.
-- The highest is taken over the slot of the receiver's time and the slot before it: what arrives after more than that
-  is no neighbour's overtaking. So the window of one source is bounded in time, whatever the source sends.
-- A second copy overtakes nobody: only what the daemon took as new, or as late, counts.
+- The distance is how many numbers late a message came: the highest number seen before it, less its own. A distance
+  of SANITY or more, or one too large for a bigint, is a restart of the source and not reordering.
+- The highest number is taken over the slot of the receiver's time and the slot before. So the window of a source is
+  bounded in time, whatever the source sends; what arrives later than that counts as no reordering.
+- Duplicates do not count, only what the daemon judged ``ok`` or ``late``.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -16,8 +16,10 @@ from bccnd.pipeline.times import hour
 from bccnd.pipeline.words import SANITY
 
 _SOURCE = ("receiver", "src")
-_MIDDLE = 2**57  # of all words: from there numbers of 64 bits fit a bigint, in their order
-_BEFORE = -1  # the time of the row that opens a slot with the highest of the slot before
+# The middle of all words: counted from there, numbers of 64 bits fit a bigint and keep their order.
+_MIDDLE = 2**57
+# The time of the row that carries the highest number of the slot before into a slot.
+_BEFORE = -1
 
 
 def reordering(traffic: DataFrame, slot_ns: int) -> DataFrame:

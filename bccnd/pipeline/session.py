@@ -1,13 +1,13 @@
-"""A Spark session with what was measured to matter, and one line for a person when there can be none.
+"""Starts and stops the Spark session; where there can be none, the error is one clear line.
 
 Rules
-- What must hold for the answers to be right (UTC, microseconds, no guessed types) is set on every session; what is a
-  matter of the machine (memory, cores) is left to ``spark-submit`` and ``spark-defaults.conf``. A local master has
-  defaults of ours (``local``).
-- pyspark is imported when a session is wanted, so that ``--help`` and wrong usage cost no JVM and no import.
-- What a JVM of ours says goes to a file that has no name: all that matters comes as an exception. Only if it does not
-  start is the file read, for the reason. Below spark-submit the JVM is not ours.
-- On a local master nothing is offered to the network.
+- Settings that the results depend on (UTC, microseconds, no inferred types) are set on every session. Settings that
+  depend on the machine (memory, cores) are left to ``spark-submit`` and ``spark-defaults.conf``, except that a local
+  master has defaults (``local``).
+- pyspark is imported when a session is started, so ``--help`` and wrong usage start no JVM.
+- The stderr of a JVM started here goes to an unnamed file, because faults come as exceptions. The file is read only
+  if the JVM does not start. Under spark-submit the JVM runs already and keeps its stderr.
+- A local master listens on loopback only.
 """
 
 import logging
@@ -31,23 +31,29 @@ if TYPE_CHECKING:
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy for this data, and no slower
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # the host 007 is no number
-    "spark.sql.sources.partitionOverwriteMode": "static",  # a batch is replaced as a whole
-    "spark.sql.maxConcurrentOutputFileWriters": "64",  # hosts written at once by a task, instead of sorting by host
+    # Half the size of snappy for this data, and no slower.
+    "spark.sql.parquet.compression.codec": "zstd",
+    # The host 007 is not a number.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # A batch is replaced as a whole.
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    # A task writes the files of so many hosts at once instead of sorting by host.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.parquet.filterPushdown": "true",
-    "spark.ui.showConsoleProgress": "false",  # we have our own
+    # ``progress`` reports instead.
+    "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
 }
 LOCAL = "local[*]"
-LOCAL_MEMORY = "4g"  # 50 million rows of 200 hosts were analysed in it
+# Enough for 50 million rows of 200 hosts.
+LOCAL_MEMORY = "4g"
 ANSWER_SECONDS = 5.0
 NO_JAVA = "no Java found: Spark needs Java 17 or later (apt install openjdk-17-jre-headless), on PATH or as JAVA_HOME"
 NO_PYSPARK = "pyspark is not installed: pip install 'bccnd[spark]'"
 
 
 def java() -> Path | None:
-    """The ``java`` Spark would start: that of JAVA_HOME if it is set, else the first on PATH."""
+    """The ``java`` that Spark would start: that of JAVA_HOME if it is set, else the first on PATH."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     return Path(found) if found else None
@@ -57,9 +63,9 @@ def java() -> Path | None:
 def connect(
     master: str | None, name: str, settings: Mapping[str, str] | None = None
 ) -> Iterator["SparkSession"]:
-    """A session on ``master`` (None: what spark-submit says, else LOCAL), stopped at the end.
+    """A session on ``master`` (None: that of spark-submit, else LOCAL), stopped at the end.
 
-    Raises UnavailableError without pyspark or Java, or when the master cannot be reached.
+    Raises UnavailableError without pyspark or Java, or if the master cannot be reached.
     """
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -73,26 +79,27 @@ def connect(
     if master and not _answers(master):
         raise UnavailableError(f"no Spark on {master}: nobody answers there")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(
-        logging.CRITICAL
-    )  # pages; we say it in a line
-    logging.getLogger("py4j").setLevel(logging.ERROR)  # tells of every call into a JVM that has gone
+    # It would log a page for each fault that an exception reports as well.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    # It would log every call into a JVM that has ended.
+    logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(name).config(map=dict(SETTINGS))
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which knows the master
+    # spark-submit sets this variable, and knows the master.
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if master or not submitted:
         builder = builder.master(master or LOCAL)
-    of_the_machine: dict[str, str] = {}
+    defaults: dict[str, str] = {}
     if not submitted and (master or LOCAL).startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        of_the_machine = local(os.environ)
-    for key, value in {**of_the_machine, **(settings or {})}.items():
+        defaults = local(os.environ)
+    for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as stderr:
         try:
-            with _stderr_to(said):
+            with _stderr_to(stderr):
                 session = builder.getOrCreate()
         except (PySparkException, Py4JError, RuntimeError, OSError) as error:
-            raise UnavailableError(f"no Spark on {master or LOCAL}: {_reason(error, said)}") from error
+            raise UnavailableError(f"no Spark on {master or LOCAL}: {_reason(error, stderr)}") from error
     session.sparkContext.setLogLevel("ERROR")
     register(session)
     try:
@@ -102,8 +109,9 @@ def connect(
 
 
 def local(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a driver that does all the work needs. Its heap is that of SPARK_DRIVER_MEMORY, Spark's own variable."""
-    partitions = max(8, 4 * (os.cpu_count() or 1))  # Spark's 200 took five times as long on two cores
+    """Settings of a driver that does all the work. SPARK_DRIVER_MEMORY, Spark's own variable, sets its heap."""
+    # Spark's default of 200 partitions took five times as long on two cores.
+    partitions = max(8, 4 * (os.cpu_count() or 1))
     return {
         "spark.driver.memory": environ.get("SPARK_DRIVER_MEMORY") or LOCAL_MEMORY,
         "spark.sql.shuffle.partitions": str(partitions),
@@ -111,7 +119,7 @@ def local(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _answers(master: str) -> bool:
-    """False if none of the addresses of a standalone master accepts; Spark itself finds out after a minute."""
+    """False if no address of a standalone master accepts a connection. Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return True
     for address in master.removeprefix("spark://").split(","):
@@ -126,7 +134,7 @@ def _answers(master: str) -> bool:
 
 @contextmanager
 def _stderr_to(file: IO[bytes]) -> Iterator[None]:
-    """What is started within writes its stderr to ``file``, for good; this process only as long."""
+    """Redirect stderr to ``file``; a process started within keeps it there."""
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)
@@ -138,11 +146,11 @@ def _stderr_to(file: IO[bytes]) -> Iterator[None]:
         os.close(kept)
 
 
-def _reason(error: BaseException, said: IO[bytes]) -> str:
-    """The one line of a Java stack trace, of what the JVM said or of the error, that tells a person most."""
-    said.seek(0)
-    lines = [*str(error).splitlines(), *said.read().decode("utf-8", "replace").splitlines()]
-    telling = [line for line in lines if re.search(r"(Exception|Error): \S", line)]
-    causes = [line for line in telling if line.lstrip().startswith("Caused by:")]
-    line = (causes or telling or lines or [type(error).__name__])[-1 if causes else 0]
+def _reason(error: BaseException, stderr: IO[bytes]) -> str:
+    """The last cause in the Java stack traces of ``error`` and ``stderr``, in one line; else the first exception."""
+    stderr.seek(0)
+    lines = [*str(error).splitlines(), *stderr.read().decode("utf-8", "replace").splitlines()]
+    raised = [line for line in lines if re.search(r"(Exception|Error): \S", line)]
+    causes = [line for line in raised if line.lstrip().startswith("Caused by:")]
+    line = (causes or raised or lines or [type(error).__name__])[-1 if causes else 0]
     return re.sub(r'^\s*(Exception in thread "\S+" |Caused by: |: )?([\w.$]+\.)?', "", line)

@@ -1,6 +1,6 @@
-"""Files and directories where Spark has them, which may be a file system Python knows nothing of (``hdfs://``).
+"""Files and directories on any file system that Spark knows, such as ``hdfs://``.
 
-The JVM of the session knows; pyspark has no public way to ask it but this one.
+Python knows nothing of most of them, so the JVM of the session does the work. pyspark has no public interface to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from bccnd.pipeline.layout import TRAFFIC, Output
 
 
 def _path(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm  # noqa: SLF001 - the way into the JVM
+    jvm: Any = spark._jvm  # noqa: SLF001 - into the JVM
     found = jvm.org.apache.hadoop.fs.Path(path)
     return found.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), found  # noqa: SLF001
 
@@ -26,7 +26,7 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def children(spark: SparkSession, path: str) -> list[str]:
-    """Names of what is in a directory, sorted; none if there is no such directory."""
+    """The names in a directory, sorted; none if there is no such directory."""
     system, found = _path(spark, path)
     if not system.exists(found):
         return []
@@ -34,13 +34,13 @@ def children(spark: SparkSession, path: str) -> list[str]:
 
 
 def delete(spark: SparkSession, path: str) -> None:
-    """With all that is in it; no matter if there is nothing."""
+    """Delete a file, or a directory with all that is in it; nothing happens if there is none."""
     system, found = _path(spark, path)
     system.delete(found, True)
 
 
 def replace(spark: SparkSession, new: str, old: str) -> None:
-    """``new`` takes the place of the directory ``old``. Killed in between, ``old`` is there as ``<old>.before``."""
+    """Put the directory ``new`` in the place of ``old``. A kill in between leaves ``old`` as ``<old>.before``."""
     system, source = _path(spark, new)
     _, target = _path(spark, old)
     _, aside = _path(spark, f"{old}.before")
@@ -51,8 +51,19 @@ def replace(spark: SparkSession, new: str, old: str) -> None:
     system.delete(aside, True)
 
 
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Replace a file once ``text`` is written whole; for a moment there may be no file at all."""
+    system, target = _path(spark, path)
+    _, aside = _path(spark, f"{path}.new")
+    stream = system.create(aside, True)
+    stream.write(bytearray(text, "utf-8"))
+    stream.close()
+    system.delete(target, False)
+    system.rename(aside, target)
+
+
 def batches(spark: SparkSession, output: Output) -> list[str]:
-    """Paths of the batches that are whole, in their order; one that is being written is not there yet."""
+    """The paths of the whole batches, in order; one that is still being written is left out."""
     found = [name for name in children(spark, output.traffic) if name.startswith("batch=")]
     paths = [
         output.at("traffic", name) for name in sorted(found, key=lambda name: int(name.partition("=")[2]))
@@ -64,13 +75,13 @@ def traffic(spark: SparkSession, output: Output) -> DataFrame:
     """All whole batches, as ``TRAFFIC``. Raises ConfigError if there is none."""
     paths = batches(spark, output)
     if not paths:
-        raise ConfigError(f"{output.traffic}: nothing was taken over yet; run bccnd-pipeline ingest first")
+        raise ConfigError(f"{output.traffic}: nothing was ingested yet; run bccnd-pipeline ingest first")
     return spark.read.schema(TRAFFIC).option("basePath", output.traffic).parquet(*paths)
 
 
 def of_strings(spark: SparkSession, columns: Mapping[str, Sequence[str]]) -> DataFrame:
-    """What the driver holds, as a table. By Arrow: of a list Spark makes one with the help of the workers' Python,
-    and nothing else in the pipeline needs one there.
+    """A table of what the driver holds. Made from Arrow: from a list, Spark would make it with the workers' Python,
+    which nothing else in the pipeline needs.
     """
     return spark.createDataFrame(
         pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
@@ -78,6 +89,6 @@ def of_strings(spark: SparkSession, columns: Mapping[str, Sequence[str]]) -> Dat
 
 
 def empty(spark: SparkSession, schema: str) -> DataFrame:
-    """A table of ``schema`` (DDL) without a row, nor the workers' Python."""
+    """A table of ``schema`` (DDL) without rows, also made without the workers' Python."""
     fields = spark.createDataFrame([], schema).schema.fields
     return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))

@@ -1,46 +1,59 @@
-"""Words of 64 sequence numbers: what a host sent or saw of a source, in one row instead of 64.
+"""Words of 64 sequence numbers: what a host sent or received of a source, in one row instead of 64.
+
+    number    128 129 130 131 132 ... 191        64 rows of traffic
+    received    x   x       x   x       x
+    bits of word 2: 1000...11011                 one row; bit 0 is on the right
+
+Comparing every number sent with every number received would join billions of rows. Words are 64 times fewer, and a
+bitwise AND compares them.
 
 Rules
-- Bit k of ``bits`` in word w stands for the number 64 w + k. Plain hash aggregation makes the words (``bit_or``),
-  ``&``, ``~`` and ``bit_count`` compare them; a source with half of all traffic is many words, no skewed partition.
-- A word is cut where its numbers fall into several slots of time. ``rows`` above ``bit_count(bits)`` are duplicates.
-  What was sent has slots as short as the caller needs; what was seen, many times as much, has slots of SEEN, or the
-  words of slow sources (a message a second) would hold hardly more than a number each.
-- An epoch of a source ends where it was started anew: its numbers fall by SANITY or more, or leap by more than
-  JUMP, which no loss explains; the daemon's own rules (``bccnd/relay/dedup.py``), to the precision of a word.
-  Numbers that a source uses twice within a slot are not told apart.
+- Bit k of ``bits`` in word w stands for the number 64 w + k. Hash aggregation makes the words (``bit_or``); ``&``,
+  ``~`` and ``bit_count`` compare them. A source with half of all traffic is many words, not one skewed partition.
+- A word is split where its numbers fall into several slots of time. ``rows`` beyond ``bit_count(bits)`` are
+  duplicates. Slots of what was sent are as short as the caller needs. Slots of what was received, which is many times
+  as much, are SEEN_NS long; otherwise a word of a slow source would hold hardly more than one number.
+- A restart ends an epoch of a source: its numbers fall by SANITY or more, or rise by more than JUMP, which no loss
+  explains. These are the daemon's rules (``bccnd/relay/dedup.py``), to the precision of a word. A number that a
+  source uses twice within a slot counts as a duplicate.
 - Bits are compared as bit patterns, never as numbers: bit 63 is the sign of a bigint, and ANSI arithmetic refuses to
   negate the smallest.
 """
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody does
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from bccnd.pipeline.layout import DELIVERED, NAMELESS
+from bccnd.pipeline.layout import NAMELESS
 from bccnd.pipeline.times import MINUTE_NS
+from bccnd.wire.verdict import HARMLESS
 
-SANITY = 1000  # the default of dedup.sanity
+# The default of dedup.sanity.
+SANITY = 1000
 JUMP = 2**20
 SEEN_NS = MINUTE_NS
 _SANITY_WORDS = -(-SANITY // 64)
 _JUMP_WORDS = JUMP // 64
 
 
-def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
-    """``TRAFFIC`` -> (host, direction, src, word, slot, bits, rows, late, first_ns, last_ns).
-
-    ``direction`` is ``in`` or ``out``; ``slot`` counts slots since 1970, by the host's own clock: of SEEN_NS, of
-    ``slot_ns``.
-    """
-    numbered = (
+def numbered(traffic: DataFrame) -> DataFrame:
+    """The rows of ``TRAFFIC`` whose sequence numbers count: sent, or received as the network brought them."""
+    return traffic.where(
         F.col("direction").isin("in", "out")
-        & F.col("verdict").isin(*DELIVERED)
+        & F.col("verdict").isin(*HARMLESS)
         & F.col("word").isNotNull()
         & (F.col("src") != NAMELESS)
     )
+
+
+def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
+    """``TRAFFIC`` -> (host, direction, src, word, slot, bits, rows, late, first_ns, last_ns).
+
+    ``direction`` is ``in`` or ``out``. ``slot`` counts slots since 1970 by the host's own clock: SEEN_NS long for
+    ``in``, ``slot_ns`` for ``out``.
+    """
     slot = F.expr(f"IF(direction = 'in', time_ns div {SEEN_NS}, time_ns div {slot_ns})").alias("slot")
     return (
-        traffic.where(numbered)
+        numbered(traffic)
         .groupBy("host", "direction", "src", "word", slot)
         .agg(
             F.expr("bit_or(shiftleft(1L, bit))").alias("bits"),
@@ -52,33 +65,36 @@ def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
     )
 
 
+def so_far(column: Column, order: WindowSpec) -> Column:
+    """The sum of ``column`` up to each row. Summed over the rows that begin something, it numbers the islands."""
+    return F.sum(column).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+
+
 def with_epochs(words: DataFrame) -> DataFrame:
     """``of`` -> and (restart boolean, epoch int): within (host, direction, src), in the order of ``first_ns``."""
     source = Window.partitionBy("host", "direction", "src").orderBy("first_ns", "word")
     step = F.col("word") - F.lag("word").over(source)
     restart = F.coalesce((step < -_SANITY_WORDS) | (step > _JUMP_WORDS), F.lit(False))
-    until_here = source.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return words.withColumn("restart", restart).withColumn(
-        "epoch", F.sum(F.col("restart").cast("int")).over(until_here).cast("int")
-    )
+    epoch = so_far(F.col("restart").cast("int"), source).cast("int")
+    return words.withColumn("restart", restart).withColumn("epoch", epoch)
 
 
 def lowest(bits: str) -> Column:
-    """Position of the lowest bit that is set, 0 to 63; of 0 undefined."""
+    """The position of the lowest bit that is set, 0 to 63; undefined for 0."""
     least = "(-9223372036854775807L - 1L)"
     return F.expr(f"CASE WHEN {bits} = {least} THEN 63 ELSE bit_count(({bits} & -{bits}) - 1L) END")
 
 
 def highest(bits: str) -> Column:
-    """Position of the highest bit that is set, 0 to 63; of 0 undefined."""
+    """The position of the highest bit that is set, 0 to 63; undefined for 0."""
     return F.expr(f"length(bin({bits})) - 1")
 
 
 def runs(words: DataFrame) -> DataFrame:
     """Runs of set bits: (word, missing, ...) -> (word, ..., start int, end int), a row per run, from 0 to 63.
 
-    Rows without a bit vanish; columns besides ``missing`` are kept. A run does not go beyond its word; ``stitched``
-    joins those that touch. The cost is that of the runs, not of the numbers.
+    Words without a bit give no row; columns besides ``missing`` are kept. A run ends with its word; ``stitched``
+    joins runs that touch. The cost grows with the runs, not with the numbers.
     """
     starts = "missing & ~shiftleft(missing, 1)"
     ends = "missing & ~shiftrightunsigned(missing, 1)"
@@ -104,9 +120,9 @@ def runs(words: DataFrame) -> DataFrame:
 
 
 def stitched(found: DataFrame, *key: str) -> DataFrame:
-    """``runs`` -> (*key, word, start, length, ...): those that go on in the next word joined, by ``key``.
+    """``runs`` -> (*key, word, start, length, ...): by ``key``, runs that go on in the next word are joined.
 
-    Gaps and islands over the runs alone. The other columns are those of where the run begins.
+    The other columns have their values from the word in which the run begins.
     """
     order = Window.partitionBy(*key).orderBy("word", "start")
     goes_on = (
@@ -115,10 +131,9 @@ def stitched(found: DataFrame, *key: str) -> DataFrame:
         & (F.lag("word").over(order) == F.col("word") - 1)
     )
     others = [name for name in found.columns if name not in {*key, "end"}]
-    until_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
         found.withColumn("begins", F.when(F.coalesce(goes_on, F.lit(False)), 0).otherwise(1))
-        .withColumn("island", F.sum("begins").over(until_here))
+        .withColumn("island", so_far(F.col("begins"), order))
         .groupBy(*key, "island")
         .agg(
             F.sum(F.col("end") - F.col("start") + 1).alias("length"),

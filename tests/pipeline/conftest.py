@@ -1,4 +1,4 @@
-"""One Spark for all tests of the pipeline: starting one takes longer than most of them."""
+"""One Spark session for all tests of the pipeline, and one network that it has analysed."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline import session
+from tests.pipeline.analysed import Analysed
 
 ROOT = Path(__file__).parents[2]
-os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'clients' / 'python'}"  # for the Python that Spark starts
+# For the Python processes that Spark starts.
+os.environ["PYTHONPATH"] = f"{ROOT}:{ROOT / 'clients' / 'python'}"
 FAST = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "CODEGEN_ONLY",
@@ -23,3 +25,8 @@ FAST = {
 def spark() -> Iterator[SparkSession]:
     with session.connect("local[2]", "tests", FAST) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    return Analysed(spark, tmp_path_factory.mktemp("network"))

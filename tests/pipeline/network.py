@@ -1,8 +1,8 @@
-"""Plausible recorded traffic of a network whose losses are known: files as bccnd-record writes them, and the truth.
+"""Generates recorded traffic of a network with known losses: files as bccnd-record writes them, and the truth.
 
-Everything is drawn from the plan's seed and vectorised over all messages, receiver by receiver: memory is that of
-one receiver, time that of the rows (about a million a second). Every message is sent once at its true time, and
-arrives at each other host unless it is lost: in bursts that begin at random, and each copy by itself at random.
+Everything is drawn from the seed of the plan, and vectorised over all messages, one receiver after the other. Memory
+grows with one receiver, time with the rows (about a million a second). A message is sent once, at its true time. It
+reaches every other host unless it is lost, in a burst that begins at random, or by itself, each copy at random.
 
     python -m tests.pipeline.network DIR --hosts 200 --rows 50000000
 """
@@ -29,7 +29,8 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 SECOND = 10**9
-EDGE_SECONDS = 20  # of record before the first message and after the last
+# The record begins so long before the first message, and ends so long after the last.
+EDGE_SECONDS = 20
 RESTART_LEAP = 2**40
 HEARTBEAT = "heartbeat/"
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,25 +41,25 @@ class Plan:
     """``messages`` of each source, spread evenly over ``seconds``; probabilities are per message and receiver."""
 
     hosts: int = 3
-    sources: int = 2  # per host, besides the daemon's own, which beats
+    sources: int = 2  # per host, besides that of the daemon, which beats
     messages: int = 1000
-    shares: tuple[float, ...] = ()  # of a host's messages, by source; all the same if not given
+    shares: tuple[float, ...] = ()  # of a host's messages, by source; equal if empty
     seconds: int = 600
     begin: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)
-    burst: float = 0.001  # a burst of loss begins
+    burst: float = 0.001  # that a burst of loss begins
     burst_mean: float = 5.0
-    single: float = 0.0  # one copy is lost by itself
+    single: float = 0.0  # that a copy is lost by itself
     copies: int = 1
     duplicate: float = 0.0
     reorder: float = 0.0
     reorder_distance: int = 3
-    first: int = 1  # number of a source's first message, of every other source; the others begin below 2**63
-    restarts: bool = False  # every source starts anew after half of its messages: at 1, or with a leap
-    clock_step: float = 0.0  # seconds: host number n is n times as far ahead
-    delay: float = 200e-6  # seconds, both ways the same
+    first: int = 1  # the first number of every other source; the others begin just below 2**63
+    restarts: bool = False  # every source restarts after half of its messages: at 1, or with a leap
+    clock_step: float = 0.0  # seconds: the clock of host n is n times as far ahead
+    delay: float = 200e-6  # seconds, the same in both directions
     jitter: float = 300e-6  # seconds, mean, above the delay
     beat: int = 5  # seconds
-    silent: dict[int, tuple[int, int]] = field(default_factory=dict)  # host: seconds in which it says nothing
+    silent: dict[int, tuple[int, int]] = field(default_factory=dict)  # host: seconds without messages
     deaf: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (sender, receiver): seconds
     unrecorded: frozenset[int] = frozenset()  # hosts without a recorder
     forged: int = 0  # datagrams with a wrong hmac, at each host
@@ -70,7 +71,7 @@ class Plan:
         return f"host-{host:03d}"
 
     def count(self, source: int) -> int:
-        """Messages of the host's source of that number."""
+        """How many messages that source of a host sends."""
         return (
             max(1, round(self.messages * self.sources * self.shares[source]))
             if self.shares
@@ -83,7 +84,7 @@ class Plan:
 
 
 class Truth(NamedTuple):
-    """What was put in, by (sender, receiver): counts, and the lengths of the bursts, sorted."""
+    """What was injected, by (sender, receiver): counts, and the lengths of the bursts, sorted."""
 
     rows: int
     sent: dict[tuple[str, str], int]
@@ -94,7 +95,7 @@ class Truth(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """All that was sent, by source and number: ``src`` and ``channel`` are places in ``sources`` and ``channels``."""
+    """All messages, by source and number: ``src`` and ``channel`` are places in ``sources`` and ``channels``."""
 
     sources: list[str]
     channels: list[str]
@@ -105,11 +106,11 @@ class Messages(NamedTuple):
     channel: Array
     payload: Array
     at_ns: Array  # true time
-    gap_ns: Array  # to the next of the same source, about
+    gap_ns: Array  # about the time to the next of the same source
 
 
 def messages(plan: Plan, rng: np.random.Generator) -> Messages:
-    """What all hosts say, true times."""
+    """What all hosts send, with true times."""
     sources, channels, parts = [], [], []
     for host in range(plan.hosts):
         beats = max(2, plan.seconds // plan.beat)
@@ -153,7 +154,7 @@ def messages(plan: Plan, rng: np.random.Generator) -> Messages:
 
 
 class Arrivals(NamedTuple):
-    """At one receiver: rows as places in ``Messages``, when, whether late or a copy; and what was lost."""
+    """The rows of one receiver: places in ``Messages``, times, verdicts; and what was lost."""
 
     place: Array
     at_ns: Array
@@ -217,7 +218,7 @@ def _strings(values: list[str] | list[bytes], places: Array, kind: pa.DataType) 
 
 
 def _recorded(plan: Plan, said: Messages, host: int, came: Arrivals, rng: np.random.Generator) -> pa.Table:
-    """Everything one host records, by time."""
+    """Everything that one host records, by time."""
     own = np.flatnonzero(said.host == host)
     own_ns = said.at_ns[own] + round(host * plan.clock_step * SECOND)
     place = np.concatenate([own, came.place])
@@ -333,10 +334,10 @@ def write(plan: Plan, directory: Path, threads: int = 2) -> Truth:
 
 
 def of_size(rows: int, hosts: int, seed: int = 1) -> Plan:
-    """A plan of about so many ``rows`` in all records; more rows are more time, at the same rate.
+    """A plan with about so many ``rows`` in all records; more rows take more time, at the same rate.
 
-    Every message is recorded once per host. A tenth are heartbeats; three quarters of the others come from one of a
-    host's four programs. Each program is started once more, with numbers the daemon's rules take for a restart.
+    Every host records every message. A tenth are heartbeats; three quarters of the others come from one of the four
+    programs of a host. Each program restarts once, with numbers that the daemon takes for a restart.
     """
     each = max(40, rows // hosts**2)
     return Plan(

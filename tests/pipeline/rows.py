@@ -5,16 +5,20 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from bccnd.pipeline.layout import TABLES, TRAFFIC
 
 DAY = datetime(2026, 1, 31, tzinfo=UTC)
-START_NS = int(DAY.timestamp()) * 10**9  # a midnight: rows give seconds after it
+# A midnight, after which rows are timed in seconds.
+START_NS = int(DAY.timestamp()) * 10**9
 
 
 def at(seconds: float) -> datetime:
-    """As Spark gives timestamps back: without a zone, UTC meant (the tests run in UTC)."""
+    """The timestamp as Spark returns it: in UTC, without a zone (the tests run in UTC)."""
     return datetime.fromtimestamp(DAY.timestamp() + seconds, UTC).replace(tzinfo=None)
 
 
@@ -57,9 +61,17 @@ def recording(host: str, begin: float, end: float) -> list[tuple[Any, ...]]:
     return [mark(host, begin, "opened"), mark(host, end, "closed")]
 
 
+def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:
+    """Literal rows of ``schema`` (DDL). Made from Arrow: a list would go through a Python worker at every use."""
+    columns = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(column, field.type) for column, field in zip(values, columns, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=columns), StructType.fromDDL(schema))
+
+
 def traffic(spark: SparkSession, rows: Iterable[tuple[Any, ...]]) -> DataFrame:
-    return spark.createDataFrame(list(rows), TRAFFIC)
+    return frame(spark, rows, TRAFFIC)
 
 
 def table(spark: SparkSession, name: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-    return spark.createDataFrame(list(rows), TABLES[name])
+    return frame(spark, rows, TABLES[name])

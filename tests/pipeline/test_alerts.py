@@ -1,4 +1,4 @@
-"""Loss as messages: which, with what in them, and once it is published."""
+"""``bccnd/pipeline/alerts.py``: which loss is an alert, what it says, and that it is published."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import bccn
 from bccnd.pipeline.alerts import CHANNEL, alerting, losses, of_minutes, publishing
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
-from tests.pipeline.rows import at, mark, recording, traffic
+from tests.pipeline.rows import at, frame, mark, recording, traffic
 from tests.pipeline.rows import datagram as came
 
 LOSSES = (
@@ -19,7 +19,7 @@ LOSSES = (
 
 
 def lossy(spark: SparkSession) -> DataFrame:
-    """Of a/x/1 every fourth of 400 is missing in the first minute; b loses nothing and starts again in the second."""
+    """A quarter of a/x/1 is missing in the first minute; b/x/1 loses nothing, and restarts in the second."""
     rows = recording("here", 0, 200)
     rows += [came("here", number / 10, "a/x/1", 1000 + number) for number in range(401) if number % 4 != 1]
     rows += [came("here", number / 10, "b/x/1", number) for number in range(700)]
@@ -32,8 +32,9 @@ def lossy(spark: SparkSession) -> DataFrame:
     return traffic(spark, rows)
 
 
-def test_what_is_missing_of_a_source_in_a_window(spark: SparkSession) -> None:
-    expected = spark.createDataFrame(
+def test_loss_of_a_source_is_counted_by_window(spark: SparkSession) -> None:
+    expected = frame(
+        spark,
         [
             ("a", "a/x/1", "here", at(0), at(60), 401, 100),
             ("b", "b/x/1", "here", at(0), at(60), 600, 0),
@@ -45,23 +46,25 @@ def test_what_is_missing_of_a_source_in_a_window(spark: SparkSession) -> None:
     assertDataFrameEqual(losses(lossy(spark)), expected)
 
 
-def test_only_loss_above_the_threshold_is_told(spark: SparkSession) -> None:
-    found = spark.createDataFrame(
+def test_only_loss_above_the_threshold_is_an_alert(spark: SparkSession) -> None:
+    found = frame(
+        spark,
         [
             ("a", "a/1", "b", at(0), at(60), sent, lost)
             for sent, lost in ((1000, 10), (1000, 11), (90, 9), (100, 10))
         ],
         LOSSES,
     )
-    told = [json.loads(row["payload"]) for row in alerting(found).collect()]
-    assert [(one["sent"], one["lost"]) for one in told] == [(1000, 11), (100, 10)]
+    alerts = [json.loads(row["payload"]) for row in alerting(found).collect()]
+    assert [(one["sent"], one["lost"]) for one in alerts] == [(1000, 11), (100, 10)]
     assert [
         one["lost"] for one in [json.loads(row["payload"]) for row in alerting(found, 0.2).collect()]
     ] == []
 
 
-def test_a_message_says_what_an_operator_wants_to_know(spark: SparkSession) -> None:
-    minutes = spark.createDataFrame(
+def test_alert_names_pair_time_and_loss(spark: SparkSession) -> None:
+    minutes = frame(
+        spark,
         [("a", "b", at(60), 1000, 31)],
         "sender string, receiver string, minute timestamp, sent bigint, lost bigint",
     )
@@ -75,12 +78,9 @@ def test_a_message_says_what_an_operator_wants_to_know(spark: SparkSession) -> N
     }  # fmt: skip
 
 
-def test_the_same_loss_has_the_same_id_and_another_another(spark: SparkSession) -> None:
+def test_same_loss_has_the_same_id(spark: SparkSession) -> None:
     def ids(rows: list[tuple[object, ...]]) -> list[str]:
-        return [
-            json.loads(row["payload"])["id"]
-            for row in alerting(spark.createDataFrame(rows, LOSSES)).collect()
-        ]
+        return [json.loads(row["payload"])["id"] for row in alerting(frame(spark, rows, LOSSES)).collect()]
 
     one = ("a", "a/1", "b", at(0), at(60), 1000, 100)
     others = [(*one[:2], "c", *one[3:]), (*one[:3], at(60), at(120), *one[5:]), (*one[:5], 1001, 101)]
@@ -89,7 +89,7 @@ def test_the_same_loss_has_the_same_id_and_another_another(spark: SparkSession) 
     assert [each == first for each in rest] == [False, False, True]
 
 
-def test_a_stream_of_rows_publishes_its_losses(
+def test_stream_of_rows_publishes_its_losses(
     spark: SparkSession, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     lossy(spark).write.parquet(str(tmp_path / "rows"))
@@ -104,6 +104,11 @@ def test_a_stream_of_rows_publishes_its_losses(
             query.stop()
         assert message is not None
         assert message.channel == CHANNEL
-        told = json.loads(message.payload)
-        assert (told["sender"], told["receiver"], told["src"], told["lost"]) == ("a", "here", "a/x/1", 100)
+        alert = json.loads(message.payload)
+        assert (alert["sender"], alert["receiver"], alert["src"], alert["lost"]) == (
+            "a",
+            "here",
+            "a/x/1",
+            100,
+        )
         assert bus.receive(0.1) is None

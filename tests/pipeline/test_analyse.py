@@ -1,12 +1,11 @@
-"""``bccnd/pipeline/analyse.py``, from recorded files to the tables: what was put into a network is what they say."""
+"""``bccnd/pipeline/analyse.py``: the tables say what was put into the network."""
 
 import io
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
 from bccnd.errors import ConfigError
 from bccnd.pipeline.analyse import Span, analyse
@@ -14,63 +13,16 @@ from bccnd.pipeline.ingest import ingest
 from bccnd.pipeline.layout import TABLES, Output
 from bccnd.pipeline.progress import Progress
 from tests.pipeline import network
-
-PLAN = network.Plan(
-    hosts=4,
-    sources=2,
-    messages=4000,
-    seconds=300,
-    burst=0.004,
-    duplicate=0.01,
-    reorder=0.01,
-    restarts=True,
-    clock_step=0.25,
-    silent={2: (100, 160)},
-    deaf={(0, 1): (120, 180)},
-    unrecorded=frozenset({3}),
-    forged=7,
-    local=11,
-    file_rows=4000,
-    seed=7,
-)
-RECORDED = [PLAN.name(host) for host in (0, 1, 2)]
+from tests.pipeline.analysed import PLAN, RECORDED, Analysed
 
 
-class Analysed:
-    """A network's truth and tables."""
-
-    def __init__(self, spark: SparkSession, directory: Path, plan: network.Plan) -> None:
-        self.truth = network.write(plan, directory / "in")
-        output = Output(str(directory / "out"))
-        batches: list[Any] = []
-        ingest(spark, str(directory / "in"), output, batches.append)
-        assert sum(batch.rows for batch in batches) == self.truth.rows
-        self.said = io.StringIO()
-        analyse(spark, output, Span(), Progress(None, self.said))
-        self._spark, self._output = spark, output
-
-    def table(self, name: str) -> DataFrame:
-        return self._spark.read.schema(TABLES[name]).parquet(self._output.tables + "/" + name)
-
-    def by_pair(self, name: str, where: str = "true") -> dict[tuple[str, str], list[Row]]:
-        rows = defaultdict(list)
-        for row in self.table(name).where(where).collect():
-            rows[row.sender, row.receiver].append(row)
-        return rows
-
-
-@pytest.fixture(scope="module")
-def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
-    return Analysed(spark, tmp_path_factory.mktemp("network"), PLAN)
-
-
-def test_every_table_is_there_and_told_of(analysed: Analysed) -> None:
+def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
     for name in TABLES:
         assert analysed.table(name).count() > 0, name
-        assert f": {name}  " in analysed.said.getvalue()
+        assert f": {name}  " in analysed.progress.getvalue()
 
 
-def test_pairs_with_a_record_lost_exactly_what_was_injected(analysed: Analysed) -> None:
+def test_recorded_pairs_lost_exactly_what_was_injected(analysed: Analysed) -> None:
     found = analysed.by_pair("delivery", "basis = 'record'")
     assert set(found) == {(a, b) for a in RECORDED for b in RECORDED if a != b}
     for pair, (row,) in found.items():
@@ -86,7 +38,7 @@ def test_pairs_with_a_record_lost_exactly_what_was_injected(analysed: Analysed) 
         assert row.loss == pytest.approx(lost / row.sent)
 
 
-def test_minutes_add_up_and_the_deaf_minute_is_an_episode(analysed: Analysed) -> None:
+def test_minutes_add_up_and_the_deaf_minute_is_found(analysed: Analysed) -> None:
     for pair, rows in analysed.by_pair("minutes").items():
         if pair[0] in RECORDED:
             assert sum(row.sent for row in rows) == analysed.truth.sent[pair]
@@ -99,17 +51,17 @@ def test_minutes_add_up_and_the_deaf_minute_is_an_episode(analysed: Analysed) ->
     assert worst == [2]
 
 
-def test_senders_without_a_record_are_told_from_gaps(analysed: Analysed) -> None:
+def test_loss_of_unrecorded_senders_comes_from_gaps(analysed: Analysed) -> None:
     found = analysed.by_pair("delivery", "basis = 'gaps'")
     assert set(found) == {(PLAN.name(3), name) for name in RECORDED}
     for pair, (row,) in found.items():
         lost = analysed.truth.lost[pair]
-        # Lost before the first or after the last of a run cannot be seen; there are six runs, bursts are of about 5.
+        # Loss before the first or after the last number of an epoch stays unseen; there are six epochs.
         assert lost - 6 * 15 <= row.lost <= lost
         assert row.sent - row.lost == analysed.truth.sent[pair] - lost
 
 
-def test_clocks_and_latency(analysed: Analysed) -> None:
+def test_clock_offsets_and_latencies_are_those_injected(analysed: Analysed) -> None:
     for (sender, receiver), (row,) in analysed.by_pair("delivery", "basis = 'record'").items():
         ahead = (int(receiver[-3:]) - int(sender[-3:])) * PLAN.clock_step * 1e6
         assert row.latency_method == "both-ways"
@@ -117,7 +69,7 @@ def test_clocks_and_latency(analysed: Analysed) -> None:
         assert 150 < row.latency_p50_us < row.latency_p90_us < row.latency_p99_us < row.latency_max_us
 
 
-def test_duplicates_order_and_restarts(analysed: Analysed) -> None:
+def test_duplicates_reordering_and_restarts_are_counted(analysed: Analysed) -> None:
     duplicates: dict[tuple[str, str], int] = defaultdict(int)
     restarts = []
     for row in analysed.table("sources").collect():
@@ -134,7 +86,7 @@ def test_duplicates_order_and_restarts(analysed: Analysed) -> None:
     assert dict(reordered) == {pair: analysed.truth.reordered[pair] for pair in recorded}
 
 
-def test_silences_rejected_channels_and_coverage(analysed: Analysed) -> None:
+def test_silences_rejected_channels_and_coverage_are_found(analysed: Analysed) -> None:
     # Shorter ones are beats that were lost.
     silences = analysed.table("silences").where(f"src LIKE '{PLAN.name(2)}/%' AND seconds > 40").collect()
     assert {row.observer for row in silences} == {PLAN.name(0), PLAN.name(1)}
@@ -152,7 +104,7 @@ def test_silences_rejected_channels_and_coverage(analysed: Analysed) -> None:
     }
 
 
-def test_only_the_time_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_since_and_until_limit_the_analysis(spark: SparkSession, tmp_path: Path) -> None:
     plan = network.Plan(hosts=2, sources=1, messages=600, burst=0.01)
     network.write(plan, tmp_path / "in")
     output = Output(str(tmp_path / "out"))

@@ -7,7 +7,7 @@ from bccnd.pipeline import channels
 from tests.pipeline.rows import at, datagram, sent, table, traffic
 
 
-def test_every_message_counts_once(spark: SparkSession) -> None:
+def test_message_counts_once(spark: SparkSession) -> None:
     rows = [
         *(
             sent("a", 10 + place / 10, "a/p/1", place, payload=b"x" * size, size=60 + size)

@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/cli.py``: the command as people meet it."""
+"""``bccnd/pipeline/cli.py``: the command as people use it."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-def test_help_tells_what_it_does_without_starting_anything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--help"])
     said = capsys.readouterr().out
@@ -33,44 +33,47 @@ def test_help_tells_what_it_does_without_starting_anything(capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "complaint"),
     [
         ([], "required"),
         (["ingest", "--output", "x"], "needs --input DIR"),
         (["run", "--input", "x"], "--output"),
         (["analyse", "--output", "x", "--continuous"], "--continuous goes with ingest"),
-        (["analyse", "--output", "x", "--since", "yesterday"], "is no time like"),
-        (["analyse", "--output", "x", "--since", "2026-02-01", "--until", "2026-01-31"], "no time is left"),
+        (["analyse", "--output", "x", "--since", "yesterday"], "is not a time; write it like"),
+        (
+            ["analyse", "--output", "x", "--since", "2026-02-01", "--until", "2026-01-31"],
+            "must be before --until",
+        ),
         (["fetch", "--output", "x"], "invalid choice"),
     ],
 )
-def test_wrong_usage_is_one_line_and_2(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_usage_gives_one_line_and_exit_code_2(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert complaint in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_times_are_utc_unless_they_say_otherwise() -> None:
+def test_times_are_utc_unless_they_have_a_zone() -> None:
     noon = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()) * 10**9
     assert cli.moment("2026-01-31T12:00") == cli.moment("2026-01-31T13:00+01:00") == noon
     assert cli.moment("2026-01-31T12:00:00.000001") == noon + 1000
 
 
-def test_no_java_and_no_master_are_one_line_and_5(tmp_path: Path) -> None:
-    for arguments, environment, told in (
+def test_missing_java_or_master_gives_one_line_and_exit_code_5(tmp_path: Path) -> None:
+    for arguments, environment, complaint in (
         ([], {"JAVA_HOME": str(tmp_path)}, "no Java found"),
         (["--master", "spark://127.0.0.1:1"], {}, "no Spark on spark://127.0.0.1:1: nobody answers there"),
     ):
         ended = command("analyse", "--output", str(tmp_path), *arguments, **environment)
         assert (ended.returncode, ended.stdout) == (5, "")
-        assert told in ended.stderr
+        assert complaint in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
 
 
-def test_ingest_tells_in_plain_lines(tmp_path: Path) -> None:
+def test_ingest_reports_in_plain_lines(tmp_path: Path) -> None:
     network.write(network.Plan(hosts=2, sources=1, messages=200), tmp_path / "in")
     output = tmp_path / "out"
     ended = command(
@@ -84,7 +87,7 @@ def test_ingest_tells_in_plain_lines(tmp_path: Path) -> None:
     assert "\x1b" not in ended.stderr
 
 
-def test_continuous_takes_over_what_comes_and_ends_when_asked(tmp_path: Path) -> None:
+def test_continuous_ingests_new_files_until_terminated(tmp_path: Path) -> None:
     network.write(network.Plan(hosts=2, sources=1, messages=200), tmp_path / "in")
     arguments = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--master", "local[2]"]
     process = subprocess.Popen(

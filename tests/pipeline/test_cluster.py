@@ -1,12 +1,12 @@
-"""The command on a standalone cluster and below spark-submit gives what it gives on one machine.
+"""The command gives the same tables on a standalone cluster, with and without spark-submit, as on one machine.
 
-One master and two workers on the loopback, each a process. The workers are given nothing of ours: no Python that
-exists, no module. The analysis runs in their JVMs alone, so a cluster needs Spark and nothing else.
+A master and two workers run on loopback, each a process. The workers have neither Python nor bccnd. The analysis runs
+in their JVMs alone, so a cluster needs only Spark.
 """
 
-import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,21 +16,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
 
 from bccnd.pipeline import cli, session
-from bccnd.pipeline.analyse import Span, analyse
-from bccnd.pipeline.ingest import ingest
 from bccnd.pipeline.layout import TABLES, Output
-from bccnd.pipeline.progress import Progress
 from tests.daemon_process import die_with_parent
 from tests.packet_client import wait_until
-from tests.pipeline import network
+from tests.pipeline.analysed import Analysed
 
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
 COMMAND = [sys.executable, "-m", "bccnd.pipeline.cli"]
-ENVIRONMENT = {  # no Python for the workers
+# The workers have no Python.
+ENVIRONMENT = {
     "SPARK_LOCAL_IP": LOOPBACK,
     "PYSPARK_PYTHON": "/nonexistent/python",
     "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -38,28 +35,28 @@ ENVIRONMENT = {  # no Python for the workers
 WORKERS = 2
 START_SECONDS = 60
 RUN_SECONDS = 600
-PLAN = network.Plan(
-    hosts=3, messages=600, seconds=120, burst=0.01, duplicate=0.01, reorder=0.01, deaf={(0, 1): (60, 80)}, forged=3,
-    local=2, file_rows=1000,
+JVM = (
+    "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
 )  # fmt: skip
 Rows = dict[str, list[str]]
 
 
 class Cluster:
-    """A master and WORKERS workers of a core and 600 MB each; ended with the ``ExitStack`` they are started on."""
+    """A master, and WORKERS workers with one core and 600 MB each; they end with the ``ExitStack``."""
 
     def __init__(self, folder: Path, running: ExitStack) -> None:
         self._folder, self._running = folder, running
         self._start("master", "org.apache.spark.deploy.master.Master", "--host", LOOPBACK, "--port", "0")
-        self.url = self._told("master", r"Starting Spark master at (spark://\S+)")
-        self._told("master", "New state: (ALIVE)")
+        self.url = self._logged("master", r"Starting Spark master at (spark://\S+)")
+        self._logged("master", "New state: (ALIVE)")
         for number in range(WORKERS):
             place = ["--host", LOOPBACK, "--work-dir", str(folder / f"work-{number}")]
             share = ["--cores", "1", "--memory", "600M"]
             worker = "org.apache.spark.deploy.worker.Worker"
             self._start(f"worker-{number}", worker, *place, *share, self.url)
         for number in range(WORKERS):
-            self._told(f"worker-{number}", "(Successfully registered) with master")
+            self._logged(f"worker-{number}", "(Successfully registered) with master")
 
     def _start(self, name: str, main_class: str, *arguments: str) -> None:
         java = session.java()
@@ -69,7 +66,7 @@ class Cluster:
         with self._log(name).open("wb") as log:
             process = self._running.enter_context(
                 subprocess.Popen(
-                    [java, "-Xmx256m", "-cp", f"{SPARK}/jars/*", main_class, "--webui-port", "0", *arguments],
+                    [java, *JVM, "-cp", f"{SPARK}/jars/*", main_class, "--webui-port", "0", *arguments],
                     stdout=log, stderr=log, cwd=self._folder, env=given, preexec_fn=die_with_parent,
                 )
             )  # fmt: skip
@@ -78,8 +75,8 @@ class Cluster:
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
-    def _told(self, name: str, pattern: str) -> str:
-        """What the group of ``pattern`` is in the log of ``name``, once it is there."""
+    def _logged(self, name: str, pattern: str) -> str:
+        """Waits until the log of ``name`` has ``pattern``; returns its group."""
         wait_until(
             lambda: re.search(pattern, self._log(name).read_text()), f"{name}: {pattern}", START_SECONDS
         )
@@ -88,7 +85,7 @@ class Cluster:
         return found[1]
 
     def executors(self) -> int:
-        """Of all applications so far; each has a folder of its own at its worker."""
+        """How many there were in all applications so far; each has a directory of its own at its worker."""
         return sum(1 for _ in self._folder.glob("work-*/app-*/*/stderr"))
 
 
@@ -98,42 +95,34 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(tmp_path, running)
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recorded")
-    network.write(PLAN, folder)
+@pytest.fixture
+def recorded(analysed: Analysed, tmp_path: Path) -> Path:
+    """What ``analysed`` ingested, and a damaged file."""
+    folder = shutil.copytree(analysed.recorded, tmp_path / "recorded")
     some = next(folder.glob("*/*/*.parquet"))
     some.with_name("damaged.parquet").write_bytes(some.read_bytes()[:-100])
     return folder
 
 
-@pytest.fixture(scope="module")
-def expected(spark: SparkSession, recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    """Of ``local[2]``."""
-    output = Output(str(tmp_path_factory.mktemp("local")))
-    ingest(spark, str(recorded), output, [].append)
-    analyse(spark, output, Span(), Progress(None, io.StringIO()))
-    return tables(output)
-
-
 def run(program: list[str], action: str, recorded: Path, output: Output) -> str:
-    """What it said."""
+    """The output of the command, which must succeed."""
     ended = subprocess.run(
         [*program, action, "--output", output.root, "--input", str(recorded)],
         capture_output=True, text=True, check=False, timeout=RUN_SECONDS,
         env={**os.environ, **ENVIRONMENT},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    return ended.stdout + ended.stderr  # spark-submit makes one of the two
+    # spark-submit joins the two.
+    return ended.stdout + ended.stderr
 
 
 def tables(output: Output) -> Rows:
-    """Sorted: the order of Spark's rows is that of its partitions."""
+    """The rows of each table, sorted, because the order of Spark's rows depends on partitions."""
     return {name: sorted(map(repr, pq.read_table(f"{output.tables}/{name}").to_pylist())) for name in TABLES}
 
 
-def test_a_cluster_gives_the_same_tables_with_and_without_spark_submit(
-    cluster: Cluster, recorded: Path, expected: Rows, tmp_path: Path
+def test_cluster_gives_the_tables_of_one_machine(
+    cluster: Cluster, recorded: Path, analysed: Analysed, tmp_path: Path
 ) -> None:
     submit = str(SPARK / "bin" / "spark-submit")
     output = Output(str(tmp_path / "out"))
@@ -143,7 +132,7 @@ def test_a_cluster_gives_the_same_tables_with_and_without_spark_submit(
     run([submit, "--master", cluster.url, str(cli.__file__)], "run", recorded, output)
     assert cluster.executors() >= 2 * WORKERS
     assert "</html>" in Path(output.report).read_text()
-    found = tables(output)
+    found, expected = tables(output), tables(analysed.output)
     for name in TABLES:
         assert expected[name], name
         assert found[name] == expected[name], name

@@ -4,16 +4,17 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.pipeline import copies
-from tests.pipeline.rows import at, table
+from tests.pipeline.rows import at, frame, table
 
 
-def test_what_a_second_copy_saved(spark: SparkSession) -> None:
-    minutes = spark.createDataFrame(
+def test_second_copies_save_what_single_copies_would_lose(spark: SparkSession) -> None:
+    minutes = frame(
+        spark,
         [
             ("a", "b", at(60), "record", 600, 6, 1080),
             ("a", "b", at(120), "record", 400, 4, 720),  # 2000 copies, 200 of them lost
             ("a", "c", at(60), "record", 1000, 100, 901),  # one copy, a duplicate
-            ("a", "d", at(60), "record", 1000, 1000, 0),  # nothing came: nothing to be told
+            ("a", "d", at(60), "record", 1000, 1000, 0),  # nothing came: nothing is known
             ("e", "b", at(60), "gaps", 10, 1, 18),
         ],
         "sender string, receiver string, minute timestamp, basis string, sent bigint, lost bigint, rows bigint",

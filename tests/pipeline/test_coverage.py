@@ -19,20 +19,20 @@ ROWS = [
 ]
 
 
-def test_files_that_touch_or_overlap_are_one_record(spark: SparkSession) -> None:
+def test_touching_and_overlapping_files_are_one_record(spark: SparkSession) -> None:
     expected = [("a", ns(0), ns(120), 0), ("a", ns(130), ns(200), 12), ("b", ns(10), ns(10), 0)]
     assertDataFrameEqual(
         coverage.coverage(traffic(spark, ROWS)), table(spark, "coverage", expected), ignoreNullable=True
     )
 
 
-def test_the_record_is_cut_to_the_time_asked_for(spark: SparkSession) -> None:
+def test_coverage_is_cut_to_the_time_asked_for(spark: SparkSession) -> None:
     found = coverage.coverage(traffic(spark, ROWS), ns(100), ns(140))
     expected = [("a", ns(100), ns(120), 0), ("a", ns(130), ns(140), 12)]
     assertDataFrameEqual(found, table(spark, "coverage", expected), ignoreNullable=True)
 
 
-def test_what_the_recorder_lost_leaves_a_hole(spark: SparkSession) -> None:
+def test_unrecorded_messages_leave_a_hole(spark: SparkSession) -> None:
     rows = traffic(spark, ROWS)
     found = coverage.stretches(rows, coverage.coverage(rows)).orderBy("host").collect()
     assert [(row.host, [tuple(piece) for piece in row.stretches]) for row in found] == [
@@ -41,7 +41,7 @@ def test_what_the_recorder_lost_leaves_a_hole(spark: SparkSession) -> None:
     ]
 
 
-def test_where_a_time_lies_and_which_slots_are_whole(spark: SparkSession) -> None:
+def test_stretches_of_times_and_slots(spark: SparkSession) -> None:
     rows = traffic(spark, ROWS)
     a = coverage.stretches(rows, coverage.coverage(rows)).where("host = 'a'")
     times = [-1, 0, 120, 125, 130, 150, 160, 201]

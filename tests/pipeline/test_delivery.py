@@ -1,11 +1,11 @@
-"""``bccnd/pipeline/delivery.py``: pairs of hosts, epochs, the time that counts; whole networks: test_analyse."""
+"""``bccnd/pipeline/delivery.py``: pairs, epochs, the time that counts; test_analyse has a whole network."""
 
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from bccnd.pipeline import coverage, delivery, words
-from tests.pipeline.rows import at, datagram, mark, recording, sent, traffic
+from tests.pipeline.rows import at, datagram, frame, mark, recording, sent, traffic
 
 SLOT_NS = 10**10
 
@@ -26,7 +26,7 @@ def counts(rows: DataFrame) -> dict[tuple[str, str], tuple[int, int]]:
     return {(row[0], row[1]): (row[2], row[3]) for row in sums}
 
 
-def test_who_hears_nothing_is_found_and_who_is_elsewhere_is_not_blamed(spark: SparkSession) -> None:
+def test_deaf_host_loses_and_other_segment_does_not(spark: SparkSession) -> None:
     rows = [row for host in "abcxy" for row in recording(host, 0, 100)]
     for seq in range(200):
         second = 20 + seq / 10
@@ -43,7 +43,7 @@ def test_who_hears_nothing_is_found_and_who_is_elsewhere_is_not_blamed(spark: Sp
     }  # fmt: skip
 
 
-def test_only_slots_that_the_receiver_recorded_wholly_count(spark: SparkSession) -> None:
+def test_slot_counts_only_if_the_receiver_recorded_all_of_it(spark: SparkSession) -> None:
     rows = [
         *recording("a", 0, 200),
         *recording("b", 0, 65),
@@ -59,7 +59,7 @@ def test_only_slots_that_the_receiver_recorded_wholly_count(spark: SparkSession)
     assert lengths == [10, 10, 30, 50]
 
 
-def test_numbers_a_restarted_source_used_again_belong_to_the_nearest_epoch(spark: SparkSession) -> None:
+def test_reused_numbers_belong_to_the_nearest_epoch(spark: SparkSession) -> None:
     rows = [*recording("a", 0, 2000), *recording("b", 0, 2000)]
     for seq in range(1, 2001):
         rows += [sent("a", 100 + seq / 100, "a/p/1", seq), sent("a", 1000 + seq / 100, "a/p/1", seq)]
@@ -73,13 +73,15 @@ def test_numbers_a_restarted_source_used_again_belong_to_the_nearest_epoch(spark
     assert [(row.minute, row.length) for row in lost] == [(at(60), 500), (at(960), 10)]
 
 
-def test_minutes_with_loss_in_a_row_are_an_episode(spark: SparkSession) -> None:
+def test_consecutive_minutes_with_loss_are_one_episode(spark: SparkSession) -> None:
     losses = {0: 0, 1: 5, 2: 0, 3: 15, 4: 0, 5: 0, 6: 0, 7: 1}
-    minutes = spark.createDataFrame(
+    minutes = frame(
+        spark,
         [("a", "b", at(60 * minute), 100, lost) for minute, lost in losses.items()],
         "sender string, receiver string, minute timestamp, sent bigint, lost bigint",
     )
-    bursts = spark.createDataFrame(
+    bursts = frame(
+        spark,
         [("a", "b", at(60), 5), ("a", "b", at(180), 15), ("a", "b", at(420), 1)],
         "sender string, receiver string, minute timestamp, length bigint",
     )

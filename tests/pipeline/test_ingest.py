@@ -1,4 +1,4 @@
-"""``bccnd/pipeline/ingest.py``: exactly once, across kills; bad files set aside."""
+"""``bccnd/pipeline/ingest.py``: every file exactly once, even after kills; bad files are set aside."""
 
 import gzip
 import os
@@ -25,7 +25,8 @@ from tests.pipeline.network import SCHEMA
 from tests.plain_bccn import datagram
 
 DEADLINE_SECONDS = 300
-ROWS = 1000  # of a file, besides its marks
+# The rows of a file, besides its marks.
+ROWS = 1000
 
 
 def table(rows: int = ROWS, *, closed: bool = True, first_seq: int = 1) -> pa.Table:
@@ -81,9 +82,7 @@ BAD: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_bad_files_are_set_aside_with_a_reason(spark: SparkSession, tmp_path: Path) -> None:
     good = folder(tmp_path)
     pq.write_table(table(), good / "1-good.parquet")
     more = table().append_column("temperature", pa.array([20.5] * (ROWS + 2)))
@@ -98,8 +97,8 @@ def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
     assert (batch.files, batch.rows) == (2, 2 * (ROWS + 2))
     output = Output(str(tmp_path / "out"))
     assert storage.traffic(spark, output).count() == batch.rows
-    told = spark.read.schema(REJECTED_FILES).parquet(output.rejected_files).collect()
-    reasons = {Path(row.path).name: row.reason for row in told}
+    rejected = spark.read.schema(REJECTED_FILES).parquet(output.rejected_files).collect()
+    reasons = {Path(row.path).name: row.reason for row in rejected}
     assert sorted(reasons) == [
         "3-open.parquet", "4-types.parquet", "5-bad0.parquet", "5-bad1.parquet", "5-bad2.parquet",
     ]  # fmt: skip
@@ -111,7 +110,7 @@ def test_bad_files_are_set_aside_and_told_of_and_the_rest_goes_on(
     assert taken(spark, tmp_path) == []
 
 
-def test_captures_are_taken_over_as_what_a_host_saw(spark: SparkSession, tmp_path: Path) -> None:
+def test_captures_are_ingested_as_the_record_of_a_host(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
     packets = []
     for seq in range(5):
@@ -138,23 +137,22 @@ def test_captures_are_taken_over_as_what_a_host_saw(spark: SparkSession, tmp_pat
     assert taken(spark, tmp_path) == []
 
 
-def test_a_missing_input_and_a_missing_checkpoint_are_errors(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_input_or_checkpoint_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such directory"):
         taken(spark, tmp_path)
     pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
-    os.utime(folder(tmp_path) / "1-00000000.parquet", (0, 0))  # as old as can be: taken over all the same
+    os.utime(folder(tmp_path) / "1-00000000.parquet", (0, 0))  # its age does not matter
     assert [batch.rows for batch in taken(spark, tmp_path)] == [ROWS + 2]
     (tmp_path / "out" / "checkpoint").rename(tmp_path / "gone")
     with pytest.raises(ConfigError, match="no checkpoint"):
         taken(spark, tmp_path)
 
 
-# In a process of its own, with a batch per two files; at the place that it is told it waits to be killed.
+# A process that ingests two files a batch, and at the given place waits to be killed.
 CHILD = """
 import pathlib, sys, time
 from bccnd.pipeline import ingest, session
 from bccnd.pipeline.layout import Output
-from tests.pipeline.conftest import FAST
 root, place = pathlib.Path(sys.argv[1]), sys.argv[2]
 ingest.FILES_PER_BATCH = 2
 write = ingest._write
@@ -173,14 +171,14 @@ def slow_write(rows, path):
     return written
 
 ingest._write = slow_write
-with session.connect("local[2]", "child", FAST) as spark:
-    ingest.ingest(spark, str(root / "in"), Output(str(root / "out")), lambda batch: here("told", batch.number))
+with session.connect("local[2]", "child") as spark:
+    ingest.ingest(spark, str(root / "in"), Output(str(root / "out")), lambda batch: here("reported", batch.number))
 (root / "done").touch()
 """
 
 
 def killed(root: Path, place: str) -> None:
-    """Run the child until it is at the place, and kill it and its JVM there."""
+    """Run the child until it reaches ``place``, and kill it and its JVM there."""
     (root / "here").unlink(missing_ok=True)
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(root), place], start_new_session=True)
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -192,12 +190,12 @@ def killed(root: Path, place: str) -> None:
     child.wait()
 
 
-def test_killed_at_any_point_every_file_is_there_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_kills_neither_lose_nor_double_a_file(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(6):
         pq.write_table(
             table(first_seq=1 + number * ROWS), folder(tmp_path, f"h{number}") / f"{number}-0.parquet"
         )
-    for place in ("while writing 0", "after writing 0", "told 1"):
+    for place in ("while writing 0", "after writing 0", "reported 1"):
         killed(tmp_path, place)
     assert not (tmp_path / "done").exists()
     taken(spark, tmp_path)

@@ -7,16 +7,16 @@ from bccnd.pipeline import delivery, latency, words
 from tests.pipeline.rows import datagram, sent, traffic
 
 
-def test_the_clocks_difference_is_known_where_messages_went_both_ways(spark: SparkSession) -> None:
+def test_clock_offset_needs_messages_in_both_directions(spark: SparkSession) -> None:
     rows = [
         *(sent("a", 10 + seq, "a/p/1", seq) for seq in range(5)),
-        *(
-            datagram("b", 10 + seq + 2 + 0.001 * (seq + 1), "a/p/1", seq) for seq in range(5)
-        ),  # b is 2 s ahead
+        # b is 2 s ahead
+        *(datagram("b", 10 + seq + 2 + 0.001 * (seq + 1), "a/p/1", seq) for seq in range(5)),
         datagram("b", 20, "a/p/1", 0, verdict="duplicate"),
         *(sent("b", 10 + seq, "b/p/1", seq) for seq in range(3)),
         *(datagram("a", 10 + seq - 2 + 0.001, "b/p/1", seq) for seq in range(3)),
-        *(datagram("c", 10 + seq + 0.5 + 0.001 * seq, "a/p/1", seq) for seq in range(5)),  # c says nothing
+        # c sends nothing
+        *(datagram("c", 10 + seq + 0.5 + 0.001 * seq, "a/p/1", seq) for seq in range(5)),
         sent("a", 100, "a/p/1", 2**30),
         sent("a", 300, "a/p/1", 2**30),  # used twice
         datagram("b", 102, "a/p/1", 2**30),
@@ -36,9 +36,7 @@ def test_the_clocks_difference_is_known_where_messages_went_both_ways(spark: Spa
     assert (alone.latency_p50_us, alone.latency_max_us) == pytest.approx((2000, 4000))
 
 
-def test_a_sample_takes_the_same_words_on_all_hosts(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_has_the_same_words_on_all_hosts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "SAMPLED_ROWS", 1000)
     rows = [
         make(host, 10, "a/p/1", 64 * seq)

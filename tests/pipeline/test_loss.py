@@ -19,7 +19,7 @@ def numbers(*seqs: int, begin: float = 10, step: float = 1, src: str = "a/p/1") 
     return [datagram("c", begin + step * place, src, seq) for place, seq in enumerate(seqs)]
 
 
-def test_received_lost_duplicate_late_and_restarted_by_source_and_hour(spark: SparkSession) -> None:
+def test_counts_of_a_source_by_hour(spark: SparkSession) -> None:
     rows = [
         *recording("c", 0, 8000),
         *numbers(60, 61, 64, 200, 201, begin=10),  # 62, 63 and 65 to 199 are missing
@@ -27,7 +27,7 @@ def test_received_lost_duplicate_late_and_restarted_by_source_and_hour(spark: Sp
         datagram("c", 71, "a/p/1", 200, verdict="duplicate"),  # in another slot
         datagram("c", 16, "a/p/1", 62, verdict="late"),
         *numbers(202, 205, begin=3700),
-        *numbers(2**21, 2**21 + 1, begin=3800),  # started anew
+        *numbers(2**21, 2**21 + 1, begin=3800),  # restarted
         *numbers(2**63 - 1, 2**63 + 2, src="b/p/1"),
     ]
     seen, gaps = analysed(spark, rows)
@@ -42,13 +42,13 @@ def test_received_lost_duplicate_late_and_restarted_by_source_and_hour(spark: Sp
     assertDataFrameEqual(found, table(spark, "sources", expected), ignoreNullable=True)
 
 
-def test_bursts_are_numbers_missing_in_a_row(spark: SparkSession) -> None:
+def test_bursts_are_runs_of_missing_numbers(spark: SparkSession) -> None:
     _, gaps = analysed(spark, [*recording("c", 0, 100), *numbers(1, 3, 60, 130, 131, 133)])
     lengths = sorted(row.length for row in loss.bursts(gaps).collect())
     assert lengths == [1, 1, 56, 69]
 
 
-def test_what_the_record_lacks_counts_for_nobody(spark: SparkSession) -> None:
+def test_numbers_missing_in_a_hole_are_not_lost(spark: SparkSession) -> None:
     rows = [
         *recording("c", 0, 20),
         *recording("c", 100, 200),  # nothing is known of the time between

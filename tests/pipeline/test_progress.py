@@ -15,25 +15,25 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_line_per_step_where_nobody_watches() -> None:
+def test_without_a_terminal_each_step_has_a_line() -> None:
     stream = io.StringIO()
-    with Progress(None, stream) as told:
-        with told.step("one"):
-            told.say("a word")
-        with pytest.raises(OSError, match="full"), told.step("two"):
+    with Progress(None, stream) as shown:
+        with shown.step("one"):
+            shown.say("a word")
+        with pytest.raises(OSError, match="full"), shown.step("two"):
             raise OSError("full")
     first, second = stream.getvalue().splitlines()
     assert first == "a word"
     assert second.startswith("one  ")
 
 
-def test_a_terminal_has_one_line_that_changes_with_the_stage(
+def test_terminal_has_one_line_that_follows_the_stage(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.01)
     stream = Terminal()
     deadline = time.monotonic() + 60
-    with Progress(spark.sparkContext, stream) as told, told.step("counting"):
+    with Progress(spark.sparkContext, stream) as shown, shown.step("counting"):
         while "counting  0 s, stage " not in stream.getvalue() and time.monotonic() < deadline:
             spark.range(0, 30_000_000, 1, 4).selectExpr("sum(hash(id))").collect()
     said = stream.getvalue()

@@ -7,7 +7,7 @@ from bccnd.pipeline import rejected
 from tests.pipeline.rows import at, datagram, mark, sent, table, traffic
 
 
-def test_by_reason_and_address_whatever_the_port(spark: SparkSession) -> None:
+def test_rejected_datagrams_are_grouped_by_address(spark: SparkSession) -> None:
     rows = [
         mark("c", 0, "opened"),
         datagram("c", 10, "a/p/1", 7, verdict="hmac", peer="10.0.0.9:1111", channel="plant/stop"),

@@ -8,7 +8,7 @@ from bccnd.pipeline import storage
 from bccnd.pipeline.layout import Output
 
 
-def test_only_whole_batches_count_in_their_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_whole_batches_are_listed_in_order(spark: SparkSession, tmp_path: Path) -> None:
     output = Output(str(tmp_path))
     assert storage.batches(spark, output) == []
     for name in ("batch=10", "batch=9", "batch=11", "other"):
@@ -18,7 +18,7 @@ def test_only_whole_batches_count_in_their_order(spark: SparkSession, tmp_path: 
     assert storage.batches(spark, output) == [output.batch(9), output.batch(10)]
 
 
-def test_a_directory_takes_the_place_of_another(spark: SparkSession, tmp_path: Path) -> None:
+def test_directory_replaces_another(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("new", "old", "old.before"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
@@ -27,3 +27,11 @@ def test_a_directory_takes_the_place_of_another(spark: SparkSession, tmp_path: P
     storage.delete(spark, str(tmp_path / "old"))
     storage.delete(spark, str(tmp_path / "old"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_text_is_replaced_where_only_spark_can_write(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "out" / "report.html"
+    for text in ("old", "→ new"):
+        storage.write_text(spark, target.as_uri(), text)
+        assert target.read_text(encoding="utf-8") == text
+    assert [path.name for path in target.parent.iterdir() if not path.name.startswith(".")] == ["report.html"]

@@ -11,7 +11,7 @@ SLOT_NS = 10 * 10**9
 LEAST = -(2**63)
 
 
-def test_numbers_become_bits_of_words_cut_by_slot_and_direction(spark: SparkSession) -> None:
+def test_numbers_become_words_by_slot_and_direction(spark: SparkSession) -> None:
     rows = [
         mark("c", 0, "opened"),
         datagram("c", 1, "a/p/1", 0),
@@ -37,7 +37,7 @@ def test_numbers_become_bits_of_words_cut_by_slot_and_direction(spark: SparkSess
     assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))
 
 
-def test_an_epoch_ends_where_numbers_fall_or_leap_but_not_with_reordering(spark: SparkSession) -> None:
+def test_epoch_ends_where_numbers_fall_or_leap(spark: SparkSession) -> None:
     numbers = [5000, 5064, 5020, 5128, 1, 70, 2**21, 2**21 + 64]
     rows = [datagram("c", 60 * at, "a/p/1", seq) for at, seq in enumerate(numbers)]
     found = words.with_epochs(words.of(traffic(spark, rows), SLOT_NS)).orderBy("first_ns")
@@ -58,7 +58,7 @@ def test_lowest_and_highest_bit(spark: SparkSession, bits: int) -> None:
     assert tuple(row) == ((pattern & -pattern).bit_length() - 1, pattern.bit_length() - 1)
 
 
-def test_runs_of_bits_are_found_and_stitched_over_words(spark: SparkSession) -> None:
+def test_runs_are_stitched_across_words(spark: SparkSession) -> None:
     missing = spark.createDataFrame(
         [
             ("s", 0, LEAST | 0b110, 10),

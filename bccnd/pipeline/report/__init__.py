@@ -1,4 +1,4 @@
-"""The report: one page for people from the tables of the analysis."""
+"""The report: one page for people, made from the tables of ``analyse``."""
 
 from bccnd.pipeline.report.page import write
 

@@ -1,35 +1,47 @@
-"""The geometry of the charts: rows in, places in a picture out. The marks are drawn by ``templates/charts.html.j2``.
+"""The geometry of the charts: rows in, coordinates out. ``templates/charts.html.j2`` draws the marks.
 
 Rules
-- Pure: no Spark, no markup; names stay as they are until a template escapes them.
-- A chart that lies along the width of the page is laid out twice, WIDE and NARROW, and the page shows the one that
-  fits: an SVG that is merely shrunk to a phone has writing no one can read.
-- Loss is drawn in the classes of ``scales``; what is not known is drawn as that, and not as 0.
+- No Spark and no markup. Names stay as they are; the templates escape them.
+- A chart as wide as the page is laid out twice, WIDE and NARROW, and the page shows the one that fits: shrunk to a
+  phone, the labels of a wide SVG could not be read.
+- Loss is drawn in the classes of ``scales``. Unknown loss is drawn as unknown, not as 0.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from bccnd.pipeline.report.rows import Bin, Block, Recorder, Silence, Way
+from bccnd.pipeline.report.rows import Bin, Block, Pair, Recorder, Silence
 from bccnd.pipeline.report.scales import Linear, Log, Tick, TimeAxis, log_limits, loss_class, nice_ceiling
-from bccnd.pipeline.report.wording import Clock, brief, compact, counted, latency, listed, percent, shown
+from bccnd.pipeline.report.wording import (
+    Clock,
+    arrow,
+    brief,
+    compact,
+    counted,
+    latency,
+    listed,
+    percent,
+    shown,
+)
 
-WIDE, NARROW = 1040, 360  # pixels: of the page's column on a screen, and on a phone
+# Pixels: the page's column on a screen, and on a phone.
+WIDE, NARROW = 1040, 360
 NARROW_SIGNS, WIDE_SIGNS = frozenset(" .,:;/|!'()[]fijlrt1-"), frozenset("mwMW%@<>_=+→…")
-FEW_HOSTS = 14  # with so many rows and columns a number fits into each field
+# Up to so many rows and columns, a number fits into each field.
+FEW_HOSTS = 14
 THUMBNAIL_SIZE = 360
 
 
 def breadth(text: str) -> float:
-    """Pixels of a label of 12 pixels in the broadest of the fonts a system may have; a label must not be cut off."""
+    """The width in pixels of a label at 12 pixels, in the widest font a system may have: labels are never cut off."""
     return round(
         sum(5.2 if sign in NARROW_SIGNS else 11.5 if sign in WIDE_SIGNS else 7.9 for sign in text), 1
     )
 
 
 class Field(NamedTuple):
-    """Of the heat map. ``colour``: class of loss, -1 where nothing is known, -2 for a host and itself."""
+    """A field of the heat map. ``colour`` is the class of loss, -1 if unknown, -2 for a host and itself."""
 
     x: float
     y: float
@@ -57,9 +69,9 @@ class HeatMap(NamedTuple):
     numbers: bool
 
 
-def heat_map(ways: Iterable[Way], senders: Sequence[str], receivers: Sequence[str]) -> HeatMap:
-    """Senders down, receivers across."""
-    found = {(way.sender, way.receiver): way for way in ways}
+def heat_map(pairs: Iterable[Pair], senders: Sequence[str], receivers: Sequence[str]) -> HeatMap:
+    """A row for each sender, a column for each receiver."""
+    found = {(pair.sender, pair.receiver): pair for pair in pairs}
     count = max(len(senders), len(receivers))
     numbers = count <= FEW_HOSTS
     side = 76 if count <= 5 else 60 if count <= 10 else 48 if numbers else 26 if count <= 24 else 20
@@ -90,33 +102,33 @@ def _in_full(loss: float) -> str:
 
 
 def has_room(receivers: int) -> bool:
-    """For a table beside the heat map, on a screen."""
+    """Whether a screen has room for a table beside the heat map."""
     return receivers <= 8
 
 
 def _field(
-    x: float, y: float, pair: tuple[str, str], way: Way | None, number: Callable[[float], str] | None
+    x: float, y: float, hosts: tuple[str, str], pair: Pair | None, number: Callable[[float], str] | None
 ) -> Field:
-    sender, receiver = pair
+    sender, receiver = hosts
     name = f"{shown(sender)} to {shown(receiver)}"
     if sender == receiver:
         return Field(x, y, -2, "", f"{name}: the same host")
-    if way is None or not way.sent:
-        return Field(x, y, -1, "?" if number else "", f"{name}: not known")
-    least = way.basis == "gaps" and way.lost > 0
-    tip = f"{name}: {'at least ' * least}{percent(way.loss)} lost, {way.lost:,} of {counted(way.sent, 'message')}"
-    return Field(x, y, loss_class(way.loss), "≥" * least + number(way.loss) if number else "", tip)
+    if pair is None or not pair.sent:
+        return Field(x, y, -1, "?" if number else "", f"{name}: unknown")
+    least = pair.basis == "gaps" and pair.lost > 0
+    tip = f"{name}: {'at least ' * least}{percent(pair.loss)} lost, {pair.lost:,} of {counted(pair.sent, 'message')}"
+    return Field(x, y, loss_class(pair.loss), "≥" * least + number(pair.loss) if number else "", tip)
 
 
 class Thumbnail(NamedTuple):
-    """``paths``: by class of loss, the runs of fields of that class."""
+    """``paths`` has an SVG path for each class of loss; ``side`` is how many fields are in a row."""
 
     side: int
     paths: list[tuple[int, str]]
 
 
 def thumbnail(blocks: Iterable[Block], side: int) -> Thumbnail:
-    """One path for each class, a stroke for each run of neighbours: 40,000 rectangles would be megabytes."""
+    """One path for each class, a stroke for each run of neighbours; 40,000 rectangles would be megabytes."""
     classes: dict[int, dict[int, list[int]]] = {}
     for block in blocks:
         classes.setdefault(loss_class(block.loss), {}).setdefault(block.row, []).append(block.column)
@@ -137,7 +149,7 @@ def _strokes(rows: Mapping[int, list[int]]) -> str:
 
 
 class Curve(NamedTuple):
-    """Loss over time: steps and the area under them, broken where nothing was sent. ``x``, ``y``: the axes' ticks."""
+    """Loss over time: steps and the area under them, broken where nothing was sent. ``x`` and ``y`` are ticks."""
 
     width: float
     height: float
@@ -154,11 +166,12 @@ class Curve(NamedTuple):
 def curve(
     bins: Sequence[Bin], axis: tuple[datetime, datetime], minutes: int, width: int, height: int
 ) -> Curve:
-    """Of one way, or of all; its own scale from 0 to a round number above the peak."""
+    """The curve of one pair, or of all pairs together, on a scale from 0 to a round number above the peak."""
     peak = max((one.lost / one.sent for one in bins if one.sent), default=0.0)
-    left, right, top, bottom = 66.0 if peak < 1e-5 else 54.0, width - 12.0, 10.0, height - 24.0
-    time = TimeAxis(*axis, left, right)
     ceiling = nice_ceiling(peak) if peak else 0.01
+    levels = {f"{100 * ceiling * part:g} %": ceiling * part for part in (0, 0.5, 1)}
+    left, right, top, bottom = 10 + max(map(breadth, levels)), width - 12.0, 10.0, height - 24.0
+    time = TimeAxis(*axis, left, right)
     scale = Linear(0, ceiling, bottom, top)
     area, line, before = [], [], None
     for one in bins:
@@ -174,7 +187,7 @@ def curve(
         if one.lost:
             area.append(f"M{start:g} {bottom:g}V{level:g}H{end:.1f}V{bottom:g}Z")
         before = end
-    ticks = [Tick(scale(ceiling * part), f"{100 * ceiling * part:g} %") for part in (0, 0.5, 1)]
+    ticks = [Tick(scale(value), label) for label, value in levels.items()]
     return Curve(
         width, height, left, right, top, bottom, "".join(area), "".join(line),
         time.ticks(max(2, int((right - left) / 70))), ticks,
@@ -186,7 +199,7 @@ def _seconds(axis: tuple[datetime, datetime]) -> float:
 
 
 class Strip(NamedTuple):
-    """Percentiles of one way: box from ``p50`` to ``p90``, whisker to ``p99``, a dot at the largest."""
+    """The latency of one pair: a box from ``p50`` to ``p90``, a whisker to ``p99``, a dot at the largest."""
 
     y: float
     label: str
@@ -208,24 +221,24 @@ class Strips(NamedTuple):
     x: list[Tick]
 
 
-def latency_strips(ways: Sequence[Way], width: int) -> Strips:
-    """On a scale of powers of ten: there are microseconds and seconds side by side."""
+def latency_strips(pairs: Sequence[Pair], width: int) -> Strips:
+    """A strip for each pair, on a logarithmic scale: some take microseconds, some seconds."""
     letters = 30 if width >= WIDE else 15
-    labels = [shown(f"{way.sender} → {way.receiver}", letters) for way in ways]
+    labels = [shown(arrow(pair.sender, pair.receiver), letters) for pair in pairs]
     left = 12 + max(map(breadth, labels), default=0)
     right, row = width - (72.0 if width >= WIDE else 16.0), 26
-    scale = Log(*log_limits([value for way in ways for value in (way.p50, way.top)]), left, right)
+    scale = Log(*log_limits([value for pair in pairs for value in (pair.p50, pair.top)]), left, right)
     strips = []
-    for place, (way, label) in enumerate(zip(ways, labels, strict=True)):
+    for place, (pair, label) in enumerate(zip(pairs, labels, strict=True)):
         tip = (
-            f"{shown(way.sender)} to {shown(way.receiver)}: half within {latency(way.p50)}, 90 percent within "
-            f"{latency(way.p90)}, 99 percent within {latency(way.p99)}, at most {latency(way.top)}"
+            f"{shown(pair.sender)} to {shown(pair.receiver)}: half within {latency(pair.p50)}, 90 percent within "
+            f"{latency(pair.p90)}, 99 percent within {latency(pair.p99)}, at most {latency(pair.top)}"
         )
-        p50, p90, p99, top = (scale(value) for value in (way.p50, way.p90, way.p99, way.top))
-        strips.append(Strip(10 + (place + 0.5) * row, label, tip, p50, p90, p99, top, latency(way.p99)))
+        p50, p90, p99, top = (scale(value) for value in (pair.p50, pair.p90, pair.p99, pair.top))
+        strips.append(Strip(10 + (place + 0.5) * row, label, tip, p50, p90, p99, top, latency(pair.p99)))
     powers = list(scale.powers())
     powers = powers[:: -(-len(powers) // (8 if width >= WIDE else 4))]
-    bottom = 10.0 + len(ways) * row
+    bottom = 10.0 + len(pairs) * row
     return Strips(
         width,
         bottom + 26,
@@ -240,7 +253,8 @@ def latency_strips(ways: Sequence[Way], width: int) -> Strips:
 class Stretch(NamedTuple):
     x: float
     width: float
-    kind: str  # a class of style.css: covered | silent | lasting
+    # A class of style.css: covered, silent or lasting.
+    kind: str
     tip: str
 
 
@@ -272,7 +286,7 @@ def _timeline(lanes: list[Lane], time: TimeAxis, width: int) -> Timeline:
 
 
 def silences(rows: Sequence[Silence], axis: tuple[datetime, datetime], clock: Clock, width: int) -> Timeline:
-    """A lane for each source, those silent still first; a silence that lasts has an open end."""
+    """A lane for each source, those still silent first; a lasting silence reaches the right edge."""
     letters = 30 if width >= WIDE else 15
     by_source: dict[str, list[Silence]] = {}
     for row in sorted(rows, key=lambda row: (not row.ongoing, row.start - row.end)):
@@ -295,7 +309,7 @@ def silences(rows: Sequence[Silence], axis: tuple[datetime, datetime], clock: Cl
 
 
 def coverage(rows: Sequence[Recorder], axis: tuple[datetime, datetime], clock: Clock, width: int) -> Timeline:
-    """A lane for each recorder, from its first to its last record, with the pauses left out."""
+    """A lane for each recorder, from its first to its last record, without its pauses."""
     letters = 20 if width >= WIDE else 12
     notes = any(row.unrecorded for row in rows) and width >= WIDE
     time = TimeAxis(
@@ -310,11 +324,11 @@ def coverage(rows: Sequence[Recorder], axis: tuple[datetime, datetime], clock: C
         for start, end in zip(edges[::2], edges[1::2], strict=True):
             tip = f"{shown(row.host)}: recorded {clock.between(start, end)}"
             stretches.append(Stretch(time(start), max(1.0, time(end) - time(start)), "covered", tip))
-        note = f"{compact(row.unrecorded)} not kept" if row.unrecorded and notes else ""
+        note = f"{compact(row.unrecorded)} missed" if row.unrecorded and notes else ""
         lanes.append(Lane(10 + place * LANE, shown(row.host, letters), shown(row.host), stretches, note))
     return _timeline(lanes, time, width)
 
 
-def share(value: float, most: float) -> float:
-    """Of a bar in a table: its length in percent, and never so short that it cannot be seen."""
+def bar(value: float, most: float) -> float:
+    """The length of a bar in a table, in percent; never too short to be seen."""
     return round(max(1.0, 100 * value / most), 1) if value > 0 and most > 0 else 0.0

@@ -1,10 +1,10 @@
-"""What the tables say, in sentences: each finding is a function from rows to sentences, and nothing more.
+"""The findings of the report: each kind is a function from rows to sentences, and nothing more.
 
 Rules
-- A sentence names who, how much and when, and stands for itself; names go through ``shown``.
-- Nobody is blamed for what was merely not recorded: where a recorder was off or dropped, that is a finding, too.
-- A kind of finding says its worst few (SENTENCES) and how many more there are; the sections below have the rest.
-- To add one: rows in ``rows``, a query, a function here, its call in ``all_findings``.
+- A sentence says who, how much and when, and needs no other. Names go through ``shown``.
+- What was not recorded counts as no loss; that a recorder was off or missed messages is a finding of its own.
+- A kind of finding gives its worst few (SENTENCES) and says how many more there are. The sections hold the rest.
+- A new kind takes rows in ``rows``, a query, a function here, and a call in ``page.context``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,41 +17,37 @@ from bccnd.pipeline.report.rows import (
     Copies,
     Episode,
     HostLoss,
+    Pair,
     Recorder,
     Rejection,
     Reordering,
     Silence,
     Source,
     Totals,
-    Way,
+    share,
 )
-from bccnd.pipeline.report.wording import Clock, counted, duration, latency, listed, percent, shown
+from bccnd.pipeline.report.wording import Clock, counted, duration, latency, listed, percent, shown, verdict
+from bccnd.wire.verdict import ATTACKS, HARMLESS
 
-SENTENCES = 5  # of one kind: a screen of findings is read, three are not
-WITNESSES = 3  # named for one silence
-PEERS = 3  # named for one reason of rejection
-BAD_LOSS = 0.01  # from where on loss is a problem and not a blemish
-WIDESPREAD = 0.6  # of a host's ways that lose: then it is the host, not the way
-EXCESS = 2.0  # times the loss of all the others, for the same conclusion
-NOTABLE_REORDERING = 0.001  # of what was received
-DAEMON = "bccnd"  # the program that beats for its host: sources are <host>/<program>/<pid>
-
-REJECTED = {
-    "hmac": "forged datagram",
-    "crc32": "damaged datagram",
-    "sum": "datagram with a broken checksum",
-    "unauthenticated": "unauthenticated datagram",
-    "magic": "datagram of something else than BCCN",
-    "version": "datagram of another version of BCCN",
-    "conflict": "datagram under a name in use here",
-    "unknown-source": "datagram of an unknown source",
-}  # the rest is malformed
-HARMLESS = frozenset({"ok", "own", "duplicate", "late"})  # dropped, but nothing is wrong with them
-ATTACKS = frozenset({"hmac", "unauthenticated", "conflict"})
+# Of one kind: people read a screen of findings, not three.
+SENTENCES = 5
+# Observers named for one silence.
+WITNESSES = 3
+# Peers named for one verdict.
+PEERS = 3
+# From this share on, loss is a problem and not a blemish.
+BAD_LOSS = 0.01
+# If so many of a host's pairs lose, and EXCESS times as much as all others, the cause is at the host.
+WIDESPREAD = 0.6
+EXCESS = 2.0
+# The share of what was received.
+NOTABLE_REORDERING = 0.001
+# The program that beats for its host: sources are <host>/<program>/<pid>.
+DAEMON = "bccnd"
 
 
 class Level(StrEnum):
-    """In the order in which a person should read them."""
+    """The order is that in which people should read them."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -66,33 +62,29 @@ class Finding(NamedTuple):
 
 
 def overall(totals: Totals, recorded: bool) -> list[Finding]:
-    """How much was lost of all; or why that cannot be said."""
+    """How much was lost in all, or why that is unknown."""
     if not totals.sent:
         text = (
-            "What was lost between hosts cannot be said: no message of one host fell into the record of another."
+            "Loss is unknown: no host was recording while another one sent."
             if recorded
-            else "What was lost cannot be said: no recorder's record is there."
+            else "Loss is unknown: there is no recording."
         )
         return [Finding(Level.UNKNOWN, text)]
     if not totals.lost:
         text = f"Nothing was lost: {_all(totals.sent, 'message')} between {counted(totals.hosts, 'host')} arrived."
         return [Finding(Level.GOOD, text)]
-    return [
-        Finding(
-            Level.PROBLEM if totals.loss >= BAD_LOSS else Level.WARNING,
-            f"{percent(totals.loss).capitalize()} of all messages between hosts "
-            f"{_were(totals.lost)} lost: {totals.lost:,} of {totals.sent:,}, "
-            f"on {totals.lossy_ways:,} of {counted(totals.ways, 'way')} from a sender to a receiver.",
-        )
-    ]
+    text = (
+        f"{percent(totals.loss).capitalize()} of all messages between hosts were lost: {totals.lost:,} of "
+        f"{totals.sent:,}, between {totals.lossy_pairs:,} of {counted(totals.pairs, 'pair')} of hosts."
+    )
+    return [Finding(_loss_level(totals.loss), text)]
 
 
 def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
-    """Hosts that lose on most of their ways, and far more than the rest: there the cause is the host's."""
+    """The hosts that lose with most of their partners, and far more than the rest: the cause is at the host."""
     found = []
     for host in sorted(hosts, key=lambda host: -host.lost):
-        rest_sent, rest_lost = totals.sent - host.sent, totals.lost - host.lost
-        rest = rest_lost / rest_sent if rest_sent > 0 else 0.0
+        rest = share(totals.lost - host.lost, totals.sent - host.sent)
         if (
             host.partners >= 2
             and host.lossy >= max(2, WIDESPREAD * host.partners)
@@ -103,60 +95,56 @@ def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
 
 
 def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
-    """What to think of the ``causes``."""
+    """A sentence for each of the ``causes``."""
     found = []
     for host in hosts:
         name = shown(host.host)
-        all_or_some = "all" if host.lossy == host.partners else f"{host.lossy:,} of"
-        others = f"{all_or_some} {host.partners:,} other hosts"
-        when = f" {clock.between(host.start, host.end)}" if host.start and host.end else ""
-        text = (
-            f"Host {name} lost messages of {others}{when}, {percent(host.loss)} in all: look for the cause at host "
-            f"{name} or on its link."
+        others = f"{host.lossy:,} of {host.partners:,} other hosts"
+        if host.lossy == host.partners:
+            others = "both other hosts" if host.partners == 2 else f"all {host.partners:,} other hosts"
+        what = (
+            f"Host {name} lost messages of {others}"
             if host.role == "receiver"
-            else f"Messages of host {name} were lost at {others}{when}, {percent(host.loss)} in all: look for the "
-            f"cause where host {name} sends."
+            else f"{others.capitalize()} lost messages of host {name}"
         )
+        when = f" {clock.between(host.start, host.end)}" if host.start and host.end else ""
+        text = f"{what}{when}, {percent(host.loss)} in all: look for the cause at host {name} or its link."
         found.append(Finding(_loss_level(host.loss), text))
     return found
 
 
 def episodes(rows: Sequence[Episode], total: int, clock: Clock) -> list[Finding]:
-    """Who lost how much of whose messages, when, and in what bursts; without what ``widespread`` has said.
-
-    ``total``: of the episodes there are.
-    """
+    """Which host lost how much of which host's messages, when, and in what bursts; ``total`` counts all episodes."""
     worst = sorted(rows, key=lambda row: -row.lost)[:SENTENCES]
     found = [_episode(row, clock) for row in worst]
-    if found and total > len(found):
-        rest = counted(total - len(found), "shorter or lighter episode")
+    if found and (rest := total - len(found)) > 0:
+        more = counted(rest, "more episode")
         found.append(
-            Finding(Level.NOTE, f"There {_are(total - len(found))} {rest} of loss; the worst are said above.")
+            Finding(Level.NOTE, f"There {_are(rest)} {more} of loss, in which fewer messages were lost.")
         )
     return found
 
 
 def _episode(row: Episode, clock: Clock) -> Finding:
-    loss = row.lost / row.sent if row.sent else 0.0
-    who, whose = f"Host {shown(row.receiver)}", f"host {shown(row.sender)}"
+    loss = share(row.lost, row.sent)
+    receiver, sender = f"Host {shown(row.receiver)}", f"host {shown(row.sender)}"
     when = clock.between(row.start, row.end)
     if loss >= 1:
-        what = "the one message" if row.sent == 1 else f"all {row.sent:,} messages"
-        return Finding(Level.PROBLEM, f"{who} lost {what} of {whose} {when}.")
+        return Finding(Level.PROBLEM, f"{receiver} lost {_all(row.sent, 'message')} of {sender} {when}.")
     burst = round(row.burst_p50)
-    how = (
-        f", in bursts of about {burst:,}"
-        if burst > 1
-        else ", one at a time"
-        if burst == 1 and row.lost > 1
-        else ""
+    how = ""
+    if burst > 1:
+        how = f", in bursts of about {burst:,}"
+    elif burst == 1 and row.lost > 1:
+        how = ", one at a time"
+    text = (
+        f"{receiver} lost {percent(loss)} of {sender}'s messages {when}{how} ({row.lost:,} of {row.sent:,})."
     )
-    amount = f"{percent(loss)} of {whose}'s messages"
-    return Finding(_loss_level(loss), f"{who} lost {amount} {when}{how} ({row.lost:,} of {row.sent:,}).")
+    return Finding(_loss_level(loss), text)
 
 
 def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int = 0) -> list[Finding]:
-    """Who is silent still, then who was, the longest first. ``observers``: how many hosts have a recorder."""
+    """Sources that are still silent, then those that were, the longest first; ``observers`` counts the recorders."""
     lasting = [row for row in rows if row.ongoing]
     ended = [row for row in rows if not row.ongoing]
     found = [
@@ -179,59 +167,59 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int =
 
 
 def rejections(rows: Iterable[Rejection], clock: Clock, total: int = 0) -> list[Finding]:
-    """Forged, damaged and foreign datagrams by reason and peer; nothing about what is dropped every day.
+    """Rejected datagrams by verdict and peer, without the harmless ones.
 
-    ``total``: of reasons and peers, where ``rows`` are the largest of them.
+    ``total`` counts all verdicts and peers, of which ``rows`` are the largest.
     """
-    by_verdict: dict[str, list[Rejection]] = {}
+    by_word: dict[str, list[Rejection]] = {}
     for row in sorted(rows, key=lambda row: -row.datagrams):
         if row.verdict not in HARMLESS and row.datagrams:
-            by_verdict.setdefault(row.verdict, []).append(row)
+            by_word.setdefault(row.verdict, []).append(row)
     found = []
-    for verdict in sorted(
-        by_verdict, key=lambda verdict: (verdict not in ATTACKS, -by_verdict[verdict][0].datagrams)
-    ):
-        level = Level.PROBLEM if verdict in ATTACKS else Level.WARNING
-        peers = by_verdict[verdict]
+    for word in sorted(by_word, key=lambda word: (word not in ATTACKS, -by_word[word][0].datagrams)):
+        level = Level.PROBLEM if word in ATTACKS else Level.WARNING
+        peers = by_word[word]
         named = peers if len(peers) <= PEERS else peers[: PEERS - 1]
         found += [Finding(level, _rejection(row, clock)) for row in named]
         if rest := peers[len(named) :]:
             count = sum(row.datagrams for row in rest)
-            others = (
-                f"{count:,} more from {counted(len(rest), 'other peer')} {_were(count)} rejected ({verdict})."
+            found.append(
+                Finding(level, f"{counted(len(rest), 'other peer')} sent {count:,} more ({shown(word)}).")
             )
-            found.append(Finding(level, others))
-    if (left := total - sum(map(len, by_verdict.values()))) > 0:
-        text = f"Besides, {counted(left, 'pair')} of a reason and a peer had fewer datagrams rejected."
+    if (left := total - sum(map(len, by_word.values()))) > 0:
+        text = (
+            f"There {_are(left)} {counted(left, 'more pair')} of a verdict and a peer, with fewer datagrams."
+        )
         found.append(Finding(Level.NOTE, text))
     return found
 
 
 def _rejection(row: Rejection, clock: Clock) -> str:
-    noun = REJECTED.get(row.verdict, "malformed datagram")
-    many = noun if row.datagrams == 1 else noun.replace("datagram", "datagrams", 1)
-    where = f"on host {shown(row.host)}" if row.hosts == 1 else f"on {row.hosts:,} hosts"
     when = ""
     if row.first and row.last:
         near = row.last - row.first < timedelta(seconds=1)
-        when = f", at {clock.at(row.first)}" if near else f", {clock.between(row.first, row.last)}"
-    what = f"{row.datagrams:,} {many} from {shown(row.peer)} {_were(row.datagrams)} rejected"
-    return f"{what} {where} ({row.verdict}){when}."
+        when = f" at {clock.at(row.first)}" if near else f" {clock.between(row.first, row.last)}"
+    what = (
+        f"Host {shown(row.host)} rejected {counted(row.datagrams, 'datagram')}"
+        if row.hosts == 1
+        else f"{row.hosts:,} hosts rejected up to {counted(row.datagrams, 'datagram')} each"
+    )
+    return f"{what} from {shown(row.peer)}{when} ({verdict(row.verdict)})."
 
 
 def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
-    """What cannot be said because a recorder was off, started late, ended early or lost messages itself."""
+    """What is unknown because a recorder was off or missed messages."""
     found = []
     for row in sorted(recorders, key=lambda row: -row.unrecorded):
         if row.unrecorded:
-            text = f"Host {shown(row.host)}'s recorder itself lost {counted(row.unrecorded, 'message')}: "
-            found.append(Finding(Level.UNKNOWN, text + "around there its losses are not counted."))
-    found = _worst(found, "recorder that lost messages", "recorders that lost messages")
+            text = f"Host {shown(row.host)}'s recorder missed {counted(row.unrecorded, 'message')}: loss at the host "
+            found.append(Finding(Level.UNKNOWN, text + "is not counted around those times."))
+    found = _worst(found, "recorder that missed messages", "recorders that missed messages")
     off = []
     for row in sorted(recorders, key=lambda row: -row.missing):
         for gap in sorted(row.gaps, key=lambda gap: gap.start - gap.end):
             when = clock.between(gap.start, gap.end)
-            text = f"Host {shown(row.host)} recorded nothing {when}: what it missed then cannot be said."
+            text = f"Host {shown(row.host)} recorded nothing {when}: what it lost then is unknown."
             off.append(Finding(Level.UNKNOWN, text))
     return found + _worst(
         off, "pause of a recorder", "pauses of recorders", sum(row.pauses for row in recorders)
@@ -239,30 +227,29 @@ def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
 
 
 def without_recorder(hosts: Sequence[str], total: int) -> list[Finding]:
-    """Senders whose losses are known from gaps in their numbers only."""
+    """Senders whose losses are known only from gaps in their numbers."""
     if not total:
         return []
-    names = listed(
-        [shown(host) for host in hosts[:SENTENCES]] + [""] * (total - len(hosts[:SENTENCES])), SENTENCES
-    )
+    named = [shown(host) for host in hosts[:SENTENCES]]
+    names = listed(named + [""] * (total - len(named)), SENTENCES)
     text = (
-        f"{'Host' if total == 1 else 'Hosts'} {names} had no recorder: what was lost of "
-        f"{'its' if total == 1 else 'their'} messages is counted from gaps in the numbers, which miss the first and "
-        "the last ones."
+        f"{'Host' if total == 1 else 'Hosts'} {names} had no recorder: loss of {'its' if total == 1 else 'their'} "
+        "messages is counted from gaps in the sequence numbers, which leaves out those before the first and after "
+        "the last message received."
     )
     return [Finding(Level.UNKNOWN, text)]
 
 
-def latencies(ways: Iterable[Way]) -> list[Finding]:
-    """The slowest way, and how it was measured."""
-    measured = [way for way in ways if way.method]
+def latencies(pairs: Iterable[Pair]) -> list[Finding]:
+    """The slowest pair, and how it was measured."""
+    measured = [pair for pair in pairs if pair.method]
     if not measured:
         return []
-    slowest = max(measured, key=lambda way: way.p99)
-    beyond = " beyond the fastest" if slowest.method == "above-fastest" else ""
+    slowest = max(measured, key=lambda pair: pair.p99)
+    beyond = " longer than the fastest" if slowest.method == "above-fastest" else ""
     text = (
-        f"The slowest way is from host {shown(slowest.sender)} to host {shown(slowest.receiver)}: half of the "
-        f"messages took at most {latency(slowest.p50)}{beyond}, 99 of 100 at most {latency(slowest.p99)}."
+        f"Messages from host {shown(slowest.sender)} to host {shown(slowest.receiver)} took longest: half of them at "
+        f"most {latency(slowest.p50)}{beyond}, 99 of 100 at most {latency(slowest.p99)}{beyond}."
     )
     return [Finding(Level.NOTE, text)]
 
@@ -271,25 +258,25 @@ def reorderings(rows: Iterable[Reordering]) -> list[Finding]:
     worst = max(rows, key=lambda row: row.reordered, default=None)
     if worst is None or worst.reordered < max(1, NOTABLE_REORDERING * worst.received):
         return []
-    share = f" ({percent(worst.reordered / worst.received)})" if worst.received else ""
+    part = f" ({percent(worst.reordered / worst.received)})" if worst.received else ""
     text = (
-        f"{counted(worst.reordered, 'message')} of {shown(worst.src)} reached host {shown(worst.receiver)} out of "
-        f"order{share}, by up to {counted(worst.distance_max, 'place')}."
+        f"{counted(worst.reordered, 'message')} of source {shown(worst.src)} reached host {shown(worst.receiver)} "
+        f"out of order{part}, up to {counted(worst.distance_max, 'number')} late."
     )
     return [Finding(Level.NOTE, text)]
 
 
 def copies(rows: Iterable[Copies]) -> list[Finding]:
-    """What sending everything more than once saved, all ways together."""
+    """What extra copies saved, of all pairs together."""
     doubled = [row for row in rows if row.copies > 1]
     single = round(sum(row.lost_single for row in doubled))
     if not doubled:
         return []
     if single <= 0:
-        return [Finding(Level.NOTE, "Sending messages more than once saved nothing: no copy was lost.")]
+        return [Finding(Level.NOTE, "Extra copies saved nothing: no copy was lost.")]
     saved = min(single, max(0, round(sum(row.saved for row in doubled))))
     text = (
-        f"Sending messages more than once saved {saved:,} of the {single:,} that a single copy would have lost "
+        f"Extra copies saved {saved:,} of the {single:,} messages that single copies would have lost "
         f"({percent(saved / single)})."
     )
     return [Finding(Level.NOTE, text)]
@@ -300,29 +287,29 @@ def restarts(rows: Iterable[Source]) -> list[Finding]:
     if worst is None or not worst.restarts:
         return []
     times = {1: "once", 2: "twice"}.get(worst.restarts, f"{worst.restarts:,} times")
-    return [Finding(Level.NOTE, f"Source {shown(worst.src)} began its numbers anew {times}.")]
+    return [Finding(Level.NOTE, f"Source {shown(worst.src)} restarted its sequence numbers {times}.")]
 
 
 def busiest(rows: Sequence[Channel], messages: int) -> list[Finding]:
-    """``messages``: of all channels."""
+    """The busiest channel; ``messages`` is the sum over all channels."""
     if not rows or not messages:
         return []
     top = max(rows, key=lambda row: row.messages)
     text = (
         f"The busiest channel is {shown(top.channel)} with {percent(top.messages / messages)} of all messages, "
-        f"{top.rate_peak:,} in its busiest second."
+        f"and {counted(top.rate_peak, 'message')} in its busiest second."
     )
     return [Finding(Level.NOTE, text)]
 
 
 def by_importance(found: Iterable[Finding]) -> list[Finding]:
-    """Problems first; within a level the order in which they came."""
+    """Problems first; within a level the order stays."""
     order = list(Level)
     return sorted(found, key=lambda finding: order.index(finding.level))
 
 
 def _worst(found: list[Finding], noun: str, plural: str = "", total: int = 0) -> list[Finding]:
-    """The first few and how many more; ``total`` where ``found`` is not all there is."""
+    """The first few, and how many more there are; ``total`` counts them if ``found`` has only some."""
     rest = max(total, len(found)) - SENTENCES
     if rest <= 0:
         return found
@@ -330,16 +317,12 @@ def _worst(found: list[Finding], noun: str, plural: str = "", total: int = 0) ->
     return [*found[:SENTENCES], Finding(found[-1].level, f"There {_are(rest)} {more}.")]
 
 
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
-
-
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
 def _all(count: int, noun: str) -> str:
-    return f"the one {noun}" if count == 1 else f"all {count:,} {noun}s"
+    return f"the only {noun}" if count == 1 else f"all {count:,} {noun}s"
 
 
 def _loss_level(loss: float) -> Level:
@@ -347,7 +330,7 @@ def _loss_level(loss: float) -> Level:
 
 
 def _source(src: str) -> str:
-    """The daemon's own source speaks for its host."""
+    """``Source <src>``, or the host if the source is its daemon."""
     parts = src.split("/")
     return f"Host {shown(parts[0])}" if len(parts) > 1 and parts[1] == DAEMON else f"Source {shown(src)}"
 

@@ -1,9 +1,9 @@
-"""The page: what ``queries`` brought, put into words, charts and tables, and those into the templates.
+"""The page: puts what ``queries`` collected into sentences, charts and tables, and these into the templates.
 
 Rules
-- One file that loads nothing and runs nothing; what it says of names, which are foreign input, the templates escape.
-- Every section is there, whatever is missing; then it says so.
-- The file is replaced when the page is whole.
+- The page is one file that loads nothing and runs no script. Names are hostile input; the templates escape them.
+- Every section is always there; one without rows says so.
+- The file is replaced once the page is whole.
 """
 
 import os
@@ -16,23 +16,25 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from pyspark.sql import SparkSession
 
 import bccnd
+from bccnd.pipeline import storage
 from bccnd.pipeline.report import findings, sections
 from bccnd.pipeline.report.findings import Level
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
-from bccnd.pipeline.report.rows import Totals, Way
+from bccnd.pipeline.report.rows import Pair, Totals
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
 from bccnd.pipeline.report.sections import Period, Values
 from bccnd.pipeline.report.wording import Clock
 
 TITLE = "Network report"
-BINS = 240  # of time in a chart: a step of four pixels on a screen
+# Steps of time in a chart, of four pixels on a screen.
+BINS = 240
 SECTIONS = {
     "findings": "Findings", "matrix": "Delivery matrix", "loss": "Loss over time", "latency": "Latency",
     "channels": "Channels", "silences": "Silences", "rejected": "Rejected", "reordering": "Reordering",
     "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
 }  # fmt: skip
 LEVELS = {
-    Level.PROBLEM: "Problem", Level.WARNING: "Warning", Level.GOOD: "Good", Level.UNKNOWN: "Not known",
+    Level.PROBLEM: "Problem", Level.WARNING: "Warning", Level.GOOD: "Good", Level.UNKNOWN: "Unknown",
     Level.NOTE: "Note",
 }  # fmt: skip
 
@@ -40,35 +42,23 @@ LEVELS = {
 def write(
     spark: SparkSession, tables_dir: str | os.PathLike[str], output_html: Path | str, title: str = TITLE
 ) -> list[str]:
-    """Make the page from the tables below ``tables_dir``, to ``output_html``: both in any file system Spark knows.
+    """Make the page ``output_html`` from the tables below ``tables_dir``, both on any file system that Spark knows.
 
-    Returns its findings, the most important first, a line each. Raises OSError when a local file cannot be written.
+    Returns the findings, a line each, the most important first. Raises OSError if a local file cannot be written.
     """
     with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
         values = context(summaries, title)
     whole = render(values)
     target = os.fspath(output_html)
     if "://" in target or target.startswith("file:"):
-        upload(spark, target, whole)
+        storage.write_text(spark, target, whole)
     else:
         replace(Path(target), whole)
     return [f"{LEVELS[finding.level]}: {finding.sentence}" for finding in values["findings"]]
 
 
-def upload(spark: SparkSession, target: str, whole: str) -> None:
-    """The same as ``replace`` where only Spark's JVM can write; there may be a moment with no page at all."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - the way into the JVM
-    place, aside = (jvm.org.apache.hadoop.fs.Path(path) for path in (target, f"{target}.new"))
-    system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
-    stream = system.create(aside, True)
-    stream.write(bytearray(whole, "utf-8"))
-    stream.close()
-    system.delete(place, False)
-    system.rename(aside, place)
-
-
 def replace(target: Path, whole: str) -> None:
-    """What is there stays until the new page is whole."""
+    """Write the file; an old one stays until the new one is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -88,11 +78,11 @@ def render(values: dict[str, Any]) -> str:
 
 
 def context(ask: Summaries, title: str) -> dict[str, Any]:
-    """All that the templates name."""
+    """Everything that the templates use."""
     period = ask.period()
     clock = Clock(*period) if period else Clock(None, None)
     totals, (recorders, recorder_count) = ask.totals(), ask.recorders()
-    worst, slowest = ask.worst_ways(), ask.slowest_ways()
+    worst, slowest = ask.worst_pairs(), ask.slowest_pairs()
     silences, silence_count = ask.silences()
     (rejections, rejection_count), reasons = ask.rejections(), ask.reasons()
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
@@ -138,7 +128,7 @@ def _matrix(ask: Summaries, totals: Totals) -> Values | None:
     return sections.matrix(ask.matrix(*hosts), hosts, totals, blocks, block_hosts(totals.hosts))
 
 
-def _loss(ask: Summaries, period: Period | None, worst: list[Way], totals: Totals) -> Values | None:
+def _loss(ask: Summaries, period: Period | None, worst: list[Pair], totals: Totals) -> Values | None:
     if period is None:
         return None
     minutes = bin_minutes(*period, BINS)

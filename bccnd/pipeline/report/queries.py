@@ -1,10 +1,10 @@
-"""From the tables to the page's few rows: all aggregation is Spark's, and what leaves it is bounded by a named limit.
+"""From the tables to the few rows of the page: Spark aggregates, and a named limit bounds what leaves it.
 
 Rules
-- A table that is missing or empty gives no rows and no error: a page about two hosts without heartbeats is a page.
-- Times leave Spark as whole microseconds: collected timestamps would be in the driver's time zone.
-- Percentiles of hours cannot be merged exactly: for a longer time they are weighted by the messages of the hours.
-- The matrix is never collected: at 1000 hosts it has a million ways. Chosen rows and columns are, and a thumbnail.
+- A missing or empty table gives no rows and no error: two hosts without heartbeats get a page, too.
+- Times leave Spark as whole microseconds, because collected timestamps would be in the driver's time zone.
+- Percentiles of hours cannot be merged exactly. For a longer time they are weighted by the messages of the hours.
+- The matrix is never collected: with 1000 hosts it has a million pairs. Chosen rows and columns are, and a thumbnail.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,10 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import storage
+from bccnd.pipeline.coverage import MARGIN_NS
 from bccnd.pipeline.layout import TABLES
 from bccnd.pipeline.report.rows import (
     OF_ONE_HOST,
@@ -25,6 +27,7 @@ from bccnd.pipeline.report.rows import (
     Episode,
     Gap,
     HostLoss,
+    Pair,
     Reason,
     Recorder,
     Rejection,
@@ -32,28 +35,40 @@ from bccnd.pipeline.report.rows import (
     Silence,
     Source,
     Totals,
-    Way,
 )
+from bccnd.wire.verdict import HARMLESS
 
-WAYS = 12  # worst ways drawn over time: small multiples fill a screen, three rows of four
-LATENCY_WAYS = 16  # slowest ways, a line each
-TABLE_ROWS = 20  # of channels, sources, rejected traffic: what a person reads of a list
-TIMELINE_ROWS = 30  # silent sources and recorders, a bar each
-GAPS = 20  # of one recorder: more cannot be told apart in its bar
-EPISODES = 50  # the findings say the worst few of them
-NEARLY_ALL = 0.5  # of a way's messages: that is worth a sentence whatever else the host suffers
-HOST_LOSSES = 20  # hosts looked at for a cause of their own
-GAP_SECONDS = (
-    2.0  # between two files of a recorder, below which nothing can be missing: the margin of the slots
-)
-MATRIX_HOSTS = 40  # rows and columns drawn whole: 1600 fields, each still 15 pixels wide on a laptop
-WORST_HOSTS = 24  # rows and columns of a larger matrix that are drawn large
-THUMBNAIL = 200  # rows and columns of the thumbnail; with more hosts a field stands for a block of them
+# The worst pairs drawn over time: a screen holds four rows of three.
+PAIRS = 12
+# The slowest pairs, a strip each.
+LATENCY_PAIRS = 16
+# Channels, sources, rejected traffic: as much of a list as people read.
+TABLE_ROWS = 20
+# Silent sources, or recorders, a lane each.
+TIMELINE_ROWS = 30
+# Pauses of one recorder; more cannot be distinguished in its lane.
+GAPS = 20
+# The findings name the worst few of them.
+EPISODES = 50
+# An episode that cost this share of a pair's messages is a finding even if a cause at a host explains it.
+NEARLY_ALL = 0.5
+# Hosts examined for a cause at the host.
+HOST_LOSSES = 20
+# Nothing is missed in a shorter gap between two files of a recorder.
+GAP_MICROSECONDS = MARGIN_NS // 1000
+# Rows and columns of a matrix drawn whole: 1600 fields, each still 15 pixels wide on a laptop.
+MATRIX_HOSTS = 40
+# Rows and columns drawn large of a larger matrix.
+WORST_HOSTS = 24
+# Rows and columns of the thumbnail; with more hosts a field stands for a block of them.
+THUMBNAIL = 200
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A person's order: host2 comes before host10.
+# The order that people expect: host2 comes before host10.
 NATURAL = (
-    "regexp_replace(host, '[0-9]+$', ''), try_cast(regexp_extract(host, '([0-9]+)$', 1) as bigint), host"
+    "regexp_replace(host, '[0-9]+$', '')",
+    "try_cast(regexp_extract(host, '([0-9]+)$', 1) as bigint)",
+    "host",
 )
 
 
@@ -62,13 +77,13 @@ def moment(microseconds: int) -> datetime:
 
 
 class Summaries:
-    """What the page asks of the tables below a directory. To be closed: the matrix is kept between questions."""
+    """The questions of the page to the tables below a directory. Close it: the matrix is kept between questions."""
 
     def __init__(self, spark: SparkSession, tables_dir: str) -> None:
         self._spark = spark
         self._directory = tables_dir.rstrip("/")
         self._tables = {name: self._table(name) for name in TABLES}
-        self._ways = self._sql(
+        self._pairs = self._sql(
             """with timed as (select *, if(latency_p50_us is null, 0, greatest(received, 1)) as weight
                               from {delivery} where sender <> receiver)
                select sender, receiver, sum(sent) as sent, sum(lost) as lost, min(basis) as basis,
@@ -82,7 +97,7 @@ class Summaries:
         ).persist()
 
     def close(self) -> None:
-        self._ways.unpersist()
+        self._pairs.unpersist()
 
     def _table(self, name: str) -> DataFrame:
         try:
@@ -98,7 +113,7 @@ class Summaries:
         return self._sql(query, **values).collect()
 
     def period(self) -> tuple[datetime, datetime] | None:
-        """Of the recorders; without their marks, of the minutes or hours there are."""
+        """The time that the recorders cover, or, without their marks, that of the minutes or hours."""
         for query in (
             "select min(from_ns) div 1000 as start, max(until_ns) div 1000 as end from {coverage}",
             "select unix_micros(min(minute)) as start, unix_micros(max(minute)) + 60000000 as end from {minutes}",
@@ -113,42 +128,38 @@ class Summaries:
     def totals(self) -> Totals:
         (row,) = self._rows(
             """select (select count(distinct host) from
-                        (select sender as host from {ways} union all select receiver from {ways})) as hosts,
-                      count(*) as ways, count_if(lost > 0) as lossy_ways, coalesce(sum(sent), 0) as sent,
-                      coalesce(sum(lost), 0) as lost, coalesce(sum(bursts), 0) as bursts,
-                      count_if(method is not null and p50 is not null) as measured from {ways}""",
-            ways=self._ways,
+                        (select sender as host from {pairs} union all select receiver from {pairs})) as hosts,
+                      count(*) as pairs, count_if(lost > 0) as lossy_pairs, coalesce(sum(sent), 0) as sent,
+                      coalesce(sum(lost), 0) as lost, count_if(method is not null and p50 is not null) as measured
+               from {pairs}""",
+            pairs=self._pairs,
         )
         return Totals(*row)
 
-    def worst_ways(self) -> list[Way]:
-        """At most a few of any one receiver or sender, so that a single bad host does not fill them."""
+    def worst_pairs(self) -> list[Pair]:
+        """The worst, but only a few of any one receiver or sender: a single bad host must not fill the list."""
         ranked = self._sql(
             """select *, row_number() over (partition by receiver order by lost desc, sender) as of_receiver,
                       row_number() over (partition by sender order by lost desc, receiver) as of_sender
-               from {ways} where lost > 0""",
-            ways=self._ways,
+               from {pairs} where lost > 0""",
+            pairs=self._pairs,
         )
         few = ranked.where(f"of_receiver <= {OF_ONE_HOST} and of_sender <= {OF_ONE_HOST}")
-        rows = (
-            few.drop("of_receiver", "of_sender")
-            .orderBy("lost", "sender", ascending=[False, True])
-            .limit(WAYS)
-        )
-        return [_way(row) for row in rows.collect()]
+        rows = _ordered(few.drop("of_receiver", "of_sender"), PAIRS, "lost desc", "sender")
+        return [_pair(row) for row in rows]
 
-    def slowest_ways(self) -> list[Way]:
-        rows = self._ways.where("method is not null and p50 is not null").orderBy("p99", ascending=False)
-        return [_way(row) for row in rows.limit(LATENCY_WAYS).collect()]
+    def slowest_pairs(self) -> list[Pair]:
+        measured = self._pairs.where("method is not null and p50 is not null")
+        return [_pair(row) for row in _ordered(measured, LATENCY_PAIRS, "p99 desc")]
 
     def host_losses(self) -> list[HostLoss]:
         rows = self._rows(
             """with by_host as (
                  select receiver as host, 'receiver' as role, count(*) as partners, count_if(lost > 0) as lossy,
-                        sum(sent) as sent, sum(lost) as lost from {ways} group by receiver
+                        sum(sent) as sent, sum(lost) as lost from {pairs} group by receiver
                  union all
                  select sender, 'sender', count(*), count_if(lost > 0), sum(sent), sum(lost)
-                   from {ways} group by sender),
+                   from {pairs} group by sender),
                worst as (select * from by_host where lost > 0 order by lost desc, host, role limit {limit}),
                within as (
                  select receiver as host, 'receiver' as role, min(`from`) as start, max(until) as end
@@ -157,7 +168,7 @@ class Summaries:
                  select sender, 'sender', min(`from`), max(until) from {episodes} group by sender)
                select worst.*, unix_micros(start) as start, unix_micros(end) as end
                from worst left join within using (host, role) order by lost desc, host, role""",
-            ways=self._ways, limit=HOST_LOSSES,
+            pairs=self._pairs, limit=HOST_LOSSES,
         )  # fmt: skip
         return [
             HostLoss(
@@ -168,36 +179,36 @@ class Summaries:
         ]  # fmt: skip
 
     def matrix_hosts(self, hosts: int) -> tuple[list[str], list[str]]:
-        """Senders and receivers of the matrix as it is drawn large; all when there are few, else the worst."""
+        """The senders and receivers of the matrix drawn large: all if they are few, else the worst."""
         return self._chosen("sender", hosts), self._chosen("receiver", hosts)
 
     def _chosen(self, role: str, hosts: int) -> list[str]:
         limit = MATRIX_HOSTS if hosts <= MATRIX_HOSTS else WORST_HOSTS
-        worst = self._ways.groupBy(self._ways[role].alias("host")).agg({"lost": "sum"})
+        worst = self._pairs.groupBy(self._pairs[role].alias("host")).agg({"lost": "sum"})
         worst = worst.orderBy("sum(lost)", "host", ascending=[False, True]).limit(limit)
-        return [row.host for row in self._rows(f"select host from {{worst}} order by {NATURAL}", worst=worst)]  # noqa: S608
+        return [row.host for row in _ordered(worst, limit, *NATURAL)]
 
-    def matrix(self, senders: Sequence[str], receivers: Sequence[str]) -> list[Way]:
-        chosen = self._ways.where(self._ways.sender.isin(*senders) & self._ways.receiver.isin(*receivers))
-        return [_way(row) for row in chosen.collect()]
+    def matrix(self, senders: Sequence[str], receivers: Sequence[str]) -> list[Pair]:
+        chosen = self._pairs.where(self._pairs.sender.isin(*senders) & self._pairs.receiver.isin(*receivers))
+        return [_pair(row) for row in chosen.collect()]
 
     def thumbnail(self, hosts: int) -> list[Block]:
-        """The blocks with loss of the whole matrix, hosts in a person's order."""
+        """The blocks with loss of the whole matrix, with hosts in natural order."""
         numbered = self._sql(
-            f"""select host, (row_number() over (order by {NATURAL}) - 1) div {{block}} as place from
-                  (select sender as host from {{ways}} union select receiver from {{ways}})""",  # noqa: S608
-            ways=self._ways, block=block_hosts(hosts),
+            f"""select host, (row_number() over (order by {", ".join(NATURAL)}) - 1) div {{block}} as place from
+                  (select sender as host from {{pairs}} union select receiver from {{pairs}})""",  # noqa: S608
+            pairs=self._pairs, block=block_hosts(hosts),
         )  # fmt: skip
         rows = self._rows(
-            """select s.place as row, r.place as column, max(lost / greatest(sent, 1)) as loss from {ways}
+            """select s.place as row, r.place as column, max(lost / greatest(sent, 1)) as loss from {pairs}
                  join {numbered} s on sender = s.host join {numbered} r on receiver = r.host
                where lost > 0 group by s.place, r.place""",
-            ways=self._ways, numbered=numbered,
+            pairs=self._pairs, numbered=numbered,
         )  # fmt: skip
         return [Block(*row) for row in rows]
 
     def episodes(self, explained: Sequence[HostLoss]) -> tuple[list[Episode], int]:
-        """The worst, and how many there are; without those of explained hosts, unless most of a way was lost."""
+        """The worst, and how many there are; without those of ``explained`` hosts, unless most messages were lost."""
         receivers = [host.host for host in explained if host.role == "receiver"]
         senders = [host.host for host in explained if host.role == "sender"]
         table = self._tables["episodes"]
@@ -205,24 +216,18 @@ class Summaries:
             (table.lost >= NEARLY_ALL * table.sent)
             | ~(table.receiver.isin(*receivers) | table.sender.isin(*senders))
         )
-        rows = self._rows(
-            """select sender, receiver, unix_micros(`from`) as start, unix_micros(until) as end, sent, lost,
-                      coalesce(burst_p50, 0) as burst from {left} order by lost desc, start limit {limit}""",
-            left=left, limit=EPISODES,
+        whole = left.selectExpr(
+            "sender", "receiver", "unix_micros(`from`) as start", "unix_micros(until) as end", "sent", "lost",
+            "coalesce(burst_p50, 0) as burst",
         )  # fmt: skip
-        found = [
-            Episode(
-                row.sender, row.receiver, moment(row.start), moment(row.end), row.sent, row.lost, row.burst
-            )
-            for row in rows
-        ]
-        return found, len(rows) if len(rows) < EPISODES else left.count()
+        rows, count = _first(whole, EPISODES, "lost desc", "start")
+        return [Episode(*row)._replace(start=moment(row.start), end=moment(row.end)) for row in rows], count
 
-    def bins(self, minutes: int, ways: Sequence[Way]) -> list[Bin]:
-        """Loss in bins of so many minutes: on all ways together, and on each of the given."""
+    def bins(self, minutes: int, pairs: Sequence[Pair]) -> list[Bin]:
+        """Loss in bins of so many minutes, of all pairs together and of each of ``pairs``."""
         few = storage.of_strings(
             self._spark,
-            {"sender": [way.sender for way in ways], "receiver": [way.receiver for way in ways]},
+            {"sender": [pair.sender for pair in pairs], "receiver": [pair.receiver for pair in pairs]},
         )
         rows = self._rows(
             """with binned as (select sender, receiver, sent, lost, unix_micros(minute) div {width} * {width} as start
@@ -238,7 +243,7 @@ class Summaries:
         return [Bin(row.sender, row.receiver, moment(row.start), row.sent, row.lost) for row in rows]
 
     def channels(self) -> tuple[list[Channel], int, int, int]:
-        """The busiest; and of all how many, their messages and their bytes."""
+        """The busiest; and the number, the messages and the bytes of all channels."""
         whole = self._sql(
             """select channel, sum(messages) as messages, sum(bytes) as size, max(rate_peak) as rate_peak,
                       sum(payload_p50 * messages) / greatest(sum(messages), 1) as payload_p50,
@@ -251,11 +256,11 @@ class Summaries:
                from {whole}""",
             whole=whole,
         )
-        rows = whole.orderBy("messages", "channel", ascending=[False, True]).limit(TABLE_ROWS).collect()
+        rows = _ordered(whole, TABLE_ROWS, "messages desc", "channel")
         return [Channel(*row) for row in rows], total.n, total.messages, total.size
 
     def silences(self) -> tuple[list[Silence], int]:
-        """The silences of a source that observers noticed at overlapping times are one. Lasting ones first."""
+        """Silences of a source that observers noticed at overlapping times count as one. Lasting ones come first."""
         merged = self._sql(
             """with ends as (select host, max(until_ns) div 1000 as end from {coverage} group by host),
                     heard as (
@@ -273,26 +278,19 @@ class Summaries:
                select src, min(start) as start, max(end) as end, max(expected) as expected,
                       sort_array(collect_set(observer)) as observers, max_by(lasting, end) as ongoing
                from numbered group by src, island""",
-            margin=int(GAP_SECONDS * 1e6),
-        ).persist()
-        rows = merged.selectExpr("*", "end - start as length").orderBy("ongoing", "length", ascending=False)
+            margin=GAP_MICROSECONDS,
+        )
+        rows, count = _first(merged, TIMELINE_ROWS, "ongoing desc", "end - start desc")
         found = [
             Silence(
-                row.src,
-                moment(row.start),
-                moment(row.end),
-                row.expected,
-                tuple(row.observers),
-                bool(row.ongoing),
+                row.src, moment(row.start), moment(row.end), row.expected, tuple(row.observers), bool(row.ongoing)
             )
-            for row in rows.limit(TIMELINE_ROWS).collect()
-        ]
-        count = merged.count()
-        merged.unpersist()
+            for row in rows
+        ]  # fmt: skip
         return found, count
 
     def reasons(self) -> list[Reason]:
-        """Why datagrams were dropped, harmless reasons and others."""
+        """Why datagrams were rejected, by verdict."""
         rows = self._rows(
             """select verdict, max(datagrams) as datagrams, max(peers) as peers, count(*) as hosts
                from (select verdict, host, sum(datagrams) as datagrams, count(distinct peer) as peers
@@ -303,39 +301,29 @@ class Summaries:
         return [Reason(*row) for row in rows]
 
     def rejections(self) -> tuple[list[Rejection], int]:
-        """By reason and peer, without what is dropped every day."""
+        """Rejected datagrams by verdict and peer, without the harmless ones."""
+        rejected = self._tables["rejected"]
         whole = self._sql(
             """with seen as (select verdict, coalesce(peer, 'this host') as peer, host, sum(datagrams) as datagrams,
                                     min(first) as first, max(last) as last, max(example_channel) as channel
-                             from {rejected} where verdict not in ('ok', 'own', 'duplicate', 'late')
-                             group by verdict, coalesce(peer, 'this host'), host)
+                             from {harmful} group by verdict, coalesce(peer, 'this host'), host)
                select verdict, peer, max(datagrams) as datagrams, count(*) as hosts, max_by(host, datagrams) as host,
                       unix_micros(min(first)) as first, unix_micros(max(last)) as last,
                       coalesce(max(channel), '') as channel
-               from seen group by verdict, peer"""
-        )
-        rows = (
-            whole.orderBy("datagrams", "verdict", "peer", ascending=[False, True, True])
-            .limit(TABLE_ROWS)
-            .collect()
-        )
+               from seen group by verdict, peer""",
+            harmful=rejected.where(~rejected.verdict.isin(*HARMLESS)),
+        )  # fmt: skip
+        rows, count = _first(whole, TABLE_ROWS, "datagrams desc", "verdict", "peer")
         found = [
-            Rejection(
-                row.verdict,
-                row.peer,
-                row.datagrams,
-                row.hosts,
-                row.host,
-                row.first and moment(row.first),
-                row.last and moment(row.last),
-                row.channel,
+            Rejection(*row)._replace(
+                first=row.first and moment(row.first), last=row.last and moment(row.last)
             )
             for row in rows
         ]
-        return found, len(rows) if len(rows) < TABLE_ROWS else whole.count()
+        return found, count
 
     def recorders(self) -> tuple[list[Recorder], int]:
-        """Those with most to say first: what they lost themselves, when they were off; and how many there are."""
+        """Those that missed most messages first, then those that were off longest; and how many there are."""
         marked = self._sql(
             """select host, from_ns div 1000 as start, until_ns div 1000 as end,
                       coalesce(unrecorded, 0) as unrecorded,
@@ -350,26 +338,22 @@ class Summaries:
                       slice(array_sort(collect_list(struct(before - start as shortness, before, start))
                             filter (where start > before + {margin})), 1, {gaps}) as gaps
                from {marked} group by host""",
-            marked=marked, margin=int(GAP_SECONDS * 1e6), gaps=GAPS,
+            marked=marked, margin=GAP_MICROSECONDS, gaps=GAPS,
         )  # fmt: skip
-        rows = whole.selectExpr("*", f"row_number() over (order by {NATURAL}) as place")
-        rows = rows.orderBy("unrecorded", "missing", "place", ascending=[False, False, True]).limit(
-            TIMELINE_ROWS
-        )
+        rows, count = _first(whole, TIMELINE_ROWS, "unrecorded desc", "missing desc", *NATURAL)
         found = [
             Recorder(
                 row.host, moment(row.start), moment(row.end), row.missing / 1e6, row.unrecorded, row.pauses,
                 tuple(sorted(Gap(moment(gap.before), moment(gap.start)) for gap in row.gaps)),
             )
-            for row in rows.collect()
+            for row in rows
         ]  # fmt: skip
-        count = len(found) if len(found) < TIMELINE_ROWS else whole.count()
         return found, count
 
     def hosts_without_recorder(self) -> tuple[list[str], int]:
-        whole = self._ways.where("basis = 'gaps'").selectExpr("sender as host").distinct()
-        rows = self._rows(f"select host from {{whole}} order by {NATURAL} limit {TABLE_ROWS}", whole=whole)  # noqa: S608
-        return [row.host for row in rows], len(rows) if len(rows) < TABLE_ROWS else whole.count()
+        whole = self._pairs.where("basis = 'gaps'").selectExpr("sender as host").distinct()
+        rows, count = _first(whole, TABLE_ROWS, *NATURAL)
+        return [row.host for row in rows], count
 
     def sources(self) -> tuple[list[Source], int]:
         whole = self._sql(
@@ -380,10 +364,9 @@ class Summaries:
                      from {sources} group by src, receiver)
                group by src"""
         )
-        rows = whole.selectExpr("*", "restarts + lost + late + duplicates as weight")
-        rows = rows.orderBy("weight", "received", "src", ascending=[False, False, True]).limit(TABLE_ROWS)
-        found = [Source(*row[:7]) for row in rows.collect()]
-        return found, len(found) if len(found) < TABLE_ROWS else whole.count()
+        weight = "restarts + lost + late + duplicates desc"
+        rows, count = _first(whole, TABLE_ROWS, weight, "received desc", "src")
+        return [Source(*row) for row in rows], count
 
     def reorderings(self) -> tuple[list[Reordering], int]:
         whole = self._sql(
@@ -394,15 +377,11 @@ class Summaries:
                  left join (select receiver, src, sum(received) as received from {sources} group by receiver, src) s
                    on r.receiver = s.receiver and r.src = s.src"""
         )
-        rows = (
-            whole.orderBy("reordered", "src", "receiver", ascending=[False, True, True])
-            .limit(TABLE_ROWS)
-            .collect()
-        )
-        return [Reordering(*row) for row in rows], len(rows) if len(rows) < TABLE_ROWS else whole.count()
+        rows, count = _first(whole, TABLE_ROWS, "reordered desc", "src", "receiver")
+        return [Reordering(*row) for row in rows], count
 
     def copies(self) -> tuple[list[Copies], Copies, int]:
-        """The ways on which most was saved, the sum of all ways, and how many they are."""
+        """The pairs for which most was saved, the sum of all pairs, and how many there are."""
         whole = self._sql(
             """select sender, receiver, max(copies) as copies, sum(sent) as sent, sum(lost) as lost,
                       sum(lost_single) as lost_single, sum(saved) as saved
@@ -412,13 +391,11 @@ class Summaries:
             """select '' as sender, '' as receiver, coalesce(max(copies), 0) as copies,
                       coalesce(sum(sent), 0) as sent,
                       coalesce(sum(lost), 0) as lost, coalesce(sum(lost_single), 0) as lost_single,
-                      coalesce(sum(saved), 0) as saved, count(*) as ways from {whole}""",
+                      coalesce(sum(saved), 0) as saved, count(*) as pairs from {whole}""",
             whole=whole,
         )
-        rows = (
-            whole.orderBy("saved", "sender", "receiver", ascending=[False, True, True]).limit(WAYS).collect()
-        )
-        return [Copies(*way) for way in rows], Copies(*row[:7]), row.ways
+        rows = _ordered(whole, PAIRS, "saved desc", "sender", "receiver")
+        return [Copies(*each) for each in rows], Copies(*row[:7]), row.pairs
 
 
 def block_hosts(hosts: int) -> int:
@@ -426,9 +403,22 @@ def block_hosts(hosts: int) -> int:
     return max(1, -(-hosts // THUMBNAIL))
 
 
-def _way(row: Any) -> Way:
-    """With what the defaults say where a column is null."""
-    return NO_WAY._replace(**{name: value for name, value in row.asDict().items() if value is not None})
+def _ordered(whole: DataFrame, limit: int, *order: str) -> list[Any]:
+    """The first rows by ``order``, expressions of SQL of which some end with ``desc``."""
+    by = [F.expr(each.removesuffix(" desc")) for each in order]
+    ascending = [not each.endswith(" desc") for each in order]
+    return whole.orderBy(*by, ascending=ascending).limit(limit).collect()
 
 
-NO_WAY = Way("", "", 0, 0)
+def _first(whole: DataFrame, limit: int, *order: str) -> tuple[list[Any], int]:
+    """The first rows by ``order``, and how many rows there are in all."""
+    rows = _ordered(whole, limit, *order)
+    return rows, len(rows) if len(rows) < limit else whole.count()
+
+
+def _pair(row: Any) -> Pair:
+    """Where a column is null, the pair has its default."""
+    return NO_PAIR._replace(**{name: value for name, value in row.asDict().items() if value is not None})
+
+
+NO_PAIR = Pair("", "", 0, 0)

@@ -1,37 +1,41 @@
-"""The bounded summaries that leave Spark for the page: what ``queries`` collects, ``findings`` and ``charts`` read.
+"""The bounded summaries that leave Spark for the page: ``queries`` collects them, findings and charts read them.
 
-Times are aware datetimes in UTC, latencies microseconds, shares from 0 to 1. "Sent" counts a message once for each
-receiver whose record covers it, so that sent, received and lost can be compared.
+A pair is a sender and a receiver. Times are aware datetimes in UTC, latencies microseconds, shares from 0 to 1.
+``sent`` counts a message once for each receiver whose record covers it, so that sent, received and lost compare.
 """
 
 from datetime import datetime
 from typing import NamedTuple
 
-OF_ONE_HOST = 4  # of the worst ways, at most so many with the same receiver or sender: the page says so, too
+# Among the worst pairs, at most so many have the same receiver or the same sender. The page says so.
+OF_ONE_HOST = 4
+
+
+def share(lost: int, sent: int) -> float:
+    """Of nothing sent, nothing is lost."""
+    return lost / sent if sent else 0.0
 
 
 class Totals(NamedTuple):
-    """Of the delivery matrix; a way is a pair of sender and receiver. ``hosts``: senders and receivers together;
-    ``measured``: ways with a latency."""
+    """Sums of the delivery matrix. ``hosts`` counts senders and receivers, ``measured`` the pairs with a latency."""
 
     hosts: int = 0
-    ways: int = 0
-    lossy_ways: int = 0
+    pairs: int = 0
+    lossy_pairs: int = 0
     sent: int = 0
     lost: int = 0
-    bursts: int = 0
     measured: int = 0
 
     @property
     def loss(self) -> float:
-        return self.lost / self.sent if self.sent else 0.0
+        return share(self.lost, self.sent)
 
 
-class Way(NamedTuple):
-    """From one sender to one receiver over the whole period; percentiles of hours are weighted by their messages.
+class Pair(NamedTuple):
+    """A sender and a receiver over the whole period; percentiles of hours are weighted by their messages.
 
-    ``basis``: ``record`` (the sender's own record) or ``gaps`` (of numbers, where the sender has no recorder).
-    ``method``: of the latency, ``both-ways`` or ``above-fastest``; empty where none could be taken.
+    ``basis`` is ``record`` (the sender's own) or ``gaps`` (between numbers, if the sender has no recorder).
+    ``method`` is that of the latency, ``both-ways`` or ``above-fastest``, and empty if there is none.
     """
 
     sender: str
@@ -50,11 +54,11 @@ class Way(NamedTuple):
 
     @property
     def loss(self) -> float:
-        return self.lost / self.sent if self.sent else 0.0
+        return share(self.lost, self.sent)
 
 
 class Block(NamedTuple):
-    """A field of the thumbnail of the whole matrix: its row, its column, and the worst loss of the ways in it."""
+    """A field of the thumbnail of the whole matrix: its row, its column, and the worst loss of the pairs in it."""
 
     row: int
     column: int
@@ -62,7 +66,7 @@ class Block(NamedTuple):
 
 
 class HostLoss(NamedTuple):
-    """What one host lost as a receiver (of so many partners), or others of it as a sender; and within what time."""
+    """What one host lost as a receiver, or what others lost of it as a sender; with how many partners, and when."""
 
     host: str
     role: str  # receiver | sender
@@ -75,11 +79,11 @@ class HostLoss(NamedTuple):
 
     @property
     def loss(self) -> float:
-        return self.lost / self.sent if self.sent else 0.0
+        return share(self.lost, self.sent)
 
 
 class Episode(NamedTuple):
-    """A run of minutes with loss on one way."""
+    """A run of minutes with loss of one pair."""
 
     sender: str
     receiver: str
@@ -91,7 +95,7 @@ class Episode(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Loss in a stretch of time that starts there; on one way, or with both names empty on all of them."""
+    """The loss of one pair, or of all pairs if both names are empty, from ``start`` on."""
 
     sender: str
     receiver: str
@@ -101,7 +105,7 @@ class Bin(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A source whose heartbeats stayed away; ``ongoing`` when they had not come back by the end of the record."""
+    """A source whose heartbeats stopped; ``ongoing`` if they had not come back by the end of the record."""
 
     src: str
     start: datetime
@@ -112,7 +116,7 @@ class Silence(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A verdict other than ok: the most datagrams and peers that any one host saw of it, and how many hosts did."""
+    """A verdict, the most datagrams and peers that any one host has of it, and how many hosts have any."""
 
     verdict: str
     datagrams: int
@@ -121,7 +125,8 @@ class Reason(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """``datagrams``: the most that any one host saw (a broadcast is rejected by each); ``hosts``: how many did."""
+    """Datagrams of one verdict from one peer. ``datagrams`` is the most that any of the ``hosts`` rejected, because
+    each host rejects a broadcast for itself; ``host`` is the one that rejected most."""
 
     verdict: str
     peer: str
@@ -134,15 +139,15 @@ class Rejection(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A stretch between two files of a recorder that neither covers."""
+    """A time between two files of a recorder that neither covers."""
 
     start: datetime
     end: datetime
 
 
 class Recorder(NamedTuple):
-    """``missing``: seconds between first and last that are not covered, in so many ``pauses``, of which the longest
-    are ``gaps``, by time; ``unrecorded``: messages it lost itself."""
+    """``missing`` is the seconds between ``start`` and ``end`` that are not covered, ``pauses`` in how many pieces,
+    and ``gaps`` the longest of them, by time. ``unrecorded`` counts the messages that the recorder missed."""
 
     host: str
     start: datetime
@@ -164,7 +169,7 @@ class Channel(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Of one source, the sum over its receivers but for ``restarts``, which all of them see: the most of any."""
+    """One source, summed over its receivers; but every receiver sees all ``restarts``, so theirs is the largest."""
 
     src: str
     receivers: int
@@ -185,7 +190,7 @@ class Reordering(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """``lost_single``: what one copy would have lost; ``saved``: what the others saved of it."""
+    """``lost_single`` is what one copy would have lost, ``saved`` how much of it the others saved."""
 
     sender: str
     receiver: str

@@ -1,7 +1,7 @@
-"""From values to places and classes: axes with round ticks, time axes, and the classes of the colour scale.
+"""Scales from values to coordinates, with round ticks, and the classes of loss.
 
-Loss is shown in classes and not in shades: a class can be named in a legend, told apart by the colour-blind, and has
-its ink. The colours themselves are in ``style.css``, one set for light and one for dark.
+Loss is shown in classes, not in shades: a legend can name a class, and colour-blind people can distinguish it. The
+colours are in ``style.css``, one set for light and one for dark.
 """
 
 import math
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-LOSS_BOUNDS = (0.001, 0.01, 0.05, 0.2, 0.5)  # between the classes of loss that is not 0
+# Between the classes of loss above 0.
+LOSS_BOUNDS = (0.001, 0.01, 0.05, 0.2, 0.5)
 LOSS_LABELS = ("none", "< 0.1 %", "0.1-1 %", "1-5 %", "5-20 %", "20-50 %", "≥ 50 %")
 
 MINUTE_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440)
@@ -22,12 +23,12 @@ class Tick(NamedTuple):
 
 
 def loss_class(loss: float) -> int:
-    """0 where nothing was lost, else from 1: an index of ``LOSS_LABELS``."""
+    """An index of ``LOSS_LABELS``: 0 if nothing was lost."""
     return 0 if loss <= 0 else 1 + bisect_right(LOSS_BOUNDS, loss)
 
 
 def nice_ceiling(value: float) -> float:
-    """The next of 1, 2, 5, 10 ... at or above; 1 for nothing."""
+    """The next of 1, 2, 5, 10 ... at or above ``value``; 1 for 0."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -35,7 +36,7 @@ def nice_ceiling(value: float) -> float:
 
 
 class Linear(NamedTuple):
-    """``low`` at ``start``, ``high`` at ``end`` of the picture; what is outside comes to its edge."""
+    """``low`` is drawn at ``start``, ``high`` at ``end``; values beyond are drawn at the edge."""
 
     low: float
     high: float
@@ -50,7 +51,7 @@ class Linear(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The same in powers of ten; both limits above 0."""
+    """A logarithmic scale; both limits are above 0."""
 
     low: float
     high: float
@@ -62,7 +63,7 @@ class Log(NamedTuple):
         return Linear(math.log(self.low), math.log(self.high), self.start, self.end)(math.log(value))
 
     def powers(self) -> Iterator[float]:
-        """Of ten, between the limits."""
+        """The powers of ten between the limits."""
         for exponent in range(
             math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1
         ):
@@ -70,7 +71,7 @@ class Log(NamedTuple):
 
 
 def log_limits(values: list[float], floor: float = 1.0) -> tuple[float, float]:
-    """Powers of ten around the values; at least one decade, nothing below ``floor``."""
+    """Powers of ten around the values: at least one decade, and nothing below ``floor``."""
     low = max(floor, min(values, default=floor))
     high = max(low, max(values, default=low))
     bottom, top = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
@@ -78,7 +79,7 @@ def log_limits(values: list[float], floor: float = 1.0) -> tuple[float, float]:
 
 
 def bin_minutes(start: datetime, end: datetime, most: int) -> int:
-    """How wide bins must be for at most ``most`` of them: a round number of minutes."""
+    """The width of bins, a round number of minutes, so that there are at most ``most``."""
     minutes = (end - start).total_seconds() / 60
     for step in MINUTE_STEPS:
         if minutes / step <= most:
@@ -87,7 +88,7 @@ def bin_minutes(start: datetime, end: datetime, most: int) -> int:
 
 
 class TimeAxis(NamedTuple):
-    """Of a picture, from ``left`` to ``right``; ticks at round times in UTC, a date at the first and at midnight."""
+    """Time from ``left`` to ``right``, with ticks at round times in UTC; at midnight the tick shows the date."""
 
     start: datetime
     end: datetime

@@ -1,6 +1,6 @@
-"""The sections of the page: rows in, what the templates draw and list out; None where a section has nothing to show.
+"""The sections of the page: each function takes rows and returns what a template shows, or None for nothing.
 
-A list or a chart that does not show all says of how many it shows the worst.
+A list or chart that shows only some says how many there are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from bccnd.pipeline.report import charts
 from bccnd.pipeline.report.charts import NARROW, THUMBNAIL_SIZE, WIDE
-from bccnd.pipeline.report.findings import BAD_LOSS, HARMLESS
+from bccnd.pipeline.report.findings import BAD_LOSS
 from bccnd.pipeline.report.rows import (
     OF_ONE_HOST,
     Bin,
     Block,
     Channel,
     Copies,
+    Pair,
     Reason,
     Recorder,
     Rejection,
@@ -23,10 +24,10 @@ from bccnd.pipeline.report.rows import (
     Silence,
     Source,
     Totals,
-    Way,
 )
 from bccnd.pipeline.report.wording import (
     Clock,
+    arrow,
     compact,
     counted,
     duration,
@@ -36,29 +37,14 @@ from bccnd.pipeline.report.wording import (
     shown,
     size,
 )
+from bccnd.wire.verdict import HARMLESS, verdict_of
 
 Period = tuple[datetime, datetime]
 Values = dict[str, Any]
 
-REASONS = {
-    "hmac": "forged, or sealed with another key",
-    "crc32": "damaged on the way",
-    "sum": "a checksum that is none",
-    "unauthenticated": "less integrity than required here",
-    "algorithm": "an integrity algorithm not known here",
-    "magic": "something else than BCCN on the same port",
-    "version": "another version of BCCN",
-    "truncated": "larger than any message may be",
-    "conflict": "another host uses a name of this one",
-    "unknown-source": "from a source that has not named itself",
-    "own": "our own, back from the network; harmless",
-    "duplicate": "a further copy; harmless",
-    "late": "after its copy or its turn; harmless",
-}  # the rest is malformed
-
 
 class Column(NamedTuple):
-    """``kind``: text, n for numbers, bar for a length in percent."""
+    """``kind`` is ``text``, ``n`` for numbers, or ``bar`` for a length in percent."""
 
     title: str
     kind: str = "text"
@@ -71,7 +57,7 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One of the large numbers at the top; ``level``: a class of style.css, empty for none."""
+    """One of the large numbers at the top; ``level`` is a class of style.css, or empty."""
 
     name: str
     value: str
@@ -95,53 +81,56 @@ def figures(
         Figure("Hosts", f"{max(totals.hosts, recorders):,}", f"{counted(recorders, 'recorder')}"),
         Figure("Messages", compact(messages), f"{size(volume)} on {counted(count, 'channel')}"),
         Figure(
-            "Lost", loss, f"{totals.lost:,} of {compact(totals.sent)} to receive",
+            "Lost", loss, f"{totals.lost:,} of {compact(totals.sent)}, counted once per receiver",
             level if totals.sent else "unknown",
         ),
         Figure(
-            "Ways with loss", f"{totals.lossy_ways:,}", f"of {counted(totals.ways, 'way')} between hosts",
-            "warning" if totals.lossy_ways else "",
+            "Pairs with loss", f"{totals.lossy_pairs:,}", f"of {counted(totals.pairs, 'pair')} of hosts",
+            "warning" if totals.lossy_pairs else "",
         ),
-        Figure("Silent at the end", f"{silent:,}", "of the sources that beat", "problem" if silent else ""),
-        Figure("Rejected", compact(dropped), "datagrams, on any one host", "problem" if dropped else ""),
+        Figure("Silent at the end", f"{silent:,}", "of the sources with heartbeats", "problem" if silent else ""),
+        Figure("Rejected", compact(dropped), "datagrams at any one host, at most", "problem" if dropped else ""),
     ]  # fmt: skip
 
 
 def matrix(
-    ways: Sequence[Way],
+    pairs: Sequence[Pair],
     hosts: tuple[list[str], list[str]],
     totals: Totals,
     blocks: list[Block] | None,
     block: int,
 ) -> Values | None:
-    """``blocks``: of the thumbnail, None when all hosts are drawn large; ``block``: hosts in a row of it."""
+    """``blocks`` are those of the thumbnail, None if all hosts are drawn large; ``block`` is how many hosts a row of
+    it stands for."""
     senders, receivers = hosts
-    if not ways:
+    if not pairs:
         return None
-    lead = "Each field is the share of the sender's messages (row) that the receiver (column) lost."
+    lead = "Each field shows how much of the sender's messages (row) the receiver (column) lost."
     if blocks is not None:
         lead += (
-            f" Of {totals.hosts:,} hosts the {len(senders)} senders and {len(receivers)} receivers with the most "
-            "loss are drawn large, all of them small."
+            f" Large: the {len(senders)} senders and the {len(receivers)} receivers with the most loss. "
+            f"Small: all {totals.hosts:,} hosts."
         )
     side = -(-totals.hosts // block)
-    found = {(way.sender, way.receiver): way for way in ways}
+    found = {(pair.sender, pair.receiver): pair for pair in pairs}
     rows: list[list[object]] = []
     for sender in senders:
         losses = [found.get((sender, receiver)) for receiver in receivers]
         rows.append(
-            [shown(sender), *(percent(way.loss, " %") if way and way.sent else "-" for way in losses)]
+            [shown(sender), *(percent(pair.loss, " %") if pair and pair.sent else "-" for pair in losses)]
         )
-    worst = sorted((way for way in ways if way.lost), key=lambda way: -way.loss)[: max(5, 2 * len(senders))]
-    each = "host" if block == 1 else f"block of {block} hosts, the worst way in it"
+    worst = sorted((pair for pair in pairs if pair.lost), key=lambda pair: -pair.loss)[
+        : max(5, 2 * len(senders))
+    ]
+    each = "host" if block == 1 else f"block of {block} hosts, coloured by the worst pair in it"
     return {
         "lead": lead,
         "title": f"Heat map of loss, {counted(len(senders), 'sender')} by {counted(len(receivers), 'receiver')}",
-        "map": charts.heat_map(ways, senders, receivers),
+        "map": charts.heat_map(pairs, senders, receivers),
         "thumbnail": charts.thumbnail(blocks, side) if blocks is not None else None,
         "thumbnail_size": THUMBNAIL_SIZE,
-        "thumbnail_caption": f"All {totals.hosts:,} hosts by name; a row and a column for each {each}",
-        "worst": _worst_ways(worst) if worst and charts.has_room(len(receivers)) else None,
+        "thumbnail_caption": f"All {totals.hosts:,} hosts by name: a row and a column for each {each}",
+        "worst": _worst_pairs(worst) if worst and charts.has_room(len(receivers)) else None,
         "table": Table(
             "Share lost, by sender (rows) and receiver (columns)",
             [Column("Sender"), *(Column(shown(name), "n") for name in receivers)],
@@ -150,60 +139,61 @@ def matrix(
     }
 
 
-def _worst_ways(ways: Sequence[Way]) -> Table:
-    """Beside a matrix that leaves room for it."""
+def _worst_pairs(pairs: Sequence[Pair]) -> Table:
+    """The table beside a matrix that leaves room for it."""
     rows: list[list[object]] = [
         [
-            f"{shown(way.sender, 24)} → {shown(way.receiver, 24)}", charts.share(way.loss, ways[0].loss),
-            percent(way.loss, " %"), f"{way.lost:,}", f"{way.sent:,}",
+            arrow(pair.sender, pair.receiver, 24), charts.bar(pair.loss, pairs[0].loss),
+            percent(pair.loss, " %"), f"{pair.lost:,}", f"{pair.sent:,}",
         ]
-        for way in ways
+        for pair in pairs
     ]  # fmt: skip
-    numbers = [Column(title, "n") for title in ("Loss", "Lost", "Of")]
-    return Table("Ways with loss, the worst first", [Column("Way"), Column("", "bar"), *numbers], rows)
+    numbers = [Column(title, "n") for title in ("Loss", "Lost", "Sent")]
+    return Table("Pairs with loss, the worst first", [Column("Pair"), Column("", "bar"), *numbers], rows)
 
 
 def loss(
-    bins: Sequence[Bin], minutes: int, period: Period | None, worst: Sequence[Way], totals: Totals
+    bins: Sequence[Bin], minutes: int, period: Period | None, worst: Sequence[Pair], totals: Totals
 ) -> Values | None:
-    """``bins``: of all ways and of the worst, so many minutes wide."""
+    """``bins`` are those of all pairs together and of the ``worst``, so many ``minutes`` wide."""
     whole = [one for one in bins if not one.sender]
     if period is None or not whole:
         return None
-    by_way: dict[tuple[str, str], list[Bin]] = {}
+    by_pair: dict[tuple[str, str], list[Bin]] = {}
     for one in bins:
-        by_way.setdefault((one.sender, one.receiver), []).append(one)
+        by_pair.setdefault((one.sender, one.receiver), []).append(one)
     multiples = [
         {
-            "name": f"{shown(way.sender)} → {shown(way.receiver)}",
-            "detail": f"{percent(way.loss, ' %')} of all, peak {percent(_peak(own), ' %')}",
+            "name": arrow(pair.sender, pair.receiver),
+            "detail": f"{percent(pair.loss, ' %')} lost, peak {percent(_peak(own), ' %')}",
             "curve": charts.curve(own, period, minutes, NARROW, 130),
         }
-        for way in worst
-        if (own := by_way.get((way.sender, way.receiver)))
+        for pair in worst
+        if (own := by_pair.get((pair.sender, pair.receiver)))
     ]
-    shown_of = f"The {len(multiples)} worst of {counted(totals.lossy_ways, 'way')} with loss"
-    if totals.lossy_ways > len(multiples):
-        shown_of += f", at most {OF_ONE_HOST} of one host"
+    heading = "Each pair with loss"
+    if totals.lossy_pairs > len(multiples):
+        all_pairs = counted(totals.lossy_pairs, "pair")
+        heading = f"The {len(multiples)} worst of {all_pairs} with loss, at most {OF_ONE_HOST} of one host"
     rows: list[list[object]] = [
         [
-            f"{shown(way.sender)} → {shown(way.receiver)}", f"{way.sent:,}", f"{way.lost:,}", percent(way.loss, " %"),
-            f"{way.bursts:,}", f"{way.burst_p50:,.0f}", f"{way.burst_max:,}",
-            "numbers' gaps" if way.basis == "gaps" else "sender's record",
+            arrow(pair.sender, pair.receiver), f"{pair.sent:,}", f"{pair.lost:,}", percent(pair.loss, " %"),
+            f"{pair.bursts:,}", f"{pair.burst_p50:,.0f}", f"{pair.burst_max:,}",
+            "gaps in numbers" if pair.basis == "gaps" else "sender's record",
         ]
-        for way in worst
+        for pair in worst
     ]  # fmt: skip
     return {
         "step": "a minute" if minutes == 1 else duration(minutes * 60),
         "wide": charts.curve(whole, period, minutes, WIDE, 220),
         "narrow": charts.curve(whole, period, minutes, NARROW, 180),
         "peak": percent(_peak(whole)),
-        "heading": shown_of if totals.lossy_ways > len(multiples) else "Each way with loss",
+        "heading": heading,
         "multiples": multiples,
         "table": Table(
-            shown_of,
+            heading,
             [
-                Column("Way"), Column("Sent", "n"), Column("Lost", "n"), Column("Loss", "n"), Column("Bursts", "n"),
+                Column("Pair"), Column("Sent", "n"), Column("Lost", "n"), Column("Loss", "n"), Column("Bursts", "n"),
                 Column("Median burst", "n"), Column("Longest", "n"), Column("Known from"),
             ],
             rows,
@@ -215,30 +205,33 @@ def _peak(bins: Iterable[Bin]) -> float:
     return max((one.lost / one.sent for one in bins if one.sent), default=0.0)
 
 
-def latencies(ways: Sequence[Way], total: int) -> Values | None:
-    if not ways:
+def latencies(pairs: Sequence[Pair], total: int) -> Values | None:
+    if not pairs:
         return None
-    methods = {way.method for way in ways}
-    lead = "One way, from the sender's record of a message to the receiver's. "
+    methods = {pair.method for pair in pairs}
+    lead = "The time of a message from the sender's recorder to the receiver's."
     if "both-ways" in methods:
-        lead += "The clocks' offset is taken out as half the difference of the fastest messages both ways. "
+        lead += (
+            " Where messages go both ways, the clocks are compared: the fastest message of each direction is taken "
+            "to need the same time."
+        )
     if "above-fastest" in methods:
-        lead += "Where messages go one way only, the time is that above the fastest one. "
-    if total > len(ways):
-        lead += f"The {len(ways)} slowest of {total:,} ways, by 99 percent."
+        lead += " Where messages go one way only, it is the time above that of the fastest message."
+    if total > len(pairs):
+        lead += f" Of {total:,} pairs, the {len(pairs)} with the highest 99 %."
     rows: list[list[object]] = [
         [
-            f"{shown(way.sender)} → {shown(way.receiver)}", latency(way.p50), latency(way.p90), latency(way.p99),
-            latency(way.top), way.method,
+            arrow(pair.sender, pair.receiver), latency(pair.p50), latency(pair.p90), latency(pair.p99),
+            latency(pair.top), pair.method,
         ]
-        for way in ways
+        for pair in pairs
     ]  # fmt: skip
     numbers = [Column(title, "n") for title in ("Median", "90 %", "99 %", "Largest")]
     return {
         "lead": lead,
-        "wide": charts.latency_strips(ways, WIDE),
-        "narrow": charts.latency_strips(ways, NARROW),
-        "table": Table("Latency by way", [Column("Way"), *numbers, Column("Method")], rows),
+        "wide": charts.latency_strips(pairs, WIDE),
+        "narrow": charts.latency_strips(pairs, NARROW),
+        "table": Table("Latency by pair", [Column("Pair"), *numbers, Column("Method")], rows),
     }
 
 
@@ -248,7 +241,7 @@ def busiest(rows: Sequence[Channel], total: int, messages: int) -> Values | None
     most = max(row.messages for row in rows)
     cells: list[list[object]] = [
         [
-            shown(row.channel), charts.share(row.messages, most), f"{row.messages:,}",
+            shown(row.channel), charts.bar(row.messages, most), f"{row.messages:,}",
             percent(row.messages / messages, " %") if messages else "", size(row.size), f"{row.rate_peak:,}",
             f"{row.payload_p50:,.0f}", f"{row.payload_p95:,.0f}", f"{row.payload_max:,}",
         ]
@@ -262,7 +255,7 @@ def busiest(rows: Sequence[Channel], total: int, messages: int) -> Values | None
         f"The {len(rows)} busiest of {counted(total, 'channel')}" if total > len(rows) else "All channels"
     )
     return {
-        "lead": "Counted where they were sent. Peak: messages in the busiest second. Payload in bytes.",
+        "lead": "A message counts once. Peak/s: messages in the busiest second. Payload in bytes.",
         "table": Table(caption, columns, cells),
     }
 
@@ -270,12 +263,12 @@ def busiest(rows: Sequence[Channel], total: int, messages: int) -> Values | None
 def silent(rows: Sequence[Silence], total: int, period: Period | None, clock: Clock) -> Values | None:
     if not rows or period is None:
         return None
-    lead = "Of the sources that publish heartbeats: when none of them came for longer than it should have."
+    lead = "When sources that send heartbeats sent none for more than three intervals."
     if total > len(rows):
-        lead += f" The {len(rows)} longest of {counted(total, 'silence')}."
+        lead += f" Of {counted(total, 'silence')}, the {len(rows)} longest."
     cells: list[list[object]] = [
         [
-            shown(row.src), clock.at(row.start), "not back" if row.ongoing else clock.at(row.end),
+            shown(row.src), clock.at(row.start), "still silent" if row.ongoing else clock.at(row.end),
             duration((row.end - row.start).total_seconds()), f"{row.expected:g} s",
             listed([shown(name) for name in row.observers]),
         ]
@@ -283,7 +276,7 @@ def silent(rows: Sequence[Silence], total: int, period: Period | None, clock: Cl
     ]  # fmt: skip
     columns = [
         Column("Source"), Column("Silent from", "n"), Column("Until", "n"), Column("For", "n"),
-        Column("Expected every", "n"), Column("Noticed by"),
+        Column("Heartbeat every", "n"), Column("Noticed by"),
     ]  # fmt: skip
     return {
         "lead": lead,
@@ -301,16 +294,16 @@ def rejected(
     most = max(row.datagrams for row in reasons)
     by_reason: list[list[object]] = [
         [
-            row.verdict, charts.share(row.datagrams, most), f"{row.datagrams:,}", f"{row.peers:,}", f"{row.hosts:,}",
-            REASONS.get(row.verdict, "malformed"),
+            shown(row.verdict), charts.bar(row.datagrams, most), f"{row.datagrams:,}", f"{row.peers:,}",
+            f"{row.hosts:,}", _meaning(row.verdict),
         ]
         for row in reasons
     ]  # fmt: skip
     most = max((row.datagrams for row in peers), default=0)
     by_peer: list[list[object]] = [
         [
-            shown(row.peer), row.verdict, charts.share(row.datagrams, most), f"{row.datagrams:,}", f"{row.hosts:,}",
-            clock.at(row.first) if row.first else "-", clock.at(row.last) if row.last else "-",
+            shown(row.peer), shown(row.verdict), charts.bar(row.datagrams, most), f"{row.datagrams:,}",
+            f"{row.hosts:,}", clock.at(row.first) if row.first else "-", clock.at(row.last) if row.last else "-",
             shown(row.channel, 40) or "-",
         ]
         for row in peers
@@ -318,15 +311,15 @@ def rejected(
     amounts = [Column("", "bar"), Column("Datagrams", "n")]
     return {
         "reasons": Table(
-            "By reason",
-            [Column("Reason"), *amounts, Column("Peers", "n"), Column("Hosts", "n"), Column("Meaning")],
+            "By verdict",
+            [Column("Verdict"), *amounts, Column("Peers", "n"), Column("Hosts", "n"), Column("Meaning")],
             by_reason,
         ),
         "peers": Table(
-            f"The {len(peers)} largest of {total:,}" if total > len(peers) else "Without what is harmless",
+            f"The {len(peers)} largest of {total:,}" if total > len(peers) else "Without the harmless ones",
             [
-                Column("Peer"), Column("Reason"), *amounts, Column("Hosts", "n"), Column("First", "n"),
-                Column("Last", "n"), Column("A channel"),
+                Column("Peer"), Column("Verdict"), *amounts, Column("Hosts", "n"), Column("First", "n"),
+                Column("Last", "n"), Column("Example channel"),
             ],
             by_peer,
         )
@@ -335,13 +328,20 @@ def rejected(
     }  # fmt: skip
 
 
+def _meaning(word: str) -> str:
+    verdict = verdict_of(word)
+    if verdict is None:
+        return "not known to this version"
+    return f"datagrams {verdict.meaning}{'; harmless' * verdict.harmless}"
+
+
 def reordered(rows: Sequence[Reordering], total: int) -> Table | None:
     if not rows:
         return None
     most = max(row.reordered for row in rows)
     cells: list[list[object]] = [
         [
-            shown(row.src), shown(row.receiver), charts.share(row.reordered, most), f"{row.reordered:,}",
+            shown(row.src), shown(row.receiver), charts.bar(row.reordered, most), f"{row.reordered:,}",
             percent(row.reordered / row.received, " %") if row.received else "-", f"{row.distance_p50:,.0f}",
             f"{row.distance_max:,}",
         ]
@@ -351,33 +351,39 @@ def reordered(rows: Sequence[Reordering], total: int) -> Table | None:
         Column("Source"), Column("Receiver"), Column("", "bar"), Column("Reordered", "n"), Column("Share", "n"),
         Column("Median distance", "n"), Column("Largest", "n"),
     ]  # fmt: skip
-    caption = f"The {len(rows)} most reordered of {total:,}" if total > len(rows) else "All that were"
+    caption = (
+        f"Of {total:,} pairs of source and receiver, the {len(rows)} with most reordering"
+        if total > len(rows)
+        else "All sources with reordering, by receiver"
+    )
     return Table(caption, columns, cells)
 
 
 def second_copies(rows: Sequence[Copies], whole: Copies, total: int) -> Values | None:
-    """``whole``: the sum of all ways."""
+    """``whole`` is the sum of all pairs."""
     if not rows:
         return None
     most = max(row.lost_single for row in rows)
     cells: list[list[object]] = [
         [
-            f"{shown(row.sender)} → {shown(row.receiver)}", charts.share(row.lost_single, most),
-            f"{row.lost_single:,.0f}", charts.share(row.lost, most), f"{row.lost:,}", f"{row.saved:,.0f}",
+            arrow(row.sender, row.receiver), charts.bar(row.lost_single, most),
+            f"{row.lost_single:,.0f}", charts.bar(row.lost, most), f"{row.lost:,}", f"{row.saved:,.0f}",
             percent(min(1.0, max(0.0, row.saved / row.lost_single)), " %") if row.lost_single > 0 else "-",
         ]
         for row in rows
     ]  # fmt: skip
     columns = [
-        Column("Way"), Column("", "bar"), Column("One copy would have lost", "n"), Column("", "bar"),
+        Column("Pair"), Column("", "bar"), Column("Single copies would have lost", "n"), Column("", "bar"),
         Column("Lost", "n"), Column("Saved", "n"), Column("Share", "n"),
     ]  # fmt: skip
     caption = (
-        f"The {len(rows)} ways with most saved, of {total:,}" if total > len(rows) else "All ways with copies"
+        f"The {len(rows)} of {counted(total, 'pair')} for which most was saved"
+        if total > len(rows)
+        else "All pairs with extra copies"
     )
     lead = (
-        f"{whole.sent:,} messages went out in {whole.copies} copies. From how many copies arrived follows how many "
-        f"messages a single one would have lost: {whole.lost_single:,.0f}; {whole.lost:,} were lost."
+        f"{whole.sent:,} messages were sent in {whole.copies} copies each, counted once per receiver. Judging by the "
+        f"copies that arrived, single copies would have lost {whole.lost_single:,.0f}; {whole.lost:,} were lost."
     )
     return {"lead": lead, "table": Table(caption, columns, cells)}
 
@@ -385,9 +391,9 @@ def second_copies(rows: Sequence[Copies], whole: Copies, total: int) -> Values |
 def coverage(rows: Sequence[Recorder], total: int, period: Period | None, clock: Clock) -> Values | None:
     if not rows or period is None:
         return None
-    lead = "When each recorder was on; nothing is said of what a host missed while its own was off."
+    lead = "When each recorder was running. What a host lost while its recorder was off is unknown."
     if total > len(rows):
-        lead += f" Of {total:,} recorders the {len(rows)} that missed most."
+        lead += f" Of {counted(total, 'recorder')}, the {len(rows)} that missed most."
     cells: list[list[object]] = [
         [
             shown(row.host), clock.at(row.start), clock.at(row.end), f"{row.pauses:,}",
@@ -396,8 +402,8 @@ def coverage(rows: Sequence[Recorder], total: int, period: Period | None, clock:
         for row in rows
     ]  # fmt: skip
     columns = [
-        Column("Host"), Column("From", "n"), Column("Until", "n"), Column("Pauses", "n"), Column("In all", "n"),
-        Column("Messages it lost itself", "n"),
+        Column("Host"), Column("From", "n"), Column("Until", "n"), Column("Pauses", "n"), Column("Paused for", "n"),
+        Column("Messages missed", "n"),
     ]  # fmt: skip
     return {
         "lead": lead,
@@ -419,11 +425,11 @@ def source_table(rows: Sequence[Source], total: int) -> Values | None:
     ]  # fmt: skip
     titles = ("Receivers", "Received", "Lost", "Duplicates", "Late", "Restarts")
     caption = (
-        f"The {len(rows)} most conspicuous of {counted(total, 'source')}"
+        f"The {len(rows)} of {counted(total, 'source')} with most irregularities"
         if total > len(rows)
         else "All sources"
     )
     return {
-        "lead": "Added up over the receivers; lost: gaps in the source's numbers. Restarts: numbers that began anew.",
+        "lead": "Sums over all receivers. Lost: gaps in the sequence numbers. Restarts: how often they restarted.",
         "table": Table(caption, [Column("Source"), *(Column(title, "n") for title in titles)], cells),
     }

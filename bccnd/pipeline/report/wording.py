@@ -1,14 +1,16 @@
-"""Numbers, times and names as a person reads them; the same words in sentences, labels and tables.
+"""Numbers, times and names as a person reads them, the same in sentences, labels and tables.
 
-Names of hosts, sources and channels were chosen by others, forgers among them: ``shown`` bounds them and makes what
-cannot be seen visible. Markup is the templates' affair, which escape everything.
+Others choose the names of hosts, sources and channels, forgers among them: ``shown`` limits their length and makes
+invisible characters visible. The templates escape everything.
 """
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-NAME_LIMIT = 72  # characters of a name: a channel may have 1024, and a page must not break at one
-SOON = timedelta(minutes=1)
+from bccnd.wire.verdict import verdict_of
+
+# Characters of a name. A channel may have 1024, and must not break the page.
+NAME_LIMIT = 72
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -17,14 +19,14 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def listed(words: Sequence[str], limit: int = 3) -> str:
-    """``a``, ``a and b``, ``a, b and c``, ``a, b, c and 4 more``; ``limit`` is how many are named."""
+    """``a``, ``a and b``, ``a, b and c``, ``a, b, c and 4 more``; at most ``limit`` are named."""
     rest = len(words) - limit
     named = [*words[:limit], f"{rest:,} more"] if rest > 0 else list(words)
     return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
 def percent(share: float, sign: str = " percent") -> str:
-    """Of a share from 0 to 1: as many digits as tell something, and neither 0 nor 100 unless it is exactly that."""
+    """A share from 0 to 1, with as many digits as matter; never rounded to 0 or to 100."""
     value = share * 100
     if value in (0, 100):
         return f"{value:.0f}{sign}"
@@ -37,7 +39,7 @@ def percent(share: float, sign: str = " percent") -> str:
 
 
 def brief(share: float) -> str:
-    """At most six signs, for a field of the heat map."""
+    """A share in at most six characters, for a field of the heat map."""
     value = share * 100
     if 0 < value < 0.1:
         return "<0.1%"
@@ -47,7 +49,7 @@ def brief(share: float) -> str:
 
 
 def compact(number: float) -> str:
-    """For axes and tiles: ``950``, ``12.3 k``, ``4 M``."""
+    """``950``, ``12.3 k``, ``4 M``: for axes and tiles."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(number) >= limit:
             scaled = number / (1e3 if unit == "k" else limit)
@@ -58,7 +60,7 @@ def compact(number: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, in decimal units."""
+    """``999 B``, ``1.5 kB``: bytes in decimal units."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= limit:
             return f"{count / limit:.3g} {unit}" if count < 999.5 * limit else f"{count / limit:,.0f} {unit}"
@@ -66,7 +68,7 @@ def size(count: float) -> str:
 
 
 def latency(microseconds: float) -> str:
-    """``85 µs``, ``1.2 ms``, ``2.5 s``; a clock's error may make it negative."""
+    """``85 µs``, ``1.2 ms``, ``2.5 s``; negative if the clock offset was estimated wrongly."""
     value = abs(microseconds)
     sign = "-" if microseconds < 0 else ""
     if value < 999.5:
@@ -77,13 +79,13 @@ def latency(microseconds: float) -> str:
 
 
 def _three(value: float) -> str:
-    """Three digits at most, no idle zeros."""
+    """At most three digits, without trailing zeros."""
     text = f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def duration(seconds: float) -> str:
-    """Its two largest units: ``12 seconds``, ``3 minutes``, ``2 hours 5 minutes``, ``1 day 4 hours``."""
+    """The two largest units: ``12 seconds``, ``3 minutes``, ``2 hours 5 minutes``, ``1 day 4 hours``."""
     whole = round(seconds)
     if whole < 1:
         return "less than a second"
@@ -94,32 +96,43 @@ def duration(seconds: float) -> str:
         (whole % 60, "second"),
     ]
     first = next(place for place, (count, _) in enumerate(units) if count)
-    if units[first][1] == "minute" and units[first][0] >= 10:  # seconds say nothing any more
+    if units[first][1] == "minute" and units[first][0] >= 10:  # seconds no longer matter
         return counted(*units[first])
     return " ".join(counted(*unit) for unit in units[first : first + 2] if unit[0])
 
 
 def shown(name: str, limit: int = NAME_LIMIT) -> str:
-    """A name of foreign origin: printable (what turns the direction of writing is not), at most so long."""
+    """A name that others chose, printable and at most so long. Marks that turn the direction of text are replaced."""
     visible = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in name)
     return visible if len(visible) <= limit else f"{visible[: limit - 1]}…"
 
 
+def arrow(sender: str, receiver: str, limit: int = NAME_LIMIT) -> str:
+    """``alpha → beta``, a pair of hosts."""
+    return f"{shown(sender, limit)} → {shown(receiver, limit)}"
+
+
+def verdict(word: str) -> str:
+    """A recorded verdict and what it means; a word that this version does not know stands alone."""
+    known = verdict_of(word)
+    return f"{word}: {known.meaning}" if known else shown(word)
+
+
 class Clock:
-    """Times in UTC; with the date wherever the report's own period does not say it already."""
+    """Times in UTC, with the date if the period of the report does not imply it."""
 
     def __init__(self, start: datetime | None, end: datetime | None) -> None:
         self.start, self.end = start, end
         self.dated = start is None or end is None or start.astimezone(UTC).date() != last_date(start, end)
 
     def at(self, moment: datetime) -> str:
-        """``14:05``, ``14:05:30`` when it is not a whole minute, ``2026-08-01 14:05`` with the date."""
+        """``14:05``, ``14:05:30`` if it is not a whole minute, ``2026-08-01 14:05`` with the date."""
         moment = moment.astimezone(UTC)
         time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
         return f"{moment:%Y-%m-%d} {time}" if self.dated else time
 
     def between(self, start: datetime, end: datetime) -> str:
-        """``between 14:05 and 14:20``; the second date only if it is another one."""
+        """``between 14:05 and 14:20``; the second date only if it differs."""
         same_day = start.astimezone(UTC).date() == last_date(start, end)
         until = Clock(end, end).at(end) if self.dated and same_day else self.at(end)
         if self.dated and same_day and end.astimezone(UTC).date() != start.astimezone(UTC).date():
@@ -127,9 +140,9 @@ class Clock:
         return f"between {self.at(start)} and {until}"
 
     def period(self) -> str:
-        """The report's own, for its head."""
+        """The period of the report, for its head."""
         if self.start is None or self.end is None:
-            return "no time at all"
+            return "no time"
         dated = Clock(None, None)
         start, end = self.start.astimezone(UTC), self.end.astimezone(UTC)
         return (
@@ -138,6 +151,6 @@ class Clock:
 
 
 def last_date(start: datetime, end: datetime) -> object:
-    """The date on which a period ends: midnight belongs to the day before, unless the period is that moment."""
+    """The date on which a period ends. Midnight belongs to the day before, unless the period begins then, too."""
     end = end.astimezone(UTC)
     return (end - timedelta(microseconds=1)).date() if end > start else end.date()

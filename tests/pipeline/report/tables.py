@@ -1,6 +1,6 @@
 """Plausible tables, written without the pipeline: a network with a bad receiver, a bad quarter of an hour, a forger.
 
-What is in them is seeded and so the same each time. ``hosts`` = 3 is a laptop's set-up, 200 or 1000 a cluster.
+They are seeded, so the same each time.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 START = datetime(2026, 8, 1, 13, tzinfo=UTC)
 TIME = pa.timestamp("us", tz="UTC")
 FORGER = "10.0.0.9:5400"
-SPY = "<script>alert(1)</script>"  # a channel may be called that
+# A valid name of a channel.
+SPY = "<script>alert(1)</script>"
 
 
 def names(hosts: int) -> list[str]:
@@ -67,42 +68,42 @@ def write_tables(directory: Path, hosts: int, minutes: int = 180, lossless: bool
 def _write_loss(
     directory: Path, words: Any, sender: Any, receiver: Any, sent: Any, lost: Any, random: np.random.Generator
 ) -> None:
-    ways, minutes = sent.shape
+    pairs, minutes = sent.shape
     first = np.datetime64(START.replace(tzinfo=None), "us")
     moments = first + np.arange(minutes) * np.timedelta64(60, "s")
     write_table(directory, "minutes", pa.table({
         "sender": words[np.repeat(sender, minutes)], "receiver": words[np.repeat(receiver, minutes)],
-        "minute": np.tile(moments, ways), "sent": sent.ravel(), "lost": lost.ravel(),
+        "minute": np.tile(moments, pairs), "sent": sent.ravel(), "lost": lost.ravel(),
     }))  # fmt: skip
     delivery, copies, episodes = [], [], []
-    fastest = random.lognormal(4.6, 0.5, ways)
+    fastest = random.lognormal(4.6, 0.5, pairs)
     for hour in range(0, minutes, 60):
         out, gone = sent[:, hour : hour + 60].sum(axis=1), lost[:, hour : hour + 60].sum(axis=1)
-        for way in range(ways):
-            burst = int(min(gone[way], 40 if gone[way] > 100 else 1))
-            pair = {"sender": words[sender[way]], "receiver": words[receiver[way]]}
+        for number in range(pairs):
+            burst = int(min(gone[number], 40 if gone[number] > 100 else 1))
+            pair = {"sender": words[sender[number]], "receiver": words[receiver[number]]}
             pair["hour"] = START + timedelta(minutes=hour)
-            p50 = float(fastest[way])
+            p50 = float(fastest[number])
             delivery.append({
-                **pair, "basis": "record", "sent": int(out[way]), "received": int(out[way] - gone[way]),
-                "lost": int(gone[way]), "loss": float(gone[way] / out[way]),
-                "bursts": int(gone[way] // max(1, burst)),
+                **pair, "basis": "record", "sent": int(out[number]), "received": int(out[number] - gone[number]),
+                "lost": int(gone[number]), "loss": float(gone[number] / out[number]),
+                "bursts": int(gone[number] // max(1, burst)),
                 "burst_p50": burst, "burst_p95": burst * 2, "burst_max": burst * 3, "latency_method": "both-ways",
                 "clock_offset_us": 12.5, "latency_p50_us": p50, "latency_p90_us": p50 * 2.1,
-                "latency_p99_us": p50 * (9 + way % 40), "latency_max_us": p50 * (60 + way % 70),
+                "latency_p99_us": p50 * (9 + number % 40), "latency_max_us": p50 * (60 + number % 70),
             })  # fmt: skip
-            if sender[way] % 2 == 0 and gone[way] > 1:
-                single = float(gone[way]) * 14
+            if sender[number] % 2 == 0 and gone[number] > 1:
+                single = float(gone[number]) * 14
                 copies.append({
-                    **pair, "copies": 2, "sent": int(out[way]), "lost": int(gone[way]), "lost_single": single,
-                    "saved": single - float(gone[way]),
+                    **pair, "copies": 2, "sent": int(out[number]), "lost": int(gone[number]), "lost_single": single,
+                    "saved": single - float(gone[number]),
                 })  # fmt: skip
-    for way in np.argsort(-lost.sum(axis=1))[:300]:
-        bad = np.flatnonzero(lost[way] > 8)
+    for number in np.argsort(-lost.sum(axis=1))[:300]:
+        bad = np.flatnonzero(lost[number] > 8)
         for run in np.split(bad, np.flatnonzero(np.diff(bad) > 1) + 1) if len(bad) else []:
-            out, gone = int(sent[way, run].sum()), int(lost[way, run].sum())
+            out, gone = int(sent[number, run].sum()), int(lost[number, run].sum())
             episodes.append({
-                "sender": words[sender[way]], "receiver": words[receiver[way]],
+                "sender": words[sender[number]], "receiver": words[receiver[number]],
                 "from": START + timedelta(minutes=int(run[0])), "until": START + timedelta(minutes=int(run[-1]) + 1),
                 "sent": out, "lost": gone, "loss": gone / out, "burst_p50": 40 if gone > 100 else 2,
             })  # fmt: skip

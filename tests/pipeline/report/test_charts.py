@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bccnd.pipeline.report import charts
-from bccnd.pipeline.report.rows import Bin, Block, Gap, Recorder, Silence, Way
+from bccnd.pipeline.report.rows import Bin, Block, Gap, Pair, Recorder, Silence
 from bccnd.pipeline.report.wording import Clock
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
@@ -15,9 +15,14 @@ def minute(number: float) -> datetime:
     return NOON + timedelta(minutes=number)
 
 
-def test_the_heat_map_tells_nothing_lost_from_nothing_known() -> None:
-    ways = [Way("a", "b", 100, 0), Way("b", "a", 100, 3), Way("c", "a", 100, 60, "gaps"), Way("c", "b", 0, 0)]
-    drawn = charts.heat_map(ways, ["a", "b", "c"], ["a", "b"])
+def test_heat_map_distinguishes_no_loss_from_unknown_loss() -> None:
+    pairs = [
+        Pair("a", "b", 100, 0),
+        Pair("b", "a", 100, 3),
+        Pair("c", "a", 100, 60, "gaps"),
+        Pair("c", "b", 0, 0),
+    ]
+    drawn = charts.heat_map(pairs, ["a", "b", "c"], ["a", "b"])
     assert [(field.colour, field.text) for field in drawn.fields] == [
         (-2, ""), (0, "0"),
         (3, "3.0 %"), (-2, ""),
@@ -28,25 +33,25 @@ def test_the_heat_map_tells_nothing_lost_from_nothing_known() -> None:
 
 
 @pytest.mark.parametrize(("hosts", "numbers"), [(1, True), (14, True), (15, False), (40, False)])
-def test_fields_have_numbers_where_they_fit_and_stay_in_the_picture(hosts: int, numbers: bool) -> None:
+def test_fields_have_numbers_if_they_fit(hosts: int, numbers: bool) -> None:
     names = [f"node{n}" for n in range(hosts)]
-    drawn = charts.heat_map([Way("node0", "node1", 10, 1)], names, names)
+    drawn = charts.heat_map([Pair("node0", "node1", 10, 1)], names, names)
     assert drawn.numbers is numbers
     assert len(drawn.fields) == hosts * hosts
     assert max(field.x for field in drawn.fields) + drawn.side <= drawn.width <= charts.WIDE
     assert max(field.y for field in drawn.fields) + drawn.side <= drawn.height
 
 
-def test_labels_are_given_the_room_they_take() -> None:
+def test_labels_have_room() -> None:
     assert charts.breadth("") == 0
     assert charts.breadth("ill") < charts.breadth("abc") < charts.breadth("mmm")
     names = ["node-with-a-long-name-1", "b"]
-    drawn = charts.heat_map([Way(*names, 10, 1)], names, names)
+    drawn = charts.heat_map([Pair(*names, 10, 1)], names, names)
     assert drawn.slanted
     assert drawn.left > charts.breadth("node-with-a-long-…")
 
 
-def test_neighbours_of_a_thumbnail_are_one_stroke() -> None:
+def test_neighbours_in_a_thumbnail_share_a_stroke() -> None:
     blocks = [
         Block(0, 3, 0.3),
         Block(0, 1, 0.3),
@@ -58,7 +63,7 @@ def test_neighbours_of_a_thumbnail_are_one_stroke() -> None:
     assert charts.thumbnail(blocks, 6).paths == [(2, "M0 2.5h1"), (5, "M1 0.5h3M5 0.5h1")]
 
 
-def test_a_curve_has_its_own_round_scale_and_breaks_where_nothing_was_sent() -> None:
+def test_curve_breaks_where_nothing_was_sent() -> None:
     bins = [Bin("", "", minute(0), 100, 0), Bin("", "", minute(1), 100, 3), Bin("", "", minute(30), 100, 1)]
     drawn = charts.curve(bins, HOUR, 1, 1040, 200)
     assert [tick.label for tick in drawn.y] == ["0 %", "2.5 %", "5 %"]
@@ -66,25 +71,25 @@ def test_a_curve_has_its_own_round_scale_and_breaks_where_nothing_was_sent() -> 
     assert drawn.area.count("Z") == 2
 
 
-def test_a_curve_of_nothing() -> None:
+def test_curve_without_bins_is_empty() -> None:
     drawn = charts.curve([], HOUR, 1, 360, 200)
     assert (drawn.area, drawn.line) == ("", "")
 
 
-def test_latency_strips_rise_and_stay_in_the_picture() -> None:
-    ways = [
-        Way("a", "b", 9, 0, method="both-ways", p50=85, p90=200, p99=4000, top=2_000_000),
-        Way("b", "a", 9, 0, method="both-ways", p50=0, p90=0, p99=0, top=0),
+def test_latency_strips_stay_within_the_picture() -> None:
+    pairs = [
+        Pair("a", "b", 9, 0, method="both-ways", p50=85, p90=200, p99=4000, top=2_000_000),
+        Pair("b", "a", 9, 0, method="both-ways", p50=0, p90=0, p99=0, top=0),
     ]
     for width in (charts.WIDE, charts.NARROW):
-        drawn = charts.latency_strips(ways, width)
+        drawn = charts.latency_strips(pairs, width)
         first, second = drawn.strips
         assert drawn.left <= first.p50 < first.p90 < first.p99 < first.top <= drawn.right
         assert second.p50 == second.top == drawn.left
         assert len(drawn.x) >= 2
 
 
-def test_silent_sources_have_a_lane_each_and_who_is_silent_still_comes_first() -> None:
+def test_sources_still_silent_have_the_first_lanes() -> None:
     rows = [
         Silence("b/x/1", minute(0), minute(40), 5, ("a",), False),
         Silence("c/x/1", minute(50), minute(55), 5, ("a", "b"), True),
@@ -99,17 +104,17 @@ def test_silent_sources_have_a_lane_each_and_who_is_silent_still_comes_first() -
     assert lasting.tip == "c/x/1: silent since 12:50, noticed by a and b"
 
 
-def test_a_recorder_is_drawn_but_for_its_pauses() -> None:
+def test_recorder_lane_leaves_out_pauses() -> None:
     rows = [Recorder("a", minute(0), minute(60), 600, 1200, 1, (Gap(minute(20), minute(30)),))]
     (lane,) = charts.coverage(rows, HOUR, CLOCK, charts.WIDE).lanes
     first, second = lane.stretches
     assert first.x + first.width < second.x
     assert second.width == pytest.approx(1.5 * first.width, rel=0.01)
-    assert lane.note == "1,200 not kept"
+    assert lane.note == "1,200 missed"
 
 
 @pytest.mark.parametrize(
     ("value", "most", "length"), [(0, 0, 0), (0, 5, 0), (1, 100_000, 1), (50, 100, 50), (5, 5, 100)]
 )
-def test_a_bar(value: float, most: float, length: float) -> None:
-    assert charts.share(value, most) == length
+def test_length_of_a_bar(value: float, most: float, length: float) -> None:
+    assert charts.bar(value, most) == length

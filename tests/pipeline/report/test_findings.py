@@ -1,4 +1,4 @@
-"""The sentences, from literal rows."""
+"""``bccnd/pipeline/report/findings.py``: the sentences, from literal rows."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -12,13 +12,13 @@ from bccnd.pipeline.report.rows import (
     Episode,
     Gap,
     HostLoss,
+    Pair,
     Recorder,
     Rejection,
     Reordering,
     Silence,
     Source,
     Totals,
-    Way,
 )
 from bccnd.pipeline.report.wording import Clock
 
@@ -43,27 +43,24 @@ def sentences(found: list[Finding]) -> list[str]:
             Totals(3, 6, 0, 1_204_331, 0), True, Level.GOOD,
             "Nothing was lost: all 1,204,331 messages between 3 hosts arrived.",
         ),
-        (Totals(2, 1, 0, 1, 0), True, Level.GOOD, "Nothing was lost: the one message between 2 hosts arrived."),
+        (Totals(2, 1, 0, 1, 0), True, Level.GOOD, "Nothing was lost: the only message between 2 hosts arrived."),
         (
             Totals(3, 6, 2, 10_000, 310), True, Level.PROBLEM,
             ("3.1 percent of all messages between hosts were lost: 310 of 10,000, "
-             "on 2 of 6 ways from a sender to a receiver."),
+             "between 2 of 6 pairs of hosts."),
         ),
         (
             Totals(2, 1, 1, 1000, 1), True, Level.WARNING,
-            ("0.10 percent of all messages between hosts was lost: 1 of 1,000, "
-             "on 1 of 1 way from a sender to a receiver."),
+            ("0.10 percent of all messages between hosts were lost: 1 of 1,000, "
+             "between 1 of 1 pair of hosts."),
         ),
+        (Totals(), False, Level.UNKNOWN, "Loss is unknown: there is no recording."),
         (
-            Totals(), False, Level.UNKNOWN, "What was lost cannot be said: no recorder's record is there.",
-        ),
-        (
-            Totals(), True, Level.UNKNOWN,
-            "What was lost between hosts cannot be said: no message of one host fell into the record of another.",
+            Totals(), True, Level.UNKNOWN, "Loss is unknown: no host was recording while another one sent.",
         ),
     ],
 )  # fmt: skip
-def test_overall(totals: Totals, recorded: bool, level: Level, sentence: str) -> None:
+def test_overall_loss(totals: Totals, recorded: bool, level: Level, sentence: str) -> None:
     assert findings.overall(totals, recorded) == [Finding(level, sentence)]
 
 
@@ -86,7 +83,7 @@ def test_overall(totals: Totals, recorded: bool, level: Level, sentence: str) ->
         ),
         (
             Episode("a", "c", at("14:05"), at("14:06"), 1, 1, 1), ONE_DAY, Level.PROBLEM,
-            "Host c lost the one message of host a between 14:05 and 14:06.",
+            "Host c lost the only message of host a between 14:05 and 14:06.",
         ),
         (
             Episode("a", "c", at("14:05"), at("14:06"), 5000, 1, 1), ONE_DAY, Level.WARNING,
@@ -94,18 +91,18 @@ def test_overall(totals: Totals, recorded: bool, level: Level, sentence: str) ->
         ),
     ],
 )  # fmt: skip
-def test_an_episode_of_loss(row: Episode, clock: Clock, level: Level, sentence: str) -> None:
+def test_episode_of_loss(row: Episode, clock: Clock, level: Level, sentence: str) -> None:
     assert findings.episodes([row], 1, clock) == [Finding(level, sentence)]
 
 
-def test_the_worst_episodes_are_said_and_the_others_counted() -> None:
+def test_worst_episodes_are_named_and_others_counted() -> None:
     rows = [Episode("a", f"h{lost}", at("14:05"), at("14:06"), 100, lost, 2) for lost in range(1, 8)]
     found = sentences(findings.episodes(rows, 9, ONE_DAY))
     assert [sentence.split()[1] for sentence in found[:-1]] == ["h7", "h6", "h5", "h4", "h3"]
-    assert found[-1] == "There are 4 shorter or lighter episodes of loss; the worst are said above."
+    assert found[-1] == "There are 4 more episodes of loss, in which fewer messages were lost."
 
 
-def test_the_cause_is_at_a_host_that_loses_on_most_ways_and_more_than_the_rest() -> None:
+def test_cause_is_a_host_that_loses_with_most_partners() -> None:
     totals = Totals(4, 12, 3, 12_000, 310)
     bad = HostLoss("c", "receiver", 3, 3, 3000, 300)
     a_third = HostLoss("a", "sender", 3, 1, 3000, 100)
@@ -114,22 +111,25 @@ def test_the_cause_is_at_a_host_that_loses_on_most_ways_and_more_than_the_rest()
     assert findings.causes([as_all, a_third, lone, bad], totals) == [bad]
 
 
-def test_a_receiver_that_loses_everybodys_messages() -> None:
+def test_receiver_that_loses_messages_of_all_senders() -> None:
     host = HostLoss("c", "receiver", 3, 3, 3000, 300, at("14:05"), at("14:20"))
     assert sentences(findings.widespread([host], ONE_DAY)) == [
         (
             "Host c lost messages of all 3 other hosts between 14:05 and 14:20, 10.0 percent in all: look for the "
-            "cause at host c or on its link."
+            "cause at host c or its link."
         )
     ]
 
 
-def test_a_sender_whom_most_receivers_miss() -> None:
+def test_host_that_loses_with_both_others() -> None:
+    assert sentences(findings.widespread([HostLoss("a", "sender", 2, 2, 5000, 50)], ONE_DAY)) == [
+        "Both other hosts lost messages of host a, 1.0 percent in all: look for the cause at host a or its link."
+    ]
+
+
+def test_sender_whose_messages_most_receivers_lose() -> None:
     assert sentences(findings.widespread([HostLoss("a", "sender", 5, 4, 5000, 50)], ONE_DAY)) == [
-        (
-            "Messages of host a were lost at 4 of 5 other hosts, 1.0 percent in all: look for the cause where host a "
-            "sends."
-        )
+        "4 of 5 other hosts lost messages of host a, 1.0 percent in all: look for the cause at host a or its link."
     ]
 
 
@@ -155,16 +155,16 @@ def test_a_sender_whom_most_receivers_miss() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_silence(row: Silence, observers: int, level: Level, sentence: str) -> None:
+def test_silence(row: Silence, observers: int, level: Level, sentence: str) -> None:
     assert findings.silences([row], observers, ONE_DAY) == [Finding(level, sentence)]
 
 
-def test_many_witnesses_are_counted() -> None:
+def test_many_observers_are_counted() -> None:
     row = Silence("d/pump/9", at("14:32"), at("16:00"), 5, ("a", "b", "c", "e"), True)
     assert sentences(findings.silences([row], 5, ONE_DAY))[0].endswith("(noticed by 4 of 5 recorders).")
 
 
-def test_who_is_silent_still_comes_before_who_was_longer() -> None:
+def test_lasting_silences_come_before_longer_ones() -> None:
     rows = [
         Silence("a/x/1", at("13:10"), at("15:00"), 5, ("b",), False),
         Silence("b/x/1", at("15:50"), at("16:00"), 5, ("b",), True),
@@ -177,49 +177,54 @@ def test_who_is_silent_still_comes_before_who_was_longer() -> None:
     [
         (
             Rejection("hmac", "10.0.0.9:5400", 412, 3, "b", at("14:00"), at("14:20")), Level.PROBLEM,
-            "412 forged datagrams from 10.0.0.9:5400 were rejected on 3 hosts (hmac), between 14:00 and 14:20.",
+            ("3 hosts rejected up to 412 datagrams each from 10.0.0.9:5400 between 14:00 and 14:20 "
+             "(hmac: signed with a key this host does not have)."),
         ),
         (
             Rejection("crc32", "10.0.0.9:5400", 1, 1, "b", at("14:00:07"), at("14:00:07")), Level.WARNING,
-            "1 damaged datagram from 10.0.0.9:5400 was rejected on host b (crc32), at 14:00:07.",
+            "Host b rejected 1 datagram from 10.0.0.9:5400 at 14:00:07 (crc32: with a wrong checksum).",
         ),
         (
             Rejection("magic", "10.0.0.9:5400", 2, 1, "b", None, None), Level.WARNING,
-            "2 datagrams of something else than BCCN from 10.0.0.9:5400 were rejected on host b (magic).",
+            "Host b rejected 2 datagrams from 10.0.0.9:5400 (magic: of another protocol than BCCN).",
         ),
         (
             Rejection("envelope", "10.0.0.9:5400", 2, 1, "b", None, None), Level.WARNING,
-            "2 malformed datagrams from 10.0.0.9:5400 were rejected on host b (envelope).",
+            "Host b rejected 2 datagrams from 10.0.0.9:5400 (envelope: with a malformed envelope).",
+        ),
+        (
+            Rejection("of-a-later-version", "10.0.0.9:5400", 2, 1, "b", None, None), Level.WARNING,
+            "Host b rejected 2 datagrams from 10.0.0.9:5400 (of-a-later-version).",
         ),
     ],
 )  # fmt: skip
-def test_rejected_traffic(row: Rejection, level: Level, sentence: str) -> None:
+def test_rejected_datagrams(row: Rejection, level: Level, sentence: str) -> None:
     assert findings.rejections([row], ONE_DAY) == [Finding(level, sentence)]
 
 
-def test_many_peers_are_added_up() -> None:
+def test_peers_beyond_the_worst_are_summed() -> None:
     rows = [Rejection("crc32", f"p{n}", n, 1, "b", None, None) for n in range(1, 7)]
     assert sentences(findings.rejections(rows, ONE_DAY, 9)) == [
-        "6 damaged datagrams from p6 were rejected on host b (crc32).",
-        "5 damaged datagrams from p5 were rejected on host b (crc32).",
-        "10 more from 4 other peers were rejected (crc32).",
-        "Besides, 3 pairs of a reason and a peer had fewer datagrams rejected.",
+        "Host b rejected 6 datagrams from p6 (crc32: with a wrong checksum).",
+        "Host b rejected 5 datagrams from p5 (crc32: with a wrong checksum).",
+        "4 other peers sent 10 more (crc32).",
+        "There are 3 more pairs of a verdict and a peer, with fewer datagrams.",
     ]
 
 
-def test_what_is_dropped_every_day_is_no_finding() -> None:
+def test_harmless_datagrams_are_no_finding() -> None:
     rows = [Rejection(verdict, "p", 9, 1, "b", None, None) for verdict in ("own", "duplicate", "late")]
     assert findings.rejections(rows, ONE_DAY) == []
 
 
-def test_what_a_recorder_did_not_see_is_said_and_nobody_is_blamed() -> None:
+def test_gaps_in_the_record_are_findings() -> None:
     recorders = [
         Recorder("b", at("13:00"), at("16:00"), 600, 0, 1, (Gap(at("14:10"), at("14:20")),)),
         Recorder("a", at("13:00"), at("16:00"), 0, 1200),
     ]
     assert sentences(findings.coverage(recorders, ONE_DAY)) == [
-        "Host a's recorder itself lost 1,200 messages: around there its losses are not counted.",
-        "Host b recorded nothing between 14:10 and 14:20: what it missed then cannot be said.",
+        "Host a's recorder missed 1,200 messages: loss at the host is not counted around those times.",
+        "Host b recorded nothing between 14:10 and 14:20: what it lost then is unknown.",
     ]
 
 
@@ -227,49 +232,52 @@ def test_what_a_recorder_did_not_see_is_said_and_nobody_is_blamed() -> None:
     ("hosts", "total", "beginning"),
     [
         ([], 0, None),
-        (["x"], 1, "Host x had no recorder: what was lost of its messages"),
-        (["x", "y"], 2, "Hosts x and y had no recorder: what was lost of their messages"),
+        (["x"], 1, "Host x had no recorder: loss of its messages"),
+        (["x", "y"], 2, "Hosts x and y had no recorder: loss of their messages"),
         (["a", "b", "c", "d", "e", "f"], 40, "Hosts a, b, c, d, e and 35 more had no recorder: "),
     ],
 )
-def test_senders_without_a_recorder(hosts: list[str], total: int, beginning: str | None) -> None:
+def test_senders_without_recorder(hosts: list[str], total: int, beginning: str | None) -> None:
     found = sentences(findings.without_recorder(hosts, total))
     assert found == [] if beginning is None else found[0].startswith(beginning)
 
 
-def test_the_slowest_way() -> None:
-    ways = [
-        Way("a", "b", 10, 0, method="both-ways", p50=80, p99=900),
-        Way("a", "c", 10, 0, method="above-fastest", p50=1250, p99=45_200),
-        Way("a", "d", 10, 0),
+def test_slowest_pair() -> None:
+    pairs = [
+        Pair("a", "b", 10, 0, method="both-ways", p50=80, p99=900),
+        Pair("a", "c", 10, 0, method="above-fastest", p50=1250, p99=45_200),
+        Pair("a", "d", 10, 0),
     ]
-    assert sentences(findings.latencies(ways)) == [
+    assert sentences(findings.latencies(pairs)) == [
         (
-            "The slowest way is from host a to host c: half of the messages took at most 1.25 ms beyond the fastest, "
-            "99 of 100 at most 45.2 ms."
+            "Messages from host a to host c took longest: half of them at most 1.25 ms longer than the fastest, "
+            "99 of 100 at most 45.2 ms longer than the fastest."
         ),
     ]
-    assert findings.latencies(ways[2:]) == []
+    assert sentences(findings.latencies(pairs[:1])) == [
+        "Messages from host a to host b took longest: half of them at most 80 µs, 99 of 100 at most 900 µs."
+    ]
+    assert findings.latencies(pairs[2:]) == []
 
 
-def test_reordering_only_where_it_is_worth_a_word() -> None:
+def test_reordering_is_a_finding_only_if_notable() -> None:
     assert sentences(findings.reorderings([Reordering("c", "a/x/1", 1000, 21, 2, 12)])) == [
-        "21 messages of a/x/1 reached host c out of order (2.1 percent), by up to 12 places."
+        "21 messages of source a/x/1 reached host c out of order (2.1 percent), up to 12 numbers late."
     ]
     assert sentences(findings.reorderings([Reordering("c", "a/x/1", 100, 1, 1, 1)])) == [
-        "1 message of a/x/1 reached host c out of order (1.0 percent), by up to 1 place."
+        "1 message of source a/x/1 reached host c out of order (1.0 percent), up to 1 number late."
     ]
     assert findings.reorderings([Reordering("c", "a/x/1", 1_000_000, 21, 2, 12)]) == []
     assert findings.reorderings([]) == []
 
 
-def test_what_copies_saved() -> None:
+def test_extra_copies() -> None:
     rows = [Copies("a", "b", 2, 1000, 1, 20.4, 19.4), Copies("a", "c", 1, 1000, 7, 7, 0)]
     assert sentences(findings.copies(rows)) == [
-        "Sending messages more than once saved 19 of the 20 that a single copy would have lost (95.0 percent)."
+        "Extra copies saved 19 of the 20 messages that single copies would have lost (95.0 percent)."
     ]
     assert sentences(findings.copies([Copies("a", "b", 2, 1000, 0, 0, 0)])) == [
-        "Sending messages more than once saved nothing: no copy was lost."
+        "Extra copies saved nothing: no copy was lost."
     ]
     assert findings.copies(rows[1:]) == []
 
@@ -277,14 +285,14 @@ def test_what_copies_saved() -> None:
 @pytest.mark.parametrize(("count", "times"), [(1, "once"), (2, "twice"), (3, "3 times")])
 def test_restarts(count: int, times: str) -> None:
     rows = [Source("a/x/1", 2, 10, 0, 0, 0, 0), Source("b/x/1", 2, 10, 0, 0, 0, count)]
-    assert sentences(findings.restarts(rows)) == [f"Source b/x/1 began its numbers anew {times}."]
+    assert sentences(findings.restarts(rows)) == [f"Source b/x/1 restarted its sequence numbers {times}."]
     assert findings.restarts(rows[:1]) == []
 
 
-def test_the_busiest_channel() -> None:
+def test_busiest_channel() -> None:
     rows = [Channel("t/a", 450, 9, 30, 1, 1, 1), Channel("t/b", 50, 9, 5, 1, 1, 1)]
     assert sentences(findings.busiest(rows, 1000)) == [
-        "The busiest channel is t/a with 45.0 percent of all messages, 30 in its busiest second."
+        "The busiest channel is t/a with 45.0 percent of all messages, and 30 messages in its busiest second."
     ]
     assert findings.busiest([], 0) == []
 
@@ -299,7 +307,7 @@ def test_problems_come_first_and_keep_their_order() -> None:
     assert sentences(findings.by_importance(mixed)) == ["2", "4", "3", "1"]
 
 
-def test_a_name_cannot_turn_the_sentence_around_or_fill_the_page() -> None:
+def test_names_neither_reverse_nor_fill_the_sentence() -> None:
     found = sentences(findings.busiest([Channel("x\u202e" + "y" * 900, 1, 1, 1, 1, 1, 1)], 1))[0]
     assert "\u202e" not in found
     assert "x\\u202e" in found

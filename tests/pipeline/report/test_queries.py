@@ -1,4 +1,4 @@
-"""What is collected, from literal tables."""
+"""``bccnd/pipeline/report/queries.py``, over literal tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline.report.queries import THUMBNAIL, Summaries, block_hosts
-from bccnd.pipeline.report.rows import Bin, Block, Gap, HostLoss, Reason, Rejection, Silence, Totals, Way
+from bccnd.pipeline.report.rows import Bin, Block, Gap, HostLoss, Pair, Reason, Rejection, Silence, Totals
 from tests.pipeline.report.tables import nanoseconds, write_table
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
@@ -47,7 +47,7 @@ def asked(spark: SparkSession, directory: Path, **tables: list[dict[str, Any]]) 
         ask.close()
 
 
-def test_tables_that_are_missing_are_empty(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_tables_give_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     with asked(spark, tmp_path) as ask:
         assert ask.period() is None
         assert ask.totals() == Totals()
@@ -59,9 +59,7 @@ def test_tables_that_are_missing_are_empty(spark: SparkSession, tmp_path: Path) 
         assert ask.bins(1, []) == []
 
 
-def test_hours_become_one_way_and_a_host_is_not_compared_with_itself(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_hours_are_summed_and_a_host_is_no_pair_with_itself(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         delivery("a", "b", 100, 10, burst_p50=5),
         delivery("a", "b", 300, 0, at(60), latency_p50_us=500.0, basis="gaps", burst_p50=0),
@@ -69,11 +67,11 @@ def test_hours_become_one_way_and_a_host_is_not_compared_with_itself(
         delivery("a", "a", 999, 999),
     ]
     with asked(spark, tmp_path, delivery=rows) as ask:
-        assert ask.totals() == Totals(hosts=2, ways=2, lossy_ways=1, sent=450, lost=10, bursts=10, measured=1)
-        (worst,) = ask.worst_ways()
+        assert ask.totals() == Totals(hosts=2, pairs=2, lossy_pairs=1, sent=450, lost=10, measured=1)
+        (worst,) = ask.worst_pairs()
         assert (worst.sent, worst.lost, worst.basis, worst.burst_p50) == (400, 10, "gaps", 5)
         assert worst.p50 == pytest.approx((100 * 90 + 500 * 300) / 390)
-        assert len(ask.slowest_ways()) == 1
+        assert len(ask.slowest_pairs()) == 1
         assert ask.hosts_without_recorder() == (["a"], 1)
         assert ask.period() == (NOON, at(120))
         assert ask.host_losses() == [
@@ -82,15 +80,15 @@ def test_hours_become_one_way_and_a_host_is_not_compared_with_itself(
         ]
 
 
-def test_one_bad_host_does_not_fill_the_worst_ways(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_bad_host_does_not_fill_the_worst_pairs(spark: SparkSession, tmp_path: Path) -> None:
     rows = [delivery(f"s{n}", "bad", 1000, 100 + n) for n in range(9)] + [delivery("s0", "r", 1000, 1)]
     with asked(spark, tmp_path, delivery=rows) as ask:
-        assert [(way.sender, way.receiver) for way in ask.worst_ways()] == [
+        assert [(pair.sender, pair.receiver) for pair in ask.worst_pairs()] == [
             ("s8", "bad"), ("s7", "bad"), ("s6", "bad"), ("s5", "bad"), ("s0", "r"),
         ]  # fmt: skip
 
 
-def test_hosts_come_in_a_persons_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_hosts_are_in_natural_order(spark: SparkSession, tmp_path: Path) -> None:
     names = ["node10", "node2", "node1", "gate", "x" + "9" * 30]
     rows = [delivery(name, "gate", 10, 0) for name in names if name != "gate"] + [
         delivery("gate", "node1", 10, 1)
@@ -99,10 +97,10 @@ def test_hosts_come_in_a_persons_order(spark: SparkSession, tmp_path: Path) -> N
         senders, receivers = ask.matrix_hosts(5)
         assert senders == ["gate", "node1", "node2", "node10", "x" + "9" * 30]
         assert receivers == ["gate", "node1"]
-        assert [way.loss for way in ask.matrix(senders, ["node1"])] == [0.1]
+        assert [pair.loss for pair in ask.matrix(senders, ["node1"])] == [0.1]
 
 
-def test_the_thumbnail_has_the_worst_of_each_block(spark: SparkSession, tmp_path: Path) -> None:
+def test_thumbnail_has_the_worst_of_each_block(spark: SparkSession, tmp_path: Path) -> None:
     rows = [delivery("n1", "n4", 100, 3), delivery("n2", "n3", 100, 50), delivery("n3", "n1", 100, 0)]
     with asked(spark, tmp_path, delivery=rows) as ask:
         assert sorted(ask.thumbnail(4)) == [Block(0, 3, 0.03), Block(1, 2, 0.5)]
@@ -110,13 +108,11 @@ def test_the_thumbnail_has_the_worst_of_each_block(spark: SparkSession, tmp_path
 
 
 @pytest.mark.parametrize(("hosts", "block"), [(0, 1), (THUMBNAIL, 1), (THUMBNAIL + 1, 2), (5 * THUMBNAIL, 5)])
-def test_a_thumbnail_has_its_size_however_many_hosts(hosts: int, block: int) -> None:
+def test_thumbnail_has_a_limit_of_blocks(hosts: int, block: int) -> None:
     assert block_hosts(hosts) == block
 
 
-def test_episodes_of_an_explained_host_are_left_out_unless_nearly_all_was_lost(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_explained_episodes_are_left_out_unless_severe(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         {
             "sender": sender,
@@ -136,13 +132,13 @@ def test_episodes_of_an_explained_host_are_left_out_unless_nearly_all_was_lost(
         assert ask.episodes([])[1] == 3
 
 
-def test_loss_in_bins(spark: SparkSession, tmp_path: Path) -> None:
+def test_loss_is_summed_in_bins(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         {"sender": sender, "receiver": "b", "minute": at(minute), "sent": 10, "lost": lost}
         for sender, minute, lost in (("a", 0, 1), ("a", 1, 2), ("c", 1, 4), ("a", 5, 0), ("b", 0, 9))
     ]
     with asked(spark, tmp_path, minutes=rows) as ask:
-        assert sorted(ask.bins(5, [Way("a", "b", 0, 0)])) == [
+        assert sorted(ask.bins(5, [Pair("a", "b", 0, 0)])) == [
             Bin("", "", at(0), 30, 7), Bin("", "", at(5), 10, 0),
             Bin("a", "b", at(0), 20, 3), Bin("a", "b", at(5), 10, 0),
         ]  # fmt: skip
@@ -154,7 +150,7 @@ def covered(host: str, start: float, end: float, unrecorded: int = 0) -> dict[st
     }  # fmt: skip
 
 
-def test_files_of_a_recorder_join_and_pauses_are_found(spark: SparkSession, tmp_path: Path) -> None:
+def test_gaps_between_files_are_pauses(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         covered("a", 0, 10), covered("a", 10.02, 20, 7), covered("a", 30, 40), covered("a", 25, 31),
         covered("a", 41, 60), covered("b", 0, 60),
@@ -167,7 +163,7 @@ def test_files_of_a_recorder_join_and_pauses_are_found(spark: SparkSession, tmp_
         assert ask.period() == (at(0), at(60))
 
 
-def test_what_several_observers_noticed_is_one_silence(spark: SparkSession, tmp_path: Path) -> None:
+def test_overlapping_silences_of_a_source_are_one(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         {
             "observer": observer, "src": src, "from": at(start), "until": at(end), "seconds": 1.0, "expected_s": 5.0,
@@ -190,7 +186,7 @@ def test_what_several_observers_noticed_is_one_silence(spark: SparkSession, tmp_
         )
 
 
-def test_a_rejected_broadcast_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_broadcast_rejected_by_several_hosts_counts_once(spark: SparkSession, tmp_path: Path) -> None:
     rows = [
         {
             "host": host, "hour": at(hour * 60), "verdict": verdict, "peer": peer, "datagrams": count,
@@ -216,7 +212,7 @@ def test_a_rejected_broadcast_is_counted_once(spark: SparkSession, tmp_path: Pat
         ]
 
 
-def test_channels_sources_reordering_and_copies_add_up(spark: SparkSession, tmp_path: Path) -> None:
+def test_channels_sources_reordering_and_copies_are_summed(spark: SparkSession, tmp_path: Path) -> None:
     hours = [NOON, at(60)]
     channels = [
         {

@@ -17,7 +17,7 @@ NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
         (0.2, "20-50 %"), (0.5, "≥ 50 %"), (1.0, "≥ 50 %"),
     ],
 )  # fmt: skip
-def test_a_class_of_loss(loss: float, label: str) -> None:
+def test_class_of_loss(loss: float, label: str) -> None:
     assert scales.LOSS_LABELS[scales.loss_class(loss)] == label
 
 
@@ -25,22 +25,22 @@ def test_a_class_of_loss(loss: float, label: str) -> None:
     ("value", "ceiling"),
     [(0, 1), (0.013, 0.02), (0.05, 0.05), (1, 1), (3, 5), (5.1, 10), (100, 100), (101, 200)],
 )
-def test_a_round_ceiling(value: float, ceiling: float) -> None:
+def test_ceiling_is_round(value: float, ceiling: float) -> None:
     assert scales.nice_ceiling(value) == pytest.approx(ceiling)
 
 
 @given(st.floats(1e-9, 1e12))
-def test_a_ceiling_is_above_and_not_far(value: float) -> None:
+def test_ceiling_is_just_above(value: float) -> None:
     assert value * (1 - 1e-6) <= scales.nice_ceiling(value) <= value * 2.5 * (1 + 1e-6)
 
 
-def test_a_linear_scale_stays_within_the_picture() -> None:
+def test_linear_scale_stays_within_the_picture() -> None:
     scale = scales.Linear(0, 10, 100, 200)
     assert [scale(value) for value in (-5, 0, 5, 10, 50)] == [100, 100, 150, 200, 200]
     assert scales.Linear(3, 3, 100, 200)(3) == 100
 
 
-def test_a_logarithmic_scale() -> None:
+def test_logarithmic_scale_stays_within_the_picture() -> None:
     scale = scales.Log(1, 100, 0, 200)
     assert [scale(value) for value in (-1, 0, 1, 10, 100, 1000)] == [0, 0, 0, 100, 200, 200]
     assert list(scale.powers()) == [1, 10, 100]
@@ -50,7 +50,7 @@ def test_a_logarithmic_scale() -> None:
     ("values", "limits"),
     [([], (1, 10)), ([0.2, 5], (1, 10)), ([10, 100], (10, 100)), ([12, 120], (10, 1000))],
 )
-def test_logarithmic_limits(values: list[float], limits: tuple[float, float]) -> None:
+def test_logarithmic_limits_are_powers_of_ten(values: list[float], limits: tuple[float, float]) -> None:
     assert scales.log_limits(values) == pytest.approx(limits)
 
 
@@ -71,6 +71,6 @@ def test_ticks_are_few_and_within(offset: int, seconds: int, most: int) -> None:
     assert all(10 <= tick.place <= 500 for tick in ticks)
 
 
-def test_ticks_say_the_date_at_midnight() -> None:
+def test_tick_at_midnight_has_the_date() -> None:
     axis = scales.TimeAxis(NOON, NOON + timedelta(hours=24), 0, 100)
     assert [tick.label for tick in axis.ticks(4)] == ["12:00", "18:00", "08-02", "06:00", "12:00"]

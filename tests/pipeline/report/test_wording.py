@@ -40,7 +40,7 @@ def test_percent(share: float, text: str) -> None:
 
 
 @given(st.floats(0, 1))
-def test_a_little_is_never_nothing_and_much_never_all(share: float) -> None:
+def test_percent_never_rounds_to_0_or_100(share: float) -> None:
     text = wording.percent(share, " %")
     assert (text == "0 %") == (share == 0)
     assert (text == "100 %") == (share * 100 == 100)
@@ -112,26 +112,26 @@ def test_duration(seconds: float, text: str) -> None:
     assert wording.duration(seconds) == text
 
 
-def test_a_name_is_bounded_and_visible() -> None:
+def test_name_is_short_and_printable() -> None:
     assert wording.shown("a/b") == "a/b"
     assert wording.shown("a\u202eb\n\x00") == "a\\u202eb\\u000a\\u0000"
     assert wording.shown("x" * 2000) == "x" * 71 + "…"
 
 
-def test_a_clock_of_one_day_says_no_dates() -> None:
+def test_clock_of_one_day_omits_dates() -> None:
     clock = wording.Clock(NOON, NOON + timedelta(hours=12))
     assert clock.at(NOON) == "12:00"
     assert clock.at(NOON + timedelta(seconds=5)) == "12:00:05"
     assert clock.period() == "2026-08-01 12:00 to 2026-08-02 00:00"
 
 
-def test_a_clock_of_several_days_says_each_date_once() -> None:
+def test_clock_of_several_days_gives_each_date_once() -> None:
     clock = wording.Clock(NOON, NOON + timedelta(days=1))
     assert clock.between(NOON, NOON + timedelta(hours=1)) == "between 2026-08-01 12:00 and 13:00"
     assert clock.between(NOON, NOON + timedelta(hours=12)) == "between 2026-08-01 12:00 and 24:00"
     assert clock.between(NOON, NOON + timedelta(hours=13)) == "between 2026-08-01 12:00 and 2026-08-02 01:00"
 
 
-def test_a_clock_without_a_period() -> None:
-    assert wording.Clock(None, None).period() == "no time at all"
+def test_clock_without_a_period() -> None:
+    assert wording.Clock(None, None).period() == "no time"
     assert wording.Clock(None, None).at(NOON) == "2026-08-01 12:00"

@@ -1,26 +1,58 @@
-"""What every test of this tree shares: a daemon to talk to; and with CI=true nothing is skipped."""
+"""What all tests share: a daemon to talk to, the marks that ``tests/run.sh`` uses, and no skips with CI=true."""
 
 import os
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import IN_CI, NOT_IN_CI, require
 from tests.plain_bccn import free_port
+from tests.quick import is_quick
 
 TESTS = Path(__file__).parent
 os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
+_left = {"tests": 0}
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """A skip becomes a failure that tells the skip's reason; an expected failure (xfail) stays what it is."""
+    """Turns a skip into a failure with the skip's reason; leaves an expected failure (xfail) as it is."""
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{reason} {NOT_IN_CI}"
+
+
+# --- what a run with -m leaves out, counted at its end; with -n a worker counts ---
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    _left.update(tests=len(items))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = _left["tests"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _left.update(tests=getattr(node, "workeroutput", {}).get("left", 0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.markexpr == "quick":
+        ran = sum(len(terminalreporter.getreports(outcome)) for outcome in ("passed", "failed"))
+        terminalreporter.write_line(
+            f"{ran} tests ran; {_left['tests']} that start programs are left to the whole suite"
+        )
+
+
+# --- with CI=true ---
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,15 +70,24 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``-m spark`` chooses what takes all of the processor: ``tests/run.sh`` runs it beside what mostly waits."""
+    """Mark what ``tests/run.sh`` chooses by: ``quick``, and of the pipeline's tests all others as ``spark``."""
     for item in items:
-        if TESTS / "pipeline" in item.path.parents:
+        if is_quick(item):
+            item.add_marker("quick")
+        elif TESTS / "pipeline" in item.path.parents:
             item.add_marker("spark")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("needs"):
         require(*mark.args)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What a test configures is not there for the next one, whichever that is."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ ROOT = Path(__file__).parent.parent
 LONGEST_MODULE = 500  # lines; more and it holds more than one idea
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 
+pytestmark = pytest.mark.quick
+
 
 def sources() -> list[Path]:
     return [path for part in ("bccnd", "clients", "tests") for path in sorted((ROOT / part).rglob("*.py"))]

@@ -3,12 +3,14 @@
 A language plugs in by an entry in ``LANGUAGES``.
 """
 
+import fcntl
 import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -94,19 +96,27 @@ LANGUAGES = (
 )
 
 
+@contextmanager
+def building(folder: Path) -> Iterator[None]:
+    """One process at a time builds in `folder`: of tests that run side by side, the others find its result."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 @cache
 def build(language: Language) -> None:
-    """Once a run; it needs the toolchain."""
+    """Once a process; it needs the toolchain."""
     require(*language.toolchain)
+    folder = CLIENTS / language.folder
     if language.build:
-        result = subprocess.run(
-            language.build,
-            cwd=CLIENTS / language.folder,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS,
-            check=False,
-        )
+        with building(folder):
+            result = subprocess.run(
+                language.build, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+            )
         assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients import workers
-from tests.clients.drivers import CLIENTS, Driver, Language
+from tests.clients.drivers import CLIENTS, Driver, Language, building
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -34,7 +34,8 @@ def run(*command: str | Path, folder: Path = FOLDER, environ: dict[str, str] | N
 
 
 def make(*targets: str) -> str:
-    return run("make", "--silent", "CC=gcc", "CXX=g++", *targets)
+    with building(FOLDER):
+        return run("make", "--silent", "CC=gcc", "CXX=g++", *targets)
 
 
 def test_golden_vectors() -> None:

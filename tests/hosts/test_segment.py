@@ -43,12 +43,14 @@ def test_nothing_is_left_behind() -> None:
     assert not [path for path in RUN_FOLDER.iterdir() if path.name == made.hosts[0].namespace]
 
 
-def test_what_a_crashed_run_left_is_removed_by_the_next() -> None:
-    crash = "import os; from tests.hosts.segment import Segment; Segment(['alpha']); os._exit(9)"
+def test_the_next_run_removes_what_a_crashed_one_left() -> None:
+    kind = f"bccnd-crash{os.getpid()}"  # a run beside this one leaves these alone
+    crash = f"import os; from tests.hosts.segment import Segment; Segment(['alpha'], '{kind}'); os._exit(9)"
     dead = subprocess.Popen([sys.executable, "-c", crash])
     dead.wait(30)
-    assert [path for path in RUN_FOLDER.iterdir() if path.name.startswith(f"bccnd-test-{dead.pid}-")]
-    removed = remove_stale()
-    assert [name for name in removed if name.startswith(f"bccnd-test-{dead.pid}-")]
-    assert not [name for name in removed if name.startswith(f"bccnd-test-{os.getpid()}-")]
-    assert not [path for path in RUN_FOLDER.iterdir() if path.name.startswith(f"bccnd-test-{dead.pid}-")]
+    left = {path.name for path in RUN_FOLDER.glob(f"{kind}-{dead.pid}-*")}
+    with Segment(["alpha"], kind) as made:
+        assert not [path for path in RUN_FOLDER.iterdir() if path.name in left]
+        assert len(left) == 2  # a host, and the switch
+        assert remove_stale(kind) == []
+        assert (RUN_FOLDER / made.hosts[0].namespace).exists()

@@ -29,9 +29,9 @@ Word = str | bytes | int
 
 @dataclass(frozen=True)
 class Language:
-    """``folder`` (below clients/) is where ``build`` and ``run`` are executed; ``toolchain`` are commands that must
-    be on PATH for that; ``lacks`` are commands of the script which it answers with ``error unsupported``. One that
-    ``reads_ahead`` empties its socket whether or not the program receives: what it loses has many gaps, not one."""
+    """``build`` and ``run`` are executed in ``folder``, below clients/; ``toolchain`` are the commands on PATH that
+    this takes. The driver answers the commands that it ``lacks`` with ``error unsupported``. A client that
+    ``reads_ahead`` takes packets before the program receives them: what it loses may have several gaps."""
 
     name: str
     folder: str
@@ -69,6 +69,7 @@ LANGUAGES = (
         build=("go", "build", "-o", "build/driver", "./conformance"),
         run=("build/driver",),
         lacks=frozenset({"fork"}),
+        reads_ahead=True,
     ),
     Language(
         "rust",

@@ -49,7 +49,7 @@ def test_a_wire_error_carries_its_reason() -> None:
     assert str(WireError("length", "98 said, 97 there")) == "length: 98 said, 97 there"
 
 
-def test_a_packet_error_is_what_its_sender_is_told() -> None:
+def test_a_packet_error_shows_code_and_text() -> None:
     error: PacketError = FramingError("bad-packet", "packet: no such type")
     assert (error.code, error.text, str(error)) == (
         "bad-packet",

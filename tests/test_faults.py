@@ -28,9 +28,7 @@ def cpu_seconds(pid: int) -> float:
 # --- the disk is full ---
 
 
-def test_a_full_disk_costs_log_lines_and_nothing_else(
-    small_disk: Path, loopback_port: int, tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_only_log_lines(small_disk: Path, loopback_port: int, tmp_path: Path) -> None:
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     daemon = DaemonProcess(tmp_path, *flags, environ={"BCCND_LOG__LEVEL": "debug"})
     daemon.log_file = small_disk / "log"
@@ -58,7 +56,7 @@ def test_a_full_disk_costs_log_lines_and_nothing_else(
 # --- no descriptors are left ---
 
 
-def test_without_descriptors_new_clients_are_refused_and_old_ones_served(daemon: DaemonProcess) -> None:
+def test_without_descriptors_old_clients_are_served(daemon: DaemonProcess) -> None:
     pid = daemon.process.pid
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     with ExitStack() as connections:
@@ -123,7 +121,7 @@ def faulty_kernel(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("fault", ["ENOBUFS", "EAGAIN", "EPERM"])
-def test_what_the_kernel_does_not_take_at_once(
+def test_datagrams_that_the_kernel_refuses_at_first(
     faulty_kernel: Path, tmp_path: Path, loopback_port: int, fault: str
 ) -> None:
     """Without room for a moment all arrives in order; what is refused is counted, and nothing else is missing."""

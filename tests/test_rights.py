@@ -140,14 +140,14 @@ def refusals(daemon: DaemonProcess) -> list[dict[str, Any]]:
         (f"uid = {STRANGER + 1}\ngid = {BADGE}", {"groups": [BADGE]}, False),
     ],
 )
-def test_conditions_are_judged_by_the_kernels_word(
+def test_conditions_use_the_kernels_credentials(
     start: Start, condition: str, who: dict[str, Any], expected: bool
 ) -> None:
     with start(f'[[rights]]\n{condition}\npublish = ["a"]') as daemon, client(daemon, **who) as someone:
         assert allowed(someone, b"MSG a\0x") is expected
 
 
-def test_without_rights_everybody_publishes_and_subscribes_and_root_does_the_rest(start: Start) -> None:
+def test_by_default_only_root_may_tap_and_bridge(start: Start) -> None:
     with start() as daemon:
         bridged = datagram("far/prog/1", 1, "a", b"x")
         for who, expected in (({}, False), ({"uid": 0, "gid": 0}, True)):
@@ -158,7 +158,7 @@ def test_without_rights_everybody_publishes_and_subscribes_and_root_does_the_res
                     assert allowed(someone, packet) is expected
 
 
-def test_with_rights_root_and_the_daemons_own_user_have_what_is_granted(start: Start) -> None:
+def test_with_rights_root_has_only_what_is_granted(start: Start) -> None:
     with start(f"[[rights]]\nuid = {STRANGER}\ntap = true") as daemon:
         with client(daemon, uid=0, gid=0) as root:
             for packet in (b"SUB a", b"MSG a\0x", b"CMSG tap\0on", b"CMSG name\0x", b"CMSG listen"):
@@ -253,7 +253,7 @@ def test_a_refusal_is_logged_once_per_client_and_right(start: Start) -> None:
     assert expected.items() <= lines[0].items()
 
 
-def test_new_rights_hold_for_those_who_are_connected(start: Start, folder: Path) -> None:
+def test_a_reload_applies_rights_to_connected_clients(start: Start, folder: Path) -> None:
     everything = '[[rights]]\npublish = [">"]\nsubscribe = [">"]\ntap = true\n'
     with start(everything) as daemon, client(daemon) as someone, client(daemon) as tap:
         someone.subscribe("a/b", "c")
@@ -273,7 +273,7 @@ def test_new_rights_hold_for_those_who_are_connected(start: Start, folder: Path)
         assert not allowed(someone, b"MSG c\0x")
 
 
-def test_rights_are_decided_anew_by_a_successor(start: Start, folder: Path) -> None:
+def test_a_successor_applies_its_own_rights(start: Start, folder: Path) -> None:
     with start('[[rights]]\npublish = [">"]\nsubscribe = [">"]\n') as daemon, client(daemon) as someone:
         someone.subscribe("a", "b")
         settings = folder / "bccnd.toml"
@@ -298,9 +298,7 @@ def test_rights_are_decided_anew_by_a_successor(start: Start, folder: Path) -> N
 
 
 @pytest.mark.parametrize("proc", ["own-proc", "outer-proc"])
-def test_a_client_of_another_pid_namespace_has_a_name_of_its_own_and_no_program(
-    start: Start, proc: str
-) -> None:
+def test_a_client_of_another_pid_namespace_has_no_program(start: Start, proc: str) -> None:
     """The daemon is the one inside: a process outside it has no pid there."""
     prefix = [sys.executable, "-c", IN_A_PID_NAMESPACE, proc]
     rights = (
@@ -320,7 +318,7 @@ def test_a_client_of_another_pid_namespace_has_a_name_of_its_own_and_no_program(
             assert not allowed(root, b"MSG a\0")
 
 
-def test_root_of_another_pid_namespace_has_no_more_rights_than_anybody_by_default(start: Start) -> None:
+def test_root_outside_the_pid_namespace_has_no_privileges(start: Start) -> None:
     with (
         start("", [sys.executable, "-c", IN_A_PID_NAMESPACE, "own-proc"]) as daemon,
         client(daemon, uid=0, gid=0) as root,
@@ -331,7 +329,7 @@ def test_root_of_another_pid_namespace_has_no_more_rights_than_anybody_by_defaul
             assert not allowed(root, packet)
 
 
-def test_nor_has_root_of_a_namespace_below(start: Start) -> None:
+def test_root_in_a_nested_pid_namespace_has_no_privileges(start: Start) -> None:
     """As in a container: the pid can be seen from here, and so can that it is another one in there."""
     program = (
         "import os, socket, sys\n"
@@ -379,9 +377,7 @@ def test_a_mistake_opens_nothing(
 
 
 @pytest.mark.parametrize("setting", ['socket_owner = "root"', 'socket_group = "root"'])
-def test_a_socket_that_may_not_be_given_away_opens_nothing(
-    folder: Path, loopback_port: int, setting: str
-) -> None:
+def test_without_the_right_to_chown_nothing_opens(folder: Path, loopback_port: int, setting: str) -> None:
     folder.chmod(0o777)
     settings = folder / "bccnd.toml"
     settings.write_text(f'broadcast = "{LOOPBACK_BROADCAST}"\nport = {loopback_port}\n{setting}')
@@ -392,11 +388,11 @@ def test_a_socket_that_may_not_be_given_away_opens_nothing(
 
 
 @pytest.mark.parametrize("socket", ["@bccnd-test-permissions", "@"])
-def test_an_abstract_socket_with_permissions_opens_nothing(socket: str) -> None:
+def test_permissions_for_an_abstract_socket_open_nothing(socket: str) -> None:
     assert_one_line(bccnd("--socket", socket, "--socket-mode", "0600"), 2, "--socket-mode", "no effect")
 
 
-def test_owner_group_and_mode_hold_from_the_first_moment(folder: Path, start: Start) -> None:
+def test_owner_group_and_mode_are_right_from_the_start(folder: Path, start: Start) -> None:
     """Whoever looks while it starts, with no umask to help, sees no permission that is not meant."""
     daemon = start()
     settings = folder / "bccnd.toml"

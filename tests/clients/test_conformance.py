@@ -58,7 +58,7 @@ def unless_lacking(language: Language, command: str, argument: str, start: Start
 
 
 @each_language
-def test_what_a_client_publishes_it_receives(language: Language, bus: Path, start: Start) -> None:
+def test_a_client_receives_what_it_publishes(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     driver.open(bus)
     driver("sub", "own/x")
@@ -122,7 +122,7 @@ def test_patterns(
 
 
 @each_language
-def test_what_the_daemon_or_the_client_refuses(language: Language, bus: Path, start: Start) -> None:
+def test_errors_have_their_codes(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     assert driver.error("open", "/nonexistent/bus.sock") == "unavailable"
     assert driver.error("pub", "a", "b") == "closed"
@@ -138,9 +138,7 @@ def test_what_the_daemon_or_the_client_refuses(language: Language, bus: Path, st
 
 
 @each_language
-def test_a_rejected_message_is_the_error_of_the_next_barrier(
-    language: Language, bus: Path, start: Start
-) -> None:
+def test_the_next_barrier_fails_with_the_rejection(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     driver.open(bus)
     driver("sub", "ok/>")
@@ -153,7 +151,7 @@ def test_a_rejected_message_is_the_error_of_the_next_barrier(
 
 
 @each_language
-def test_a_barrier_comes_after_everything_said_before(language: Language, bus: Path, start: Start) -> None:
+def test_a_barrier_follows_all_earlier_messages(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     driver.open(bus)
     driver("sub", "flood/one")
@@ -209,9 +207,7 @@ def test_a_heartbeat(language: Language, bus: Path, start: Start) -> None:
 
 @pytest.mark.parametrize("pack", ["on", "off"])
 @each_language
-def test_a_reader_too_slow_is_told_what_it_lost(
-    language: Language, bus: Path, start: Start, pack: str
-) -> None:
+def test_a_slow_reader_learns_what_it_lost(language: Language, bus: Path, start: Start, pack: str) -> None:
     if pack == "on":
         unless_lacking(language, "pack", pack, start)
     driver, other = start(language), start(REFERENCE)
@@ -251,7 +247,7 @@ def await_reconnection(driver: Driver) -> None:
 
 
 @each_language
-def test_a_new_daemon_finds_its_clients_subscribed(
+def test_clients_resubscribe_with_a_new_daemon(
     language: Language, daemon: DaemonProcess, start: Start
 ) -> None:
     driver, other = start(language), start(REFERENCE)
@@ -292,7 +288,7 @@ def test_publishing_goes_on_with_a_new_daemon(
 
 
 @each_language
-def test_what_may_be_lost_with_a_daemon_is_told_by_the_barrier(
+def test_a_barrier_reports_what_a_lost_daemon_may_have_lost(
     language: Language, daemon: DaemonProcess, start: Start
 ) -> None:
     driver = start(language)
@@ -306,7 +302,7 @@ def test_what_may_be_lost_with_a_daemon_is_told_by_the_barrier(
 
 
 @each_language
-def test_what_came_before_the_end_is_received(
+def test_messages_before_the_disconnection_are_received(
     language: Language, daemon: DaemonProcess, start: Start
 ) -> None:
     driver, other = start(language), start(REFERENCE)
@@ -328,7 +324,7 @@ def test_what_came_before_the_end_is_received(
 
 
 @each_language
-def test_a_child_with_a_client_of_its_own(language: Language, bus: Path, start: Start) -> None:
+def test_a_child_opens_a_client_of_its_own(language: Language, bus: Path, start: Start) -> None:
     unless_lacking(language, "fork", "A", start)
     driver, other = start(language), start(REFERENCE)
     driver("format", "full")
@@ -386,7 +382,9 @@ def test_a_child_goes_on_with_its_parents_client(language: Language, bus: Path, 
 
 @pytest.mark.parametrize("pack", ["on", "off"])
 @each_pair
-def test_messages_between(sends: Language, receives: Language, bus: Path, start: Start, pack: str) -> None:
+def test_messages_between_languages(
+    sends: Language, receives: Language, bus: Path, start: Start, pack: str
+) -> None:
     for each in (sends, receives) if pack == "on" else ():
         unless_lacking(each, "pack", pack, start)
     sender, receiver = start(sends), start(receives)
@@ -404,7 +402,7 @@ def test_messages_between(sends: Language, receives: Language, bus: Path, start:
 
 
 @each_pair
-def test_who_sent_it(sends: Language, receives: Language, bus: Path, start: Start) -> None:
+def test_full_format_names_the_sender(sends: Language, receives: Language, bus: Path, start: Start) -> None:
     sender, receiver = start(sends), start(receives)
     receiver("format", "full")
     name = sender.open(bus)
@@ -420,7 +418,9 @@ def test_who_sent_it(sends: Language, receives: Language, bus: Path, start: Star
 
 
 @each_pair
-def test_directed_and_to_all(sends: Language, receives: Language, bus: Path, start: Start) -> None:
+def test_directed_messages_and_messages_to_all(
+    sends: Language, receives: Language, bus: Path, start: Start
+) -> None:
     sender, receiver = start(sends), start(receives)
     sender.open(bus)
     name = receiver.open(bus)

@@ -67,7 +67,7 @@ def with_numbers_of_the_document(packet: bytes, first_seqs: dict[bytes, int]) ->
     return packet.replace(__version__.encode(), b"0.1.0")
 
 
-def test_a_daemon_says_what_the_session_says(tmp_path: Path, loopback_port: int) -> None:
+def test_a_daemon_follows_the_documented_session(tmp_path: Path, loopback_port: int) -> None:
     first_seqs: dict[bytes, int] = {}
     flags = ["--host", "relay01", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     with DaemonProcess(tmp_path, *flags) as daemon:
@@ -144,7 +144,7 @@ def reasons_for_closing() -> set[str]:
         ("The format `full`", {"own", "conflict", "local-channel", "unknown-source"}),
     ],
 )
-def test_every_word_of_the_code_is_explained(title: str, words: set[str]) -> None:
+def test_every_word_of_the_code_is_documented(title: str, words: set[str]) -> None:
     """Written as code: `word`, alone or with what belongs to it."""
     text = section(title)
     assert {word for word in words if not re.search(rf"`(?:CMSG )?{re.escape(word)}[`␀\[ ]", text)} == set()
@@ -161,21 +161,21 @@ def test_every_word_of_the_code_is_explained(title: str, words: set[str]) -> Non
         ("Who is there", [HEARTBEATS.decode(), NOTICES.decode()]),
     ],
 )
-def test_the_numbers_are_those_of_the_code(title: str, numbers: list[float | str]) -> None:
+def test_documented_numbers_are_those_of_the_code(title: str, numbers: list[float | str]) -> None:
     text = section(title)
     for number in numbers:
         shown = number if isinstance(number, str) else f"{number:g}" if number < 1e6 else str(number)
         assert re.search(rf"(?<!\d){re.escape(shown)}(?!\d)", text), number
 
 
-def test_the_names_of_the_document_of_the_protocol_have_their_place() -> None:
+def test_every_function_of_the_c_interface_has_its_name() -> None:
     """``bccn.txt``, "API LAYERS"."""
     names = "open close fd send recv get_name set_name get_seq set_seq listen send_all send_to send_topic"
     for name in [*names.split(), "heartbeat_start", "dispatch"]:
         assert f"`bccn_{name}`" in section("Names of the functions")
 
 
-def test_the_python_functions_it_names_exist() -> None:
+def test_the_documented_python_methods_exist() -> None:
     for name in re.findall(r"`Client\.(\w+)`", TEXT):
         assert hasattr(bccn.Client, name)
 

@@ -74,7 +74,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "target/debug"
 
 
-def test_its_own_tests(daemon: DaemonProcess) -> None:
+def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
     said = run("cargo", "test", "--locked", "--", "--show-output", BCCN_SOCKET=str(daemon.socket))
     assert sum(map(int, re.findall(r"^(\d+) vectors$", said, re.MULTILINE))) > 700
     assert re.search(
@@ -83,7 +83,7 @@ def test_its_own_tests(daemon: DaemonProcess) -> None:
     assert "warning" not in said
 
 
-def test_its_form() -> None:
+def test_fmt_clippy_and_doc_find_nothing() -> None:
     assert run("cargo", "fmt", "--check") == ""
     run("cargo", "clippy", "--quiet", "--locked", "--all-targets", "--", "-D", "warnings")
     run("cargo", "doc", "--quiet", "--locked", "--no-deps", RUSTDOCFLAGS="-D warnings")
@@ -91,13 +91,13 @@ def test_its_form() -> None:
     assert [line.split()[0] for line in tree.splitlines()] == ["bccn", "libc"]
 
 
-def test_its_package() -> None:
+def test_the_package_holds_all_that_it_needs() -> None:
     files = run("cargo", "package", "--locked", "--list", "--allow-dirty").splitlines()
     assert {"Cargo.lock", "README.md", "examples/worker.rs", "src/lib.rs"} <= set(files)
     assert not [name for name in files if name.startswith("build/")]
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     run("cargo", "build", "--quiet", "--locked", "--release", "--example=worker")
     log = tmp_path / "worker.log"
     with workers.running([TARGET / "release/examples/worker", daemon.socket], FOLDER, log) as worker:
@@ -114,7 +114,7 @@ def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess,
     ]
 
 
-def test_the_program_of_the_readme(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_readme_program_works(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
     log = tmp_path / "stderr"
     with workers.running(
         ["env", f"BCCN_SOCKET={daemon.socket}", programs / "readme"], FOLDER, log

@@ -52,7 +52,7 @@ def bridges(folder: Path) -> list[Path]:
     return list(folder.glob("bccn.*"))
 
 
-def test_the_program_of_the_readme(daemon: DaemonProcess) -> None:
+def test_the_readme_program_works(daemon: DaemonProcess) -> None:
     found = re.search(r"```sh\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     assert found
     program = (
@@ -61,7 +61,7 @@ def test_the_program_of_the_readme(daemon: DaemonProcess) -> None:
     assert run("sh", program, BCCN_SOCKET=str(daemon.socket)) == "sensors/kitchen/temperature 21.5\n"
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     with workers.running(["sh", "examples/worker.sh", daemon.socket], FOLDER, log) as worker:
         assert worker.stdout
@@ -118,7 +118,7 @@ def test_a_long_packet_with_line_feeds_stays_one(daemon: DaemonProcess, shell: s
 
 
 @each_shell
-def test_who_floods_itself_is_not_stuck(daemon: DaemonProcess, shell: str) -> None:
+def test_flooding_oneself_does_not_block(daemon: DaemonProcess, shell: str) -> None:
     """More than the pipes, the sockets and the bridge can hold."""
     script = """
         bccn_open -q packets=5000 "$1"
@@ -283,7 +283,7 @@ def unescaped(raw: str) -> bytes:
 
 
 @each_shell
-def test_vectors_of_packets_said(shell: str, tmp_path: Path) -> None:
+def test_vectors_of_packets_sent(shell: str, tmp_path: Path) -> None:
     entries = [entry for entry in valid_packets("MSG", "SUB") if entry["canonical"]]
     calls = [
         f"bccn_listen '{entry['pattern']}'"
@@ -299,7 +299,7 @@ def test_vectors_of_packets_said(shell: str, tmp_path: Path) -> None:
 
 
 @each_shell
-def test_vectors_of_packets_heard(shell: str, tmp_path: Path) -> None:
+def test_vectors_of_packets_received(shell: str, tmp_path: Path) -> None:
     entries = valid_packets("MSG", "RECV")
 
     def script(connection: socket.socket, packet: bytes) -> bool:
@@ -332,11 +332,11 @@ def test_vectors_of_packets_heard(shell: str, tmp_path: Path) -> None:
 
 
 @each_shell
-def test_every_shell_can_read_it(shell: str) -> None:
+def test_every_shell_parses_the_scripts(shell: str) -> None:
     for script in SCRIPTS:
         assert subprocess.run([shell, "-n", script], cwd=FOLDER, check=False).returncode == 0
 
 
-def test_shellcheck() -> None:
+def test_shellcheck_finds_nothing() -> None:
     command = [Path(sys.executable).with_name("shellcheck"), "-x", *SCRIPTS]
     assert subprocess.run(command, cwd=FOLDER, check=False).returncode == 0

@@ -34,7 +34,7 @@ def test_names_are_unique_within_their_list(file: Path):
         assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_no_entry_is_there_twice(file: Path):
+def test_no_entry_occurs_twice(file: Path):
     seen = Counter(
         json.dumps({field: entry[field] for field in entry if field not in ("name", "why")}, sort_keys=True)
         for entries in lists_of(file).values()
@@ -43,7 +43,7 @@ def test_no_entry_is_there_twice(file: Path):
     assert [entry for entry, count in seen.items() if count > 1] == []
 
 
-def test_bytes_are_lower_case_hex_and_text_shows_them(file: Path):
+def test_bytes_are_lower_case_hex_and_match_their_text(file: Path):
     for entry in [entry for entries in lists_of(file).values() for entry in entries]:
         for field in BYTES & set(entry):
             assert bytes.fromhex(entry[field]).hex() == entry[field]

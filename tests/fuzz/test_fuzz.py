@@ -57,7 +57,7 @@ def judge_made_up(one_input: Callable[[bytes], None], seeds: list[bytes], exampl
 
 
 @pytest.mark.parametrize("name", fuzzers())
-def test_nothing_is_found_in_a_moment(name: str, tmp_path: Path) -> None:
+def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
     path = fuzzers()[name]
     if not atheris_is_to_be_had():
         fuzzer = load(path)
@@ -70,7 +70,7 @@ def test_nothing_is_found_in_a_moment(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FOUND_ONCE, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_was_found_once_stays_mended(path: Path) -> None:
+def test_earlier_findings_stay_fixed(path: Path) -> None:
     load(fuzzers()[path.parent.name]).one_input(path.read_bytes())
 
 
@@ -89,7 +89,7 @@ def fuzz(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_finding_is_kept_and_told(faulty: Path) -> None:
+def test_a_finding_is_kept_and_reported(faulty: Path) -> None:
     if atheris_is_to_be_had():
         require_atheris()
         findings = faulty / "findings"
@@ -107,12 +107,12 @@ def test_a_finding_is_kept_and_told(faulty: Path) -> None:
     assert again.stderr.endswith("IndexError: four\n")
 
 
-def test_hypothesis_finds_it_too(faulty: Path) -> None:
+def test_hypothesis_finds_the_same_fault(faulty: Path) -> None:
     fuzzer = load(faulty / "fuzz_faulty.py")
     with pytest.raises(IndexError):
         judge_made_up(fuzzer.one_input, list(fuzzer.seeds()), EXAMPLES)
 
 
-def test_an_unknown_name_is_usage(faulty: Path) -> None:
+def test_an_unknown_fuzzer_is_wrong_usage(faulty: Path) -> None:
     told = fuzz("--fuzzers", faulty, "fualty")
     assert (told.returncode, told.stderr) == (2, "no such fuzzer: fualty; there are: faulty\n")

@@ -25,7 +25,7 @@ def tapped(daemon: DaemonProcess) -> bool:
 @pytest.mark.parametrize(
     ("address", "family", "beginning"), [(BROADCAST, "ip", "10.99.0.1:"), ("ff02::5400", "ipv6", "[fe80::")]
 )
-def test_datagrams_have_the_addresses_of_their_senders(
+def test_dump_shows_the_address_of_each_sender(
     segment: Segment, start_daemon: StartDaemon, tmp_path: Path, address: str, family: str, beginning: str
 ) -> None:
     require("tshark")

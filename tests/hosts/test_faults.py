@@ -56,9 +56,7 @@ def numbers(client: PacketClient) -> list[int]:
     return [int(payload) for _, payload in client.messages()]
 
 
-def test_the_losses_that_are_told_are_those_that_happened(
-    segment: Segment, daemons: list[DaemonProcess]
-) -> None:
+def test_reported_losses_are_the_losses_that_happened(segment: Segment, daemons: list[DaemonProcess]) -> None:
     alpha, beta, _ = segment.hosts
     with PacketClient(daemons[0].socket) as publisher, PacketClient(daemons[1].socket) as subscriber:
         src = publisher.request("whoami")
@@ -80,9 +78,7 @@ def test_the_losses_that_are_told_are_those_that_happened(
         assert len(heard) == row["received"]
 
 
-def test_with_two_copies_most_of_a_heavy_loss_is_made_good(
-    segment: Segment, start_daemon: StartDaemon
-) -> None:
+def test_two_copies_make_up_for_most_of_a_heavy_loss(segment: Segment, start_daemon: StartDaemon) -> None:
     """The window lets a second copy count although later messages came before it."""
     alpha, beta, _ = segment.hosts
     sender = start_daemon(alpha, environ={"BCCND_COPIES": "2"})
@@ -122,7 +118,7 @@ def forward_doubled_and_disordered(frm: socket.socket, to: str, count: int) -> N
 
 
 @pytest.mark.parametrize("reorder", [0, 4])
-def test_doubles_are_delivered_once_and_disorder_as_configured(
+def test_duplicates_arrive_once_and_late_ones_as_configured(
     segment: Segment, start_daemon: StartDaemon, reorder: int
 ) -> None:
     alpha, beta, gamma = segment.hosts
@@ -156,7 +152,7 @@ def test_doubles_are_delivered_once_and_disorder_as_configured(
 # --- a link, a host ---
 
 
-def test_a_link_that_goes_down_and_comes_back(segment: Segment, daemons: list[DaemonProcess]) -> None:
+def test_a_link_goes_down_and_comes_back(segment: Segment, daemons: list[DaemonProcess]) -> None:
     alpha = segment.hosts[0]
     pid = daemons[0].process.pid
     with (
@@ -189,7 +185,7 @@ def test_a_link_that_goes_down_and_comes_back(segment: Segment, daemons: list[Da
         assert publisher.status()["counters"]["unsent"] < 200
 
 
-def test_a_killed_daemon_under_load(segment: Segment, daemons: list[DaemonProcess]) -> None:
+def test_a_daemon_is_killed_under_load(segment: Segment, daemons: list[DaemonProcess]) -> None:
     """Its clients come back to the next one, which is believed at once; other hosts go on among themselves."""
     with (
         bccn.Client(daemons[0].socket) as publisher,

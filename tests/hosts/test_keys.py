@@ -87,7 +87,7 @@ def assert_heard_all(subscriber: PacketClient, published: dict[str, int]) -> Non
     assert heard == {chan: list(range(count)) for chan, count in published.items()}
 
 
-def test_a_rotation_under_load_loses_nothing_and_lets_nothing_forged_in(
+def test_key_rotation_loses_nothing_and_admits_no_forgery(
     daemons: list[DaemonProcess], forger: Forger
 ) -> None:
     with ExitStack() as open_clients:
@@ -143,9 +143,7 @@ def test_a_rotation_under_load_loses_nothing_and_lets_nothing_forged_in(
             assert subscriber.messages() == []
 
 
-def test_a_recording_of_the_segment_that_is_played_again_reaches_nobody(
-    segment: Segment, daemons: list[DaemonProcess]
-) -> None:
+def test_a_replayed_recording_reaches_nobody(segment: Segment, daemons: list[DaemonProcess]) -> None:
     messages = 2500  # so that most lie further back than dedup.sanity
     listening = segment.hosts[2].udp_socket(PORT)
     with (

@@ -92,7 +92,7 @@ def publish_everywhere(daemons: list[DaemonProcess]) -> None:
 
 
 @pytest.mark.spark
-def test_the_pipeline_names_the_pairs_with_the_loss_they_had(
+def test_the_pipeline_reports_the_true_loss_of_each_pair(
     segment: Segment, daemons: list[DaemonProcess], recorders: list[RecorderProcess], tmp_path: Path
 ) -> None:
     alpha, beta, gamma = segment.hosts

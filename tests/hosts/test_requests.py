@@ -18,7 +18,7 @@ def ask(client: PacketClient, chan: str, token: str) -> str:
     return client.request("listeners", f"{chan} {token}")
 
 
-def test_daemons_tell_each_other_who_listens(start_daemon: StartDaemon, segment: Segment) -> None:
+def test_daemons_answer_each_other_about_listeners(start_daemon: StartDaemon, segment: Segment) -> None:
     here, there = (start_daemon(host) for host in segment.hosts[:2])
     with (
         PacketClient(here.socket) as asking,
@@ -48,7 +48,7 @@ def test_daemons_tell_each_other_who_listens(start_daemon: StartDaemon, segment:
         assert answers == [b"t7\nlisteners 0", b"t8\nlisteners 0"]
 
 
-def test_a_program_without_a_daemon_may_ask_too(start_daemon: StartDaemon, segment: Segment) -> None:
+def test_a_plain_program_may_ask_for_listeners(start_daemon: StartDaemon, segment: Segment) -> None:
     alpha, beta = segment.hosts[:2]
     daemon = start_daemon(alpha, key=None)
     with PacketClient(daemon.socket) as client, beta.udp_socket(PORT) as plain:
@@ -62,7 +62,7 @@ def test_a_program_without_a_daemon_may_ask_too(start_daemon: StartDaemon, segme
         assert b"]alpha/bccnd/" in heard
 
 
-def test_requests_are_replied_to_from_other_hosts(daemons: list[DaemonProcess]) -> None:
+def test_programs_on_other_hosts_reply_to_requests(daemons: list[DaemonProcess]) -> None:
     here, *others = daemons
 
     def slowly(request: bccn.Request) -> bytes:
@@ -88,7 +88,7 @@ def test_requests_are_replied_to_from_other_hosts(daemons: list[DaemonProcess]) 
         assert (reply.src, reply.payload) == (slow, b"Y")
 
 
-def test_nobody_on_any_host_listens(daemons: list[DaemonProcess]) -> None:
+def test_a_request_nobody_listens_to_fails_early(daemons: list[DaemonProcess]) -> None:
     with bccn.Client(daemons[0].socket) as bus, PacketClient(daemons[1].socket) as local:
         local.subscribe("local/x", "other")
         for channel in ("nobody", "local/x", "!beta/program/1", "!gamma"):
@@ -96,7 +96,7 @@ def test_nobody_on_any_host_listens(daemons: list[DaemonProcess]) -> None:
                 bus.request(channel, timeout=LONG)
 
 
-def test_bccn_req_tells_a_silent_listener_elsewhere_from_nobody(daemons: list[DaemonProcess]) -> None:
+def test_bccn_req_tells_a_silent_listener_from_none(daemons: list[DaemonProcess]) -> None:
     with PacketClient(daemons[1].socket) as silent:
         silent.subscribe("silent")
         assert command_line.bccn(daemons[0], "req", "-W", "1", "silent", "x").returncode == 3

@@ -11,7 +11,7 @@ from tests.hosts.segment import BROADCAST, RUN_FOLDER, Segment, ip, remove_stale
 PORT = 5400
 
 
-def test_a_broadcast_reaches_every_host_once_and_nobody_else(segment: Segment) -> None:
+def test_a_broadcast_reaches_every_host_exactly_once(segment: Segment) -> None:
     sockets = [host.udp_socket(PORT) for host in segment.hosts]
     sockets[0].sendto(b"hello", (BROADCAST, PORT))
     for sock in sockets:
@@ -22,7 +22,7 @@ def test_a_broadcast_reaches_every_host_once_and_nobody_else(segment: Segment) -
             sock.recv(2048)
 
 
-def test_the_machines_own_interfaces_stay_as_they_are(segment: Segment) -> None:
+def test_the_machines_own_interfaces_stay_unchanged(segment: Segment) -> None:
     assert "br0" not in ip("-br", "link")
     assert "to-alpha" not in ip("-br", "link")
 

@@ -46,7 +46,7 @@ def wait_until_counted(daemon: DaemonProcess, counter: str, times: int) -> None:
         )
 
 
-def test_a_publish_reaches_matching_subscribers_on_all_hosts_once(
+def test_a_message_reaches_subscribers_on_every_host_once(
     daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
     interested = [connect(daemon, "demo/>") for daemon in daemons]
@@ -109,7 +109,7 @@ def test_directed_messages_reach_exactly_their_targets(
     assert all(client.messages() == [] for client in deaf)
 
 
-def test_the_all_form_reaches_every_listening_client(
+def test_a_message_to_all_reaches_every_listening_client(
     daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
     subscribed = [connect(daemon, "no/such/channel") for daemon in daemons]
@@ -212,7 +212,7 @@ def drop_every_second_datagram(host: Host) -> None:
     host.run(["nft", rules])
 
 
-def test_two_copies_bridge_a_network_that_drops_every_second_datagram(
+def test_two_copies_survive_the_loss_of_every_second_datagram(
     segment: Segment, start_daemon: StartDaemon, connect: Callable[..., PacketClient]
 ) -> None:
     alpha, beta = (start_daemon(host, environ={"BCCND_COPIES": "2"}) for host in segment.hosts[:2])
@@ -226,7 +226,7 @@ def test_two_copies_bridge_a_network_that_drops_every_second_datagram(
 
 
 @pytest.mark.parametrize("size", [1399, 1400])
-def test_a_datagram_up_to_the_limit_arrives_whole(
+def test_a_datagram_at_the_limit_arrives_whole(
     segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient], size: int
 ) -> None:
     subscriber, publisher = connect(daemons[1], "demo/>"), connect(daemons[0])
@@ -238,7 +238,7 @@ def test_a_datagram_up_to_the_limit_arrives_whole(
     assert subscriber.message() == ("demo/x", payload)
 
 
-def test_one_byte_more_is_refused_and_nothing_is_sent(
+def test_a_datagram_above_the_limit_is_refused_unsent(
     segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
     subscribers, publisher = [connect(daemon, "demo/>") for daemon in daemons[:2]], connect(daemons[0])
@@ -261,7 +261,7 @@ def payload_for(size: int, publisher: PacketClient, receive: Callable[[int], byt
 
 
 @pytest.mark.parametrize("size", [1401, 1500, 2048])
-def test_larger_datagrams_of_others_are_taken_up_to_the_receive_limit(
+def test_datagrams_arrive_up_to_the_receive_limit(
     segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient], size: int
 ) -> None:
     subscriber = connect(daemons[1], "demo/>")
@@ -304,7 +304,7 @@ def source_and_sequence(packet: bytes) -> tuple[str, int]:
     return match[1].decode(), int(match[2])
 
 
-def test_clients_come_back_by_themselves_and_are_heard_at_once(daemons: list[DaemonProcess]) -> None:
+def test_clients_reconnect_and_are_heard_at_once(daemons: list[DaemonProcess]) -> None:
     notices: list[bccn.Notice] = []
     with (
         bccn.Client(daemons[0].socket, format="full", echo=False, on_notice=notices.append) as near,
@@ -331,7 +331,7 @@ def test_clients_come_back_by_themselves_and_are_heard_at_once(daemons: list[Dae
     assert "reconnected" in [notice.kind for notice in notices]
 
 
-def test_programs_of_one_host_hear_each_other_while_its_link_is_down(
+def test_local_messages_flow_while_the_link_is_down(
     segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
     near, far, publisher = connect(daemons[0], "demo/>"), connect(daemons[1], "demo/>"), connect(daemons[0])
@@ -357,7 +357,7 @@ def test_a_named_interface_needs_no_route(
     assert subscriber.message() == ("demo/x", b"by eth0")
 
 
-def test_each_host_keeps_the_last_values_that_it_has_heard(
+def test_each_host_retains_the_values_it_has_heard(
     segment: Segment, start_daemon: StartDaemon, connect: Callable[..., PacketClient]
 ) -> None:
     retain = {"BCCND_RETAIN__PATTERNS": "state/>"}

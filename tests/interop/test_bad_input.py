@@ -98,7 +98,7 @@ def deployments() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("deployment", sorted(deployments()))
-def test_every_malformed_datagram_of_the_vectors_is_counted_by_its_reason(
+def test_malformed_datagrams_are_counted_by_their_reason(
     tmp_path: Path, loopback_port: int, deployment: str
 ) -> None:
     vectors = deployments()[deployment]
@@ -174,9 +174,7 @@ def test_datagrams_of_the_largest_size(bystander: Bystander, network: Callable[[
     wait_until(lambda: bystander.publisher.rejected("truncated") == 1, "the large datagram to be counted")
 
 
-def test_ten_thousand_sources_are_bounded_and_cost_nobody_anything(
-    tmp_path: Path, loopback_port: int
-) -> None:
+def test_ten_thousand_sources_cost_nobody_anything(tmp_path: Path, loopback_port: int) -> None:
     with (
         DaemonProcess(tmp_path, *loopback(loopback_port), environ={"BCCND_DEDUP__SOURCES": "100"}) as daemon,
         plain_socket(0) as network,
@@ -193,9 +191,7 @@ def test_ten_thousand_sources_are_bounded_and_cost_nobody_anything(
 # --- from local clients ---
 
 
-def test_every_malformed_packet_of_the_vectors_is_answered(
-    daemon: DaemonProcess, bystander: Bystander
-) -> None:
+def test_malformed_packets_are_answered(daemon: DaemonProcess, bystander: Bystander) -> None:
     for vector in invalid("sbus.json"):
         with PacketClient(daemon.socket) as client:
             if vector["closes"]:
@@ -229,7 +225,7 @@ def test_every_malformed_packet_of_the_vectors_is_answered(
     ],
     ids=lambda value: value.replace("\0", " ")[:30],
 )
-def test_a_wrong_request_is_answered_and_its_sender_stays(
+def test_a_wrong_request_is_answered_and_its_client_stays(
     daemon: DaemonProcess, bystander: Bystander, packet: str, error: str
 ) -> None:
     with PacketClient(daemon.socket) as client:
@@ -241,7 +237,7 @@ def test_a_wrong_request_is_answered_and_its_sender_stays(
         assert client.drain() == []
 
 
-def test_random_packets(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_random_packets_harm_nobody(daemon: DaemonProcess, bystander: Bystander) -> None:
     rng = random.Random(2026)
     heads = [
         b"SUB ",
@@ -274,7 +270,7 @@ def packed(packet: bytes) -> bytes:
     return b"PACK " + struct.pack(">I", len(packet)) + packet
 
 
-def test_packs_within_packs_go_no_deeper(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_a_pack_within_a_pack_is_refused(daemon: DaemonProcess, bystander: Bystander) -> None:
     nested = packed(b"SUB a")
     for _ in range(1000):
         nested = packed(nested)
@@ -284,7 +280,7 @@ def test_packs_within_packs_go_no_deeper(daemon: DaemonProcess, bystander: Bysta
         assert client.receive().startswith((b"CMSG error\0bad-packet", b"CMSG closing\0framing"))
 
 
-def test_an_empty_packet_is_not_taken_for_the_end(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_an_empty_packet_does_not_end_the_connection(daemon: DaemonProcess, bystander: Bystander) -> None:
     with PacketClient(daemon.socket) as client:
         client.send(b"")
         assert client.receive().startswith(b"CMSG error\0bad-packet ")
@@ -295,7 +291,7 @@ def test_an_empty_packet_is_not_taken_for_the_end(daemon: DaemonProcess, bystand
         assert client.message() == ("a", b"after it")
 
 
-def test_a_packet_larger_than_any_is_refused_whole(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_an_oversized_packet_is_refused_whole(daemon: DaemonProcess, bystander: Bystander) -> None:
     with PacketClient(daemon.socket) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         client.send(b"MSG local/x\0" + b"=" * 150_000)
@@ -303,7 +299,7 @@ def test_a_packet_larger_than_any_is_refused_whole(daemon: DaemonProcess, bystan
         assert client.drain() == []
 
 
-def test_descriptors_sent_along_are_not_kept(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_descriptors_sent_along_are_closed(daemon: DaemonProcess, bystander: Bystander) -> None:
     descriptors = Path(f"/proc/{daemon.process.pid}/fd")
     with PacketClient(daemon.socket) as client:
         assert client.drain() == []
@@ -315,7 +311,7 @@ def test_descriptors_sent_along_are_not_kept(daemon: DaemonProcess, bystander: B
         assert len(list(descriptors.iterdir())) == before
 
 
-def test_clients_that_vanish_in_the_middle(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_clients_may_vanish_at_any_moment(daemon: DaemonProcess, bystander: Bystander) -> None:
     for number in range(100):
         with PacketClient(daemon.socket) as client:
             client.send(b"SUB bystander/>")

@@ -56,7 +56,7 @@ def test_descriptors_stay_the_same_over_many_replacements(start: Start) -> None:
     assert len(daemon.logged("replaced")) == 4
 
 
-def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
+def test_agreements_of_a_client_survive(start: Start) -> None:
     daemon = start()
     with PacketClient(daemon.socket) as client, PacketClient(daemon.socket) as other:
         client.extend_name("worker")
@@ -88,7 +88,7 @@ def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
         assert client.drain() == []
 
 
-def test_a_backlog_of_megabytes_and_a_held_publisher_go_over(start: Start) -> None:
+def test_a_large_backlog_and_a_held_publisher_survive(start: Start) -> None:
     daemon = start()
     with (
         PacketClient(daemon.socket) as slow,
@@ -115,7 +115,7 @@ def test_a_backlog_of_megabytes_and_a_held_publisher_go_over(start: Start) -> No
         assert slow.message() == ("local/a", b"and on")
 
 
-def test_a_tap_and_clients_of_every_format_go_over(start: Start) -> None:
+def test_a_tap_and_clients_of_every_format_survive(start: Start) -> None:
     daemon = start()
     with (
         PacketClient(daemon.socket) as tap,
@@ -136,7 +136,7 @@ def test_a_tap_and_clients_of_every_format_go_over(start: Start) -> None:
         assert [tap.receive()[-6:], tap.receive()[-6:]] == [b":a|one", b":a|two"]
 
 
-def test_a_thousand_clients_go_over(start: Start) -> None:
+def test_a_thousand_clients_survive(start: Start) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     daemon = start()
@@ -157,7 +157,7 @@ def test_a_thousand_clients_go_over(start: Start) -> None:
 
 
 @pytest.mark.parametrize("where", ["@", "@bccnd-test-{pid}"])
-def test_an_abstract_socket_goes_over(tmp_path: Path, loopback_port: int, where: str) -> None:
+def test_an_abstract_socket_survives(tmp_path: Path, loopback_port: int, where: str) -> None:
     where = where.format(pid=os.getpid())
     daemon = ReplaceableDaemon(
         tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port),
@@ -175,7 +175,7 @@ def test_an_abstract_socket_goes_over(tmp_path: Path, loopback_port: int, where:
     assert {line["socket"] for line in daemon.logged("serving")} == {name}
 
 
-def test_a_socket_that_was_handed_down_goes_over(start: Start, tmp_path: Path) -> None:
+def test_an_inherited_socket_survives(start: Start, tmp_path: Path) -> None:
     handed_down = f"""
 import os, socket
 if {VARIABLE!r} not in os.environ:
@@ -192,7 +192,7 @@ if {VARIABLE!r} not in os.environ:
     assert (tmp_path / "bus.sock").exists()  # not ours to remove
 
 
-def test_the_last_of_many_removes_the_socket_and_not_that_of_another(start: Start, tmp_path: Path) -> None:
+def test_only_its_own_socket_is_removed_at_the_end(start: Start, tmp_path: Path) -> None:
     daemon = start()
     daemon.replace()
     (tmp_path / "bus.sock").rename(tmp_path / "moved.sock")
@@ -203,7 +203,7 @@ def test_the_last_of_many_removes_the_socket_and_not_that_of_another(start: Star
     assert (tmp_path / "bus.sock").read_text() == "another's"
 
 
-def test_it_leaves_when_idle_after_a_replacement_as_before(tmp_path: Path, loopback_port: int) -> None:
+def test_a_successor_exits_when_idle_too(tmp_path: Path, loopback_port: int) -> None:
     daemon = ReplaceableDaemon(
         tmp_path, "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port), "--exit-when-idle"
     )
@@ -216,7 +216,7 @@ def test_it_leaves_when_idle_after_a_replacement_as_before(tmp_path: Path, loopb
     assert daemon.wait() == 0
 
 
-def test_who_is_there_is_the_same_before_and_after(start: Start, tmp_path: Path, loopback_port: int) -> None:
+def test_presence_does_not_notice_a_replacement(start: Start, tmp_path: Path, loopback_port: int) -> None:
     """Heartbeats go on under the same name, the daemon's and its clients'; nobody appears, leaves or restarts."""
     folder = tmp_path / "there"
     folder.mkdir()
@@ -245,7 +245,7 @@ def test_who_is_there_is_the_same_before_and_after(start: Start, tmp_path: Path,
 # --- what a replacement changes ---
 
 
-def test_the_successor_has_the_settings_of_now(start: Start, tmp_path: Path, loopback_port: int) -> None:
+def test_the_successor_reads_the_settings_anew(start: Start, tmp_path: Path, loopback_port: int) -> None:
     """Another port, key, integrity, limits; what cannot change, the path of the socket, is told."""
     file, keys, port = tmp_path / "bccnd.toml", tmp_path / "keys", free_port()
     file.write_text("")
@@ -276,7 +276,7 @@ def test_the_successor_has_the_settings_of_now(start: Start, tmp_path: Path, loo
     assert told["settings"] == ["socket_mode"]
 
 
-def test_systemd_is_told_who_serves_before_the_old_process_ends(start: Start, tmp_path: Path) -> None:
+def test_systemd_learns_the_new_pid_before_the_old_one_exits(start: Start, tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(address)

@@ -35,7 +35,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def ip(*arguments: str) -> str:
-    """Runs ip(8); its complaint becomes the exception's text."""
+    """Runs ip(8). Its error message becomes that of the exception."""
     result = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30, check=False)
     if result.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {result.stderr.strip()}")
@@ -61,7 +61,7 @@ def remove_stale(kind: str = KIND) -> list[str]:
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """Sockets made by this thread within the block belong to `namespace`."""
+    """Sockets that this thread makes within the block belong to `namespace`."""
     with Path("/proc/self/ns/net").open() as before, (RUN_FOLDER / namespace).open() as wanted:
         _enter(wanted.fileno())
         try:
@@ -76,7 +76,7 @@ def _enter(descriptor: int) -> None:
 
 
 class Host:
-    """One namespace of a segment; ``name`` is also what its daemon calls the host."""
+    """One namespace of a segment. Its daemon uses ``name`` as the host's name."""
 
     def __init__(self, name: str, namespace: str, address: str) -> None:
         self.name = name
@@ -98,12 +98,12 @@ class Host:
         )
 
     def make(self, factory: Callable[[], T]) -> T:
-        """What `factory` returns, its sockets being on this host."""
+        """Calls `factory`; the sockets it makes are on this host."""
         with inside(self.namespace):
             return factory()
 
     def udp_socket(self, port: int) -> socket.socket:
-        """A plain BCCN socket as the document shows it: 0.0.0.0, SO_REUSEADDR, SO_BROADCAST."""
+        """A plain BCCN socket on this host: 0.0.0.0, SO_REUSEADDR, SO_BROADCAST."""
         return self.make(lambda: plain_socket(port))
 
 

@@ -97,16 +97,24 @@ def loopback_port() -> int:
 
 @pytest.fixture
 def daemon(tmp_path: Path, loopback_port: int) -> Iterator[DaemonProcess]:
-    """A daemon on the loopback's broadcast address and ``loopback_port``, without a key."""
+    """A daemon of the test's own, on the loopback's broadcast address and ``loopback_port``, without a key."""
     with DaemonProcess(
         tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)
     ) as running:
         yield running
 
 
+@pytest.fixture(scope="module")
+def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """The same once for a module: for tests that neither stop it, configure it nor count what it has counted."""
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()))
+    with DaemonProcess(tmp_path_factory.mktemp("daemon"), *flags) as running:
+        yield running
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB; it goes when the last file on it is closed."""
+    """A file system of one MiB. It goes when the last file on it is closed."""
     require("root")
     place = tmp_path / "disk"
     place.mkdir()

@@ -1,6 +1,6 @@
-"""Every client does the same: each language alone, and each pair of languages, against a real daemon.
+"""Every client does the same: each language alone, and each pair of languages, with a real daemon.
 
-The cases speak the script of clients/CONFORMANCE.md; what a language is is in ``drivers.py``.
+The tests speak to drivers in the script of ``clients/CONFORMANCE.md``. ``drivers.py`` lists the languages.
 """
 
 import signal
@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.clients.drivers import LANGUAGES, Driver, Language
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient
-from tests.plain_bccn import free_port
 
 REFERENCE = LANGUAGES[0]
 EVERY_BYTE = bytes(range(256))
-FLOOD = (
-    20_000  # messages: more than a queue of QUEUE packets, the socket and what a client reads ahead can hold
-)
-QUEUE = 8
+QUEUE = 8  # packets
+
+# Messages: more than QUEUE packets, the socket and what a client reads ahead can hold.
+FLOOD = 20_000
 
 Start = Callable[[Language], Driver]
 
@@ -31,12 +30,10 @@ each_pair = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of a daemon that all tests share which do it no harm."""
-    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port())]
-    with DaemonProcess(tmp_path_factory.mktemp("daemon"), *flags) as daemon:
-        yield daemon.socket
+@pytest.fixture
+def bus(shared_daemon: DaemonProcess) -> Path:
+    """The socket of a daemon that the tests share."""
+    return shared_daemon.socket
 
 
 @pytest.fixture
@@ -48,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def unless_lacking(language: Language, command: str, argument: str, start: Start) -> None:
-    """Asserts that a language says itself that it cannot do something, and ends the test there."""
+    """Ends the test for a language that lacks `command`, once its driver has said so itself."""
     if command in language.lacks:
         assert start(language).error(command, argument) == "unsupported"
         pytest.xfail(f"{language} has no {command}")
@@ -221,11 +218,10 @@ def test_a_slow_reader_learns_what_it_lost(language: Language, bus: Path, start:
     other("flood", "fast/x", total)
     other("barrier")
     driver("barrier")
-    assert driver("recv", 5) == [b"msg", b"fast/x", b"1"]  # the gap is not here
+    assert driver("recv", 5) == [b"msg", b"fast/x", b"1"]
     received, lost, last = map(int, driver("count", total, 0.5))
-    assert last == received + 1 or (
-        language.reads_ahead and last == received + 1 + lost
-    )  # nor before this one
+    # The gap follows the last message; one that reads ahead knows of every gap before it.
+    assert last == received + 1 or (language.reads_ahead and last == received + 1 + lost)
     other("pub", "fast/x", "next")
     event = driver("recv", 5)
     if event[0] == b"lost":

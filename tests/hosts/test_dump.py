@@ -1,4 +1,4 @@
-"""``bccn dump`` on a real segment: who sent it, from which address, and that Wireshark sees the same."""
+"""``bccn dump`` on a real segment: it shows sender and address, and Wireshark shows the same."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_dump_shows_the_address_of_each_sender(
     for daemon in (alpha, beta):
         daemon.wait_until_ready()
         with PacketClient(daemon.socket) as client:
-            wait_until(lambda: client.status()["segments"], "a way to the segment")
+            wait_until(lambda: client.status()["segments"], "a binding to the segment")
     file = tmp_path / "beta.pcapng"
     process = start(beta, "dump", "-w", str(file), "-C", "1")
     wait_until(lambda: tapped(beta), "the tap")

@@ -1,7 +1,7 @@
-"""Hostile and broken input, from the network and local clients: a counter or a ``CMSG error``, nothing worse.
+"""Hostile and broken input, from the network and from local clients, leads to a counter or a ``CMSG error``.
 
-In every test a bystander subscribes and must lose nothing. That the daemon logged no traceback and left with
-code 0 is asserted when it ends (``DaemonProcess``).
+In every test a bystander subscribes and loses nothing. At the daemon's end ``DaemonProcess`` asserts that it logged
+no traceback and left with code 0.
 """
 
 import array
@@ -14,7 +14,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def malformed(status: dict[str, Any]) -> Counter[str]:
 
 
 def invalid(name: str) -> list[dict[str, Any]]:
-    """The entries of a vectors file that are not to be taken."""
+    """The entries of a vectors file that must be refused."""
     return list(json.loads((VECTORS / name).read_text())["invalid"])
 
 
@@ -50,7 +50,7 @@ def loopback(port: int) -> tuple[str, ...]:
 
 
 class Bystander:
-    """A subscriber and a publisher that mind their own business; ``check`` proves that nothing was lost."""
+    """A subscriber and a publisher of their own; ``check`` fails if anything of theirs was lost."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self.subscriber = PacketClient(daemon.socket)
@@ -70,13 +70,19 @@ class Bystander:
         self.publisher.close()
 
 
-@pytest.fixture
-def bystander(daemon: DaemonProcess) -> Iterator[Bystander]:
+@contextmanager
+def undisturbed(daemon: DaemonProcess) -> Iterator[Bystander]:
     one = Bystander(daemon)
     one.check()
     yield one
     one.check()
     one.close()
+
+
+@pytest.fixture
+def bystander(daemon: DaemonProcess) -> Iterator[Bystander]:
+    with undisturbed(daemon) as one:
+        yield one
 
 
 @pytest.fixture
@@ -90,7 +96,7 @@ def network(loopback_port: int, daemon: DaemonProcess) -> Iterator[Callable[[byt
 
 
 def deployments() -> dict[str, list[dict[str, Any]]]:
-    """The malformed datagrams of the vectors, by the requirement and the key they are judged under."""
+    """The malformed datagrams of the vectors, by the required integrity and the key."""
     found: dict[str, list[dict[str, Any]]] = {}
     for vector in invalid("bccn1.json"):
         found.setdefault(vector["required"] + (", a key" if vector["key"] else ""), []).append(vector)
@@ -117,7 +123,7 @@ def test_malformed_datagrams_are_counted_by_their_reason(
         everything = PacketClient(daemon.socket)
         everything.subscribe("")
         everything.request("listen")
-        tap = PacketClient(daemon.socket)  # while there is one, the kernel filters nothing
+        tap = PacketClient(daemon.socket)  # with a tap the kernel filters nothing
         tap.request("tap", "on")
         expected: Counter[str] = Counter()
         for vector in vectors:
@@ -137,7 +143,7 @@ def test_malformed_datagrams_are_counted_by_their_reason(
 
 
 def noise(rng: random.Random) -> bytes:
-    """Random bytes, or a good datagram that was cut, stretched or hit."""
+    """Random bytes, or a good datagram with bytes cut off, added or changed."""
     if rng.random() < 0.3:
         return rng.randbytes(rng.randrange(0, 2500))
     good = bytearray(
@@ -226,9 +232,9 @@ def test_malformed_packets_are_answered(daemon: DaemonProcess, bystander: Bystan
     ids=lambda value: value.replace("\0", " ")[:30],
 )
 def test_a_wrong_request_is_answered_and_its_client_stays(
-    daemon: DaemonProcess, bystander: Bystander, packet: str, error: str
+    shared_daemon: DaemonProcess, packet: str, error: str
 ) -> None:
-    with PacketClient(daemon.socket) as client:
+    with undisturbed(shared_daemon), PacketClient(shared_daemon.socket) as client:
         client.send(packet.encode())
         answer = client.receive().decode()
         assert answer.startswith("CMSG error\0")
@@ -259,7 +265,7 @@ def test_random_packets_harm_nobody(daemon: DaemonProcess, bystander: Bystander)
                 connected[at].socket.send(
                     rng.choice(heads) + rng.randbytes(rng.randrange(1, 60)), socket.MSG_DONTWAIT
                 )
-            except OSError:  # closed for its framing, or it never reads what it is told
+            except OSError:  # the daemon closed it for its framing, or because it reads no errors
                 connected[at].close()
                 connected[at] = clients.enter_context(PacketClient(daemon.socket))
             if number % 50 == 0:

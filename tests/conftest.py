@@ -76,6 +76,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
         elif TESTS / "pipeline" in item.path.parents:
             item.add_marker("spark")
+        if item.get_closest_marker("spark"):
+            # One process starts the fixture's Spark, which is the faster the longer it runs.
+            shares = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("fixture" if shares else item.path.stem))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

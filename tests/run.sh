@@ -103,23 +103,26 @@ for given in "$@"; do
 done
 [ "$form" != named ] || exec .venv/bin/python -m pytest "$@"
 
-# The tests of a file stay in one process, for what they share. Files begin in the order of their names: the longest
-# are among the first.
-side_by_side='.venv/bin/python -m pytest --dist=loadfile --no-loadscope-reorder'
-
+# The tests of a file stay in one process, for what they share. Files begin in the order of their names: the longest are
+# among the first.
+side_by_side='.venv/bin/python -m pytest --no-loadscope-reorder'
 cores=$(nproc)
 if [ "$form" = quick ]; then
-    exec $side_by_side -n "$cores" -q -m quick "$@"
+    # shellcheck disable=SC2086  # a list of words
+    exec $side_by_side --dist=loadfile -n "$cores" -q -m quick "$@"
 fi
 
-# Spark's tests compute and the others mostly wait. Both run at once, Spark's with the time that the others leave.
+# Spark's tests compute and the others mostly wait. Both run at once, Spark's with the time that the others leave. Those
+# that share one Spark are a group of their own.
 spark_output=$(mktemp)
 trap 'rm -f "$spark_output"' EXIT
-nice $side_by_side -n 2 -m spark "$@" >"$spark_output" 2>&1 &
+# shellcheck disable=SC2086
+nice $side_by_side --dist=loadgroup -n 2 -m spark "$@" >"$spark_output" 2>&1 &
 spark=$!
 trap 'kill $spark 2>/dev/null; exit 130' INT TERM
 status=0
-$side_by_side -n "$((cores + 1))" -m 'not spark' "$@" || status=$?
+# shellcheck disable=SC2086
+$side_by_side --dist=loadfile -n "$((cores + 1))" -m 'not spark' "$@" || status=$?
 say "the tests with Spark, which ran at the same time:"
 wait $spark || status=$?
 cat "$spark_output"

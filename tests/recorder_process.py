@@ -20,7 +20,7 @@ MARKS = {"opened", "closed", "unrecorded"}
 class RecorderProcess:
     """``bccnd-record`` with its log and its files in `folder`; a context manager that ends it.
 
-    On SIGTERM it must have left by itself, with code 0 and without a traceback in its log.
+    At its end it asserts that the recorder leaves by itself on SIGTERM, with code 0 and no traceback in its log.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RecorderProcess:
             )
 
     def start(self) -> None:
-        """Starts it, again if need be, and returns once it records."""
+        """Starts or restarts the recorder. Returns once it records."""
         before = len(self.logged("recording"))
         self.launch()
         wait_until(lambda: len(self.logged("recording")) > before or self._left(), "a recorder that records")
@@ -102,7 +102,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def assert_well_kept(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Each file opens once and closes once, with everything between; from when to when each does."""
+    """Asserts that each file opens once, closes once and has everything between. When each does."""
     spans = []
     for name in dict.fromkeys(row["file"] for row in rows):
         inside = [row for row in rows if row["file"] == name]

@@ -1,4 +1,4 @@
-"""A real daemon that real successors replace; what each of them does first is for the test to say."""
+"""A real daemon that real successors replace. The test chooses what each of them runs first."""
 
 import contextlib
 import ctypes
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None)
 
 
 class ReplaceableDaemon(DaemonProcess):
-    """``pid`` is that of the process that serves. ``begin_with``: Python that every start from now on runs first."""
+    """``pid`` is the process that serves. Every start from now on runs the Python of ``begin_with`` first."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ReplaceableDaemon(DaemonProcess):
         self._command[at : at + 2] = [str(self.launcher), str(self._first)]
         self.pid = 0
         self._unreaped: set[int] = set()
-        # What a predecessor leaves behind becomes our child, so that we learn how it ends.
+        # A predecessor's children become ours, so that we learn how they end.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def begin_with(self, code: str) -> None:
@@ -57,12 +57,12 @@ class ReplaceableDaemon(DaemonProcess):
         os.kill(self.pid, signum)
 
     def replace(self) -> int:
-        """SIGUSR2; the pid of the successor, once it serves and the one before it has left."""
+        """Sends SIGUSR2. The pid of the successor, once it serves and its predecessor has left."""
         self.signal(signal.SIGUSR2)
         return self.follow()
 
     def follow(self) -> int:
-        """Wait until the process that serves has left; the pid of the one that serves now."""
+        """Waits until the process that serves has left. The pid of the one that serves now."""
         with PacketClient(self.socket) as client:
             return self.follow_by(client)
 
@@ -74,7 +74,7 @@ class ReplaceableDaemon(DaemonProcess):
         return self.pid
 
     def wait(self) -> int:
-        """The exit code of the process that serves, once it does no longer."""
+        """Waits for the end of the process that serves. Its exit code."""
         if self.pid == self.process.pid:
             return self.process.wait(PATIENCE)
         codes: list[int] = []
@@ -116,7 +116,7 @@ class ReplaceableDaemon(DaemonProcess):
         return [line for line in lines if line["event"] == event]
 
     def children(self) -> list[int]:
-        """Processes of the one that serves, be they dead."""
+        """Child processes of the one that serves, dead ones included."""
         return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def descriptors(self) -> int:

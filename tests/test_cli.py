@@ -67,7 +67,7 @@ def test_socket_may_stand_before_or_after_the_command(daemon: DaemonProcess, pla
 
 def test_a_short_command_imports_nothing_slow(daemon: DaemonProcess) -> None:
     program = (
-        "import sys\nbefore = set(sys.modules)  # what an editable installation loads is no matter of ours\n"
+        "import sys\nbefore = set(sys.modules)  # an editable installation loads these\n"
         "from bccnd.cli import main\n"
         "assert main(['pub', 'a', 'b']) == 0\nprint(*sorted(set(sys.modules) - before))"
     )

@@ -1,4 +1,4 @@
-"""The last value for late joiners, with a real daemon: bus packets, the Python client, bccn, a replacement."""
+"""Retained messages for late subscribers, with a real daemon, the Python client, bccn and a replacement."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def daemon(tmp_path: Path, settings: Path, loopback_port: int) -> Iterator[Daemo
 
 
 def publish(daemon: DaemonProcess, **values: bytes) -> str:
-    """Publishes on ``state/<key>`` and leaves; the name it had."""
+    """Publishes on ``state/<key>``. The publisher's name."""
     with PacketClient(daemon.socket) as publisher:
         for key, value in values.items():
             publisher.publish(f"state/{key}", value)

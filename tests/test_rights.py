@@ -1,4 +1,4 @@
-"""Rights of real clients: the kernel's word for who they are, other pid namespaces, and the socket's permissions."""
+"""Rights of real clients: credentials from the kernel, other pid namespaces, and the socket's permissions."""
 
 import json
 import os
@@ -24,11 +24,11 @@ from tests.plain_bccn import datagram
 
 NOBODY = 65534
 STRANGER = 4711  # a uid that no account has
-BADGE = 4712  # a gid likewise
+BADGE = 4712  # a gid that no group has
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
-# A process in a new pid namespace, with its own /proc or still that of the outer one, which is given the signals.
+# Runs a program in a new pid namespace, with its own /proc or that of the outer one, and passes SIGTERM on to it.
 IN_A_PID_NAMESPACE = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.needs("root")  # to become somebody else
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that everybody may enter, unlike those of pytest."""
+    """A folder that everybody may enter; those of pytest are private."""
     folder = Path(tempfile.mkdtemp(prefix="bccnd-test-"))
     folder.chmod(0o755)
     yield folder
@@ -64,7 +64,7 @@ Start = Callable[..., DaemonProcess]
 
 @pytest.fixture
 def start(folder: Path, loopback_port: int) -> Start:
-    """A daemon, still to be entered, with these rights; everybody may connect."""
+    """Makes a daemon with these rights, to be entered by the test. Everybody may connect."""
 
     def make(toml: str = "", prefix: Sequence[str] = ()) -> DaemonProcess:
         settings = folder / "bccnd.toml"
@@ -79,7 +79,7 @@ def start(folder: Path, loopback_port: int) -> Start:
 def acting_as(
     uid: int = STRANGER, gid: int = STRANGER, groups: Sequence[int] = (), program: str = ""
 ) -> Iterator[None]:
-    """What the kernel says of connections that are made meanwhile."""
+    """Credentials that the kernel reports for connections made within the block."""
     comm = Path("/proc/self/comm")
     before = os.getgroups(), comm.read_text()
     if program:
@@ -100,13 +100,13 @@ def acting_as(
 def client(daemon: DaemonProcess, **who: Any) -> Iterator[PacketClient]:
     with acting_as(**who):
         connected = PacketClient(daemon.socket)
-        connected.drain()  # accepted, so that it has been looked at
+        connected.drain()  # the daemon has accepted it and read its credentials
     with connected:
         yield connected
 
 
 def allowed(client: PacketClient, packet: bytes) -> bool:
-    """Whether a packet is carried out; anything but an answer of success or a refusal fails."""
+    """Whether the daemon carries out a packet. Anything but success or a refusal fails the test."""
     client.send(packet)
     errors = [answer for answer in client.drain() if answer.startswith(b"CMSG error\0")]
     assert all(error.startswith(b"CMSG error\0refused ") for error in errors), errors
@@ -118,7 +118,7 @@ def refusals(daemon: DaemonProcess) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "refused"]
 
 
-# --- who a client is ---
+# --- the identity of a client ---
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_successor_applies_its_own_rights(start: Start, folder: Path) -> None:
 
 @pytest.mark.parametrize("proc", ["own-proc", "outer-proc"])
 def test_a_client_of_another_pid_namespace_has_no_program(start: Start, proc: str) -> None:
-    """The daemon is the one inside: a process outside it has no pid there."""
+    """The daemon is inside; a process outside has no pid there."""
     prefix = [sys.executable, "-c", IN_A_PID_NAMESPACE, proc]
     rights = (
         f'[[rights]]\nuid = {STRANGER}\npublish = ["a"]\n'
@@ -330,7 +330,7 @@ def test_root_outside_the_pid_namespace_has_no_privileges(start: Start) -> None:
 
 
 def test_root_in_a_nested_pid_namespace_has_no_privileges(start: Start) -> None:
-    """As in a container: the pid can be seen from here, and so can that it is another one in there."""
+    """As in a container: the daemon sees the pid, and that the process has another one in its namespace."""
     program = (
         "import os, socket, sys\n"
         "bus = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); bus.connect(sys.argv[1])\n"
@@ -393,7 +393,7 @@ def test_permissions_for_an_abstract_socket_open_nothing(socket: str) -> None:
 
 
 def test_owner_group_and_mode_are_right_from_the_start(folder: Path, start: Start) -> None:
-    """Whoever looks while it starts, with no umask to help, sees no permission that is not meant."""
+    """An observer during the start, without a umask, never sees other permissions."""
     daemon = start()
     settings = folder / "bccnd.toml"
     settings.write_text(

@@ -1,4 +1,4 @@
-"""One subscriber is stopped, others read on at full rate: real daemons, processes, sockets and signals."""
+"""One subscriber is stopped and others read on at full rate, with real daemons, processes, sockets and signals."""
 
 import json
 import signal
@@ -52,7 +52,7 @@ def subscriber(daemon: DaemonProcess) -> Iterator[Start]:
 
 @pytest.fixture
 def readers(subscriber: Start) -> list[Subscriber]:
-    """Those who read: as fast as they can, and they make publishers wait rather than lose anything."""
+    """Two that read as fast as they can, and hold publishers rather than lose a message."""
     return [subscriber(queue="policy=block"), subscriber(queue="policy=block", pack=True)]
 
 
@@ -217,7 +217,7 @@ def memory(daemon: DaemonProcess, field: str) -> int:
 def test_memory_stays_bounded_however_many_are_slow(
     daemon: DaemonProcess, subscriber: Start, readers: list[Subscriber]
 ) -> None:
-    """80 MB pass: 4 MiB of queues may stay, and what a turn of work takes: reads, packs, the allocator's slack."""
+    """80 MB pass. Queues may hold 4 MiB; reads, packs and the allocator take the slack."""
     count, size, slack = 40_000, 2000, 12 * MIB
     victims = [subscriber(pack=pack, queue="packets=100000 bytes=2097152") for pack in (False, True) * 3]
     for victim in victims:

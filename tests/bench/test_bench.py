@@ -1,4 +1,4 @@
-"""Every scenario that needs no installed peer gives its figures; what they are is not looked at."""
+"""Every scenario that needs no installed peer gives its figures. No test looks at their values."""
 
 import json
 import subprocess
@@ -24,11 +24,11 @@ NETWORK = ("segment-in", "segment-out", "record")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a quick run has shown, told and drawn."""
+    """What a quick run has shown, saved and drawn."""
 
     code: int
     shown: str
-    told: dict[str, Any]
+    results: dict[str, Any]
     drawn: set[str]
 
 
@@ -43,9 +43,9 @@ def bench(folder: Path, scenarios: Sequence[str]) -> Outcome:
         timeout=300,
         check=False,
     )
-    told = json.loads((folder / "results.json").read_text())
+    results = json.loads((folder / "results.json").read_text())
     drawn = {path.stem for path in folder.glob("*.svg")} & {path.stem for path in folder.glob("*.png")}
-    return Outcome(result.returncode, result.stdout, told, drawn)
+    return Outcome(result.returncode, result.stdout, results, drawn)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_the_pipeline_measures_and_agrees(tmp_path: Path) -> None:
 
 
 def assert_measured(outcome: Outcome, scenario: str) -> None:
-    report = outcome.told["scenarios"][scenario]
+    report = outcome.results["scenarios"][scenario]
     assert report["faults"] == []
     assert outcome.code == 0, outcome.shown
     assert report["figures"] or scenario == "growth"  # which is all charts
@@ -96,9 +96,11 @@ def assert_measured(outcome: Outcome, scenario: str) -> None:
 
 
 def test_every_target_belongs_to_a_figure(local: Outcome, network: Outcome, clients: Outcome) -> None:
-    """But for those that name a broker, and what is too long for a quick run."""
-    told = [report for outcome in (local, network, clients) for report in outcome.told["scenarios"].values()]
-    measured = {figure["key"] for report in told for figure in report["figures"]}
+    """Except targets that name a broker, and those that a quick run has no time for."""
+    reports = [
+        report for outcome in (local, network, clients) for report in outcome.results["scenarios"].values()
+    ]
+    measured = {figure["key"] for report in reports for figure in report["figures"]}
     elsewhere = {"soak", "lossless", "exponent", "one-more", *(broker.name for broker in BROKERS)}
     assert {key for key in targets() if key.split("/")[-1] not in elsewhere} <= measured
 

@@ -1,4 +1,4 @@
-"""``clients/PROTOCOL.md``: its session is what a daemon does, and it leaves out nothing that the code knows."""
+"""``clients/PROTOCOL.md`` shows a session as a daemon has it, and leaves out no word of the code."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,8 @@ RELAY = [*(ROOT / "bccnd" / "relay").glob("*.py"), *(ROOT / "bccnd" / "wire").gl
 
 BLOCK = re.compile(r"^```session\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINE = re.compile(r"(desk [<>]|door [<>]|      ) ((?:[0-9a-f]{2} )+) *\|(.*)\|")
-NUMBERS = 1_800_000_000_000_000  # what the document shows for the first sequence number, and as a time in us
+# The first sequence number in the document, and as a time in microseconds.
+NUMBERS = 1_800_000_000_000_000
 
 
 # --- the session ---
@@ -46,8 +47,8 @@ def packets() -> Iterator[tuple[str, str, bytes, str]]:
             if found[1].strip():
                 whole.append((found[1][:4], found[1][5], piece, text))
             else:  # the packet goes on
-                who, way, packet, begun = whole[-1]
-                whole[-1] = who, way, packet + piece, begun + text
+                who, direction, packet, begun = whole[-1]
+                whole[-1] = who, direction, packet + piece, begun + text
         yield from whole
 
 
@@ -56,7 +57,7 @@ def as_text(packet: bytes) -> str:
 
 
 def with_numbers_of_the_document(packet: bytes, first_seqs: dict[bytes, int]) -> bytes:
-    """Sequence numbers and times are those of a clock; each sender's first one is NUMBERS here."""
+    """Sequence numbers and times come from a clock. Each sender's first one becomes NUMBERS."""
 
     def renumbered(found: re.Match[bytes]) -> bytes:
         first = first_seqs.setdefault(found[1], int(found[2]))
@@ -72,8 +73,8 @@ def test_a_daemon_follows_the_documented_session(tmp_path: Path, loopback_port: 
     flags = ["--host", "relay01", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     with DaemonProcess(tmp_path, *flags) as daemon:
         clients = {"desk": PacketClient(daemon.socket), "door": PacketClient(daemon.socket)}
-        for who, way, packet, _ in packets():
-            if way == ">":
+        for who, direction, packet, _ in packets():
+            if direction == ">":
                 clients[who].send(packet)
             else:
                 got = with_numbers_of_the_document(clients[who].receive(), first_seqs)
@@ -114,7 +115,7 @@ def error_codes() -> set[str]:
 
 
 def notices() -> set[str]:
-    """The keys of ``CMSG`` that come unasked."""
+    """The keys of every ``CMSG`` that comes without a request."""
     found = set()
     for path in RELAY:
         found |= set(re.findall(r"Cmsg\(b\"([a-z]+)\"", path.read_text()))
@@ -126,7 +127,7 @@ def reasons_for_closing() -> set[str]:
     found = set()
     for path in sources:
         found |= set(re.findall(r"\.close\(session, \"([^\"]+)\"\)", path.read_text()))
-    return found - {"gone"}  # nobody is told
+    return found - {"gone"}  # nobody is left to read it
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_documented_numbers_are_those_of_the_code(title: str, numbers: list[floa
 
 
 def test_every_function_of_the_c_interface_has_its_name() -> None:
-    """``bccn.txt``, "API LAYERS"."""
+    """The names of the C interface that the protocol's first description gives."""
     names = "open close fd send recv get_name set_name get_seq set_seq listen send_all send_to send_topic"
     for name in [*names.split(), "heartbeat_start", "dispatch"]:
         assert f"`bccn_{name}`" in section("Names of the functions")

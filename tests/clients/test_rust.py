@@ -24,8 +24,8 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
 
 fn main() -> bccn::Result<()> {
-    let (told, notices) = channel();
-    let mut bus = Options::new().on_notice(move |notice| told.send(notice.kind).unwrap()).open(None)?;
+    let (sender, notices) = channel();
+    let mut bus = Options::new().on_notice(move |notice| sender.send(notice.kind).unwrap()).open(None)?;
     bus.subscribe("a")?;
     println!("ready");
     let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -59,7 +59,7 @@ def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A crate of somebody else's that depends on this one: where its programs `readme` and `loop` are built."""
+    """Builds `readme` and `loop`, programs of another crate that depends on this one. Their folder."""
     folder = tmp_path_factory.mktemp("crate")
     (readme,) = re.findall(r"```rust\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     (folder / "src/bin").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The shell client beyond the conformance suite: its worker, its vectors, and what is peculiar to a shell."""
+"""The shell client beyond the conformance suite: its worker, its vectors, and behaviour that only a shell has."""
 
 import json
 import os
@@ -29,7 +29,7 @@ each_shell = pytest.mark.parametrize("shell", SHELLS)
 def run(
     shell: str, script: str, *arguments: str, code: int = 0, stdin: str | None = None, **environ: str
 ) -> str:
-    """What a script says that has bccn.sh; nothing on stderr."""
+    """Runs a script that has read bccn.sh. Its output; stderr must stay empty."""
     result = subprocess.run(
         [shell, "-euc", f". ./bccn.sh\n{script}", "script", *arguments],
         cwd=FOLDER,
@@ -136,7 +136,7 @@ def test_flooding_oneself_does_not_block(daemon: DaemonProcess, shell: str) -> N
 
 @each_shell
 def test_nothing_is_left_behind(daemon: DaemonProcess, tmp_path: Path, shell: str) -> None:
-    """Neither by a script that ends without closing nor by one that is killed nor by one that never connected."""
+    """By scripts that end without closing, that are killed, and that never connected."""
     folder = tmp_path / "bridges"
     folder.mkdir()
     environ = {"TMPDIR": str(folder)}
@@ -158,7 +158,7 @@ def test_nothing_is_left_behind(daemon: DaemonProcess, tmp_path: Path, shell: st
 
 @each_shell
 def test_nothing_is_left_behind_without_a_daemon(daemon: DaemonProcess, tmp_path: Path, shell: str) -> None:
-    """By a script that closes, or ends, while its bridge tries to connect again."""
+    """By scripts that close, or end, while their bridge tries to connect again."""
     folder = tmp_path / "bridges"
     folder.mkdir()
     script = """
@@ -184,7 +184,7 @@ def clients(daemon: DaemonProcess) -> int:
 
 @each_shell
 def test_a_script_is_not_kept_waiting(daemon: DaemonProcess, shell: str) -> None:
-    """Neither its own `wait`, nor who reads its output, waits for the bridge or for an alarm."""
+    """Its own `wait` and the reader of its output do not wait for the bridge or for an alarm."""
     script = 'bccn_open "$1"; bccn_listen a; bccn_send a b; bccn_recv 3600; sleep 0.01 & wait; echo over'
     assert run(shell, script, str(daemon.socket)) == "over\n"
 
@@ -254,7 +254,7 @@ def test_an_abstract_address(loopback_port: int, shell: str, tmp_path: Path) -> 
 
 @each_shell
 def test_vectors_of_patterns(shell: str) -> None:
-    """Callbacks are found with the same patterns as messages."""
+    """Callbacks match by the same patterns as subscriptions."""
     entries = json.loads((VECTORS / "patterns.json").read_text())["matches"]
     entries = [
         entry for entry in entries if not entry["channel"].startswith("!")
@@ -272,7 +272,7 @@ def test_vectors_of_patterns(shell: str) -> None:
 
 
 def valid_packets(*types: str) -> list[dict[str, str]]:
-    """Those that fit a command line."""
+    """Those that fit on a command line."""
     entries = json.loads((VECTORS / "sbus.json").read_text())["valid"]
     return [entry for entry in entries if entry["type"] in types and len(entry["packet"]) <= 4000]
 

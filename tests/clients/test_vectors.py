@@ -1,4 +1,4 @@
-"""The vector files keep what their README promises; what the entries mean is tested where the code is."""
+"""The form of the vector files, as their README has it. The tests of the code use their content."""
 
 import json
 from collections import Counter
@@ -54,7 +54,7 @@ def test_bytes_are_lower_case_hex_and_match_their_text(file: Path):
 
 
 def test_one_entry_per_line(file: Path):
-    """So that a change to one entry is a change to one line."""
+    """A change to one entry changes one line."""
     lines = file.read_text().splitlines()
     lists = lists_of(file)
     assert len([line for line in lines if line.startswith("  {")]) == sum(map(len, lists.values()))

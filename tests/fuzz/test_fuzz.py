@@ -1,6 +1,6 @@
-"""Every fuzzer for a moment; what was once found stays mended; and a fuzzer that finds something says so.
+"""A short run of every fuzzer, the inputs of earlier findings, and the report of a new one.
 
-Where atheris has no wheels (``pyproject.toml`` says where it has) hypothesis makes up the inputs instead.
+``pyproject.toml`` says where atheris has wheels. Elsewhere hypothesis makes the inputs.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from tests.fuzz.fuzzer import HERE, ROOT, fuzzers, load
 from tests.fuzz.run import run
 from tests.needs import cannot_run
 
-SECONDS = 1  # for each fuzzer, beside what it takes to begin; the seeds alone take a part of it
+SECONDS = 1  # for each fuzzer, besides its start
 EXAMPLES = 500  # of hypothesis, which knows nothing of coverage
 FOUND_ONCE = sorted(HERE.glob("corpus/*/*"))
 
@@ -37,7 +37,7 @@ def require_atheris() -> None:
 
 
 def judge_made_up(one_input: Callable[[bytes], None], seeds: list[bytes], examples: int) -> None:
-    """The fuzzer under hypothesis: seeds with a piece of them replaced, and bytes from nowhere."""
+    """Runs the fuzzer under hypothesis, on seeds with a piece replaced and on random bytes."""
     replaced = st.builds(
         lambda seed, at, length, piece: (
             seed[: at % (len(seed) + 1)] + piece + seed[at % (len(seed) + 1) + length :]
@@ -76,7 +76,7 @@ def test_earlier_findings_stay_fixed(path: Path) -> None:
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Path:
-    """A folder with a fuzzer whose parser does not bear four bytes."""
+    """A folder with a fuzzer whose parser fails on four bytes."""
     (tmp_path / "fuzz_faulty.py").write_text(
         "def one_input(data):\n    if len(data) > 3:\n        raise IndexError('four')\n\n"
         "def seeds():\n    yield b'abc'\n"
@@ -93,11 +93,11 @@ def test_a_finding_is_kept_and_reported(faulty: Path) -> None:
     if atheris_is_to_be_had():
         require_atheris()
         findings = faulty / "findings"
-        told = fuzz("--fuzzers", faulty, "--findings", findings, "--seconds", 20)
-        assert told.returncode == 1, told.stdout + told.stderr
+        done = fuzz("--fuzzers", faulty, "--findings", findings, "--seconds", 20)
+        assert done.returncode == 1, done.stdout + done.stderr
         (finding,) = findings.iterdir()
-        assert "IndexError: four" in told.stdout
-        assert str(finding) in told.stdout
+        assert "IndexError: four" in done.stdout
+        assert str(finding) in done.stdout
         assert len(finding.read_bytes()) > 3
     else:
         finding = faulty / "finding"
@@ -114,5 +114,5 @@ def test_hypothesis_finds_the_same_fault(faulty: Path) -> None:
 
 
 def test_an_unknown_fuzzer_is_wrong_usage(faulty: Path) -> None:
-    told = fuzz("--fuzzers", faulty, "fualty")
-    assert (told.returncode, told.stderr) == (2, "no such fuzzer: fualty; there are: faulty\n")
+    done = fuzz("--fuzzers", faulty, "fualty")
+    assert (done.returncode, done.stderr) == (2, "no such fuzzer: fualty; there are: faulty\n")

@@ -1,4 +1,4 @@
-"""Interfaces of hosts: every kind of address, links that come and go, links that two hosts share."""
+"""Interfaces of hosts: every kind of address, links that come and go, and links that two hosts share."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def interfaces(daemon: DaemonProcess) -> list[str]:
 
 
 def wait_for_interfaces(daemon: DaemonProcess, *names: str) -> None:
-    wait_until(lambda: interfaces(daemon) == list(names), f"ways by {names}")
+    wait_until(lambda: interfaces(daemon) == list(names), f"bindings by {names}")
 
 
 def publish(client: PacketClient, numbers: Sequence[int]) -> None:
@@ -31,7 +31,7 @@ def publish(client: PacketClient, numbers: Sequence[int]) -> None:
 
 
 def heard(client: PacketClient, count: int) -> list[int]:
-    """As many numbers, and whatever has come besides by the time the daemon answers."""
+    """So many numbers, and those that have come besides until the daemon answers."""
     first = [int(client.message()[1]) for _ in range(count)]
     return first + [int(packet.rpartition(b"\0")[2]) for packet in client.drain()]
 
@@ -95,7 +95,7 @@ def test_multicast_stays_on_the_link(segment: Segment, start_daemon: StartDaemon
 
 
 def test_links_come_and_go(segment: Segment, start_daemon: StartDaemon) -> None:
-    """A host that starts without any link serves its own programs, and the segment as soon as there is one."""
+    """A host without a link serves its own programs; with the first link it serves the segment too."""
     alpha, beta, _ = segment.hosts
     switch = alpha.namespace.removesuffix("alpha") + "switch"
     ip("-n", alpha.namespace, "link", "delete", "eth0")
@@ -117,7 +117,7 @@ def test_links_come_and_go(segment: Segment, start_daemon: StartDaemon) -> None:
             ip("-n", alpha.namespace, "link", "delete", name)
             wait_for_interfaces(daemon)
     with PacketClient(daemon.socket) as client:
-        assert client.status()["counters"]["sent"] >= 3  # by links that are no more
+        assert client.status()["counters"]["sent"] >= 3  # by links that are gone
 
 
 def test_a_link_comes_back_with_another_address(segment: Segment, start_daemon: StartDaemon) -> None:

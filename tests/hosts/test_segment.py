@@ -1,4 +1,4 @@
-"""The segment of namespaces is what it claims to be, and leaves nothing behind."""
+"""The segment of namespaces works as documented and leaves nothing behind."""
 
 import os
 import subprocess

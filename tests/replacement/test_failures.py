@@ -1,4 +1,4 @@
-"""A successor that does not work changes nothing; one whose predecessor dies serves, or leaves as well."""
+"""Replacements that fail: the predecessor serves on. If the predecessor dies, the successor serves or leaves."""
 
 import resource
 import signal
@@ -88,9 +88,9 @@ def test_wrong_settings_are_reported_and_change_nothing(tmp_path: Path, loopback
         file.write_text("port = 99999\n")
         daemon.signal(signal.SIGUSR2)
         wait_until(lambda: daemon.logged("not replaced, still serving"), "a line in the log")
-        (told,) = daemon.logged("not replaced, still serving")
-        assert "port" in told["reason"]
-        assert str(file) in told["reason"]
+        (line,) = daemon.logged("not replaced, still serving")
+        assert "port" in line["reason"]
+        assert str(file) in line["reason"]
         with PacketClient(daemon.socket) as client:
             assert client.status()["segments"][0]["port"] == loopback_port
 
@@ -134,7 +134,7 @@ def test_an_internal_fault_leaves_nobody_waiting(start: Start, fault: str) -> No
             assert daemon.children() == []
     assert "exception" in daemon.logged("not replaced, still serving")[0]
     assert daemon.terminate() == 0
-    daemon.log_file.write_text("")  # the traceback was wanted
+    daemon.log_file.write_text("")  # this traceback is expected
 
 
 def test_without_a_free_descriptor_the_old_program_serves_on(start: Start) -> None:
@@ -153,7 +153,7 @@ def test_without_a_free_descriptor_the_old_program_serves_on(start: Start) -> No
 
 
 def test_the_successor_serves_if_the_old_program_dies_late(start: Start) -> None:
-    """With everything in hand, and no word from it any more."""
+    """It has received everything and waits in vain for GO."""
     dies = """
 import os, signal
 from bccnd.restart import TAKEN, Successor
@@ -174,7 +174,7 @@ Successor._expect = and_die
 
 
 def test_the_successor_exits_if_the_old_program_dies_early(start: Start) -> None:
-    """There is nothing to take over; whoever starts daemons here starts one afresh."""
+    """It has nothing to take over. The service manager starts a new daemon."""
     daemon = start(
         begin_with="import os, bccnd.daemon.service as it\nit.state_of = lambda relay: os.kill(os.getpid(), 9)"
     )

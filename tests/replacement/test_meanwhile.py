@@ -1,4 +1,4 @@
-"""Clients and signals that come while nobody serves: between the old program and its successor."""
+"""Clients and signals while nobody serves, between the predecessor and its successor."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Socket activation by systemd's own tool."""
+"""Socket activation, by systemd's own tool."""
 
 import os
 import signal
@@ -70,7 +70,7 @@ def test_a_passed_socket_is_served_and_left_alone(
         client.publish("a", b"x")
         assert other.message() == ("a", b"x")
     environ = Path(f"/proc/{daemon.process.pid}/cmdline").read_bytes()
-    assert b"bccnd.daemon" in environ  # it is the daemon, not what started it
+    assert b"bccnd.daemon" in environ  # the daemon itself, not what started it
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.wait(PATIENCE) == 0
     assert daemon.socket.stat().st_ino == inode

@@ -1,4 +1,4 @@
-"""The units as installed, run by systemd itself, with every restriction that they ask for."""
+"""systemd runs the units as they are installed, with all their restrictions."""
 
 import os
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def test_the_daemon_has_no_privilege_at_all(host: BootedHost) -> None:
         assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         assert status["Uid"].split() == [host.run("id", "-u", "bccnd").strip()] * 4
-        # Yet it sees who its clients are.
+        # Yet it can identify its clients.
         assert client.request("!/cred/whoami").startswith("!/cred/0/0/")
     assert host.run("stat", "-c", "%U:%G %a", BUS).strip() == "bccnd:bccnd 660"
     assert host.run("stat", "-c", "%U %a", "/var/lib/bccnd").strip() == "bccnd 700"
@@ -134,7 +134,7 @@ def test_a_hanging_daemon_is_killed_and_restarted(host: BootedHost, replaced: bo
     host.run("kill", "-STOP", str(pid))
     wait_until(lambda: main_pid(host) not in (0, pid) and host.show("ActiveState") == "active", "a restart")
     wait_until(lambda: "Watchdog timeout (limit 2s)!" in host.journal(), "the reason in the journal")
-    if not replaced:  # systemd gives a process that it did not start itself no time to tell
+    if not replaced:  # systemd gives a process that it did not start no time to log
         assert "Fatal Python error: Aborted" in host.journal()  # and where
 
 

@@ -1,4 +1,4 @@
-"""The units and what is installed with them, judged by systemd itself."""
+"""systemd's own judgement of the units and of what is installed with them."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def test_the_units_are_all_there() -> None:
 
 
 def test_systemd_verifies_the_units(tmp_path: Path) -> None:
-    """Only the program's path is exchanged, for it need not be installed where the tests run."""
+    """With another program's path, as ours need not be installed where the tests run."""
     for unit in UNITS:
         text = re.sub(r"/usr/bin/bccnd(-record)?\b", shutil.which("true") or "", unit.read_text())
         (tmp_path / unit.name).write_text(re.sub("^Documentation=.*\n", "", text, flags=re.MULTILINE))
@@ -90,7 +90,7 @@ def test_sysctl_allows_the_buffer_that_the_daemon_asks_for() -> None:
 
 
 def test_the_documented_commands_install_it(tmp_path: Path) -> None:
-    """The commands of README.md, into a folder in place of the host's root."""
+    """Runs the documented commands with a folder in place of the host's root."""
     readme = (ROOT / "README.md").read_text()
     (block,) = re.findall(r"```sh\n(install -Dm644.*?)```", readme, re.DOTALL)
     commands = block.splitlines()

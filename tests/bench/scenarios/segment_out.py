@@ -53,8 +53,8 @@ def _bare(bench: Bench, near: Host, far: Host, count: int) -> Flow:
         datagrams = folder / "datagrams"
         write_datagrams(datagrams, count, PAYLOAD)
         receiving = running.enter_context(_receiver(bench, far))
-        way = words("datagrams-send", file=datagrams, to=BROADCAST, port=PORT, markers=MARKERS)
-        with LoadProcess(near.command([str(bench.programs.load), *way])) as sending:
+        command = words("datagrams-send", file=datagrams, to=BROADCAST, port=PORT, markers=MARKERS)
+        with LoadProcess(near.command([str(bench.programs.load), *command])) as sending:
             return _flow(sending.tally(), receiving)
 
 
@@ -65,7 +65,7 @@ def _through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: in
         )
         relay = running.enter_context(start(folder))
         receiving = running.enter_context(_receiver(bench, far))
-        way = words(
+        command = words(
             "packets-publish",
             address=relay.address,
             channel=CHANNEL,
@@ -74,7 +74,7 @@ def _through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: in
             size=PAYLOAD,
             packed=packed,
         )
-        with LoadProcess([bench.programs.load, *way]) as sending:
+        with LoadProcess([bench.programs.load, *command]) as sending:
             flow = _flow(sending.tally(), receiving)
         if unsent := relay.status()["counters"]["unsent"]:
             raise MeasurementError(f"{unsent} of {count} datagrams were not sent")
@@ -82,8 +82,8 @@ def _through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: in
 
 
 def _receiver(bench: Bench, host: Host) -> LoadProcess:
-    way = words("datagrams-receive", port=PORT, bytes=RECEIVE_BYTES, end=END)
-    receiving = LoadProcess(host.command([str(bench.programs.load), *way]))
+    command = words("datagrams-receive", port=PORT, bytes=RECEIVE_BYTES, end=END)
+    receiving = LoadProcess(host.command([str(bench.programs.load), *command]))
     receiving.await_ready()
     return receiving
 

@@ -40,7 +40,7 @@ def bench(folder: Path, scenarios: Sequence[str]) -> Outcome:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     results = json.loads((folder / "results.json").read_text())

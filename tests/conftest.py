@@ -1,26 +1,58 @@
-"""What every test of this tree shares: a daemon to talk to; and with CI=true nothing is skipped."""
+"""What all tests share: a daemon to talk to, the marks that ``tests/run.sh`` uses, and no skips with CI=true."""
 
 import os
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import IN_CI, NOT_IN_CI, require
 from tests.plain_bccn import free_port
+from tests.quick import is_quick
 
 TESTS = Path(__file__).parent
 os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
+_left = {"tests": 0}
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """A skip becomes a failure that tells the skip's reason; an expected failure (xfail) stays what it is."""
+    """Turns a skip into a failure with the skip's reason; leaves an expected failure (xfail) as it is."""
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{reason} {NOT_IN_CI}"
+
+
+# --- what a run with -m leaves out, counted at its end; with -n a worker counts ---
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    _left.update(tests=len(items))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = _left["tests"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _left.update(tests=getattr(node, "workeroutput", {}).get("left", 0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.markexpr == "quick":
+        ran = sum(len(terminalreporter.getreports(outcome)) for outcome in ("passed", "failed"))
+        terminalreporter.write_line(
+            f"{ran} tests ran; {_left['tests']} that start programs are left to the whole suite"
+        )
+
+
+# --- with CI=true ---
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,15 +70,28 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``-m spark`` chooses what takes all of the processor: ``tests/run.sh`` runs it beside what mostly waits."""
+    """Mark what ``tests/run.sh`` chooses by: ``quick``, and of the pipeline's tests all others as ``spark``."""
     for item in items:
-        if TESTS / "pipeline" in item.path.parents:
+        if is_quick(item):
+            item.add_marker("quick")
+        elif TESTS / "pipeline" in item.path.parents:
             item.add_marker("spark")
+        if item.get_closest_marker("spark"):
+            # One process starts the fixture's Spark, which is the faster the longer it runs.
+            shares = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("fixture" if shares else item.path.stem))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("needs"):
         require(*mark.args)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What a test configures is not there for the next one, whichever that is."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -56,16 +101,24 @@ def loopback_port() -> int:
 
 @pytest.fixture
 def daemon(tmp_path: Path, loopback_port: int) -> Iterator[DaemonProcess]:
-    """A daemon on the loopback's broadcast address and ``loopback_port``, without a key."""
+    """A daemon of the test's own, on the loopback's broadcast address and ``loopback_port``, without a key."""
     with DaemonProcess(
         tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)
     ) as running:
         yield running
 
 
+@pytest.fixture(scope="module")
+def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """The same once for a module: for tests that neither stop it, configure it nor count what it has counted."""
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()))
+    with DaemonProcess(tmp_path_factory.mktemp("daemon"), *flags) as running:
+        yield running
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB; it goes when the last file on it is closed."""
+    """A file system of one MiB. It goes when the last file on it is closed."""
     require("root")
     place = tmp_path / "disk"
     place.mkdir()

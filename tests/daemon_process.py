@@ -17,15 +17,14 @@ _libc = ctypes.CDLL(None)
 
 
 def die_with_parent() -> None:
-    """For ``preexec_fn``: a test run that is killed takes the processes it started along."""
+    """For ``preexec_fn``: ends the process when the test run is killed."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class DaemonProcess:
     """``bccnd`` with its socket and its log in `folder`; a context manager that ends it.
 
-    The daemon must have left by itself on SIGTERM, with code 0 and without a traceback in its log: that is
-    asserted at the end of every test that uses one.
+    At its end it asserts that the daemon leaves by itself on SIGTERM, with code 0 and no traceback in its log.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class DaemonProcess:
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:
-        """Starts it, again if need be, and returns once it answers."""
+        """Starts or restarts the daemon. Returns once it answers."""
         self.launch()
         self.wait_until_ready()
 

@@ -10,7 +10,7 @@ VECTORS = Path(__file__).parents[1] / "clients" / "vectors"
 
 
 def entries(kind: str, section: str) -> list[dict[str, Any]]:
-    """``section`` of every ``<kind>*.json``; none at all is an error, not an empty test."""
+    """``section`` of every ``<kind>*.json``. It is an error to find none."""
     files = [json.loads(path.read_text()) for path in sorted(VECTORS.glob(f"{kind}*.json"))]
     found = [entry for lists in files for entry in lists[section]]
     assert found, f"no {section} in {VECTORS}/{kind}*.json"

@@ -1,10 +1,10 @@
-"""What tests need of the machine, asked for in one way.
+"""What tests need of the machine.
 
     pytestmark = pytest.mark.needs("root", "ip")     a module's or a test's
     require("gcc")                                   within a fixture, or for what only some parameters need
 
-``root`` is the right to become somebody else, to mount and to make namespaces; everything else is a command on PATH.
-What is missing is named and fails the test: nothing is skipped.
+``root`` is the right to change user, to mount and to make namespaces. Everything else is a command on PATH. A test
+that misses something fails and names it: nothing is skipped.
 """
 
 import os
@@ -24,5 +24,5 @@ def require(*needed: str) -> None:
 
 
 def cannot_run(reason: str) -> NoReturn:
-    """For what is no command: the reason, in words."""
+    """Fails the test, for a need that is no command."""
     pytest.fail(reason, pytrace=False)

@@ -1,4 +1,4 @@
-"""The local bus packet by packet: what a client in any language does, with no library in between."""
+"""The local bus packet by packet, without a client library."""
 
 import json
 import socket
@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-PACKET_LIMIT = 1 << 17  # more than any packet of the bus
-PATIENCE = 10.0  # seconds until something that must happen is given up
+# Bytes: more than any packet of the bus.
+PACKET_LIMIT = 1 << 17
+
+# Seconds that something which must happen may take. A busy machine is slow, and only a failing test waits so long.
+PATIENCE = 30.0
 
 
 class PacketClient:
@@ -48,7 +51,7 @@ class PacketClient:
         return rest.decode()
 
     def drain(self) -> list[bytes]:
-        """All packets up to the answer to a ping: whatever the daemon had for this client by then."""
+        """All packets up to the answer to a ping: whatever the daemon had for this client until then."""
         self.send(b"CMSG ping\0drained")
         packets: list[bytes] = []
         while (packet := self.receive()) != b"CMSG pong\0drained":
@@ -93,7 +96,7 @@ def message_of(packet: bytes) -> tuple[str, bytes]:
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
-    """Polls `condition` until it is true; fails naming `what` was awaited."""
+    """Polls `condition` until it is true. Fails after `seconds` and names `what` it waited for."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

@@ -1,10 +1,14 @@
-"""A plain BCCN program, written from ``bccn.txt`` alone: nothing here comes from the code under test."""
+"""A plain BCCN program, written from ``bccnd/wire/BCCN1.md`` alone: nothing here comes from the code under test."""
 
 import hashlib
 import hmac
-import os
+import itertools
 import socket
-import struct
+from functools import cache
+
+PORTS = 200  # of a block
+_held: list[socket.socket] = []
+_taken = itertools.count()
 
 
 def datagram(src: str, seq: int, chan: str, payload: bytes = b"", key: bytes | None = None) -> bytes:
@@ -21,7 +25,7 @@ def plain_socket(port: int, *, seconds: float = 10) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         sock.settimeout(seconds)
-        sock.bind(("0.0.0.0", port))  # noqa: S104  # the document's way: broadcasts arrive only here
+        sock.bind(("0.0.0.0", port))  # noqa: S104  # broadcasts arrive only here
     except BaseException:
         sock.close()
         raise
@@ -29,13 +33,32 @@ def plain_socket(port: int, *, seconds: float = 10) -> socket.socket:
 
 
 def free_port() -> int:
-    """A UDP port nobody holds at this moment, outside the range that the system hands out by itself."""
-    for _ in range(1000):
-        port = struct.unpack("H", os.urandom(2))[0] % 20000 + 10000
+    """A UDP port that nobody holds at this moment, outside the range that the system hands out by itself.
+
+    Test runs go side by side. Each process takes its ports from a block that no other process has.
+    """
+    first = _block_of_ports()
+    for _ in range(PORTS):
+        port = first + next(_taken) % PORTS
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             try:
                 sock.bind(("0.0.0.0", port))  # noqa: S104
             except OSError:
                 continue
             return port
-    raise RuntimeError("no free UDP port between 10000 and 30000")
+    raise RuntimeError(f"no free UDP port between {first} and {first + PORTS - 1}")
+
+
+@cache
+def _block_of_ports() -> int:
+    """The first port of this process's block. An abstract socket holds the block until the process ends."""
+    for first in range(10000, 30000, PORTS):
+        holder = socket.socket(socket.AF_UNIX)
+        try:
+            holder.bind(f"\0bccnd-test-ports-{first}")
+        except OSError:
+            holder.close()
+            continue
+        _held.append(holder)
+        return first
+    raise RuntimeError("every block of UDP ports between 10000 and 30000 is taken")

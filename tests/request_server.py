@@ -1,4 +1,4 @@
-"""A program that answers requests while a test asks: the Python client in a thread of its own."""
+"""A Python client in a thread of its own that answers the requests of a test."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ Handler = Callable[[bccn.Request], bytes | str | None]
 
 @contextmanager
 def serving(daemon: DaemonProcess, pattern: str, handler: Handler, **settings: Any) -> Iterator[str]:
-    """Its name, once it serves; ``settings`` are those of its client."""
+    """Serves within the block and gives the client's name. ``settings`` are those of its client."""
     ready, stopped = threading.Event(), threading.Event()
     names = []
 

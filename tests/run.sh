@@ -1,20 +1,26 @@
 #!/bin/sh
 # Sets up .venv in this checkout and runs the test suite.
 #
-#   sh tests/run.sh                    install what is missing, run everything
-#   sh tests/run.sh --setup-only       install what is missing, run nothing
-#   sh tests/run.sh tests/wire -x      anything else goes to pytest
+#   sh tests/run.sh                    run everything: under 15 minutes on two cores
+#   sh tests/run.sh --quick            run style, types and every test that starts no program: about a minute
+#   sh tests/run.sh --setup-only       run nothing
+#   sh tests/run.sh tests/wire -x      run what is named: the arguments go to pytest
+#   sh tests/run.sh --help
 #
-# System packages are installed only by root and only where a tool is missing. A tool that stays missing is
-# named; its tests fail, or, with CI=true, the run before them. PYTHON=/path/to/python chooses the interpreter.
+# Each form installs what is missing first. --quick is for every save; it counts at its end what it leaves to the whole
+# suite. A new test is quick by itself unless it starts a program (tests/quick.py). Both forms use all cores and take
+# pytest's flags too: -x stops at the first failure, -n0 runs one test at a time.
+#
+# Only root installs system packages, and only for tools that are missing. If a tool stays missing, run.sh names it and
+# its tests fail; with CI=true nothing runs at all. PYTHON=/path/to/python chooses the interpreter.
 set -eu
 cd "$(dirname "$0")/.."
 
-setup_only=
-if [ "${1-}" = --setup-only ]; then
-    setup_only=yes
-    shift
-fi
+form=
+case ${1-} in
+    --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit ;;
+    --quick | --setup-only) form=${1#--}; shift ;;
+esac
 
 say() { printf '%s\n' "tests/run.sh: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -44,7 +50,7 @@ fi
 absent=$(missing 1)
 if [ -n "$absent" ]; then
     say "missing: ${absent}(packages: $(missing 2))"
-    [ "${CI-}" != true ] || die "with CI=true every tool must be there"
+    [ "${CI-}" != true ] || die "CI=true asks for every tool"
 fi
 
 # --- Python and .venv ---
@@ -70,7 +76,7 @@ if ! .venv/bin/python -c "$modern" 2>/dev/null; then
     fi
 fi
 
-# Installed again only when pyproject.toml, what is compiled or the place of the checkout changed.
+# Install again only after a change of pyproject.toml, of what is compiled, or of the checkout's path.
 wanted="$(cat pyproject.toml bccnd/wire/native/Cargo.* bccnd/wire/native/src/* | cksum) $(pwd)"
 if [ "$(cat .venv/installed-for-tests 2>/dev/null)" != "$wanted" ]; then
     say "installing the project and what its tests need into .venv"
@@ -78,7 +84,7 @@ if [ "$(cat .venv/installed-for-tests 2>/dev/null)" != "$wanted" ]; then
     printf '%s\n' "$wanted" >.venv/installed-for-tests
 fi
 
-# The compiled half of bccnd/wire may be missing where no Rust can build it, and nowhere else.
+# The compiled half of bccnd/wire may be missing only where no Rust can build it.
 if [ -z "${BCCN_PURE-}" ] && ! .venv/bin/python -c 'from bccnd.wire.native import COMPILED as c; exit(not c)'; then
     recent='{ split($2, version, "."); exit version[1] == 1 && version[2] < 74 }'
     if have cargo && rustc --version | awk "$recent" &&
@@ -91,22 +97,33 @@ if [ -z "${BCCN_PURE-}" ] && ! .venv/bin/python -c 'from bccnd.wire.native impor
     export BCCN_PURE
 fi
 
-[ -z "$setup_only" ] || exit 0
-whole=yes
+[ "$form" != setup-only ] || exit 0
 for given in "$@"; do
-    case $given in -k* | -m* | [!-]*) whole='' ;; esac
+    case $given in -k* | -m* | [!-]*) form=${form:-named} ;; esac
 done
-[ -n "$whole" ] || exec .venv/bin/python -m pytest "$@"
+[ "$form" != named ] || exec .venv/bin/python -m pytest "$@"
 
-# Spark's tests take all of the processor, the others mostly wait: both at once, Spark's with what the others leave.
-told=$(mktemp)
-trap 'rm -f "$told"' EXIT
-nice .venv/bin/python -m pytest -m spark "$@" >"$told" 2>&1 &
+# The tests of a file stay in one process, for what they share. Files begin in the order of their names: the longest are
+# among the first.
+side_by_side='.venv/bin/python -m pytest --no-loadscope-reorder'
+cores=$(nproc)
+if [ "$form" = quick ]; then
+    # shellcheck disable=SC2086  # a list of words
+    exec $side_by_side --dist=loadfile -n "$cores" -q -m quick "$@"
+fi
+
+# Spark's tests compute and the others mostly wait. Both run at once, Spark's with the time that the others leave. Those
+# that share one Spark are a group of their own.
+spark_output=$(mktemp)
+trap 'rm -f "$spark_output"' EXIT
+# shellcheck disable=SC2086
+nice $side_by_side --dist=loadgroup -n 2 -m spark "$@" >"$spark_output" 2>&1 &
 spark=$!
 trap 'kill $spark 2>/dev/null; exit 130' INT TERM
 status=0
-.venv/bin/python -m pytest -m 'not spark' "$@" || status=$?
-say "the tests with Spark, which ran meanwhile:"
+# shellcheck disable=SC2086
+$side_by_side --dist=loadfile -n "$((cores + 1))" -m 'not spark' "$@" || status=$?
+say "the tests with Spark, which ran at the same time:"
 wait $spark || status=$?
-cat "$told"
+cat "$spark_output"
 exit $status

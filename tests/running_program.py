@@ -1,4 +1,4 @@
-"""A program that a test talks with while it runs: lines in, output awaited with a deadline."""
+"""A program that a test talks with while it runs: lines in, output with a deadline."""
 
 import os
 import pty
@@ -49,7 +49,7 @@ class RunningProgram:
         return self.read_until("\n").removesuffix("\n")
 
     def close(self) -> None:
-        """Ends it and whatever it started."""
+        """Ends the program and everything that it started."""
         os.close(self._keys)
         with self.process:
             if self.process.poll() is None:

@@ -2,10 +2,10 @@
 
     python -m tests.subscriber SOCKET on|off [QUEUE]
 
-Subscribes to ``flow/>``, says ``ready``, and reads to the message on ``flow/end`` or until it is closed. The
-messages of a channel are numbered from 0: that every number comes, or is told as missing where it is missing, is
-checked as they come. (Who misses some must follow one channel only: a notice does not name it.) Then it prints
-what it has seen as one JSON object.
+It subscribes to ``flow/>``, prints ``ready``, and reads until a message on ``flow/end`` or the end of the
+connection. The messages of a channel are numbered from 0. It checks that every number comes, or is reported missing
+where it is missing. A subscriber that misses some must follow one channel only, as a notice does not name it. At the
+end it prints its results as one JSON object.
 """
 
 import json

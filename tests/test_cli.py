@@ -28,7 +28,7 @@ def test_help_fits_a_terminal_and_shows_how(command: str) -> None:
     assert "$BCCN_SOCKET" in text
 
 
-def test_every_command_is_a_module_and_every_module_that_runs_is_a_command() -> None:
+def test_commands_and_their_modules_match() -> None:
     modules = {
         path.stem for path in (ROOT / "bccnd" / "commands").glob("*.py") if "\ndef run(" in path.read_text()
     }
@@ -38,7 +38,7 @@ def test_every_command_is_a_module_and_every_module_that_runs_is_a_command() -> 
 @pytest.mark.parametrize(
     "arguments", [[], ["bogus"], ["pub"], ["sub"], ["sub", "x", "-C", "0"], ["sub", "x", "-W", "nan"]]
 )
-def test_wrong_usage(arguments: list[str]) -> None:
+def test_wrong_usage_shows_the_usage(arguments: list[str]) -> None:
     done = bccn(NOWHERE, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(b"usage: bccn")
@@ -49,7 +49,7 @@ def test_a_missing_command_is_named_alone() -> None:
     assert done.stderr.decode().splitlines()[-1].endswith("arguments are required: COMMAND")
 
 
-def test_no_daemon_is_said_in_two_lines_and_five() -> None:
+def test_a_missing_daemon_is_exit_code_5_in_two_lines() -> None:
     done = bccn(NOWHERE, "pub", "a", "b")
     assert done.returncode == 5
     assert done.stderr.decode().splitlines() == [
@@ -59,15 +59,15 @@ def test_no_daemon_is_said_in_two_lines_and_five() -> None:
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_the_socket_may_be_named_on_either_side(daemon: DaemonProcess, place: str) -> None:
+def test_socket_may_stand_before_or_after_the_command(daemon: DaemonProcess, place: str) -> None:
     socket = ["--socket", str(daemon.socket)]
     words = [*socket, "status"] if place == "before" else ["status", *socket]
     assert bccn(NOWHERE, *words).returncode == 0
 
 
-def test_a_short_lived_command_loads_nothing_slow(daemon: DaemonProcess) -> None:
+def test_a_short_command_imports_nothing_slow(daemon: DaemonProcess) -> None:
     program = (
-        "import sys\nbefore = set(sys.modules)  # what an editable installation loads is no matter of ours\n"
+        "import sys\nbefore = set(sys.modules)  # an editable installation loads these\n"
         "from bccnd.cli import main\n"
         "assert main(['pub', 'a', 'b']) == 0\nprint(*sorted(set(sys.modules) - before))"
     )

@@ -1,4 +1,4 @@
-"""What fails around a daemon: the disk of its log, descriptors, the kernel's room for what it sends."""
+"""Faults around a daemon: a full disk for its log, no descriptors, a kernel that refuses datagrams."""
 
 import errno
 import json
@@ -28,9 +28,7 @@ def cpu_seconds(pid: int) -> float:
 # --- the disk is full ---
 
 
-def test_a_full_disk_costs_log_lines_and_nothing_else(
-    small_disk: Path, loopback_port: int, tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_only_log_lines(small_disk: Path, loopback_port: int, tmp_path: Path) -> None:
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     daemon = DaemonProcess(tmp_path, *flags, environ={"BCCND_LOG__LEVEL": "debug"})
     daemon.log_file = small_disk / "log"
@@ -46,7 +44,7 @@ def test_a_full_disk_costs_log_lines_and_nothing_else(
                     client.publish("a", b"%d" % number)
                     client.drain()
             assert subscriber.messages() == [("a", b"%d" % number) for number in range(50)]
-        # What was left of the last page may have taken a few.
+        # The rest of the last page may have taken a few.
         assert daemon.log.count("\n") < lines + 60
         filler.unlink()
         with PacketClient(daemon.socket) as client:
@@ -55,10 +53,10 @@ def test_a_full_disk_costs_log_lines_and_nothing_else(
         assert sum(line.get("log_lines_lost", 0) for line in written) > 20
 
 
-# --- no descriptors are left ---
+# --- no descriptor is left ---
 
 
-def test_without_descriptors_new_clients_are_refused_and_old_ones_served(daemon: DaemonProcess) -> None:
+def test_without_descriptors_old_clients_are_served(daemon: DaemonProcess) -> None:
     pid = daemon.process.pid
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     with ExitStack() as connections:
@@ -79,7 +77,7 @@ def test_without_descriptors_new_clients_are_refused_and_old_ones_served(daemon:
             second.publish("a", b"%d" % number)
         assert [first.message() for _ in range(100)] == [("a", b"%d" % number) for number in range(100)]
         assert second.drain() == []
-        assert cpu_seconds(pid) - used < 0.5  # it does not spin on those that it cannot accept
+        assert cpu_seconds(pid) - used < 0.5  # it does not spin on connections that it cannot accept
         others.pop().close()
 
         def accepted() -> bool:
@@ -87,12 +85,12 @@ def test_without_descriptors_new_clients_are_refused_and_old_ones_served(daemon:
                 again.send(b"CMSG ping\0hello")
                 return again.receive() == b"CMSG pong\0hello"
 
-        wait_until(accepted, "that there is room again")
+        wait_until(accepted, "room for a new client")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
     assert "out of file descriptors" in daemon.log or "Too many open files" in daemon.log
 
 
-# --- the kernel has no room, or refuses, for a moment ---
+# --- the kernel has no room, or refuses ---
 
 SENDMMSG = r"""
 #define _GNU_SOURCE
@@ -123,10 +121,10 @@ def faulty_kernel(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("fault", ["ENOBUFS", "EAGAIN", "EPERM"])
-def test_what_the_kernel_does_not_take_at_once(
+def test_datagrams_that_the_kernel_refuses_at_first(
     faulty_kernel: Path, tmp_path: Path, loopback_port: int, fault: str
 ) -> None:
-    """Without room for a moment all arrives in order; what is refused is counted, and nothing else is missing."""
+    """If room was short, everything arrives in order. If the kernel refuses datagrams, only those are missing."""
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     environ = {"LD_PRELOAD": str(faulty_kernel), "FAULT": str(getattr(errno, fault))}
     sent = 3000

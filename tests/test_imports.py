@@ -142,7 +142,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_id)
-def test_only_the_composition_sees_both_decisions_and_system_calls(path: Path) -> None:
+def test_only_the_daemon_joins_relay_and_net(path: Path) -> None:
     parts = {part_of(name) for name in imports_of(path)}
     if {"relay", "net"} <= parts:
         assert part_of(module_name(path)) in {"daemon", "restart"}
@@ -170,7 +170,7 @@ def test_the_python_client_needs_only_the_standard_library(path: Path) -> None:
     assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names | {"bccn"}
 
 
-def test_the_top_level_is_exactly_the_documented_one() -> None:
+def test_the_top_level_is_as_documented() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=False,

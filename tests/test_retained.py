@@ -1,4 +1,4 @@
-"""The last value for late joiners, with a real daemon: bus packets, the Python client, bccn, a replacement."""
+"""Retained messages for late subscribers, with a real daemon, the Python client, bccn and a replacement."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def daemon(tmp_path: Path, settings: Path, loopback_port: int) -> Iterator[Daemo
 
 
 def publish(daemon: DaemonProcess, **values: bytes) -> str:
-    """Publishes on ``state/<key>`` and leaves; the name it had."""
+    """Publishes on ``state/<key>``. The publisher's name."""
     with PacketClient(daemon.socket) as publisher:
         for key, value in values.items():
             publisher.publish(f"state/{key}", value)
@@ -46,7 +46,7 @@ def late(daemon: DaemonProcess) -> list[tuple[str, bytes]]:
         return newcomer.messages()
 
 
-def test_a_late_joiner_has_the_newest_at_once(daemon: DaemonProcess) -> None:
+def test_a_late_subscriber_gets_the_newest_at_once(daemon: DaemonProcess) -> None:
     publish(daemon, door=b"open", lamp=b"on")
     publish(daemon, door=b"closed")
     assert late(daemon) == [("state/lamp", b"on"), ("state/door", b"closed")]
@@ -54,7 +54,7 @@ def test_a_late_joiner_has_the_newest_at_once(daemon: DaemonProcess) -> None:
     assert late(daemon) == [("state/door", b"closed")]
 
 
-def test_the_python_client_and_the_command_say_that_it_is_old(daemon: DaemonProcess) -> None:
+def test_client_and_command_mark_a_retained_message(daemon: DaemonProcess) -> None:
     name = publish(daemon, door=b"open")
     with client_library.Client(str(daemon.socket), format="full") as bus:
         bus.subscribe("state/*")
@@ -71,7 +71,7 @@ def test_the_python_client_and_the_command_say_that_it_is_old(daemon: DaemonProc
     assert json.loads(done.stdout)["retained"] is True
 
 
-def test_it_outlives_a_replacement_of_the_program_but_not_a_stop(daemon: DaemonProcess) -> None:
+def test_retained_messages_outlive_a_replacement_not_a_stop(daemon: DaemonProcess) -> None:
     publish(daemon, door=b"open")
     before = daemon.process.pid
     daemon.process.send_signal(signal.SIGUSR2)
@@ -89,7 +89,7 @@ def test_it_outlives_a_replacement_of_the_program_but_not_a_stop(daemon: DaemonP
     assert late(daemon) == []
 
 
-def test_a_reload_forgets_what_is_not_to_be_kept_any_more(daemon: DaemonProcess, settings: Path) -> None:
+def test_a_reload_drops_what_is_no_longer_retained(daemon: DaemonProcess, settings: Path) -> None:
     publish(daemon, door=b"open", lamp=b"on")
     settings.write_text('[retain]\npatterns = ["state/lamp"]\n')
     daemon.process.send_signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""Rights of real clients: the kernel's word for who they are, other pid namespaces, and the socket's permissions."""
+"""Rights of real clients: credentials from the kernel, other pid namespaces, and the socket's permissions."""
 
 import json
 import os
@@ -24,11 +24,11 @@ from tests.plain_bccn import datagram
 
 NOBODY = 65534
 STRANGER = 4711  # a uid that no account has
-BADGE = 4712  # a gid likewise
+BADGE = 4712  # a gid that no group has
 
 README = (Path(__file__).parents[1] / "etc" / "README.md").read_text()
 
-# A process in a new pid namespace, with its own /proc or still that of the outer one, which is given the signals.
+# Runs a program in a new pid namespace, with its own /proc or that of the outer one, and passes SIGTERM on to it.
 IN_A_PID_NAMESPACE = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.needs("root")  # to become somebody else
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that everybody may enter, unlike those of pytest."""
+    """A folder that everybody may enter; those of pytest are private."""
     folder = Path(tempfile.mkdtemp(prefix="bccnd-test-"))
     folder.chmod(0o755)
     yield folder
@@ -64,7 +64,7 @@ Start = Callable[..., DaemonProcess]
 
 @pytest.fixture
 def start(folder: Path, loopback_port: int) -> Start:
-    """A daemon, still to be entered, with these rights; everybody may connect."""
+    """Makes a daemon with these rights, to be entered by the test. Everybody may connect."""
 
     def make(toml: str = "", prefix: Sequence[str] = ()) -> DaemonProcess:
         settings = folder / "bccnd.toml"
@@ -79,7 +79,7 @@ def start(folder: Path, loopback_port: int) -> Start:
 def acting_as(
     uid: int = STRANGER, gid: int = STRANGER, groups: Sequence[int] = (), program: str = ""
 ) -> Iterator[None]:
-    """What the kernel says of connections that are made meanwhile."""
+    """Credentials that the kernel reports for connections made within the block."""
     comm = Path("/proc/self/comm")
     before = os.getgroups(), comm.read_text()
     if program:
@@ -100,13 +100,13 @@ def acting_as(
 def client(daemon: DaemonProcess, **who: Any) -> Iterator[PacketClient]:
     with acting_as(**who):
         connected = PacketClient(daemon.socket)
-        connected.drain()  # accepted, so that it has been looked at
+        connected.drain()  # the daemon has accepted it and read its credentials
     with connected:
         yield connected
 
 
 def allowed(client: PacketClient, packet: bytes) -> bool:
-    """Whether a packet is carried out; anything but an answer of success or a refusal fails."""
+    """Whether the daemon carries out a packet. Anything but success or a refusal fails the test."""
     client.send(packet)
     errors = [answer for answer in client.drain() if answer.startswith(b"CMSG error\0")]
     assert all(error.startswith(b"CMSG error\0refused ") for error in errors), errors
@@ -118,7 +118,7 @@ def refusals(daemon: DaemonProcess) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "refused"]
 
 
-# --- who a client is ---
+# --- the identity of a client ---
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def refusals(daemon: DaemonProcess) -> list[dict[str, Any]]:
         (f"uid = {STRANGER + 1}\ngid = {BADGE}", {"groups": [BADGE]}, False),
     ],
 )
-def test_conditions_are_judged_by_the_kernels_word(
+def test_conditions_use_the_kernels_credentials(
     start: Start, condition: str, who: dict[str, Any], expected: bool
 ) -> None:
     with start(f'[[rights]]\n{condition}\npublish = ["a"]') as daemon, client(daemon, **who) as someone:
         assert allowed(someone, b"MSG a\0x") is expected
 
 
-def test_without_rights_everybody_publishes_and_subscribes_and_root_does_the_rest(start: Start) -> None:
+def test_by_default_only_root_may_tap_and_bridge(start: Start) -> None:
     with start() as daemon:
         bridged = datagram("far/prog/1", 1, "a", b"x")
         for who, expected in (({}, False), ({"uid": 0, "gid": 0}, True)):
@@ -158,7 +158,7 @@ def test_without_rights_everybody_publishes_and_subscribes_and_root_does_the_res
                     assert allowed(someone, packet) is expected
 
 
-def test_with_rights_root_and_the_daemons_own_user_have_what_is_granted(start: Start) -> None:
+def test_with_rights_root_has_only_what_is_granted(start: Start) -> None:
     with start(f"[[rights]]\nuid = {STRANGER}\ntap = true") as daemon:
         with client(daemon, uid=0, gid=0) as root:
             for packet in (b"SUB a", b"MSG a\0x", b"CMSG tap\0on", b"CMSG name\0x", b"CMSG listen"):
@@ -253,7 +253,7 @@ def test_a_refusal_is_logged_once_per_client_and_right(start: Start) -> None:
     assert expected.items() <= lines[0].items()
 
 
-def test_new_rights_hold_for_those_who_are_connected(start: Start, folder: Path) -> None:
+def test_a_reload_applies_rights_to_connected_clients(start: Start, folder: Path) -> None:
     everything = '[[rights]]\npublish = [">"]\nsubscribe = [">"]\ntap = true\n'
     with start(everything) as daemon, client(daemon) as someone, client(daemon) as tap:
         someone.subscribe("a/b", "c")
@@ -273,7 +273,7 @@ def test_new_rights_hold_for_those_who_are_connected(start: Start, folder: Path)
         assert not allowed(someone, b"MSG c\0x")
 
 
-def test_rights_are_decided_anew_by_a_successor(start: Start, folder: Path) -> None:
+def test_a_successor_applies_its_own_rights(start: Start, folder: Path) -> None:
     with start('[[rights]]\npublish = [">"]\nsubscribe = [">"]\n') as daemon, client(daemon) as someone:
         someone.subscribe("a", "b")
         settings = folder / "bccnd.toml"
@@ -298,10 +298,8 @@ def test_rights_are_decided_anew_by_a_successor(start: Start, folder: Path) -> N
 
 
 @pytest.mark.parametrize("proc", ["own-proc", "outer-proc"])
-def test_a_client_of_another_pid_namespace_has_a_name_of_its_own_and_no_program(
-    start: Start, proc: str
-) -> None:
-    """The daemon is the one inside: a process outside it has no pid there."""
+def test_a_client_of_another_pid_namespace_has_no_program(start: Start, proc: str) -> None:
+    """The daemon is inside; a process outside has no pid there."""
     prefix = [sys.executable, "-c", IN_A_PID_NAMESPACE, proc]
     rights = (
         f'[[rights]]\nuid = {STRANGER}\npublish = ["a"]\n'
@@ -320,7 +318,7 @@ def test_a_client_of_another_pid_namespace_has_a_name_of_its_own_and_no_program(
             assert not allowed(root, b"MSG a\0")
 
 
-def test_root_of_another_pid_namespace_has_no_more_rights_than_anybody_by_default(start: Start) -> None:
+def test_root_outside_the_pid_namespace_has_no_privileges(start: Start) -> None:
     with (
         start("", [sys.executable, "-c", IN_A_PID_NAMESPACE, "own-proc"]) as daemon,
         client(daemon, uid=0, gid=0) as root,
@@ -331,8 +329,8 @@ def test_root_of_another_pid_namespace_has_no_more_rights_than_anybody_by_defaul
             assert not allowed(root, packet)
 
 
-def test_nor_has_root_of_a_namespace_below(start: Start) -> None:
-    """As in a container: the pid can be seen from here, and so can that it is another one in there."""
+def test_root_in_a_nested_pid_namespace_has_no_privileges(start: Start) -> None:
+    """As in a container: the daemon sees the pid, and that the process has another one in its namespace."""
     program = (
         "import os, socket, sys\n"
         "bus = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); bus.connect(sys.argv[1])\n"
@@ -379,9 +377,7 @@ def test_a_mistake_opens_nothing(
 
 
 @pytest.mark.parametrize("setting", ['socket_owner = "root"', 'socket_group = "root"'])
-def test_a_socket_that_may_not_be_given_away_opens_nothing(
-    folder: Path, loopback_port: int, setting: str
-) -> None:
+def test_without_the_right_to_chown_nothing_opens(folder: Path, loopback_port: int, setting: str) -> None:
     folder.chmod(0o777)
     settings = folder / "bccnd.toml"
     settings.write_text(f'broadcast = "{LOOPBACK_BROADCAST}"\nport = {loopback_port}\n{setting}')
@@ -392,12 +388,12 @@ def test_a_socket_that_may_not_be_given_away_opens_nothing(
 
 
 @pytest.mark.parametrize("socket", ["@bccnd-test-permissions", "@"])
-def test_an_abstract_socket_with_permissions_opens_nothing(socket: str) -> None:
+def test_permissions_for_an_abstract_socket_open_nothing(socket: str) -> None:
     assert_one_line(bccnd("--socket", socket, "--socket-mode", "0600"), 2, "--socket-mode", "no effect")
 
 
-def test_owner_group_and_mode_hold_from_the_first_moment(folder: Path, start: Start) -> None:
-    """Whoever looks while it starts, with no umask to help, sees no permission that is not meant."""
+def test_owner_group_and_mode_are_right_from_the_start(folder: Path, start: Start) -> None:
+    """An observer during the start, without a umask, never sees other permissions."""
     daemon = start()
     settings = folder / "bccnd.toml"
     settings.write_text(

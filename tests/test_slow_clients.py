@@ -1,4 +1,4 @@
-"""One subscriber is stopped, others read on at full rate: real daemons, processes, sockets and signals."""
+"""One subscriber is stopped and others read on at full rate, with real daemons, processes, sockets and signals."""
 
 import json
 import signal
@@ -52,7 +52,7 @@ def subscriber(daemon: DaemonProcess) -> Iterator[Start]:
 
 @pytest.fixture
 def readers(subscriber: Start) -> list[Subscriber]:
-    """Those who read: as fast as they can, and they make publishers wait rather than lose anything."""
+    """Two that read as fast as they can, and hold publishers rather than lose a message."""
     return [subscriber(queue="policy=block"), subscriber(queue="policy=block", pack=True)]
 
 
@@ -101,7 +101,7 @@ def complete(count: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
-def test_who_drops_learns_exactly_what_is_missing_and_the_others_miss_nothing(
+def test_a_dropping_reader_learns_its_exact_loss(
     daemon: DaemonProcess, subscriber: Start, readers: list[Subscriber], policy: str, pack: bool
 ) -> None:
     count = 40_000
@@ -129,7 +129,7 @@ def test_who_drops_learns_exactly_what_is_missing_and_the_others_miss_nothing(
     assert line["level"] == "warning"
 
 
-def test_who_chose_to_be_disconnected_is_and_the_others_miss_nothing(
+def test_disconnect_closes_only_the_slow_reader(
     daemon: DaemonProcess, subscriber: Start, readers: list[Subscriber]
 ) -> None:
     count = 40_000
@@ -160,7 +160,7 @@ def hear(port: int, listener: PacketClient, count: int) -> None:
                 assert heard[-1] == ("flow/net", b"%d ." % number)
 
 
-def test_block_makes_publishers_wait_never_the_network_and_only_for_its_time(
+def test_block_holds_publishers_for_its_time_only(
     daemon: DaemonProcess, subscriber: Start, readers: list[Subscriber], loopback_port: int
 ) -> None:
     count, heard = 40_000, 200
@@ -188,7 +188,7 @@ def test_block_makes_publishers_wait_never_the_network_and_only_for_its_time(
     assert victim.result()["closed"]
 
 
-def test_block_drops_from_the_network_and_tells(
+def test_block_reports_drops_from_the_network(
     daemon: DaemonProcess, subscriber: Start, loopback_port: int
 ) -> None:
     count = 1000
@@ -214,10 +214,10 @@ def memory(daemon: DaemonProcess, field: str) -> int:
     return int(status.partition(field + ":")[2].split()[0]) * 1024
 
 
-def test_the_memory_stays_bounded_however_many_are_stopped(
+def test_memory_stays_bounded_however_many_are_slow(
     daemon: DaemonProcess, subscriber: Start, readers: list[Subscriber]
 ) -> None:
-    """80 MB pass: 4 MiB of queues may stay, and what a turn of work takes: reads, packs, the allocator's slack."""
+    """80 MB pass. Queues may hold 4 MiB; reads, packs and the allocator take the slack."""
     count, size, slack = 40_000, 2000, 12 * MIB
     victims = [subscriber(pack=pack, queue="packets=100000 bytes=2097152") for pack in (False, True) * 3]
     for victim in victims:

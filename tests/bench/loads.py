@@ -42,9 +42,9 @@ def fan_out(
         messages = at_least if passes == 1 else max(messages, at_least)
     with bench.folder() as folder, contender.start(folder) as relay, ExitStack() as running:
         running.enter_context(clients_of(relay, idle_clients, patterns))
-        way = {"protocol": relay.protocol, "address": relay.address}
+        where = {"protocol": relay.protocol, "address": relay.address}
         kind = "packets" if relay.protocol == "bus" else "stream"
-        common = {**way, "size": size, "packed": contender.packed}
+        common = {**where, "size": size, "packed": contender.packed}
         taken = words(
             f"{kind}-subscribe",
             **common,

@@ -16,7 +16,7 @@ from tests.daemon_process import die_with_parent
 
 SOURCES = Path(__file__).parent / "load"
 PATIENCE = 120.0  # seconds for one line of a program; each of its own system calls has less
-LEAVE_SECONDS = 10.0  # to end once it was told to
+LEAVE_SECONDS = 10.0  # to end after SIGTERM
 
 
 class MeasurementError(Exception):
@@ -76,10 +76,10 @@ class LoadProcess:
             raise MeasurementError(f"not ready but {line!r}")
 
     def tally(self) -> Tally:
-        told = self.told()
-        return Tally(told["count"], told["dropped"], told["first"] / 1e9, told["last"] / 1e9)
+        report = self.report()
+        return Tally(report["count"], report["dropped"], report["first"] / 1e9, report["last"] / 1e9)
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         return dict(json.loads(self._line()))
 
     def _line(self) -> str:

@@ -3,12 +3,14 @@
 A language plugs in by an entry in ``LANGUAGES``.
 """
 
+import fcntl
 import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,9 +29,9 @@ Word = str | bytes | int
 
 @dataclass(frozen=True)
 class Language:
-    """``folder`` (below clients/) is where ``build`` and ``run`` are executed; ``toolchain`` are commands that must
-    be on PATH for that; ``lacks`` are commands of the script which it answers with ``error unsupported``. One that
-    ``reads_ahead`` empties its socket whether or not the program receives: what it loses has many gaps, not one."""
+    """``build`` and ``run`` are executed in ``folder``, below clients/; ``toolchain`` are the commands on PATH that
+    this takes. The driver answers the commands that it ``lacks`` with ``error unsupported``. A client that
+    ``reads_ahead`` takes packets before the program receives them: what it loses may have several gaps."""
 
     name: str
     folder: str
@@ -67,6 +69,7 @@ LANGUAGES = (
         build=("go", "build", "-o", "build/driver", "./conformance"),
         run=("build/driver",),
         lacks=frozenset({"fork"}),
+        reads_ahead=True,
     ),
     Language(
         "rust",
@@ -94,19 +97,27 @@ LANGUAGES = (
 )
 
 
+@contextmanager
+def building(folder: Path) -> Iterator[None]:
+    """One process at a time builds in `folder`: of tests that run side by side, the others find its result."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 @cache
 def build(language: Language) -> None:
-    """Once a run; it needs the toolchain."""
+    """Once a process; it needs the toolchain."""
     require(*language.toolchain)
+    folder = CLIENTS / language.folder
     if language.build:
-        result = subprocess.run(
-            language.build,
-            cwd=CLIENTS / language.folder,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS,
-            check=False,
-        )
+        with building(folder):
+            result = subprocess.run(
+                language.build, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+            )
         assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -1,4 +1,4 @@
-"""A daemon's socket whose answers a test chooses: for what a real daemon does only in bad moments."""
+"""A daemon's socket whose answers a test chooses, for situations that a real daemon seldom gets into."""
 
 import socket
 import threading
@@ -12,8 +12,8 @@ Script = Callable[[socket.socket, bytes], bool]
 
 
 class ScriptedDaemon:
-    """Serves one client after the other. ``script(connection, packet)`` sees each packet first and returns whether
-    it took it; otherwise control requests are answered as the daemon would."""
+    """Serves one client after the other. ``script(connection, packet)`` gets each packet first and returns whether it
+    has dealt with it. If not, control requests are answered as a daemon would."""
 
     def __init__(self, path: Path, script: Script) -> None:
         self.path = path

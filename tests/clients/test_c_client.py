@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients import workers
-from tests.clients.drivers import CLIENTS, Driver, Language
+from tests.clients.drivers import CLIENTS, Driver, Language, building
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -34,7 +34,8 @@ def run(*command: str | Path, folder: Path = FOLDER, environ: dict[str, str] | N
 
 
 def make(*targets: str) -> str:
-    return run("make", "--silent", "CC=gcc", "CXX=g++", *targets)
+    with building(FOLDER):
+        return run("make", "--silent", "CC=gcc", "CXX=g++", *targets)
 
 
 def test_golden_vectors() -> None:
@@ -54,12 +55,12 @@ def test_broken_connections_full_sockets_and_malformed_packets(daemon: DaemonPro
     assert run("build/inside", daemon.socket) == ""
 
 
-def test_the_header_for_cpp(daemon: DaemonProcess) -> None:
+def test_the_cpp_header(daemon: DaemonProcess) -> None:
     make("build/headers")
     assert run("build/headers", daemon.socket) == "sound\n"
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     make("build/worker")
     log = tmp_path / "worker.log"
     with workers.running(["build/worker", daemon.socket], FOLDER, log) as worker:
@@ -115,7 +116,7 @@ def test_an_installed_library_serves_programs(daemon: DaemonProcess, tmp_path: P
 
 
 @pytest.mark.parametrize(("language", "compiler"), [("c", "gcc -std=c99"), ("cpp", "g++ -std=c++17")])
-def test_the_programs_of_the_readme(
+def test_the_readme_programs_work(
     daemon: DaemonProcess, tmp_path: Path, language: str, compiler: str
 ) -> None:
     make("build/libbccn.a")

@@ -1,6 +1,6 @@
-"""Every client does the same: each language alone, and each pair of languages, against a real daemon.
+"""Every client does the same: each language alone, and each pair of languages, with a real daemon.
 
-The cases speak the script of clients/CONFORMANCE.md; what a language is is in ``drivers.py``.
+The tests speak to drivers in the script of ``clients/CONFORMANCE.md``. ``drivers.py`` lists the languages.
 """
 
 import signal
@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.clients.drivers import LANGUAGES, Driver, Language
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient
-from tests.plain_bccn import free_port
 
 REFERENCE = LANGUAGES[0]
 EVERY_BYTE = bytes(range(256))
-FLOOD = (
-    20_000  # messages: more than a queue of QUEUE packets, the socket and what a client reads ahead can hold
-)
-QUEUE = 8
+QUEUE = 8  # packets
+
+# Messages: more than QUEUE packets, the socket and what a client reads ahead can hold.
+FLOOD = 20_000
 
 Start = Callable[[Language], Driver]
 
@@ -31,12 +30,10 @@ each_pair = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of a daemon that all tests share which do it no harm."""
-    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port())]
-    with DaemonProcess(tmp_path_factory.mktemp("daemon"), *flags) as daemon:
-        yield daemon.socket
+@pytest.fixture
+def bus(shared_daemon: DaemonProcess) -> Path:
+    """The socket of a daemon that the tests share."""
+    return shared_daemon.socket
 
 
 @pytest.fixture
@@ -48,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def unless_lacking(language: Language, command: str, argument: str, start: Start) -> None:
-    """Asserts that a language says itself that it cannot do something, and ends the test there."""
+    """Ends the test for a language that lacks `command`, once its driver has said so itself."""
     if command in language.lacks:
         assert start(language).error(command, argument) == "unsupported"
         pytest.xfail(f"{language} has no {command}")
@@ -58,7 +55,7 @@ def unless_lacking(language: Language, command: str, argument: str, start: Start
 
 
 @each_language
-def test_what_a_client_publishes_it_receives(language: Language, bus: Path, start: Start) -> None:
+def test_a_client_receives_what_it_publishes(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     driver.open(bus)
     driver("sub", "own/x")
@@ -122,7 +119,7 @@ def test_patterns(
 
 
 @each_language
-def test_what_the_daemon_or_the_client_refuses(language: Language, bus: Path, start: Start) -> None:
+def test_errors_have_their_codes(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     assert driver.error("open", "/nonexistent/bus.sock") == "unavailable"
     assert driver.error("pub", "a", "b") == "closed"
@@ -138,9 +135,7 @@ def test_what_the_daemon_or_the_client_refuses(language: Language, bus: Path, st
 
 
 @each_language
-def test_a_rejected_message_is_the_error_of_the_next_barrier(
-    language: Language, bus: Path, start: Start
-) -> None:
+def test_the_next_barrier_fails_with_the_rejection(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     driver.open(bus)
     driver("sub", "ok/>")
@@ -153,7 +148,7 @@ def test_a_rejected_message_is_the_error_of_the_next_barrier(
 
 
 @each_language
-def test_a_barrier_comes_after_everything_said_before(language: Language, bus: Path, start: Start) -> None:
+def test_a_barrier_follows_all_earlier_messages(language: Language, bus: Path, start: Start) -> None:
     driver = start(language)
     driver.open(bus)
     driver("sub", "flood/one")
@@ -209,9 +204,7 @@ def test_a_heartbeat(language: Language, bus: Path, start: Start) -> None:
 
 @pytest.mark.parametrize("pack", ["on", "off"])
 @each_language
-def test_a_reader_too_slow_is_told_what_it_lost(
-    language: Language, bus: Path, start: Start, pack: str
-) -> None:
+def test_a_slow_reader_learns_what_it_lost(language: Language, bus: Path, start: Start, pack: str) -> None:
     if pack == "on":
         unless_lacking(language, "pack", pack, start)
     driver, other = start(language), start(REFERENCE)
@@ -225,11 +218,10 @@ def test_a_reader_too_slow_is_told_what_it_lost(
     other("flood", "fast/x", total)
     other("barrier")
     driver("barrier")
-    assert driver("recv", 5) == [b"msg", b"fast/x", b"1"]  # the gap is not here
+    assert driver("recv", 5) == [b"msg", b"fast/x", b"1"]
     received, lost, last = map(int, driver("count", total, 0.5))
-    assert last == received + 1 or (
-        language.reads_ahead and last == received + 1 + lost
-    )  # nor before this one
+    # The gap follows the last message; one that reads ahead knows of every gap before it.
+    assert last == received + 1 or (language.reads_ahead and last == received + 1 + lost)
     other("pub", "fast/x", "next")
     event = driver("recv", 5)
     if event[0] == b"lost":
@@ -251,7 +243,7 @@ def await_reconnection(driver: Driver) -> None:
 
 
 @each_language
-def test_a_new_daemon_finds_its_clients_subscribed(
+def test_clients_resubscribe_with_a_new_daemon(
     language: Language, daemon: DaemonProcess, start: Start
 ) -> None:
     driver, other = start(language), start(REFERENCE)
@@ -292,7 +284,7 @@ def test_publishing_goes_on_with_a_new_daemon(
 
 
 @each_language
-def test_what_may_be_lost_with_a_daemon_is_told_by_the_barrier(
+def test_a_barrier_reports_what_a_lost_daemon_may_have_lost(
     language: Language, daemon: DaemonProcess, start: Start
 ) -> None:
     driver = start(language)
@@ -306,7 +298,7 @@ def test_what_may_be_lost_with_a_daemon_is_told_by_the_barrier(
 
 
 @each_language
-def test_what_came_before_the_end_is_received(
+def test_messages_before_the_disconnection_are_received(
     language: Language, daemon: DaemonProcess, start: Start
 ) -> None:
     driver, other = start(language), start(REFERENCE)
@@ -328,7 +320,7 @@ def test_what_came_before_the_end_is_received(
 
 
 @each_language
-def test_a_child_with_a_client_of_its_own(language: Language, bus: Path, start: Start) -> None:
+def test_a_child_opens_a_client_of_its_own(language: Language, bus: Path, start: Start) -> None:
     unless_lacking(language, "fork", "A", start)
     driver, other = start(language), start(REFERENCE)
     driver("format", "full")
@@ -386,7 +378,9 @@ def test_a_child_goes_on_with_its_parents_client(language: Language, bus: Path, 
 
 @pytest.mark.parametrize("pack", ["on", "off"])
 @each_pair
-def test_messages_between(sends: Language, receives: Language, bus: Path, start: Start, pack: str) -> None:
+def test_messages_between_languages(
+    sends: Language, receives: Language, bus: Path, start: Start, pack: str
+) -> None:
     for each in (sends, receives) if pack == "on" else ():
         unless_lacking(each, "pack", pack, start)
     sender, receiver = start(sends), start(receives)
@@ -404,7 +398,7 @@ def test_messages_between(sends: Language, receives: Language, bus: Path, start:
 
 
 @each_pair
-def test_who_sent_it(sends: Language, receives: Language, bus: Path, start: Start) -> None:
+def test_full_format_names_the_sender(sends: Language, receives: Language, bus: Path, start: Start) -> None:
     sender, receiver = start(sends), start(receives)
     receiver("format", "full")
     name = sender.open(bus)
@@ -420,7 +414,9 @@ def test_who_sent_it(sends: Language, receives: Language, bus: Path, start: Star
 
 
 @each_pair
-def test_directed_and_to_all(sends: Language, receives: Language, bus: Path, start: Start) -> None:
+def test_directed_messages_and_messages_to_all(
+    sends: Language, receives: Language, bus: Path, start: Start
+) -> None:
     sender, receiver = start(sends), start(receives)
     sender.open(bus)
     name = receiver.open(bus)

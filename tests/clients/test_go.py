@@ -33,19 +33,19 @@ def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:
     return result.stdout
 
 
-def test_its_own_tests_with_the_race_detector(daemon: DaemonProcess) -> None:
+def test_its_own_tests_pass_with_the_race_detector(daemon: DaemonProcess) -> None:
     said = run("go", "test", "-race", "-count=1", "-v", ".", BCCN_SOCKET=str(daemon.socket), CGO_ENABLED="1")
     assert len(re.findall(r"^    --- PASS", said, re.MULTILINE)) > 700  # vectors
     assert "--- SKIP" not in said
 
 
-def test_its_form() -> None:
+def test_gofmt_and_vet_find_nothing() -> None:
     assert run("gofmt", "-l", ".") == ""
     assert run("go", "vet", "./...") == ""
     assert not (FOLDER / "go.sum").exists()  # nothing but the standard library
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     run("go", "build", "-o", "build/worker", "./examples/worker")
     log = tmp_path / "worker.log"
     with workers.running(["build/worker", daemon.socket], FOLDER, log) as worker:
@@ -62,7 +62,7 @@ def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess,
     ]
 
 
-def test_the_program_of_the_readme(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_readme_program_works(daemon: DaemonProcess, tmp_path: Path) -> None:
     (program,) = re.findall(r"```go\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     (tmp_path / "main.go").write_text(program)
     (tmp_path / "go.mod").write_text("module example\n\ngo 1.22\n")

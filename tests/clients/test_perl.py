@@ -33,7 +33,7 @@ def run(*command: str, folder: Path = FOLDER, **environ: str) -> str:
     return result.stdout
 
 
-def test_its_own_tests(daemon: DaemonProcess) -> None:
+def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
     said = run("prove", "--lib", "t", BCCN_SOCKET=str(daemon.socket))
     assert re.findall(r"^t/(\w+)\.t \.+ (.*)$", said, re.MULTILINE) == [
         ("bus", "ok"),
@@ -42,7 +42,7 @@ def test_its_own_tests(daemon: DaemonProcess) -> None:
     ]
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     command = ["perl", "-Ilib", "examples/worker.pl", daemon.socket]
     with workers.running(command, FOLDER, log) as worker:
@@ -59,7 +59,7 @@ def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess,
     ]
 
 
-def test_the_program_of_the_readme(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_readme_program_works(daemon: DaemonProcess, tmp_path: Path) -> None:
     found = re.search(r"```perl\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     assert found
     program = tmp_path / "readme.pl"
@@ -74,7 +74,7 @@ def test_the_program_of_the_readme(daemon: DaemonProcess, tmp_path: Path) -> Non
 
 
 @pytest.mark.needs("make")
-def test_what_is_installed_works(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_installed_module_works(daemon: DaemonProcess, tmp_path: Path) -> None:
     source, root = tmp_path / "source", tmp_path / "root"
     listed = (FOLDER / "MANIFEST").read_text().split()
     for name in listed:
@@ -91,7 +91,7 @@ def test_what_is_installed_works(daemon: DaemonProcess, tmp_path: Path) -> None:
     assert (root / "man/man3/Bccn.3pm").exists()
 
 
-def test_everything_is_in_the_package() -> None:
+def test_the_manifest_lists_every_file() -> None:
     """What is in the folder is in MANIFEST; that what is there exists, Makefile.PL looks after."""
     found = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file()}
     assert found == set((FOLDER / "MANIFEST").read_text().split())

@@ -1,4 +1,4 @@
-"""``clients/PROTOCOL.md``: its session is what a daemon does, and it leaves out nothing that the code knows."""
+"""``clients/PROTOCOL.md`` shows a session as a daemon has it, and leaves out no word of the code."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,8 @@ RELAY = [*(ROOT / "bccnd" / "relay").glob("*.py"), *(ROOT / "bccnd" / "wire").gl
 
 BLOCK = re.compile(r"^```session\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINE = re.compile(r"(desk [<>]|door [<>]|      ) ((?:[0-9a-f]{2} )+) *\|(.*)\|")
-NUMBERS = 1_800_000_000_000_000  # what the document shows for the first sequence number, and as a time in us
+# The first sequence number in the document, and as a time in microseconds.
+NUMBERS = 1_800_000_000_000_000
 
 
 # --- the session ---
@@ -47,8 +48,8 @@ def packets() -> Iterator[tuple[str, str, bytes, str]]:
             if found[1].strip():
                 whole.append((found[1][:4], found[1][5], piece, text))
             else:  # the packet goes on
-                who, way, packet, begun = whole[-1]
-                whole[-1] = who, way, packet + piece, begun + text
+                who, direction, packet, begun = whole[-1]
+                whole[-1] = who, direction, packet + piece, begun + text
         yield from whole
 
 
@@ -57,7 +58,7 @@ def as_text(packet: bytes) -> str:
 
 
 def with_numbers_of_the_document(packet: bytes, first_seqs: dict[bytes, int]) -> bytes:
-    """Sequence numbers and times are those of a clock; each sender's first one is NUMBERS here."""
+    """Sequence numbers and times come from a clock. Each sender's first one becomes NUMBERS."""
 
     def renumbered(found: re.Match[bytes]) -> bytes:
         first = first_seqs.setdefault(found[1], int(found[2]))
@@ -68,13 +69,13 @@ def with_numbers_of_the_document(packet: bytes, first_seqs: dict[bytes, int]) ->
     return packet.replace(__version__.encode(), b"0.1.0")
 
 
-def test_a_daemon_says_what_the_session_says(tmp_path: Path, loopback_port: int) -> None:
+def test_a_daemon_follows_the_documented_session(tmp_path: Path, loopback_port: int) -> None:
     first_seqs: dict[bytes, int] = {}
     flags = ["--host", "relay01", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
     with DaemonProcess(tmp_path, *flags) as daemon:
         clients = {"desk": PacketClient(daemon.socket), "door": PacketClient(daemon.socket)}
-        for who, way, packet, _ in packets():
-            if way == ">":
+        for who, direction, packet, _ in packets():
+            if direction == ">":
                 clients[who].send(packet)
             else:
                 got = with_numbers_of_the_document(clients[who].receive(), first_seqs)
@@ -115,7 +116,7 @@ def error_codes() -> set[str]:
 
 
 def notices() -> set[str]:
-    """The keys of ``CMSG`` that come unasked."""
+    """The keys of every ``CMSG`` that comes without a request."""
     found = set()
     for path in RELAY:
         found |= set(re.findall(r"Cmsg\(b\"([a-z]+)\"", path.read_text()))
@@ -127,7 +128,7 @@ def reasons_for_closing() -> set[str]:
     found = set()
     for path in sources:
         found |= set(re.findall(r"\.close\(session, \"([^\"]+)\"\)", path.read_text()))
-    return found - {"gone"}  # nobody is told
+    return found - {"gone"}  # nobody is left to read it
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def reasons_for_closing() -> set[str]:
         ("The format `full`", {"own", "conflict", "local-channel", "unknown-source"}),
     ],
 )
-def test_every_word_of_the_code_is_explained(title: str, words: set[str]) -> None:
+def test_every_word_of_the_code_is_documented(title: str, words: set[str]) -> None:
     """Written as code: `word`, alone or with what belongs to it."""
     text = section(title)
     assert {word for word in words if not re.search(rf"`(?:CMSG )?{re.escape(word)}[`␀\[ ]", text)} == set()
@@ -162,7 +163,7 @@ def test_every_word_of_the_code_is_explained(title: str, words: set[str]) -> Non
         ("Who is there", [HEARTBEATS.decode(), NOTICES.decode()]),
     ],
 )
-def test_the_numbers_are_those_of_the_code(title: str, numbers: list[float | str]) -> None:
+def test_documented_numbers_are_those_of_the_code(title: str, numbers: list[float | str]) -> None:
     text = section(title)
     for number in numbers:
         shown = number if isinstance(number, str) else f"{number:g}" if number < 1e6 else str(number)
@@ -175,7 +176,7 @@ def test_every_function_of_the_c_interface_has_its_name() -> None:
         assert f"`bccn_{name}`" in section("Names of the functions")
 
 
-def test_the_python_functions_it_names_exist() -> None:
+def test_the_documented_python_methods_exist() -> None:
     for name in re.findall(r"`Client\.(\w+)`", TEXT):
         assert hasattr(bccn.Client, name)
 

@@ -24,8 +24,8 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::channel;
 
 fn main() -> bccn::Result<()> {
-    let (told, notices) = channel();
-    let mut bus = Options::new().on_notice(move |notice| told.send(notice.kind).unwrap()).open(None)?;
+    let (sender, notices) = channel();
+    let mut bus = Options::new().on_notice(move |notice| sender.send(notice.kind).unwrap()).open(None)?;
     bus.subscribe("a")?;
     println!("ready");
     let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -59,7 +59,7 @@ def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A crate of somebody else's that depends on this one: where its programs `readme` and `loop` are built."""
+    """Builds `readme` and `loop`, programs of another crate that depends on this one. Their folder."""
     folder = tmp_path_factory.mktemp("crate")
     (readme,) = re.findall(r"```rust\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     (folder / "src/bin").mkdir(parents=True)
@@ -74,7 +74,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "target/debug"
 
 
-def test_its_own_tests(daemon: DaemonProcess) -> None:
+def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
     said = run("cargo", "test", "--locked", "--", "--show-output", BCCN_SOCKET=str(daemon.socket))
     assert sum(map(int, re.findall(r"^(\d+) vectors$", said, re.MULTILINE))) > 700
     assert re.search(
@@ -83,7 +83,7 @@ def test_its_own_tests(daemon: DaemonProcess) -> None:
     assert "warning" not in said
 
 
-def test_its_form() -> None:
+def test_fmt_clippy_and_doc_find_nothing() -> None:
     assert run("cargo", "fmt", "--check") == ""
     run("cargo", "clippy", "--quiet", "--locked", "--all-targets", "--", "-D", "warnings")
     run("cargo", "doc", "--quiet", "--locked", "--no-deps", RUSTDOCFLAGS="-D warnings")
@@ -91,13 +91,13 @@ def test_its_form() -> None:
     assert [line.split()[0] for line in tree.splitlines()] == ["bccn", "libc"]
 
 
-def test_its_package() -> None:
+def test_the_package_holds_all_that_it_needs() -> None:
     files = run("cargo", "package", "--locked", "--list", "--allow-dirty").splitlines()
     assert {"Cargo.lock", "README.md", "examples/worker.rs", "src/lib.rs"} <= set(files)
     assert not [name for name in files if name.startswith("build/")]
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     run("cargo", "build", "--quiet", "--locked", "--release", "--example=worker")
     log = tmp_path / "worker.log"
     with workers.running([TARGET / "release/examples/worker", daemon.socket], FOLDER, log) as worker:
@@ -114,7 +114,7 @@ def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess,
     ]
 
 
-def test_the_program_of_the_readme(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_readme_program_works(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
     log = tmp_path / "stderr"
     with workers.running(
         ["env", f"BCCN_SOCKET={daemon.socket}", programs / "readme"], FOLDER, log

@@ -1,4 +1,4 @@
-"""The shell client beyond the conformance suite: its worker, its vectors, and what is peculiar to a shell."""
+"""The shell client beyond the conformance suite: its worker, its vectors, and behaviour that only a shell has."""
 
 import json
 import os
@@ -29,7 +29,7 @@ each_shell = pytest.mark.parametrize("shell", SHELLS)
 def run(
     shell: str, script: str, *arguments: str, code: int = 0, stdin: str | None = None, **environ: str
 ) -> str:
-    """What a script says that has bccn.sh; nothing on stderr."""
+    """Runs a script that has read bccn.sh. Its output; stderr must stay empty."""
     result = subprocess.run(
         [shell, "-euc", f". ./bccn.sh\n{script}", "script", *arguments],
         cwd=FOLDER,
@@ -52,7 +52,7 @@ def bridges(folder: Path) -> list[Path]:
     return list(folder.glob("bccn.*"))
 
 
-def test_the_program_of_the_readme(daemon: DaemonProcess) -> None:
+def test_the_readme_program_works(daemon: DaemonProcess) -> None:
     found = re.search(r"```sh\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     assert found
     program = (
@@ -61,7 +61,7 @@ def test_the_program_of_the_readme(daemon: DaemonProcess) -> None:
     assert run("sh", program, BCCN_SOCKET=str(daemon.socket)) == "sensors/kitchen/temperature 21.5\n"
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     with workers.running(["sh", "examples/worker.sh", daemon.socket], FOLDER, log) as worker:
         assert worker.stdout
@@ -118,7 +118,7 @@ def test_a_long_packet_with_line_feeds_stays_one(daemon: DaemonProcess, shell: s
 
 
 @each_shell
-def test_who_floods_itself_is_not_stuck(daemon: DaemonProcess, shell: str) -> None:
+def test_flooding_oneself_does_not_block(daemon: DaemonProcess, shell: str) -> None:
     """More than the pipes, the sockets and the bridge can hold."""
     script = """
         bccn_open -q packets=5000 "$1"
@@ -136,7 +136,7 @@ def test_who_floods_itself_is_not_stuck(daemon: DaemonProcess, shell: str) -> No
 
 @each_shell
 def test_nothing_is_left_behind(daemon: DaemonProcess, tmp_path: Path, shell: str) -> None:
-    """Neither by a script that ends without closing nor by one that is killed nor by one that never connected."""
+    """By scripts that end without closing, that are killed, and that never connected."""
     folder = tmp_path / "bridges"
     folder.mkdir()
     environ = {"TMPDIR": str(folder)}
@@ -158,7 +158,7 @@ def test_nothing_is_left_behind(daemon: DaemonProcess, tmp_path: Path, shell: st
 
 @each_shell
 def test_nothing_is_left_behind_without_a_daemon(daemon: DaemonProcess, tmp_path: Path, shell: str) -> None:
-    """By a script that closes, or ends, while its bridge tries to connect again."""
+    """By scripts that close, or end, while their bridge tries to connect again."""
     folder = tmp_path / "bridges"
     folder.mkdir()
     script = """
@@ -184,7 +184,7 @@ def clients(daemon: DaemonProcess) -> int:
 
 @each_shell
 def test_a_script_is_not_kept_waiting(daemon: DaemonProcess, shell: str) -> None:
-    """Neither its own `wait`, nor who reads its output, waits for the bridge or for an alarm."""
+    """Its own `wait` and the reader of its output do not wait for the bridge or for an alarm."""
     script = 'bccn_open "$1"; bccn_listen a; bccn_send a b; bccn_recv 3600; sleep 0.01 & wait; echo over'
     assert run(shell, script, str(daemon.socket)) == "over\n"
 
@@ -254,7 +254,7 @@ def test_an_abstract_address(loopback_port: int, shell: str, tmp_path: Path) -> 
 
 @each_shell
 def test_vectors_of_patterns(shell: str) -> None:
-    """Callbacks are found with the same patterns as messages."""
+    """Callbacks match by the same patterns as subscriptions."""
     entries = json.loads((VECTORS / "patterns.json").read_text())["matches"]
     entries = [
         entry for entry in entries if not entry["channel"].startswith("!")
@@ -272,7 +272,7 @@ def test_vectors_of_patterns(shell: str) -> None:
 
 
 def valid_packets(*types: str) -> list[dict[str, str]]:
-    """Those that fit a command line."""
+    """Those that fit on a command line."""
     entries = json.loads((VECTORS / "sbus.json").read_text())["valid"]
     return [entry for entry in entries if entry["type"] in types and len(entry["packet"]) <= 4000]
 
@@ -283,7 +283,7 @@ def unescaped(raw: str) -> bytes:
 
 
 @each_shell
-def test_vectors_of_packets_said(shell: str, tmp_path: Path) -> None:
+def test_vectors_of_packets_sent(shell: str, tmp_path: Path) -> None:
     entries = [entry for entry in valid_packets("MSG", "SUB") if entry["canonical"]]
     calls = [
         f"bccn_listen '{entry['pattern']}'"
@@ -299,7 +299,7 @@ def test_vectors_of_packets_said(shell: str, tmp_path: Path) -> None:
 
 
 @each_shell
-def test_vectors_of_packets_heard(shell: str, tmp_path: Path) -> None:
+def test_vectors_of_packets_received(shell: str, tmp_path: Path) -> None:
     entries = valid_packets("MSG", "RECV")
 
     def script(connection: socket.socket, packet: bytes) -> bool:
@@ -332,11 +332,11 @@ def test_vectors_of_packets_heard(shell: str, tmp_path: Path) -> None:
 
 
 @each_shell
-def test_every_shell_can_read_it(shell: str) -> None:
+def test_every_shell_parses_the_scripts(shell: str) -> None:
     for script in SCRIPTS:
         assert subprocess.run([shell, "-n", script], cwd=FOLDER, check=False).returncode == 0
 
 
-def test_shellcheck() -> None:
+def test_shellcheck_finds_nothing() -> None:
     command = [Path(sys.executable).with_name("shellcheck"), "-x", *SCRIPTS]
     assert subprocess.run(command, cwd=FOLDER, check=False).returncode == 0

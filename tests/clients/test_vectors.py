@@ -1,4 +1,4 @@
-"""The vector files keep what their README promises; what the entries mean is tested where the code is."""
+"""The form of the vector files, as their README has it. The tests of the code use their content."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ def test_names_are_unique_within_their_list(file: Path):
         assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_no_entry_is_there_twice(file: Path):
+def test_no_entry_occurs_twice(file: Path):
     seen = Counter(
         json.dumps({field: entry[field] for field in entry if field not in ("name", "why")}, sort_keys=True)
         for entries in lists_of(file).values()
@@ -43,7 +43,7 @@ def test_no_entry_is_there_twice(file: Path):
     assert [entry for entry, count in seen.items() if count > 1] == []
 
 
-def test_bytes_are_lower_case_hex_and_text_shows_them(file: Path):
+def test_bytes_are_lower_case_hex_and_match_their_text(file: Path):
     for entry in [entry for entries in lists_of(file).values() for entry in entries]:
         for field in BYTES & set(entry):
             assert bytes.fromhex(entry[field]).hex() == entry[field]
@@ -54,7 +54,7 @@ def test_bytes_are_lower_case_hex_and_text_shows_them(file: Path):
 
 
 def test_one_entry_per_line(file: Path):
-    """So that a change to one entry is a change to one line."""
+    """A change to one entry changes one line."""
     lines = file.read_text().splitlines()
     lists = lists_of(file)
     assert len([line for line in lines if line.startswith("  {")]) == sum(map(len, lists.values()))

@@ -1,5 +1,8 @@
-"""What every client's example worker does: it answers on jobs/upper in capitals, tells on its heartbeat how many it
-did, outlives its daemon, and ends when told to stop."""
+"""The example worker of every client.
+
+It answers on jobs/upper in capitals, counts its jobs in its heartbeat, reconnects to a new daemon, and ends on the
+message ``stop``.
+"""
 
 import json
 import subprocess
@@ -13,7 +16,7 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 @contextmanager
 def running(command: Sequence[str | Path], folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program with its stderr in `log`, killed at the end of a test that did not see it end."""
+    """A program with its stderr in `log`. It is killed at the end if it still runs."""
     with (
         log.open("ab") as stderr,
         subprocess.Popen(
@@ -33,8 +36,8 @@ def is_subscribed(daemon: DaemonProcess, name: str) -> bool:
 
 
 def ask(daemon: DaemonProcess, name: str, question: bytes) -> tuple[bytes, bytes]:
-    """What the worker answers, and what it says of its health then."""
-    wait_until(lambda: is_subscribed(daemon, name), f"{name} to listen")
+    """The worker's answer, and the text of its next heartbeat."""
+    wait_until(lambda: is_subscribed(daemon, name), f"the subscription of {name}")
     with PacketClient(daemon.socket) as asker:
         me = asker.request("whoami")
         asker.request("listen")

@@ -1,11 +1,12 @@
-"""Runs the fuzzers under atheris, each in a process of its own, and says what they found.
+"""Runs the fuzzers under atheris, each in a process of its own, and reports what they find.
 
     python tests/fuzz/run.py                            all of them, 10 seconds each
     python tests/fuzz/run.py --seconds 600 wire_bccn1   one, ten minutes
     python tests/fuzz/run.py --corpus ~/corpus          begins with what earlier runs kept there, keeps more
 
-Exit code 0: nothing found; 1: findings, each printed with its file; 2: wrong usage, or no atheris here. To see a
-finding again: ``python tests/fuzz/run.py --replay FILE NAME``. What was mended goes into ``tests/fuzz/corpus/NAME/``.
+Exit code 0: no findings; 1: findings, each printed with its file; 2: wrong usage, or no atheris.
+``python tests/fuzz/run.py --replay FILE NAME`` shows a finding again. Once it is fixed, its input goes into
+``tests/fuzz/corpus/NAME/``.
 """
 
 import argparse
@@ -28,17 +29,18 @@ from tests.fuzz.fuzzer import HERE, fuzzers, load  # noqa: E402
 
 LONGEST_INPUT = 4096  # bytes: two of the longest datagrams, four of the longest channels
 SLOWEST_INPUT = 10  # seconds for one input: no parser takes a thousandth of it
-MOST_MEMORY = 2048  # megabytes: atheris itself takes some hundred
-STARTING = 60  # seconds that the process may take besides, on a busy machine
+MOST_MEMORY = 2048  # megabytes: atheris itself takes a few hundred
+STARTING = 60  # seconds that a busy machine may take besides
 
-_CHATTER = ("INFO:", "WARNING:", "#", "stat::")  # of libFuzzer, which says elsewhere what went wrong
+# Lines of libFuzzer that explain no finding.
+_CHATTER = ("INFO:", "WARNING:", "#", "stat::")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of one fuzzer. ``output``: the traceback, and the input that led to it.
+    """The result of one fuzzer. ``output`` has the traceback and the input that led to it.
 
-    ``edges`` of the code, and ``features`` (edges by how often), reached by what it began with and at its end.
+    ``edges`` of the code and ``features`` (edges by how often they were taken): reached by the seeds, and at the end.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Report:
 
 
 def run(path: Path, seconds: int, corpus: Path, findings: Path) -> Report:
-    """One fuzzer. ``corpus`` gets the seeds, the committed inputs and whatever reaches new code."""
+    """Runs one fuzzer. ``corpus`` gets the seeds, the committed inputs and every input that reaches new code."""
     name = path.stem.removeprefix("fuzz_")
     corpus.mkdir(parents=True, exist_ok=True)
     findings.mkdir(parents=True, exist_ok=True)
@@ -138,7 +140,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run.py", description="Run the fuzzers; see the head of the file.")
     parser.add_argument("name", nargs="*", help="which; by default all")
     parser.add_argument("--seconds", type=int, default=10, help="for each (default: 10)")
-    parser.add_argument("--jobs", type=int, default=1, help="so many at a time (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="how many run at a time (default: 1)")
     parser.add_argument(
         "--corpus", type=Path, metavar="DIR", help="keep inputs that reach new code in DIR/NAME"
     )

@@ -1,6 +1,6 @@
-"""Every fuzzer for a moment; what was once found stays mended; and a fuzzer that finds something says so.
+"""A short run of every fuzzer, the inputs of earlier findings, and the report of a new one.
 
-Where atheris has no wheels (``pyproject.toml`` says where it has) hypothesis makes up the inputs instead.
+``pyproject.toml`` says where atheris has wheels. Elsewhere hypothesis makes the inputs.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from tests.fuzz.fuzzer import HERE, ROOT, fuzzers, load
 from tests.fuzz.run import run
 from tests.needs import cannot_run
 
-SECONDS = 1  # for each fuzzer, beside what it takes to begin; the seeds alone take a part of it
+SECONDS = 1  # for each fuzzer, besides its start
 EXAMPLES = 500  # of hypothesis, which knows nothing of coverage
 FOUND_ONCE = sorted(HERE.glob("corpus/*/*"))
 
@@ -37,7 +37,7 @@ def require_atheris() -> None:
 
 
 def judge_made_up(one_input: Callable[[bytes], None], seeds: list[bytes], examples: int) -> None:
-    """The fuzzer under hypothesis: seeds with a piece of them replaced, and bytes from nowhere."""
+    """Runs the fuzzer under hypothesis, on seeds with a piece replaced and on random bytes."""
     replaced = st.builds(
         lambda seed, at, length, piece: (
             seed[: at % (len(seed) + 1)] + piece + seed[at % (len(seed) + 1) + length :]
@@ -57,7 +57,7 @@ def judge_made_up(one_input: Callable[[bytes], None], seeds: list[bytes], exampl
 
 
 @pytest.mark.parametrize("name", fuzzers())
-def test_nothing_is_found_in_a_moment(name: str, tmp_path: Path) -> None:
+def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
     path = fuzzers()[name]
     if not atheris_is_to_be_had():
         fuzzer = load(path)
@@ -70,13 +70,13 @@ def test_nothing_is_found_in_a_moment(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FOUND_ONCE, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_was_found_once_stays_mended(path: Path) -> None:
+def test_earlier_findings_stay_fixed(path: Path) -> None:
     load(fuzzers()[path.parent.name]).one_input(path.read_bytes())
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Path:
-    """A folder with a fuzzer whose parser does not bear four bytes."""
+    """A folder with a fuzzer whose parser fails on four bytes."""
     (tmp_path / "fuzz_faulty.py").write_text(
         "def one_input(data):\n    if len(data) > 3:\n        raise IndexError('four')\n\n"
         "def seeds():\n    yield b'abc'\n"
@@ -89,15 +89,15 @@ def fuzz(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_finding_is_kept_and_told(faulty: Path) -> None:
+def test_a_finding_is_kept_and_reported(faulty: Path) -> None:
     if atheris_is_to_be_had():
         require_atheris()
         findings = faulty / "findings"
-        told = fuzz("--fuzzers", faulty, "--findings", findings, "--seconds", 20)
-        assert told.returncode == 1, told.stdout + told.stderr
+        done = fuzz("--fuzzers", faulty, "--findings", findings, "--seconds", 20)
+        assert done.returncode == 1, done.stdout + done.stderr
         (finding,) = findings.iterdir()
-        assert "IndexError: four" in told.stdout
-        assert str(finding) in told.stdout
+        assert "IndexError: four" in done.stdout
+        assert str(finding) in done.stdout
         assert len(finding.read_bytes()) > 3
     else:
         finding = faulty / "finding"
@@ -107,12 +107,12 @@ def test_a_finding_is_kept_and_told(faulty: Path) -> None:
     assert again.stderr.endswith("IndexError: four\n")
 
 
-def test_hypothesis_finds_it_too(faulty: Path) -> None:
+def test_hypothesis_finds_the_same_fault(faulty: Path) -> None:
     fuzzer = load(faulty / "fuzz_faulty.py")
     with pytest.raises(IndexError):
         judge_made_up(fuzzer.one_input, list(fuzzer.seeds()), EXAMPLES)
 
 
-def test_an_unknown_name_is_usage(faulty: Path) -> None:
-    told = fuzz("--fuzzers", faulty, "fualty")
-    assert (told.returncode, told.stderr) == (2, "no such fuzzer: fualty; there are: faulty\n")
+def test_an_unknown_fuzzer_is_wrong_usage(faulty: Path) -> None:
+    done = fuzz("--fuzzers", faulty, "fualty")
+    assert (done.returncode, done.stderr) == (2, "no such fuzzer: fualty; there are: faulty\n")

@@ -1,7 +1,7 @@
 """Three hosts on a segment and daemons for them, for every test in this folder."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from tests.daemon_process import DaemonProcess
 from tests.hosts.segment import BROADCAST, Host, Segment
 from tests.needs import require
 
+HOSTS = ("alpha", "beta", "gamma")
 PORT = 5400
 KEY = b"the-key-that-all-hosts-of-this-segment-share"
 
@@ -26,20 +27,47 @@ class StartDaemon(Protocol):
     ) -> DaemonProcess: ...
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def _namespaces_can_be_made() -> None:
     require("root", "ip")
 
 
 @pytest.fixture
 def segment(_namespaces_can_be_made: None) -> Iterator[Segment]:
-    with Segment(["alpha", "beta", "gamma"]) as made:
+    with Segment(HOSTS) as made:
         yield made
 
 
 @pytest.fixture
 def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
-    """Starts the daemon of a host, with the segment's key or another or none; all end with the test."""
+    """Starts the daemon of a host, with the segment's key or another or none. All end with the test."""
+    with starting(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture
+def daemons(start_daemon: StartDaemon, segment: Segment) -> list[DaemonProcess]:
+    """A daemon on each host, all with the segment's key."""
+    return start_all(start_daemon, segment)
+
+
+@pytest.fixture(scope="module")
+def shared_segment(_namespaces_can_be_made: None) -> Iterator[Segment]:
+    """The same for all tests of a module that leave links, routes and daemons as they are."""
+    with Segment(HOSTS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_daemons(
+    tmp_path_factory: pytest.TempPathFactory, shared_segment: Segment
+) -> Iterator[list[DaemonProcess]]:
+    with starting(tmp_path_factory.mktemp("hosts")) as start:
+        yield start_all(start, shared_segment)
+
+
+@contextmanager
+def starting(where: Path) -> Iterator[StartDaemon]:
     with ExitStack() as running:
 
         def start(
@@ -49,7 +77,7 @@ def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
             environ: Mapping[str, str] = {},
             ready: bool = True,
         ) -> DaemonProcess:
-            folder = tmp_path / host.name
+            folder = where / host.name
             folder.mkdir()
             if key is not None:
                 file = folder / "keys"
@@ -67,10 +95,8 @@ def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
         yield start
 
 
-@pytest.fixture
-def daemons(start_daemon: StartDaemon, segment: Segment) -> list[DaemonProcess]:
-    """A daemon on each host, all with the segment's key."""
-    started = [start_daemon(host, ready=False) for host in segment.hosts]
+def start_all(start: StartDaemon, segment: Segment) -> list[DaemonProcess]:
+    started = [start(host, ready=False) for host in segment.hosts]
     for daemon in started:
         daemon.wait_until_ready()
     return started

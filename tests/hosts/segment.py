@@ -5,9 +5,9 @@
             \\-- to-beta  ============= eth0 10.99.0.2/24  (namespace <prefix>-beta)
 
 The veth pairs and the bridge are made inside the namespaces: nothing ever appears on the machine's own
-interfaces, and removing the namespaces removes everything. A name carries the pid of the run that made it, so
-what a crashed run left behind is known by its dead pid and removed by the next one. The hosts share only the
-file system, so a test connects to the Unix socket of any daemon directly.
+interfaces, and removing the namespaces removes everything. A name carries the pid of the process that made it. What
+a crashed run left behind has the pid of a dead process, and the next run removes it. The hosts share only the file
+system, so a test connects to the Unix socket of any daemon directly.
 """
 
 import ctypes
@@ -25,8 +25,8 @@ from tests.daemon_process import die_with_parent
 from tests.plain_bccn import plain_socket
 
 BROADCAST = "255.255.255.255"
+KIND = "bccnd-test"  # how the names of namespaces begin
 RUN_FOLDER = Path("/run/netns")
-_NAME = re.compile(r"bccnd-test-(\d+)-\d+-")
 T = TypeVar("T")
 
 _count = itertools.count()
@@ -35,28 +35,33 @@ _CLONE_NEWNET = 0x40000000
 
 
 def ip(*arguments: str) -> str:
-    """Runs ip(8); its complaint becomes the exception's text."""
+    """Runs ip(8). Its error message becomes that of the exception."""
     result = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30, check=False)
     if result.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {result.stderr.strip()}")
     return result.stdout
 
 
-def remove_stale() -> list[str]:
-    """Removes the namespaces of runs that no longer live; returns their names."""
+def remove_stale(kind: str = KIND) -> list[str]:
+    """Removes the namespaces of processes that no longer live; returns their names."""
+    named = re.compile(rf"{kind}-(\d+)-\d+-")
     stale = [
         path.name
         for path in (RUN_FOLDER.iterdir() if RUN_FOLDER.is_dir() else ())
-        if (match := _NAME.match(path.name)) and not Path(f"/proc/{match[1]}").exists()
+        if (match := named.match(path.name)) and not Path(f"/proc/{match[1]}").exists()
     ]
     for name in stale:
-        ip("netns", "del", name)
+        try:
+            ip("netns", "del", name)
+        except RuntimeError:
+            if (RUN_FOLDER / name).exists():  # and no other process was faster
+                raise
     return stale
 
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """Sockets made by this thread within the block belong to `namespace`."""
+    """Sockets that this thread makes within the block belong to `namespace`."""
     with Path("/proc/self/ns/net").open() as before, (RUN_FOLDER / namespace).open() as wanted:
         _enter(wanted.fileno())
         try:
@@ -71,7 +76,7 @@ def _enter(descriptor: int) -> None:
 
 
 class Host:
-    """One namespace of a segment; ``name`` is also what its daemon calls the host."""
+    """One namespace of a segment. Its daemon uses ``name`` as the host's name."""
 
     def __init__(self, name: str, namespace: str, address: str) -> None:
         self.name = name
@@ -93,21 +98,21 @@ class Host:
         )
 
     def make(self, factory: Callable[[], T]) -> T:
-        """What `factory` returns, its sockets being on this host."""
+        """Calls `factory`; the sockets it makes are on this host."""
         with inside(self.namespace):
             return factory()
 
     def udp_socket(self, port: int) -> socket.socket:
-        """A plain BCCN socket as the document shows it: 0.0.0.0, SO_REUSEADDR, SO_BROADCAST."""
+        """A plain BCCN socket on this host: 0.0.0.0, SO_REUSEADDR, SO_BROADCAST."""
         return self.make(lambda: plain_socket(port))
 
 
 class Segment:
     """Hosts joined by a bridge; a context manager that leaves nothing behind."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        remove_stale()
-        self._prefix = f"bccnd-test-{os.getpid()}-{next(_count)}-"
+    def __init__(self, names: Sequence[str], kind: str = KIND) -> None:
+        remove_stale(kind)
+        self._prefix = f"{kind}-{os.getpid()}-{next(_count)}-"
         self._switch = self._prefix + "switch"
         self._made: list[str] = []
         self.hosts: list[Host] = []

@@ -1,4 +1,4 @@
-"""``bccn dump`` on a real segment: who sent it, from which address, and that Wireshark sees the same."""
+"""``bccn dump`` on a real segment: it shows sender and address, and Wireshark shows the same."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def tapped(daemon: DaemonProcess) -> bool:
 @pytest.mark.parametrize(
     ("address", "family", "beginning"), [(BROADCAST, "ip", "10.99.0.1:"), ("ff02::5400", "ipv6", "[fe80::")]
 )
-def test_datagrams_have_the_addresses_of_their_senders(
+def test_dump_shows_the_address_of_each_sender(
     segment: Segment, start_daemon: StartDaemon, tmp_path: Path, address: str, family: str, beginning: str
 ) -> None:
     require("tshark")
@@ -33,7 +33,7 @@ def test_datagrams_have_the_addresses_of_their_senders(
     for daemon in (alpha, beta):
         daemon.wait_until_ready()
         with PacketClient(daemon.socket) as client:
-            wait_until(lambda: client.status()["segments"], "a way to the segment")
+            wait_until(lambda: client.status()["segments"], "a binding to the segment")
     file = tmp_path / "beta.pcapng"
     process = start(beta, "dump", "-w", str(file), "-C", "1")
     wait_until(lambda: tapped(beta), "the tap")

@@ -1,7 +1,6 @@
-"""What networks do to datagrams and what happens to hosts: loss, doubles, disorder, a dead link, a killed daemon.
+"""Faults of networks and hosts: loss, duplicates, reordering, a link that is down, a daemon that is killed.
 
-Faults are made by nftables inside a host's own namespace and by a small forwarder; what was really lost is counted
-there, by the kernel.
+nftables in a host's own namespace and a small forwarder make the faults. The kernel counts what was really lost.
 """
 
 import json
@@ -19,7 +18,8 @@ from tests.packet_client import PacketClient, wait_until
 from tests.test_faults import cpu_seconds
 
 MESSAGES = 1000
-A_BURST = 50  # messages, between two of which everything sent so far has left
+A_BURST = 50  # messages; after each burst everything sent so far has left
+WITHIN_THE_WINDOW = 500  # messages
 
 
 def nft(host: Host, rules: str) -> None:
@@ -27,7 +27,7 @@ def nft(host: Host, rules: str) -> None:
 
 
 def drop_from(host: Host, source: Host, how: str = "") -> None:
-    """Have `host` lose datagrams of `source` (all, or as `how` says), which the kernel counts."""
+    """Makes `host` lose datagrams of `source` (all, or as `how` says). The kernel counts them."""
     rule = f"udp dport {PORT} ip saddr {source.address} {how} counter drop"
     nft(host, f"table ip faults {{\nchain incoming {{\ntype filter hook input priority 0\n{rule}\n}}\n}}\n")
 
@@ -56,9 +56,7 @@ def numbers(client: PacketClient) -> list[int]:
     return [int(payload) for _, payload in client.messages()]
 
 
-def test_the_losses_that_are_told_are_those_that_happened(
-    segment: Segment, daemons: list[DaemonProcess]
-) -> None:
+def test_reported_losses_are_the_losses_that_happened(segment: Segment, daemons: list[DaemonProcess]) -> None:
     alpha, beta, _ = segment.hosts
     with PacketClient(daemons[0].socket) as publisher, PacketClient(daemons[1].socket) as subscriber:
         src = publisher.request("whoami")
@@ -80,10 +78,8 @@ def test_the_losses_that_are_told_are_those_that_happened(
         assert len(heard) == row["received"]
 
 
-def test_with_two_copies_most_of_a_heavy_loss_is_made_good(
-    segment: Segment, start_daemon: StartDaemon
-) -> None:
-    """The window lets a second copy count although later messages came before it."""
+def test_two_copies_make_up_for_most_of_a_heavy_loss(segment: Segment, start_daemon: StartDaemon) -> None:
+    """Within the reorder window a second copy counts although later messages came before it."""
     alpha, beta, _ = segment.hosts
     sender = start_daemon(alpha, environ={"BCCND_COPIES": "2"})
     receiver = start_daemon(beta, environ={"BCCND_DEDUP__REORDER": "900"})
@@ -93,24 +89,28 @@ def test_with_two_copies_most_of_a_heavy_loss_is_made_good(
         publish_numbers(publisher, "a", 0, 1)
         assert subscriber.message() == ("a", b"0")
         drop_from(beta, alpha, "numgen random mod 100 < 20")
-        publish_numbers(publisher, "a", 1, MESSAGES)
-        copies = 2 * (MESSAGES + 1)
-        wait_until(lambda: publisher.status()["counters"]["sent"] == copies, "the second copies")
+        # A busy machine sends second copies later. None may fall behind the window.
+        for first in range(1, MESSAGES, WITHIN_THE_WINDOW):
+            publish_numbers(publisher, "a", first, WITHIN_THE_WINDOW)
+            copies = 2 * (first + WITHIN_THE_WINDOW)
+            wait_until(
+                lambda copies=copies: publisher.status()["counters"]["sent"] == copies, "second copies"
+            )
         dropped = stop_dropping(beta)
 
-        def all_is_told() -> bool:
+        def all_is_accounted_for() -> bool:
             heard.extend(numbers(subscriber))
             row = source_row(subscriber, src)
             return bool(row["received"] + row["duplicates"] == copies - dropped)
 
         heard = [0]
-        wait_until(all_is_told, "that all that was not dropped is accounted for")
+        wait_until(all_is_accounted_for, "an account of all that was not dropped")
         assert len(heard) == len(set(heard)) == source_row(subscriber, src)["received"]
         assert dropped > 300  # of 2,000, so that without copies 850 would be the most
         assert len(heard) > 920  # 960 are to be expected
 
 
-# --- doubled and out of order ---
+# --- duplicates and reordering ---
 
 
 def forward_doubled_and_disordered(frm: socket.socket, to: str, count: int) -> None:
@@ -122,12 +122,12 @@ def forward_doubled_and_disordered(frm: socket.socket, to: str, count: int) -> N
 
 
 @pytest.mark.parametrize("reorder", [0, 4])
-def test_doubles_are_delivered_once_and_disorder_as_configured(
+def test_duplicates_arrive_once_and_late_ones_as_configured(
     segment: Segment, start_daemon: StartDaemon, reorder: int
 ) -> None:
     alpha, beta, gamma = segment.hosts
     sender, receiver = start_daemon(alpha), start_daemon(beta, environ={"BCCND_DEDUP__REORDER": str(reorder)})
-    drop_from(beta, alpha)  # nothing gets there but by way of gamma
+    drop_from(beta, alpha)  # only what gamma forwards arrives
     with (
         gamma.udp_socket(PORT) as forwarder,
         PacketClient(sender.socket) as publisher,
@@ -156,7 +156,7 @@ def test_doubles_are_delivered_once_and_disorder_as_configured(
 # --- a link, a host ---
 
 
-def test_a_link_that_goes_down_and_comes_back(segment: Segment, daemons: list[DaemonProcess]) -> None:
+def test_a_link_goes_down_and_comes_back(segment: Segment, daemons: list[DaemonProcess]) -> None:
     alpha = segment.hosts[0]
     pid = daemons[0].process.pid
     with (
@@ -171,7 +171,7 @@ def test_a_link_that_goes_down_and_comes_back(segment: Segment, daemons: list[Da
         ip("-n", alpha.namespace, "link", "set", "eth0", "down")
         used = cpu_seconds(pid)
         publish_numbers(publisher, "a", 10, 100)
-        wait_until(lambda: publisher.status()["counters"]["unsent"] == 100, "that they are given up")
+        wait_until(lambda: publisher.status()["counters"]["unsent"] == 100, "that they are counted as unsent")
         assert [int(neighbour.message()[1]) for _ in range(110)] == list(range(110))
         wait_until(lambda: "datagrams dropped" in daemons[0].log, "a line in the log")
         ip("-n", alpha.namespace, "link", "set", "eth0", "up")
@@ -189,8 +189,8 @@ def test_a_link_that_goes_down_and_comes_back(segment: Segment, daemons: list[Da
         assert publisher.status()["counters"]["unsent"] < 200
 
 
-def test_a_killed_daemon_under_load(segment: Segment, daemons: list[DaemonProcess]) -> None:
-    """Its clients come back to the next one, which is believed at once; other hosts go on among themselves."""
+def test_a_daemon_is_killed_under_load(segment: Segment, daemons: list[DaemonProcess]) -> None:
+    """Its clients reconnect to the next one, which the others accept at once. Other hosts go on among themselves."""
     with (
         bccn.Client(daemons[0].socket) as publisher,
         bccn.Client(daemons[0].socket) as local,
@@ -220,7 +220,7 @@ def test_a_killed_daemon_under_load(segment: Segment, daemons: list[DaemonProces
                 others.append(int(payload))
         assert others == list(range(100))
         daemons[0].start()
-        with pytest.raises(bccn.UnconfirmedError):  # those it had taken last may have died with it
+        with pytest.raises(bccn.UnconfirmedError):  # the last ones it took may have died with it
             publisher.barrier()
         again = published
 

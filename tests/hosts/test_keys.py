@@ -1,4 +1,4 @@
-"""Keys on three hosts: exchanged under load with nothing lost and nothing forged let in; recordings stay out."""
+"""Keys on three hosts: a rotation under load loses nothing and admits nothing forged, and recordings stay out."""
 
 import itertools
 import signal
@@ -21,7 +21,7 @@ BETWEEN_STEPS = 100  # messages of each publisher
 
 
 def give_keys(daemon: DaemonProcess, *keys: bytes) -> None:
-    """Exchange the key file as a whole, and have the daemon read it."""
+    """Replaces the key file as a whole and has the daemon read it."""
     file = daemon.socket.with_name("keys")
     new = file.with_suffix(".new")
     new.touch(0o600)
@@ -33,7 +33,7 @@ def give_keys(daemon: DaemonProcess, *keys: bytes) -> None:
 
 
 class Repeating(threading.Thread):
-    """Does one thing again and again until it is stopped; ``times`` says how often it has."""
+    """Repeats one call until it is stopped; ``times`` counts the calls."""
 
     def __init__(self, action: Callable[[int], object]) -> None:
         super().__init__(daemon=True)
@@ -52,11 +52,11 @@ class Repeating(threading.Thread):
 
 
 class Forger:
-    """A program on a host of the segment that knows how to speak, but not what to sign with."""
+    """A program on a host of the segment that knows the protocol but not the key."""
 
     def __init__(self, host: Host) -> None:
         self.socket = host.udp_socket(PORT)
-        self._numbers = itertools.count(2**62)  # were one let in, the real source would be stale
+        self._numbers = itertools.count(2**62)  # if one were accepted, the real source would be stale
 
     def send(self, src: str, key: bytes | None) -> None:
         self.socket.sendto(datagram(src, next(self._numbers), "load/forged", b"", key), (BROADCAST, PORT))
@@ -79,7 +79,7 @@ def wait_until_rejected(daemon: DaemonProcess, reason: str, times: int) -> None:
 
 
 def assert_heard_all(subscriber: PacketClient, published: dict[str, int]) -> None:
-    """Of every channel the messages 0, 1, 2 ... in order, up to the number published; and nothing else."""
+    """Of every channel the messages 0, 1, 2 ... in order, up to the number published, and no others."""
     heard: dict[str, list[int]] = {}
     for _ in range(sum(published.values())):
         chan, payload = message_of(subscriber.receive())
@@ -87,7 +87,7 @@ def assert_heard_all(subscriber: PacketClient, published: dict[str, int]) -> Non
     assert heard == {chan: list(range(count)) for chan, count in published.items()}
 
 
-def test_a_rotation_under_load_loses_nothing_and_lets_nothing_forged_in(
+def test_key_rotation_loses_nothing_and_admits_no_forgery(
     daemons: list[DaemonProcess], forger: Forger
 ) -> None:
     with ExitStack() as open_clients:
@@ -129,7 +129,7 @@ def test_a_rotation_under_load_loses_nothing_and_lets_nothing_forged_in(
         for subscriber in subscribers:
             assert_heard_all(subscriber, published)
 
-        # The key that was taken away is as good as none; the new one, to be sure, is not.
+        # The old key is worth as much as none. The new key still works.
         before = [rejected(daemon, "hmac") for daemon in daemons]
         assert min(before) >= BETWEEN_STEPS
         forger.send("gamma/forger/1", OLD)
@@ -143,10 +143,8 @@ def test_a_rotation_under_load_loses_nothing_and_lets_nothing_forged_in(
             assert subscriber.messages() == []
 
 
-def test_a_recording_of_the_segment_that_is_played_again_reaches_nobody(
-    segment: Segment, daemons: list[DaemonProcess]
-) -> None:
-    messages = 2500  # so that most lie further back than dedup.sanity
+def test_a_replayed_recording_reaches_nobody(segment: Segment, daemons: list[DaemonProcess]) -> None:
+    messages = 2500  # most lie further back than dedup.sanity
     listening = segment.hosts[2].udp_socket(PORT)
     with (
         listening,
@@ -162,7 +160,7 @@ def test_a_recording_of_the_segment_that_is_played_again_reaches_nobody(
         for part in range(0, messages, 100):
             for copy in recording[part : part + 100]:
                 listening.sendto(copy, (BROADCAST, PORT))
-            time.sleep(0.005)  # only so that no receive buffer overflows
+            time.sleep(0.005)  # keeps receive buffers from overflowing
         for daemon, reason in ((daemons[1], "replayed"), (daemons[2], "replayed"), (daemons[0], "own")):
             wait_until(
                 lambda d=daemon, r=reason: rejected(d, r) >= messages - 1000, f"{reason} to be counted"

@@ -1,4 +1,4 @@
-"""Interfaces of hosts: every kind of address, links that come and go, links that two hosts share."""
+"""Interfaces of hosts: every kind of address, links that come and go, and links that two hosts share."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def interfaces(daemon: DaemonProcess) -> list[str]:
 
 
 def wait_for_interfaces(daemon: DaemonProcess, *names: str) -> None:
-    wait_until(lambda: interfaces(daemon) == list(names), f"ways by {names}")
+    wait_until(lambda: interfaces(daemon) == list(names), f"bindings by {names}")
 
 
 def publish(client: PacketClient, numbers: Sequence[int]) -> None:
@@ -31,7 +31,7 @@ def publish(client: PacketClient, numbers: Sequence[int]) -> None:
 
 
 def heard(client: PacketClient, count: int) -> list[int]:
-    """As many numbers, and whatever has come besides by the time the daemon answers."""
+    """So many numbers, and those that have come besides until the daemon answers."""
     first = [int(client.message()[1]) for _ in range(count)]
     return first + [int(packet.rpartition(b"\0")[2]) for packet in client.drain()]
 
@@ -53,7 +53,7 @@ def plug(host: Host, name: str, address: str, switch: str, bridge: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["255.255.255.255", "10.99.0.255", "subnet", GROUP, GROUP6])
-def test_every_kind_of_address_reaches_every_host_once_and_nothing_echoes(
+def test_each_kind_of_address_reaches_each_host_once(
     segment: Segment, start_daemon: StartDaemon, address: str
 ) -> None:
     daemons = [start_daemon(host, "--broadcast", address, ready=False) for host in segment.hosts]
@@ -76,9 +76,7 @@ def test_every_kind_of_address_reaches_every_host_once_and_nothing_echoes(
 
 
 @pytest.mark.parametrize("group", [GROUP, GROUP6])
-def test_a_group_is_joined_and_what_is_sent_to_it_passes_no_router(
-    segment: Segment, start_daemon: StartDaemon, group: str
-) -> None:
+def test_multicast_stays_on_the_link(segment: Segment, start_daemon: StartDaemon, group: str) -> None:
     alpha, beta, _ = segment.hosts
     daemon = start_daemon(alpha, "--broadcast", group)
     wait_for_interfaces(daemon, "eth0")
@@ -96,8 +94,8 @@ def test_a_group_is_joined_and_what_is_sent_to_it_passes_no_router(
     assert "ttl 1," in shown or "hlim 1," in shown
 
 
-def test_links_that_come_and_go(segment: Segment, start_daemon: StartDaemon) -> None:
-    """A host that starts without any link serves its own programs, and the segment as soon as there is one."""
+def test_links_come_and_go(segment: Segment, start_daemon: StartDaemon) -> None:
+    """A host without a link serves its own programs; with the first link it serves the segment too."""
     alpha, beta, _ = segment.hosts
     switch = alpha.namespace.removesuffix("alpha") + "switch"
     ip("-n", alpha.namespace, "link", "delete", "eth0")
@@ -119,10 +117,10 @@ def test_links_that_come_and_go(segment: Segment, start_daemon: StartDaemon) -> 
             ip("-n", alpha.namespace, "link", "delete", name)
             wait_for_interfaces(daemon)
     with PacketClient(daemon.socket) as client:
-        assert client.status()["counters"]["sent"] >= 3  # by links that are no more
+        assert client.status()["counters"]["sent"] >= 3  # by links that are gone
 
 
-def test_down_and_up_and_another_address(segment: Segment, start_daemon: StartDaemon) -> None:
+def test_a_link_comes_back_with_another_address(segment: Segment, start_daemon: StartDaemon) -> None:
     alpha = segment.hosts[0]
     daemon = start_daemon(alpha, "--broadcast", "subnet")
     wait_for_interfaces(daemon, "eth0")
@@ -138,9 +136,7 @@ def test_down_and_up_and_another_address(segment: Segment, start_daemon: StartDa
         assert [row["address"] for row in client.status()["segments"]] == ["10.77.255.255"]
 
 
-def test_two_hosts_that_share_two_links_deliver_once_and_nothing_loops(
-    segment: Segment, start_daemon: StartDaemon
-) -> None:
+def test_two_shared_links_deliver_once_and_never_loop(segment: Segment, start_daemon: StartDaemon) -> None:
     alpha, beta, _ = segment.hosts
     switch = alpha.namespace.removesuffix("alpha") + "switch"
     ip("-n", switch, "link", "add", "br1", "type", "bridge")
@@ -162,7 +158,7 @@ def test_two_hosts_that_share_two_links_deliver_once_and_nothing_loops(
         assert there.status()["counters"]["sent"] == 0
 
 
-def test_bridges_of_containers_are_left_out_unless_named(segment: Segment, start_daemon: StartDaemon) -> None:
+def test_container_bridges_are_used_only_when_named(segment: Segment, start_daemon: StartDaemon) -> None:
     alpha, beta, _ = segment.hosts
     for host in (alpha, beta):
         ip("-n", host.namespace, "link", "add", "docker0", "type", "bridge")
@@ -175,7 +171,7 @@ def test_bridges_of_containers_are_left_out_unless_named(segment: Segment, start
     ]
 
 
-def test_a_reload_changes_the_ways_and_disconnects_nobody(
+def test_a_reload_changes_bindings_and_keeps_clients(
     segment: Segment, start_daemon: StartDaemon, tmp_path: Path
 ) -> None:
     alpha, beta, _ = segment.hosts

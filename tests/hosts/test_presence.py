@@ -1,4 +1,4 @@
-"""Three hosts that say they are there: they appear, one is killed and falls silent, one comes back."""
+"""Presence of three hosts: they appear, one is killed, one is cut off and comes back."""
 
 import json
 from collections import defaultdict
@@ -14,7 +14,7 @@ BEATING = {"BCCND_HEARTBEAT__SECONDS": "1"}
 
 
 class Watcher:
-    """What one host is told of the others: (event, host) in order, and the notices."""
+    """What one host reports of the others: their events in order, and the notices."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self.client = PacketClient(daemon.socket)
@@ -42,12 +42,12 @@ def test_hosts_appear_fall_silent_and_come_back(start_daemon: StartDaemon, segme
     for host in (beta, gamma):
         wait_until(lambda host=host: watcher.saw(host.name, "appeared"), f"{host.name} to appear")
     assert {notice["peer"].partition(":")[0] for notice in watcher.notices} == {beta.address, gamma.address}
-    wait_until(lambda: paces(watching) == {1}, "their pace to be learnt")
+    wait_until(lambda: paces(watching) == {1}, "the interval of their heartbeats")
 
     killed.kill()
-    wait_until(lambda: watcher.saw(beta.name, "appeared", "silent"), "silence")
     ip("-n", gamma.namespace, "link", "set", "eth0", "down")
-    wait_until(lambda: watcher.saw(gamma.name, "appeared", "silent"), "silence")
+    for host in (beta, gamma):
+        wait_until(lambda host=host: watcher.saw(host.name, "appeared", "silent"), f"silence of {host.name}")
     ip("-n", gamma.namespace, "link", "set", "eth0", "up")
     ip("-n", gamma.namespace, "route", "replace", "default", "dev", "eth0")
     wait_until(lambda: watcher.saw(gamma.name, "appeared", "silent", "back"), "its return")

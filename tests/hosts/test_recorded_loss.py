@@ -1,5 +1,7 @@
-"""Three hosts record what they send and receive while nftables loses some of it: the pipeline names the right pairs,
-with the loss that the kernel counted."""
+"""Three hosts record what they send and receive while nftables drops some of it.
+
+The pipeline reports the right pairs, with the loss that the kernel counted.
+"""
 
 import html
 import os
@@ -21,13 +23,15 @@ from tests.hosts.segment import Host, Segment
 from tests.packet_client import PacketClient, wait_until
 from tests.recorder_process import RecorderProcess
 
-TICKS, BURST = 60, 40  # each host publishes so many messages so many times, ten times a second
-BEYOND = 5.0  # seconds recorded before and after, as only what was surely recorded everywhere counts
+# Each host publishes BURST messages ten times a second, TICKS times.
+TICKS, BURST = 60, 40
+# Seconds recorded before and after: only what every host surely recorded counts.
+BEYOND = 5.0
 PIPELINE_SECONDS = 600
 
 
 class Loss:
-    """What a host loses of what another sends: a condition of nftables on the datagrams of that sender alone."""
+    """Datagrams of one sender that a host loses, by a condition of nftables."""
 
     def __init__(self, receiver: Host, sender: Host, condition: str) -> None:
         self.pair = (sender.name, receiver.name)
@@ -92,7 +96,7 @@ def publish_everywhere(daemons: list[DaemonProcess]) -> None:
 
 
 @pytest.mark.spark
-def test_the_pipeline_names_the_pairs_with_the_loss_they_had(
+def test_the_pipeline_reports_the_true_loss_of_each_pair(
     segment: Segment, daemons: list[DaemonProcess], recorders: list[RecorderProcess], tmp_path: Path
 ) -> None:
     alpha, beta, gamma = segment.hosts

@@ -1,4 +1,4 @@
-"""Who listens on the other hosts of a segment, and requests that are answered from there."""
+"""Questions about listeners on the other hosts of a segment, and requests that those answer."""
 
 import pytest
 
@@ -11,14 +11,14 @@ from tests.packet_client import PacketClient
 from tests.plain_bccn import datagram
 from tests.request_server import serving
 
-LONG = 60.0  # seconds; no test waits so long, unless what it tests fails
+LONG = 60.0  # seconds; only a failing test waits so long
 
 
 def ask(client: PacketClient, chan: str, token: str) -> str:
     return client.request("listeners", f"{chan} {token}")
 
 
-def test_daemons_tell_each_other_who_listens(start_daemon: StartDaemon, segment: Segment) -> None:
+def test_daemons_answer_each_other_about_listeners(start_daemon: StartDaemon, segment: Segment) -> None:
     here, there = (start_daemon(host) for host in segment.hosts[:2])
     with (
         PacketClient(here.socket) as asking,
@@ -40,7 +40,7 @@ def test_daemons_tell_each_other_who_listens(start_daemon: StartDaemon, segment:
         for chan in ("local/x", f"!{name}"):
             assert ask(asking, chan, "t5") == "0"
 
-        # Nobody listens: only who is asked directly says so, and after what would have been said before.
+        # Nobody listens. A daemon that is asked directly says so, any other is silent.
         assert ask(asking, "demos", "t6") == "0 asked"
         asking.publish(f"!{segment.hosts[1].name}/bccnd", b"t7\nlisteners demos")
         asking.publish(f"!{segment.hosts[1].name}/bccnd", b"t8\nlisteners local/x")
@@ -48,7 +48,7 @@ def test_daemons_tell_each_other_who_listens(start_daemon: StartDaemon, segment:
         assert answers == [b"t7\nlisteners 0", b"t8\nlisteners 0"]
 
 
-def test_a_program_without_a_daemon_may_ask_too(start_daemon: StartDaemon, segment: Segment) -> None:
+def test_a_plain_program_may_ask_for_listeners(start_daemon: StartDaemon, segment: Segment) -> None:
     alpha, beta = segment.hosts[:2]
     daemon = start_daemon(alpha, key=None)
     with PacketClient(daemon.socket) as client, beta.udp_socket(PORT) as plain:
@@ -62,11 +62,11 @@ def test_a_program_without_a_daemon_may_ask_too(start_daemon: StartDaemon, segme
         assert b"]alpha/bccnd/" in heard
 
 
-def test_requests_are_replied_to_from_other_hosts(daemons: list[DaemonProcess]) -> None:
-    here, *others = daemons
+def test_programs_on_other_hosts_reply_to_requests(shared_daemons: list[DaemonProcess]) -> None:
+    here, *others = shared_daemons
 
     def slowly(request: bccn.Request) -> bytes:
-        """Not before the requester has asked all daemons."""
+        """Not before the requester has asked all shared_daemons."""
         question = watching.receive(LONG)
         assert question
         assert question.src == request.src
@@ -83,21 +83,21 @@ def test_requests_are_replied_to_from_other_hosts(daemons: list[DaemonProcess]) 
         replies = bus.request("up", "x", LONG, 2)
         assert {(reply.src, reply.payload) for reply in replies} == {(first, b"X"), (second, b"X")}
         while watching.receive(0):
-            pass  # of the requests above
+            pass  # the questions of the requests above
         [reply] = bus.request("slow", "y", LONG)
         assert (reply.src, reply.payload) == (slow, b"Y")
 
 
-def test_nobody_on_any_host_listens(daemons: list[DaemonProcess]) -> None:
-    with bccn.Client(daemons[0].socket) as bus, PacketClient(daemons[1].socket) as local:
+def test_a_request_nobody_listens_to_fails_early(shared_daemons: list[DaemonProcess]) -> None:
+    with bccn.Client(shared_daemons[0].socket) as bus, PacketClient(shared_daemons[1].socket) as local:
         local.subscribe("local/x", "other")
         for channel in ("nobody", "local/x", "!beta/program/1", "!gamma"):
             with pytest.raises(bccn.NobodyListensError):
                 bus.request(channel, timeout=LONG)
 
 
-def test_bccn_req_tells_a_silent_listener_elsewhere_from_nobody(daemons: list[DaemonProcess]) -> None:
-    with PacketClient(daemons[1].socket) as silent:
+def test_bccn_req_tells_a_silent_listener_from_none(shared_daemons: list[DaemonProcess]) -> None:
+    with PacketClient(shared_daemons[1].socket) as silent:
         silent.subscribe("silent")
-        assert command_line.bccn(daemons[0], "req", "-W", "1", "silent", "x").returncode == 3
-        assert command_line.bccn(daemons[0], "req", "-W", "60", "nobody", "x").returncode == 6
+        assert command_line.bccn(shared_daemons[0], "req", "-W", "1", "silent", "x").returncode == 3
+        assert command_line.bccn(shared_daemons[0], "req", "-W", "60", "nobody", "x").returncode == 6

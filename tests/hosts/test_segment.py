@@ -1,4 +1,4 @@
-"""The segment of namespaces is what it claims to be, and leaves nothing behind."""
+"""The segment of namespaces works as documented and leaves nothing behind."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from tests.hosts.segment import BROADCAST, RUN_FOLDER, Segment, ip, remove_stale
 PORT = 5400
 
 
-def test_a_broadcast_reaches_every_host_once_and_nobody_else(segment: Segment) -> None:
+def test_a_broadcast_reaches_every_host_exactly_once(segment: Segment) -> None:
     sockets = [host.udp_socket(PORT) for host in segment.hosts]
     sockets[0].sendto(b"hello", (BROADCAST, PORT))
     for sock in sockets:
@@ -22,7 +22,7 @@ def test_a_broadcast_reaches_every_host_once_and_nobody_else(segment: Segment) -
             sock.recv(2048)
 
 
-def test_the_machines_own_interfaces_stay_as_they_are(segment: Segment) -> None:
+def test_the_machines_own_interfaces_stay_unchanged(segment: Segment) -> None:
     assert "br0" not in ip("-br", "link")
     assert "to-alpha" not in ip("-br", "link")
 
@@ -43,12 +43,14 @@ def test_nothing_is_left_behind() -> None:
     assert not [path for path in RUN_FOLDER.iterdir() if path.name == made.hosts[0].namespace]
 
 
-def test_what_a_crashed_run_left_is_removed_by_the_next() -> None:
-    crash = "import os; from tests.hosts.segment import Segment; Segment(['alpha']); os._exit(9)"
+def test_the_next_run_removes_what_a_crashed_one_left() -> None:
+    kind = f"bccnd-crash{os.getpid()}"  # a run beside this one leaves these alone
+    crash = f"import os; from tests.hosts.segment import Segment; Segment(['alpha'], '{kind}'); os._exit(9)"
     dead = subprocess.Popen([sys.executable, "-c", crash])
     dead.wait(30)
-    assert [path for path in RUN_FOLDER.iterdir() if path.name.startswith(f"bccnd-test-{dead.pid}-")]
-    removed = remove_stale()
-    assert [name for name in removed if name.startswith(f"bccnd-test-{dead.pid}-")]
-    assert not [name for name in removed if name.startswith(f"bccnd-test-{os.getpid()}-")]
-    assert not [path for path in RUN_FOLDER.iterdir() if path.name.startswith(f"bccnd-test-{dead.pid}-")]
+    left = {path.name for path in RUN_FOLDER.glob(f"{kind}-{dead.pid}-*")}
+    with Segment(["alpha"], kind) as made:
+        assert not [path for path in RUN_FOLDER.iterdir() if path.name in left]
+        assert len(left) == 2  # a host, and the switch
+        assert remove_stale(kind) == []
+        assert (RUN_FOLDER / made.hosts[0].namespace).exists()

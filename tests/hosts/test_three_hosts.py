@@ -1,4 +1,4 @@
-"""Three hosts on one segment, a daemon each, limited broadcast, hmac: who gets what, and what is refused."""
+"""Three hosts on one segment, with a daemon each, limited broadcast and a key: what arrives and what is refused."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ END = ("!", b"end")
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., PacketClient]]:
-    """Connects clients, subscribed to the patterns given; closes them at the end."""
+    """Connects clients that subscribe to the patterns given. Closes them at the end."""
     clients: list[PacketClient] = []
 
     def connect_one(daemon: DaemonProcess, *patterns: str) -> PacketClient:
@@ -31,11 +31,16 @@ def connect() -> Iterator[Callable[..., PacketClient]]:
 
 
 def until_end(client: PacketClient) -> list[tuple[str, bytes]]:
-    """The messages before the END that the one sender sent last; a source's messages come in order."""
+    """The messages before END, which the one sender publishes last. Messages of a source come in order."""
     messages: list[tuple[str, bytes]] = []
     while (message := client.message()) != END:
         messages.append(message)
     return messages
+
+
+def counted(daemon: DaemonProcess, counter: str) -> int:
+    with PacketClient(daemon.socket) as asking:
+        return int(asking.status()["counters"][counter])
 
 
 def wait_until_counted(daemon: DaemonProcess, counter: str, times: int) -> None:
@@ -46,13 +51,14 @@ def wait_until_counted(daemon: DaemonProcess, counter: str, times: int) -> None:
         )
 
 
-def test_a_publish_reaches_matching_subscribers_on_all_hosts_once(
-    daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
+def test_a_message_reaches_subscribers_on_every_host_once(
+    shared_daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
-    interested = [connect(daemon, "demo/>") for daemon in daemons]
-    overlapping = [connect(daemon, "demo/*", ">", "demo/x", "demo/x") for daemon in daemons]
-    others = [connect(daemon, "other/>", "demo", "demo/x/*") for daemon in daemons]
-    publisher = connect(daemons[0])
+    interested = [connect(daemon, "demo/>") for daemon in shared_daemons]
+    overlapping = [connect(daemon, "demo/*", ">", "demo/x", "demo/x") for daemon in shared_daemons]
+    others = [connect(daemon, "other/>", "demo", "demo/x/*") for daemon in shared_daemons]
+    publisher = connect(shared_daemons[0])
+    before = counted(shared_daemons[0], "received")
     expected = [("demo/x", b"%d" % number) for number in range(50)]
     for chan, payload in [*expected, END]:
         publisher.publish(chan, payload)
@@ -60,14 +66,14 @@ def test_a_publish_reaches_matching_subscribers_on_all_hosts_once(
         assert until_end(client) == expected
     for client in others:
         assert until_end(client) == []
-    # The sender's own daemon hears its datagrams come back from the network; that must not be a second copy.
-    wait_until_counted(daemons[0], "received", len(expected) + 1)
+    # The sender's own daemon hears its datagrams come back from the network. Nobody may get them again.
+    wait_until_counted(shared_daemons[0], "received", before + len(expected) + 1)
     for client in interested + overlapping + others:
         assert client.messages() == []
 
 
 def is_for(target: str, src: str) -> bool:
-    """``bccn.txt``, "Directed-form matching", as its examples tell it."""
+    """As the examples in ``bccnd/wire/BCCN1.md``, "Directed targets", have it."""
     prefix, star, _ = target.partition("/*")
     if not star and re.fullmatch(r"[0-9]+", target.rpartition("/")[2]):
         return src == target
@@ -75,17 +81,17 @@ def is_for(target: str, src: str) -> bool:
 
 
 def test_directed_messages_reach_exactly_their_targets(
-    daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
+    shared_daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
     listening: dict[str, PacketClient] = {}
-    for daemon in daemons:
+    for daemon in shared_daemons:
         process, fork, grandchild, worker = (connect(daemon) for _ in range(4))
         for client, tail in ((fork, "4711"), (grandchild, "4711/9012"), (worker, "worker-3")):
             client.extend_name(tail)
         for client in (process, fork, grandchild, worker):
             client.request("listen")
             listening[client.request("whoami")] = client
-    deaf = [connect(daemon) for daemon in daemons]
+    silent = [connect(daemon) for daemon in shared_daemons]
     names = list(listening)
     programs = {name.rpartition("/" + name.split("/")[2])[0] for name in names}
     targets = [
@@ -96,7 +102,7 @@ def test_directed_messages_reach_exactly_their_targets(
         *(f"{program}/*" for program in programs),
         *("alpha", "beta", "gamma", "gamma/*", "gam", "beta/", "delta", "beta/nothing/1"),
     ]
-    publisher = connect(daemons[0])
+    publisher = connect(shared_daemons[0])
     for target in targets:
         publisher.publish(f"!{target}", target.encode())
     publisher.publish(*END)
@@ -106,21 +112,21 @@ def test_directed_messages_reach_exactly_their_targets(
     beta = [name for name in names if name.startswith("beta/")]
     assert sum(is_for(beta[0], name) for name in names) == 1  # the table holds exact targets,
     assert sum(is_for("beta", name) for name in names) == 4  # and wildcards
-    assert all(client.messages() == [] for client in deaf)
+    assert all(client.messages() == [] for client in silent)
 
 
-def test_the_all_form_reaches_every_listening_client(
-    daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
+def test_a_message_to_all_reaches_every_listening_client(
+    shared_daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
-    subscribed = [connect(daemon, "no/such/channel") for daemon in daemons]
-    listening = [connect(daemon) for daemon in daemons]
+    subscribed = [connect(daemon, "no/such/channel") for daemon in shared_daemons]
+    listening = [connect(daemon) for daemon in shared_daemons]
     for client in listening:
         client.request("listen")
-    deaf = [connect(daemon) for daemon in daemons]
-    connect(daemons[1]).publish("!", b"emergency")
+    silent = [connect(daemon) for daemon in shared_daemons]
+    connect(shared_daemons[1]).publish("!", b"emergency")
     for client in subscribed + listening:
         assert client.message() == ("!", b"emergency")
-    assert all(client.messages() == [] for client in deaf)
+    assert all(client.messages() == [] for client in silent)
 
 
 @pytest.mark.parametrize(
@@ -146,16 +152,16 @@ def test_a_host_without_the_key_reaches_nobody(
         wait_until(lambda client=client: client.rejected(reason) == 20, f"20 times {reason}")
         assert client.messages() == []
     assert [client.status()["counters"]["accepted"] for client in subscribers] == [0, 0]
-    connect(alpha).publish("demo/x", b"from one who has it")  # nobody else suffers
+    connect(alpha).publish("demo/x", b"from one who has it")  # the others go on
     assert [client.message() for client in subscribers] == [("demo/x", b"from one who has it")] * 2
 
 
 def test_tampered_bytes_reach_nobody_and_are_counted(
-    segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
+    shared_segment: Segment, shared_daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
-    subscribers = [connect(daemon, "") for daemon in daemons]
-    with segment.hosts[2].udp_socket(PORT) as forwarder:
-        connect(daemons[0]).publish("demo/x", b"pay 10 to beta")
+    subscribers = [connect(daemon, "") for daemon in shared_daemons]
+    with shared_segment.hosts[2].udp_socket(PORT) as forwarder:
+        connect(shared_daemons[0]).publish("demo/x", b"pay 10 to beta")
         genuine = forwarder.recv(2048)
         assert [client.message() for client in subscribers] == [("demo/x", b"pay 10 to beta")] * 3
         body = genuine.index(b"]") + 1
@@ -176,15 +182,15 @@ def test_tampered_bytes_reach_nobody_and_are_counted(
 
 
 def test_a_replayed_datagram_is_delivered_once(
-    segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
+    shared_segment: Segment, shared_daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
-    subscribers = [connect(daemon, "demo/>") for daemon in daemons]
-    with segment.hosts[2].udp_socket(PORT) as forwarder:
-        connect(daemons[0]).publish("demo/x", b"once")
+    subscribers = [connect(daemon, "demo/>") for daemon in shared_daemons]
+    with shared_segment.hosts[2].udp_socket(PORT) as forwarder:
+        connect(shared_daemons[0]).publish("demo/x", b"once")
         genuine = forwarder.recv(2048)
         for _ in range(5):
             forwarder.sendto(genuine, (BROADCAST, PORT))
-        forwarder.sendto(datagram("gamma/raw/1", 1, "demo/y", b"end", KEY), (BROADCAST, PORT))
+        forwarder.sendto(datagram("gamma/replayed/1", 1, "demo/y", b"end", KEY), (BROADCAST, PORT))
     for client in subscribers:
         assert [client.message(), client.message()] == [("demo/x", b"once"), ("demo/y", b"end")]
 
@@ -212,7 +218,7 @@ def drop_every_second_datagram(host: Host) -> None:
     host.run(["nft", rules])
 
 
-def test_two_copies_bridge_a_network_that_drops_every_second_datagram(
+def test_two_copies_survive_the_loss_of_every_second_datagram(
     segment: Segment, start_daemon: StartDaemon, connect: Callable[..., PacketClient]
 ) -> None:
     alpha, beta = (start_daemon(host, environ={"BCCND_COPIES": "2"}) for host in segment.hosts[:2])
@@ -226,11 +232,14 @@ def test_two_copies_bridge_a_network_that_drops_every_second_datagram(
 
 
 @pytest.mark.parametrize("size", [1399, 1400])
-def test_a_datagram_up_to_the_limit_arrives_whole(
-    segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient], size: int
+def test_a_datagram_at_the_limit_arrives_whole(
+    shared_segment: Segment,
+    shared_daemons: list[DaemonProcess],
+    connect: Callable[..., PacketClient],
+    size: int,
 ) -> None:
-    subscriber, publisher = connect(daemons[1], "demo/>"), connect(daemons[0])
-    with segment.hosts[2].udp_socket(PORT) as wire:
+    subscriber, publisher = connect(shared_daemons[1], "demo/>"), connect(shared_daemons[0])
+    with shared_segment.hosts[2].udp_socket(PORT) as wire:
         payload = payload_for(size, publisher, wire.recv)
         publisher.publish("demo/x", payload)
         assert len(wire.recv(4096)) == size
@@ -238,11 +247,14 @@ def test_a_datagram_up_to_the_limit_arrives_whole(
     assert subscriber.message() == ("demo/x", payload)
 
 
-def test_one_byte_more_is_refused_and_nothing_is_sent(
-    segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
+def test_a_datagram_above_the_limit_is_refused_unsent(
+    shared_segment: Segment, shared_daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
-    subscribers, publisher = [connect(daemon, "demo/>") for daemon in daemons[:2]], connect(daemons[0])
-    with segment.hosts[2].udp_socket(PORT) as wire:
+    subscribers, publisher = (
+        [connect(daemon, "demo/>") for daemon in shared_daemons[:2]],
+        connect(shared_daemons[0]),
+    )
+    with shared_segment.hosts[2].udp_socket(PORT) as wire:
         publisher.publish("demo/x", payload_for(1401, publisher, wire.recv))
         error = publisher.receive()
         assert error.startswith(b"CMSG error\0too-large MSG demo/x:")
@@ -255,22 +267,28 @@ def test_one_byte_more_is_refused_and_nothing_is_sent(
 
 
 def payload_for(size: int, publisher: PacketClient, receive: Callable[[int], bytes]) -> bytes:
-    """A payload that makes `publisher`'s next datagram `size` bytes; learnt from one of about that size."""
+    """A payload that gives `publisher`'s next datagram `size` bytes, from the size of a similar datagram."""
     publisher.publish("demo/x", b"?" * 1000)
     return b"=" * (size - len(receive(4096)) + 1000)
 
 
 @pytest.mark.parametrize("size", [1401, 1500, 2048])
-def test_larger_datagrams_of_others_are_taken_up_to_the_receive_limit(
-    segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient], size: int
+def test_datagrams_arrive_up_to_the_receive_limit(
+    shared_segment: Segment,
+    shared_daemons: list[DaemonProcess],
+    connect: Callable[..., PacketClient],
+    size: int,
 ) -> None:
-    subscriber = connect(daemons[1], "demo/>")
-    bare = len(datagram("gamma/raw/1", 1, "demo/x", b"=" * 1400, KEY)) - 1400
-    with segment.hosts[2].udp_socket(PORT) as wire:
-        wire.sendto(datagram("gamma/raw/1", 1, "demo/x", b"=" * (size - bare), KEY), (BROADCAST, PORT))
+    subscriber = connect(shared_daemons[1], "demo/>")
+    source, before = f"gamma/raw/{size}", subscriber.rejected("truncated")
+    bare = len(datagram(source, 1, "demo/x", b"=" * 1400, KEY)) - 1400
+    with shared_segment.hosts[2].udp_socket(PORT) as wire:
+        wire.sendto(datagram(source, 1, "demo/x", b"=" * (size - bare), KEY), (BROADCAST, PORT))
         assert subscriber.message() == ("demo/x", b"=" * (size - bare))
-        wire.sendto(datagram("gamma/raw/1", 2, "demo/x", b"=" * (2049 - bare), KEY), (BROADCAST, PORT))
-        wait_until(lambda: subscriber.rejected("truncated") == 1, "a datagram of 2049 bytes to be counted")
+        wire.sendto(datagram(source, 2, "demo/x", b"=" * (2049 - bare), KEY), (BROADCAST, PORT))
+        wait_until(
+            lambda: subscriber.rejected("truncated") == before + 1, "a datagram of 2049 bytes to be counted"
+        )
     assert subscriber.messages() == []
 
 
@@ -304,7 +322,7 @@ def source_and_sequence(packet: bytes) -> tuple[str, int]:
     return match[1].decode(), int(match[2])
 
 
-def test_clients_come_back_by_themselves_and_are_heard_at_once(daemons: list[DaemonProcess]) -> None:
+def test_clients_reconnect_and_are_heard_at_once(daemons: list[DaemonProcess]) -> None:
     notices: list[bccn.Notice] = []
     with (
         bccn.Client(daemons[0].socket, format="full", echo=False, on_notice=notices.append) as near,
@@ -331,7 +349,7 @@ def test_clients_come_back_by_themselves_and_are_heard_at_once(daemons: list[Dae
     assert "reconnected" in [notice.kind for notice in notices]
 
 
-def test_programs_of_one_host_hear_each_other_while_its_link_is_down(
+def test_local_messages_flow_while_the_link_is_down(
     segment: Segment, daemons: list[DaemonProcess], connect: Callable[..., PacketClient]
 ) -> None:
     near, far, publisher = connect(daemons[0], "demo/>"), connect(daemons[1], "demo/>"), connect(daemons[0])
@@ -357,7 +375,7 @@ def test_a_named_interface_needs_no_route(
     assert subscriber.message() == ("demo/x", b"by eth0")
 
 
-def test_each_host_keeps_the_last_values_that_it_has_heard(
+def test_each_host_retains_the_values_it_has_heard(
     segment: Segment, start_daemon: StartDaemon, connect: Callable[..., PacketClient]
 ) -> None:
     retain = {"BCCND_RETAIN__PATTERNS": "state/>"}

@@ -1,7 +1,7 @@
-"""Hostile and broken input, from the network and local clients: a counter or a ``CMSG error``, nothing worse.
+"""Hostile and broken input, from the network and from local clients, leads to a counter or a ``CMSG error``.
 
-In every test a bystander subscribes and must lose nothing. That the daemon logged no traceback and left with
-code 0 is asserted when it ends (``DaemonProcess``).
+In every test a bystander subscribes and loses nothing. At the daemon's end ``DaemonProcess`` asserts that it logged
+no traceback and left with code 0.
 """
 
 import array
@@ -14,7 +14,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def malformed(status: dict[str, Any]) -> Counter[str]:
 
 
 def invalid(name: str) -> list[dict[str, Any]]:
-    """The entries of a vectors file that are not to be taken."""
+    """The entries of a vectors file that must be refused."""
     return list(json.loads((VECTORS / name).read_text())["invalid"])
 
 
@@ -50,7 +50,7 @@ def loopback(port: int) -> tuple[str, ...]:
 
 
 class Bystander:
-    """A subscriber and a publisher that mind their own business; ``check`` proves that nothing was lost."""
+    """A subscriber and a publisher of their own; ``check`` fails if anything of theirs was lost."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self.subscriber = PacketClient(daemon.socket)
@@ -70,13 +70,19 @@ class Bystander:
         self.publisher.close()
 
 
-@pytest.fixture
-def bystander(daemon: DaemonProcess) -> Iterator[Bystander]:
+@contextmanager
+def undisturbed(daemon: DaemonProcess) -> Iterator[Bystander]:
     one = Bystander(daemon)
     one.check()
     yield one
     one.check()
     one.close()
+
+
+@pytest.fixture
+def bystander(daemon: DaemonProcess) -> Iterator[Bystander]:
+    with undisturbed(daemon) as one:
+        yield one
 
 
 @pytest.fixture
@@ -90,7 +96,7 @@ def network(loopback_port: int, daemon: DaemonProcess) -> Iterator[Callable[[byt
 
 
 def deployments() -> dict[str, list[dict[str, Any]]]:
-    """The malformed datagrams of the vectors, by the requirement and the key they are judged under."""
+    """The malformed datagrams of the vectors, by the required integrity and the key."""
     found: dict[str, list[dict[str, Any]]] = {}
     for vector in invalid("bccn1.json"):
         found.setdefault(vector["required"] + (", a key" if vector["key"] else ""), []).append(vector)
@@ -98,7 +104,7 @@ def deployments() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("deployment", sorted(deployments()))
-def test_every_malformed_datagram_of_the_vectors_is_counted_by_its_reason(
+def test_malformed_datagrams_are_counted_by_their_reason(
     tmp_path: Path, loopback_port: int, deployment: str
 ) -> None:
     vectors = deployments()[deployment]
@@ -117,7 +123,7 @@ def test_every_malformed_datagram_of_the_vectors_is_counted_by_its_reason(
         everything = PacketClient(daemon.socket)
         everything.subscribe("")
         everything.request("listen")
-        tap = PacketClient(daemon.socket)  # while there is one, the kernel filters nothing
+        tap = PacketClient(daemon.socket)  # with a tap the kernel filters nothing
         tap.request("tap", "on")
         expected: Counter[str] = Counter()
         for vector in vectors:
@@ -137,7 +143,7 @@ def test_every_malformed_datagram_of_the_vectors_is_counted_by_its_reason(
 
 
 def noise(rng: random.Random) -> bytes:
-    """Random bytes, or a good datagram that was cut, stretched or hit."""
+    """Random bytes, or a good datagram with bytes cut off, added or changed."""
     if rng.random() < 0.3:
         return rng.randbytes(rng.randrange(0, 2500))
     good = bytearray(
@@ -174,9 +180,7 @@ def test_datagrams_of_the_largest_size(bystander: Bystander, network: Callable[[
     wait_until(lambda: bystander.publisher.rejected("truncated") == 1, "the large datagram to be counted")
 
 
-def test_ten_thousand_sources_are_bounded_and_cost_nobody_anything(
-    tmp_path: Path, loopback_port: int
-) -> None:
+def test_ten_thousand_sources_cost_nobody_anything(tmp_path: Path, loopback_port: int) -> None:
     with (
         DaemonProcess(tmp_path, *loopback(loopback_port), environ={"BCCND_DEDUP__SOURCES": "100"}) as daemon,
         plain_socket(0) as network,
@@ -193,9 +197,7 @@ def test_ten_thousand_sources_are_bounded_and_cost_nobody_anything(
 # --- from local clients ---
 
 
-def test_every_malformed_packet_of_the_vectors_is_answered(
-    daemon: DaemonProcess, bystander: Bystander
-) -> None:
+def test_malformed_packets_are_answered(daemon: DaemonProcess, bystander: Bystander) -> None:
     for vector in invalid("sbus.json"):
         with PacketClient(daemon.socket) as client:
             if vector["closes"]:
@@ -229,10 +231,10 @@ def test_every_malformed_packet_of_the_vectors_is_answered(
     ],
     ids=lambda value: value.replace("\0", " ")[:30],
 )
-def test_a_wrong_request_is_answered_and_its_sender_stays(
-    daemon: DaemonProcess, bystander: Bystander, packet: str, error: str
+def test_a_wrong_request_is_answered_and_its_client_stays(
+    shared_daemon: DaemonProcess, packet: str, error: str
 ) -> None:
-    with PacketClient(daemon.socket) as client:
+    with undisturbed(shared_daemon), PacketClient(shared_daemon.socket) as client:
         client.send(packet.encode())
         answer = client.receive().decode()
         assert answer.startswith("CMSG error\0")
@@ -241,7 +243,7 @@ def test_a_wrong_request_is_answered_and_its_sender_stays(
         assert client.drain() == []
 
 
-def test_random_packets(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_random_packets_harm_nobody(daemon: DaemonProcess, bystander: Bystander) -> None:
     rng = random.Random(2026)
     heads = [
         b"SUB ",
@@ -263,7 +265,7 @@ def test_random_packets(daemon: DaemonProcess, bystander: Bystander) -> None:
                 connected[at].socket.send(
                     rng.choice(heads) + rng.randbytes(rng.randrange(1, 60)), socket.MSG_DONTWAIT
                 )
-            except OSError:  # closed for its framing, or it never reads what it is told
+            except OSError:  # the daemon closed it for its framing, or because it reads no errors
                 connected[at].close()
                 connected[at] = clients.enter_context(PacketClient(daemon.socket))
             if number % 50 == 0:
@@ -274,7 +276,7 @@ def packed(packet: bytes) -> bytes:
     return b"PACK " + struct.pack(">I", len(packet)) + packet
 
 
-def test_packs_within_packs_go_no_deeper(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_a_pack_within_a_pack_is_refused(daemon: DaemonProcess, bystander: Bystander) -> None:
     nested = packed(b"SUB a")
     for _ in range(1000):
         nested = packed(nested)
@@ -284,7 +286,7 @@ def test_packs_within_packs_go_no_deeper(daemon: DaemonProcess, bystander: Bysta
         assert client.receive().startswith((b"CMSG error\0bad-packet", b"CMSG closing\0framing"))
 
 
-def test_an_empty_packet_is_not_taken_for_the_end(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_an_empty_packet_does_not_end_the_connection(daemon: DaemonProcess, bystander: Bystander) -> None:
     with PacketClient(daemon.socket) as client:
         client.send(b"")
         assert client.receive().startswith(b"CMSG error\0bad-packet ")
@@ -295,7 +297,7 @@ def test_an_empty_packet_is_not_taken_for_the_end(daemon: DaemonProcess, bystand
         assert client.message() == ("a", b"after it")
 
 
-def test_a_packet_larger_than_any_is_refused_whole(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_an_oversized_packet_is_refused_whole(daemon: DaemonProcess, bystander: Bystander) -> None:
     with PacketClient(daemon.socket) as client:
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         client.send(b"MSG local/x\0" + b"=" * 150_000)
@@ -303,7 +305,7 @@ def test_a_packet_larger_than_any_is_refused_whole(daemon: DaemonProcess, bystan
         assert client.drain() == []
 
 
-def test_descriptors_sent_along_are_not_kept(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_descriptors_sent_along_are_closed(daemon: DaemonProcess, bystander: Bystander) -> None:
     descriptors = Path(f"/proc/{daemon.process.pid}/fd")
     with PacketClient(daemon.socket) as client:
         assert client.drain() == []
@@ -315,7 +317,7 @@ def test_descriptors_sent_along_are_not_kept(daemon: DaemonProcess, bystander: B
         assert len(list(descriptors.iterdir())) == before
 
 
-def test_clients_that_vanish_in_the_middle(daemon: DaemonProcess, bystander: Bystander) -> None:
+def test_clients_may_vanish_at_any_moment(daemon: DaemonProcess, bystander: Bystander) -> None:
     for number in range(100):
         with PacketClient(daemon.socket) as client:
             client.send(b"SUB bystander/>")

@@ -62,16 +62,14 @@ LANGUAGES = ["python", "perl", "c"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_program_started_after_the_daemon_hears_and_is_heard(
+def test_a_program_may_start_after_the_daemon(
     daemon: DaemonProcess, start_plain: StartPlain, language: str
 ) -> None:
     converse(daemon, start_plain(language))
 
 
 @pytest.mark.parametrize("heard_first", LANGUAGES, indirect=True)
-def test_a_program_started_before_the_daemon_hears_and_is_heard(
-    heard_first: PlainProgram, daemon: DaemonProcess
-) -> None:
+def test_a_program_may_start_before_the_daemon(heard_first: PlainProgram, daemon: DaemonProcess) -> None:
     converse(daemon, heard_first)
 
 

@@ -39,7 +39,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(folder)}
 
 
-def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, scratch: Path) -> None:
+def test_quickstart_shows_messages_and_leaves_nothing(checkout: Path, scratch: Path) -> None:
     shown = subprocess.run(
         ["sh", "etc/quickstart.sh"],
         cwd=checkout,
@@ -62,7 +62,7 @@ def test_it_shows_what_arrived_and_leaves_nothing(checkout: Path, scratch: Path)
 
 @pytest.mark.spark
 @pytest.mark.needs("java")
-def test_it_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
+def test_quickstart_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
     shown = subprocess.run(
         ["sh", "etc/quickstart.sh", "--report", str(scratch / "network")],
         cwd=checkout,
@@ -81,7 +81,7 @@ def test_it_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
     assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
 
 
-def test_interrupted_it_ends_its_processes_and_removes_its_files(checkout: Path, scratch: Path) -> None:
+def test_an_interrupted_quickstart_leaves_nothing(checkout: Path, scratch: Path) -> None:
     with subprocess.Popen(
         ["sh", "etc/quickstart.sh"],
         cwd=checkout,

@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -55,7 +56,8 @@ def outcome_as_nobody(attempt: Callable[[], object]) -> str:
 @pytest.fixture
 def open_to_all(tmp_path: Path) -> Iterator[Path]:
     """A folder that everybody may use, below folders that everybody may pass."""
-    changed = [(folder, folder.stat().st_mode) for folder in (tmp_path, *tmp_path.parents[:2])]
+    above = [folder for folder in tmp_path.parents if folder.is_relative_to(tempfile.gettempdir())]
+    changed = [(folder, folder.stat().st_mode) for folder in (tmp_path, *above[:-1])]
     for folder, mode in changed:
         folder.chmod(mode | 0o711)
     tmp_path.chmod(0o1777)

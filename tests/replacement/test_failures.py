@@ -1,4 +1,4 @@
-"""A successor that does not work changes nothing; one whose predecessor dies serves, or leaves as well."""
+"""Replacements that fail: the predecessor serves on. If the predecessor dies, the successor serves or leaves."""
 
 import resource
 import signal
@@ -63,7 +63,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("successor", "reason"), FAILURES.values(), ids=FAILURES)
-def test_a_successor_that_fails_changes_nothing(start: Start, successor: str, reason: str) -> None:
+def test_a_failing_successor_changes_nothing(start: Start, successor: str, reason: str) -> None:
     daemon = start(begin_with=IMPATIENT + ("1.0" if "not ready" in reason else "30.0"))
     with PacketClient(daemon.socket) as client, PacketClient(daemon.socket) as other:
         client.subscribe("a")
@@ -82,16 +82,16 @@ def test_a_successor_that_fails_changes_nothing(start: Start, successor: str, re
         assert client.message() == ("a", b"still served")
 
 
-def test_wrong_settings_are_told_and_change_nothing(tmp_path: Path, loopback_port: int) -> None:
+def test_wrong_settings_are_reported_and_change_nothing(tmp_path: Path, loopback_port: int) -> None:
     file = tmp_path / "bccnd.toml"
     file.write_text(f'host = "here"\nbroadcast = "{LOOPBACK_BROADCAST}"\nport = {loopback_port}\n')
     with ReplaceableDaemon(tmp_path, "--config", str(file)) as daemon:
         file.write_text("port = 99999\n")
         daemon.signal(signal.SIGUSR2)
         wait_until(lambda: daemon.logged("not replaced, still serving"), "a line in the log")
-        (told,) = daemon.logged("not replaced, still serving")
-        assert "port" in told["reason"]
-        assert str(file) in told["reason"]
+        (line,) = daemon.logged("not replaced, still serving")
+        assert "port" in line["reason"]
+        assert str(file) in line["reason"]
         with PacketClient(daemon.socket) as client:
             assert client.status()["segments"][0]["port"] == loopback_port
 
@@ -107,7 +107,7 @@ def test_wrong_settings_are_told_and_change_nothing(tmp_path: Path, loopback_por
     ],
     ids=["interpreter", "program"],
 )
-def test_a_program_that_is_not_there_any_more(start: Start, begin_with: str, reason: str) -> None:
+def test_a_missing_program_changes_nothing(start: Start, begin_with: str, reason: str) -> None:
     daemon = start(begin_with=begin_with)
     daemon.signal(signal.SIGUSR2)
     wait_until(lambda: daemon.logged("not replaced, still serving"), "a line in the log")
@@ -124,7 +124,7 @@ def test_a_program_that_is_not_there_any_more(start: Start, begin_with: str, rea
     ],
     ids=["state", "pickling"],
 )
-def test_a_fault_of_our_own_leaves_nobody_waiting(start: Start, fault: str) -> None:
+def test_an_internal_fault_leaves_nobody_waiting(start: Start, fault: str) -> None:
     daemon = start(begin_with=fault)
     with PacketClient(daemon.socket) as client:
         client.drain()
@@ -135,10 +135,10 @@ def test_a_fault_of_our_own_leaves_nobody_waiting(start: Start, fault: str) -> N
             assert daemon.children() == []
     assert "exception" in daemon.logged("not replaced, still serving")[0]
     assert daemon.terminate() == 0
-    daemon.log_file.write_text("")  # the traceback was wanted
+    daemon.log_file.write_text("")  # this traceback is expected
 
 
-def test_without_a_free_descriptor_it_is_not_replaced_and_goes_on(start: Start) -> None:
+def test_without_a_free_descriptor_the_old_program_serves_on(start: Start) -> None:
     daemon = start()
     with PacketClient(daemon.socket) as client:
         client.drain()
@@ -153,8 +153,8 @@ def test_without_a_free_descriptor_it_is_not_replaced_and_goes_on(start: Start) 
         assert client.drain() == []
 
 
-def test_when_the_old_program_dies_in_the_middle_the_successor_serves(start: Start) -> None:
-    """With everything in hand, and no word from it any more."""
+def test_the_successor_serves_if_the_old_program_dies_late(start: Start) -> None:
+    """It has received everything and waits in vain for GO."""
     dies = """
 import os, signal
 from bccnd.restart import TAKEN, Successor
@@ -174,8 +174,8 @@ Successor._expect = and_die
         assert client.message() == ("a", b"still served")
 
 
-def test_when_the_old_program_dies_before_the_successor_leaves_too(start: Start) -> None:
-    """There is nothing to take over; whoever starts daemons here starts one afresh."""
+def test_the_successor_exits_if_the_old_program_dies_early(start: Start) -> None:
+    """It has nothing to take over. The service manager starts a new daemon."""
     daemon = start(
         begin_with="import os, bccnd.daemon.service as it\nit.state_of = lambda relay: os.kill(os.getpid(), 9)"
     )

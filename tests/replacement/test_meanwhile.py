@@ -1,4 +1,4 @@
-"""Clients and signals that come while nobody serves: between the old program and its successor."""
+"""Clients and signals while nobody serves, between the predecessor and its successor."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ Predecessor.wait_for_go = hold
 """
 
 
-def test_clients_may_come_go_and_talk_while_nobody_serves(start: Start, tmp_path: Path) -> None:
+def test_clients_may_come_and_go_while_nobody_serves(start: Start, tmp_path: Path) -> None:
     taking, go_on = tmp_path / "taking", tmp_path / "go-on"
     daemon = start(begin_with=HOLD, environ={"TAKING": str(taking), "GO_ON": str(go_on)})
     with PacketClient(daemon.socket) as stays, PacketClient(daemon.socket) as leaves:
@@ -43,7 +43,7 @@ def test_clients_may_come_go_and_talk_while_nobody_serves(start: Start, tmp_path
             wait_until(lambda: stays.status()["clients"] == 2, "that the client that left is forgotten")
 
 
-def test_sigterm_while_the_successor_starts_is_the_end_of_both(start: Start) -> None:
+def test_sigterm_ends_both_while_the_successor_starts(start: Start) -> None:
     daemon = start()
     daemon.begin_with("import time; time.sleep(60)")
     with PacketClient(daemon.socket) as client:
@@ -58,7 +58,7 @@ def test_sigterm_while_the_successor_starts_is_the_end_of_both(start: Start) -> 
     assert not Path(f"/proc/{successor}").exists()
 
 
-def test_sigterm_in_the_middle_of_the_hand_over_is_for_the_successor(start: Start, tmp_path: Path) -> None:
+def test_sigterm_during_the_handover_reaches_the_successor(start: Start, tmp_path: Path) -> None:
     taking, go_on = tmp_path / "taking", tmp_path / "go-on"
     daemon = start(begin_with=HOLD, environ={"TAKING": str(taking), "GO_ON": str(go_on)})
     with PacketClient(daemon.socket) as client:
@@ -97,7 +97,7 @@ def test_a_signal_to_the_successor_waits_until_it_serves(start: Start, tmp_path:
             assert client.drain() == []
 
 
-def test_a_second_sigusr2_while_the_first_is_at_work_starts_nobody_else(start: Start, tmp_path: Path) -> None:
+def test_a_second_sigusr2_starts_no_second_successor(start: Start, tmp_path: Path) -> None:
     taking, go_on = tmp_path / "taking", tmp_path / "go-on"
     daemon = start(begin_with=HOLD, environ={"TAKING": str(taking), "GO_ON": str(go_on)})
     daemon.signal(signal.SIGUSR2)

@@ -1,8 +1,7 @@
 """Ten replacements under load: twenty clients and the segment notice nothing.
 
-Four local publishers and a plain BCCN program on the network send numbered messages, 5,000 a second in all
-(where the machine keeps up; nothing depends on it). What
-everybody heard is looked at afterwards.
+Four local publishers and a plain BCCN program on the network send numbered messages: 5,000 a second in all where the
+machine keeps up, and no test depends on that. At the end the test compares what each client received.
 """
 
 import re
@@ -32,7 +31,7 @@ _LOAD = re.compile(rb"(?:MSG |:)load/(\w+)[\0 |](\d+)")
 
 
 class Listener(threading.Thread):
-    """Keeps what every socket hears, in order, until nothing comes any more after ``finish``."""
+    """Keeps what every socket receives, in order. After ``finish`` it ends as soon as nothing comes any more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,10 +81,10 @@ def unpacked(packet: bytes) -> list[bytes]:
 
 
 class Load(threading.Thread):
-    """Calls each of ``turns`` every A_TURN with the running number of the turn, until told to stop.
+    """Calls each of ``turns`` every A_TURN with the number of the turn, until ``stop``.
 
-    ``heard``: of how many turns the last message has been heard. Where the machine has no time for us, the load waits
-    for that, since nothing else keeps the network from sending more than the kernel holds for a daemon that waits.
+    ``heard`` gives the number of turns whose last message was received. On a busy machine the load waits for it:
+    otherwise the network would send more than the kernel holds for a daemon that gets no time.
     """
 
     def __init__(self, turns: list[Callable[[int], None]], heard: Callable[[], float]) -> None:
@@ -120,7 +119,7 @@ def local_turn(publisher: PacketClient, name: str) -> Callable[[int], None]:
 
 
 def network_turn(neighbour: socket.socket, port: int, sent: list[bytes]) -> Callable[[int], None]:
-    """What was sent is kept in ``sent``."""
+    """Appends to ``sent`` what it sends."""
 
     def turn(number: int) -> None:
         for n in range(number * NETWORK_A_TURN, (number + 1) * NETWORK_A_TURN):
@@ -188,7 +187,7 @@ def numbers_on_the_network(listener: Listener) -> dict[str, list[int]]:
 
 
 def verdicts(listener: Listener) -> Counter[bytes]:
-    """What the tap was told of each datagram."""
+    """What the tap received of each datagram."""
     return Counter(packet.partition(b"\0")[0].rsplit(b" ", 1)[1] for packet in listener.heard["tap"])
 
 

@@ -1,10 +1,11 @@
-"""The running program is replaced by one that works: its clients do not notice, and it has the settings of now."""
+"""A successor that works: clients do not notice the replacement, and the settings are read anew."""
 
 import json
 import os
 import resource
 import signal
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,23 +23,31 @@ KEY = b"the-key-that-all-hosts-of-this-segment-share"
 
 
 def row_of(client: PacketClient) -> dict[str, Any]:
-    """What the daemon lists about this client."""
+    """The row of this client in the daemon's list."""
     name = client.request("whoami")
     rows = json.loads(client.request("clients"))["clients"]
     return next(row for row in rows if row["name"] == name)
 
 
-def publish_until_held(publisher: PacketClient, chan: str, payload: bytes) -> int:
-    """Numbered messages until the daemon reads no more; how many."""
-    publisher.socket.settimeout(1)
-    sent = 0
+def is_held(asking: PacketClient, name: str) -> bool:
+    rows = json.loads(asking.request("clients"))["clients"]
+    return any(name in row["held"] for row in rows)
+
+
+def publish_until_held(publisher: PacketClient, asking: PacketClient, chan: str, payload: bytes) -> int:
+    """Publishes numbered messages until the daemon reads no more. How many it took."""
+    name, sent, held = publisher.request("whoami"), 0, False
+    publisher.socket.setblocking(False)
     while True:
         try:
             publisher.publish(chan, b"%d " % sent + payload)
-        except TimeoutError:
-            publisher.socket.settimeout(PATIENCE)
-            return sent
-        sent += 1
+            sent += 1
+        except BlockingIOError:
+            if held:
+                publisher.socket.settimeout(PATIENCE)
+                return sent
+            time.sleep(0.01)
+            held = is_held(asking, name)
 
 
 def test_descriptors_stay_the_same_over_many_replacements(start: Start) -> None:
@@ -56,7 +65,7 @@ def test_descriptors_stay_the_same_over_many_replacements(start: Start) -> None:
     assert len(daemon.logged("replaced")) == 4
 
 
-def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
+def test_agreements_of_a_client_survive(start: Start) -> None:
     daemon = start()
     with PacketClient(daemon.socket) as client, PacketClient(daemon.socket) as other:
         client.extend_name("worker")
@@ -88,7 +97,7 @@ def test_what_a_client_has_agreed_on_stays(start: Start) -> None:
         assert client.drain() == []
 
 
-def test_a_backlog_of_megabytes_and_a_held_publisher_go_over(start: Start) -> None:
+def test_a_large_backlog_and_a_held_publisher_survive(start: Start) -> None:
     daemon = start()
     with (
         PacketClient(daemon.socket) as slow,
@@ -101,7 +110,7 @@ def test_a_backlog_of_megabytes_and_a_held_publisher_go_over(start: Start) -> No
         heavy.subscribe("local/b")
         for number in range(64):
             another.publish("local/b", b"%d " % number + bytes(60_000))
-        sent = publish_until_held(publisher, "local/a", bytes(60_000))
+        sent = publish_until_held(publisher, another, "local/a", bytes(60_000))
         for _ in range(2):
             daemon.replace()
         assert another.status()["queued"]["bytes"] > 3 << 20
@@ -115,7 +124,7 @@ def test_a_backlog_of_megabytes_and_a_held_publisher_go_over(start: Start) -> No
         assert slow.message() == ("local/a", b"and on")
 
 
-def test_a_tap_and_clients_of_every_format_go_over(start: Start) -> None:
+def test_a_tap_and_clients_of_every_format_survive(start: Start) -> None:
     daemon = start()
     with (
         PacketClient(daemon.socket) as tap,
@@ -136,7 +145,7 @@ def test_a_tap_and_clients_of_every_format_go_over(start: Start) -> None:
         assert [tap.receive()[-6:], tap.receive()[-6:]] == [b":a|one", b":a|two"]
 
 
-def test_a_thousand_clients_go_over(start: Start) -> None:
+def test_a_thousand_clients_survive(start: Start) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     daemon = start()
@@ -157,7 +166,7 @@ def test_a_thousand_clients_go_over(start: Start) -> None:
 
 
 @pytest.mark.parametrize("where", ["@", "@bccnd-test-{pid}"])
-def test_an_abstract_socket_goes_over(tmp_path: Path, loopback_port: int, where: str) -> None:
+def test_an_abstract_socket_survives(tmp_path: Path, loopback_port: int, where: str) -> None:
     where = where.format(pid=os.getpid())
     daemon = ReplaceableDaemon(
         tmp_path, "--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port),
@@ -175,7 +184,7 @@ def test_an_abstract_socket_goes_over(tmp_path: Path, loopback_port: int, where:
     assert {line["socket"] for line in daemon.logged("serving")} == {name}
 
 
-def test_a_socket_that_was_handed_down_goes_over(start: Start, tmp_path: Path) -> None:
+def test_an_inherited_socket_survives(start: Start, tmp_path: Path) -> None:
     handed_down = f"""
 import os, socket
 if {VARIABLE!r} not in os.environ:
@@ -189,21 +198,21 @@ if {VARIABLE!r} not in os.environ:
             daemon.replace()
         assert client.drain() == []
     assert daemon.terminate() == 0
-    assert (tmp_path / "bus.sock").exists()  # not ours to remove
+    assert (tmp_path / "bus.sock").exists()  # whoever made it removes it
 
 
-def test_the_last_of_many_removes_the_socket_and_not_that_of_another(start: Start, tmp_path: Path) -> None:
+def test_only_its_own_socket_is_removed_at_the_end(start: Start, tmp_path: Path) -> None:
     daemon = start()
     daemon.replace()
     (tmp_path / "bus.sock").rename(tmp_path / "moved.sock")
     (tmp_path / "bus.sock").write_text("another's")
     daemon.socket = tmp_path / "moved.sock"
-    daemon.replace()  # not even a missing file keeps it from being replaced
+    daemon.replace()  # a missing socket file does not stop it
     assert daemon.terminate() == 0
     assert (tmp_path / "bus.sock").read_text() == "another's"
 
 
-def test_it_leaves_when_idle_after_a_replacement_as_before(tmp_path: Path, loopback_port: int) -> None:
+def test_a_successor_exits_when_idle_too(tmp_path: Path, loopback_port: int) -> None:
     daemon = ReplaceableDaemon(
         tmp_path, "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port), "--exit-when-idle"
     )
@@ -216,8 +225,8 @@ def test_it_leaves_when_idle_after_a_replacement_as_before(tmp_path: Path, loopb
     assert daemon.wait() == 0
 
 
-def test_who_is_there_is_the_same_before_and_after(start: Start, tmp_path: Path, loopback_port: int) -> None:
-    """Heartbeats go on under the same name, the daemon's and its clients'; nobody appears, leaves or restarts."""
+def test_presence_does_not_notice_a_replacement(start: Start, tmp_path: Path, loopback_port: int) -> None:
+    """Heartbeats of the daemon and its clients go on under the same names. Nobody appears, leaves or restarts."""
     folder = tmp_path / "there"
     folder.mkdir()
     beating = {"BCCND_HEARTBEAT__SECONDS": "1"}
@@ -238,15 +247,15 @@ def test_who_is_there_is_the_same_before_and_after(start: Start, tmp_path: Path,
             with PacketClient(there.socket) as listener:
                 listener.subscribe("heartbeat/here/>")
                 assert {listener.message()[0] for _ in range(6)} == first
-            told = [packet.partition(b"\0")[0] for packet in watcher.drain()]
-            assert not [channel for channel in told if b"/here/" in channel]
+            events = [packet.partition(b"\0")[0] for packet in watcher.drain()]
+            assert not [channel for channel in events if b"/here/" in channel]
 
 
-# --- what a replacement changes ---
+# --- changes with a replacement ---
 
 
-def test_the_successor_has_the_settings_of_now(start: Start, tmp_path: Path, loopback_port: int) -> None:
-    """Another port, key, integrity, limits; what cannot change, the path of the socket, is told."""
+def test_the_successor_reads_the_settings_anew(start: Start, tmp_path: Path, loopback_port: int) -> None:
+    """Port, key, integrity and limits change. The log names what cannot change: the mode of the socket."""
     file, keys, port = tmp_path / "bccnd.toml", tmp_path / "keys", free_port()
     file.write_text("")
     keys.touch(0o600)
@@ -272,21 +281,21 @@ def test_the_successor_has_the_settings_of_now(start: Start, tmp_path: Path, loo
         assert client.message() == ("a", b"true")
         client.send(b"SUB one/too/many")
         assert client.receive().startswith(b"CMSG error\0limit ")
-    (told,) = daemon.logged("not changed while the socket is in use")
-    assert told["settings"] == ["socket_mode"]
+    (line,) = daemon.logged("not changed while the socket is in use")
+    assert line["settings"] == ["socket_mode"]
 
 
-def test_systemd_is_told_who_serves_before_the_old_process_ends(start: Start, tmp_path: Path) -> None:
+def test_systemd_learns_the_new_pid_before_the_old_one_exits(start: Start, tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(address)
         systemd.settimeout(PATIENCE)
-        # The old program stays until the test lets it go, so that the order is seen.
+        # The old program stays until the test lets it go, which shows the order.
         linger = """
 import os, time, bccnd.restart
-told = bccnd.restart.notify
+notify_systemd = bccnd.restart.notify
 def notify(*lines):
-    told(*lines)
+    notify_systemd(*lines)
     while not os.path.exists(os.environ["LEAVE"]):
         time.sleep(0.01)
 bccnd.restart.notify = notify
@@ -295,11 +304,11 @@ bccnd.restart.notify = notify
         daemon = start(environ={"NOTIFY_SOCKET": address, "LEAVE": str(leave)}, begin_with=linger)
         old = daemon.pid
         daemon.signal(signal.SIGUSR2)
-        told = [b""]
-        while not told[-1].startswith(b"MAINPID="):
-            told.append(systemd.recv(4096))
+        notices = [b""]
+        while not notices[-1].startswith(b"MAINPID="):
+            notices.append(systemd.recv(4096))
         with PacketClient(daemon.socket) as client:
-            assert told[-1] == b"MAINPID=%d" % client.status()["pid"]
+            assert notices[-1] == b"MAINPID=%d" % client.status()["pid"]
         assert daemon.process.poll() is None
         leave.touch()
         assert daemon.follow() != old

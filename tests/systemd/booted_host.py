@@ -1,8 +1,8 @@
-"""A host of its own in which systemd is process 1: namespaces, and a control group, that end with the test.
+"""A host with systemd as process 1, made of namespaces and a control group that end with the test.
 
-What it sees is this machine's /usr, with overlays that take what it writes in memory; /etc and /var likewise; of the
-units only those it needs to get up, and the project's, installed as they stand. The code is seen under /opt; of an
-interpreter in somebody's home, which ``ProtectHome=`` rightly hides, that part of the home is let through.
+The host sees this machine's /usr, /etc, /var and /opt below overlays, which keep in memory what it writes. Its units
+are those that it needs to boot, and the project's as they stand. The code is below /opt. ``ProtectHome=`` hides
+homes: if the interpreter is in one, that part of the home is mounted for the service.
 """
 
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 GROUPS = [Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")]
 TOOLS = ("systemd-analyze", "systemctl", "journalctl", "unshare", "nsenter", "setpriv")
 
-# What a host needs to get up without hardware.
+# What a host needs to boot without hardware.
 BASE = (
     "sysinit.target basic.target shutdown.target sockets.target paths.target timers.target slices.target "
     "network.target umount.target systemd-journald.service systemd-journald.socket systemd-journald-dev-log.socket"
@@ -68,7 +68,7 @@ systemd-sysusers {root}/systemd/sysusers.d/bccnd.conf
 systemd-tmpfiles --create {root}/systemd/tmpfiles.d/bccnd.conf
 cp {folder}/bccnd.toml /etc/bccnd/bccnd.toml
 ip link set lo up
-mount --make-rshared /  # among the namespaces of that host: how credentials reach a service
+mount --make-rshared /  # within the host: credentials reach a service through it
 exec env -i SYSTEMD_UNIT_PATH=/run/units container=bccnd-test PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
     /lib/systemd/systemd --system --unit=host.target --log-target=journal --show-status=no
 """
@@ -79,7 +79,7 @@ broadcast = "127.255.255.255"
 
 
 def why_not() -> str:
-    """Why no host can be booted here; empty when one can."""
+    """The reason why no host can boot here; empty if one can."""
     if os.geteuid() != 0:
         return "needs root"
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
@@ -91,7 +91,7 @@ def why_not() -> str:
 
 
 class BootedHost:
-    """A context manager: up when entered, gone with everything it ran when left."""
+    """A context manager. On entry the host boots; on exit it ends with everything it runs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -123,7 +123,7 @@ class BootedHost:
                 stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
             )  # fmt: skip
         try:
-            wait_until(self._up, "systemd to be up")
+            wait_until(self._up, "systemd to boot")
         except BaseException:
             self._end()
             raise
@@ -142,7 +142,7 @@ class BootedHost:
         return self.run("systemctl", "is-active", "host.target", check=False).strip() == "active"
 
     def _end(self) -> None:
-        self._process.kill()  # takes process 1 along, and the kernel with it everything else
+        self._process.kill()  # with it ends process 1, and with that everything else
         self._process.wait()
         wait_until(self._remove_groups, "an empty control group")
 
@@ -155,7 +155,7 @@ class BootedHost:
         return True
 
     def run(self, *command: str, check: bool = True) -> str:
-        """What a command shows, its errors too, that runs in there as root."""
+        """Runs a command in the host as root. Its output, errors included."""
         done = subprocess.run(
             ["nsenter", "--all", "--target", str(self.init), *command],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=2 * PATIENCE, check=False,
@@ -169,7 +169,7 @@ class BootedHost:
         ).returncode
 
     def journal(self, unit: str = "bccnd") -> str:
-        """What the unit wrote, and systemd about it."""
+        """The log of the unit, and systemd's lines about it."""
         return subprocess.run(
             ["nsenter", "--all", "--target", str(self.init), "journalctl", f"--unit={unit}", "--output=cat"],
             capture_output=True, text=True, timeout=PATIENCE, check=False,
@@ -186,5 +186,5 @@ class BootedHost:
         )  # fmt: skip
 
     def path(self, path: str) -> Path:
-        """Where a file of that host can be reached from here."""
+        """The path from here to a file of the host."""
         return Path(f"/proc/{self.init}/root{path}")

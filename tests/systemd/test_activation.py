@@ -1,4 +1,4 @@
-"""Socket activation by systemd's own tool."""
+"""Socket activation, by systemd's own tool."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def activate(tmp_path: Path, loopback_port: int) -> Iterator[Callable[..., Activ
 
 
 @pytest.mark.parametrize("flags", [(), ("--socket", "/nonexistent/elsewhere.sock"), ("--socket", "fd:3")])
-def test_the_socket_passed_is_served_and_left_alone(
+def test_a_passed_socket_is_served_and_left_alone(
     activate: Callable[..., Activated], flags: tuple[str, ...]
 ) -> None:
     daemon = activate(*flags)
@@ -70,21 +70,21 @@ def test_the_socket_passed_is_served_and_left_alone(
         client.publish("a", b"x")
         assert other.message() == ("a", b"x")
     environ = Path(f"/proc/{daemon.process.pid}/cmdline").read_bytes()
-    assert b"bccnd.daemon" in environ  # it is the daemon, not what started it
+    assert b"bccnd.daemon" in environ  # the daemon itself, not what started it
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.wait(PATIENCE) == 0
     assert daemon.socket.stat().st_ino == inode
     assert ("the socket passed takes the place of the setting" in daemon.log) == ("fd:3" not in flags)
 
 
-def test_it_leaves_when_idle_and_is_there_for_the_next(activate: Callable[..., Activated]) -> None:
+def test_an_activated_daemon_exits_when_idle(activate: Callable[..., Activated]) -> None:
     daemon = activate("--exit-when-idle")
     with PacketClient(daemon.socket) as client:
         assert client.drain() == []
     assert daemon.process.wait(PATIENCE) == 0
 
 
-def test_a_successor_goes_on_with_it(activate: Callable[..., Activated]) -> None:
+def test_a_successor_serves_the_passed_socket(activate: Callable[..., Activated]) -> None:
     daemon = activate()
     with PacketClient(daemon.socket) as client:
         client.subscribe("a")
@@ -110,7 +110,7 @@ def test_a_successor_goes_on_with_it(activate: Callable[..., Activated]) -> None
 
 
 @pytest.mark.parametrize(("kind", "named"), [((), "SOCK_STREAM"), (("--datagram",), "SOCK_DGRAM")])
-def test_a_socket_of_another_type_is_refused_in_one_line(
+def test_a_passed_socket_of_the_wrong_type_is_refused(
     activate: Callable[..., Activated], kind: tuple[str, ...], named: str
 ) -> None:
     daemon = activate(kind=kind)

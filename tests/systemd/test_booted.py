@@ -1,4 +1,4 @@
-"""The units as installed, run by systemd itself, with every restriction that they ask for."""
+"""systemd runs the units as they are installed, with all their restrictions."""
 
 import os
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def drop_in(host: BootedHost, text: str) -> None:
     host.run("systemctl", "daemon-reload")
 
 
-def test_active_means_that_it_serves(host: BootedHost) -> None:
+def test_an_active_unit_serves(host: BootedHost) -> None:
     """Started and at once connected to, without waiting."""
     for _ in range(3):
         host.run("systemctl", "restart", "bccnd.service")
@@ -63,7 +63,7 @@ def test_active_means_that_it_serves(host: BootedHost) -> None:
     assert host.show("ActiveState") == "active"
 
 
-def test_the_status_line_tells_of_clients(host: BootedHost) -> None:
+def test_the_status_line_counts_clients(host: BootedHost) -> None:
     with connect(host):
         wait_until(
             lambda: host.show("StatusText") == f"1 client on {BUS}; segment 127.255.255.255:5400",
@@ -80,13 +80,13 @@ def test_the_daemon_has_no_privilege_at_all(host: BootedHost) -> None:
         assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         assert status["Uid"].split() == [host.run("id", "-u", "bccnd").strip()] * 4
-        # Yet it sees who its clients are.
+        # Yet it can identify its clients.
         assert client.request("!/cred/whoami").startswith("!/cred/0/0/")
     assert host.run("stat", "-c", "%U:%G %a", BUS).strip() == "bccnd:bccnd 660"
     assert host.run("stat", "-c", "%U %a", "/var/lib/bccnd").strip() == "bccnd 700"
 
 
-def test_a_reload_is_followed_and_a_fault_fails_it(host: BootedHost) -> None:
+def test_systemd_sees_a_reload_succeed_and_fail(host: BootedHost) -> None:
     pid = main_pid(host)
     host.write("/etc/bccnd/bccnd.toml", 'host = "here"\nbroadcast = "127.255.255.255"\ncopies = 2\n')
     host.run("systemctl", "reload", "bccnd.service")
@@ -102,7 +102,7 @@ def test_a_reload_is_followed_and_a_fault_fails_it(host: BootedHost) -> None:
     assert main_pid(host) == pid
 
 
-def test_a_replacement_is_followed_and_its_end_noticed(host: BootedHost) -> None:
+def test_systemd_follows_a_replacement_to_its_end(host: BootedHost) -> None:
     with connect(host) as client:
         client.subscribe("a")
         for _ in range(2):
@@ -121,7 +121,7 @@ def test_a_replacement_is_followed_and_its_end_noticed(host: BootedHost) -> None
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["started", "replaced"])
-def test_a_daemon_that_gets_nowhere_is_killed_and_started_again(host: BootedHost, replaced: bool) -> None:
+def test_a_hanging_daemon_is_killed_and_restarted(host: BootedHost, replaced: bool) -> None:
     drop_in(host, "WatchdogSec=2")
     host.run("systemctl", "restart", "bccnd.service")
     if replaced:
@@ -134,11 +134,11 @@ def test_a_daemon_that_gets_nowhere_is_killed_and_started_again(host: BootedHost
     host.run("kill", "-STOP", str(pid))
     wait_until(lambda: main_pid(host) not in (0, pid) and host.show("ActiveState") == "active", "a restart")
     wait_until(lambda: "Watchdog timeout (limit 2s)!" in host.journal(), "the reason in the journal")
-    if not replaced:  # systemd gives a process that it did not start itself no time to tell
+    if not replaced:  # systemd gives a process that it did not start no time to log
         assert "Fatal Python error: Aborted" in host.journal()  # and where
 
 
-def test_wrong_settings_are_told_once_and_not_tried_again(host: BootedHost) -> None:
+def test_wrong_settings_fail_once_without_a_retry(host: BootedHost) -> None:
     host.run("systemctl", "stop", "bccnd.service")
     drop_in(host, "Environment=BCCND_PORT=none")
     assert host.code("systemctl", "start", "bccnd.service") != 0
@@ -147,7 +147,7 @@ def test_wrong_settings_are_told_once_and_not_tried_again(host: BootedHost) -> N
     assert "bccnd: BCCND_PORT: must be a whole number" in host.journal()
 
 
-def test_wrong_settings_with_a_client_that_waits_come_to_an_end_too(host: BootedHost) -> None:
+def test_wrong_settings_with_a_waiting_client_fail_in_the_end(host: BootedHost) -> None:
     """A connection that nobody accepts starts the service again: as often as the unit allows, then no more."""
     host.run("systemctl", "stop", "bccnd.service")
     drop_in(host, "Environment=BCCND_PORT=none\n[Unit]\nStartLimitBurst=3")
@@ -158,7 +158,7 @@ def test_wrong_settings_with_a_client_that_waits_come_to_an_end_too(host: Booted
     host.run("systemctl", "reset-failed")
 
 
-def test_a_key_that_only_root_can_read(host: BootedHost) -> None:
+def test_a_key_file_for_root_alone_is_passed_as_a_credential(host: BootedHost) -> None:
     host.write("/etc/bccnd/keys", KEY + "\n")
     host.run("chmod", "600", "/etc/bccnd/keys")
     drop_in(
@@ -178,7 +178,7 @@ def test_a_key_that_only_root_can_read(host: BootedHost) -> None:
         assert '"integrity":"hmac"' in client.request("status").replace(" ", "")
 
 
-def test_the_socket_is_there_before_the_daemon_and_after_it(host: BootedHost) -> None:
+def test_the_socket_outlives_the_daemon(host: BootedHost) -> None:
     host.run("systemctl", "stop", "bccnd.service")
     host.run("systemctl", "start", "bccnd.socket")
     assert host.show("ActiveState") == "inactive"

@@ -1,4 +1,4 @@
-"""The units and what is installed with them, judged by systemd itself."""
+"""systemd's own judgement of the units and of what is installed with them."""
 
 import os
 import re
@@ -31,12 +31,12 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
     return settings
 
 
-def test_there_are_units() -> None:
+def test_the_units_are_all_there() -> None:
     assert [unit.name for unit in UNITS] == ["bccnd-record.service", "bccnd.service", "bccnd.socket"]
 
 
-def test_systemd_finds_nothing_to_complain_about(tmp_path: Path) -> None:
-    """Only the program's path is exchanged, for it need not be installed where the tests run."""
+def test_systemd_verifies_the_units(tmp_path: Path) -> None:
+    """With another program's path, as ours need not be installed where the tests run."""
     for unit in UNITS:
         text = re.sub(r"/usr/bin/bccnd(-record)?\b", shutil.which("true") or "", unit.read_text())
         (tmp_path / unit.name).write_text(re.sub("^Documentation=.*\n", "", text, flags=re.MULTILINE))
@@ -59,7 +59,7 @@ def test_a_service_exposes_little(unit: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["ExecStart", "ExecReload"])
-def test_the_unit_starts_the_program_with_flags_that_it_knows(key: str) -> None:
+def test_the_unit_uses_flags_that_the_program_knows(key: str) -> None:
     program, *argv = settings_of(FOLDER / "bccnd.service")[key][0].split()
     assert program == "/usr/bin/bccnd"
     invocation = load([*argv, "--config", "/dev/null"], {})
@@ -67,7 +67,7 @@ def test_the_unit_starts_the_program_with_flags_that_it_knows(key: str) -> None:
     assert invocation.check_only == (key == "ExecReload")
 
 
-def test_the_recorder_reads_the_bus_of_the_daemon_and_writes_where_it_may() -> None:
+def test_the_recorder_unit_fits_the_socket_and_its_folder() -> None:
     unit = settings_of(FOLDER / "bccnd-record.service")
     program, *argv = unit["ExecStart"][0].split()
     assert program == "/usr/bin/bccnd-record"
@@ -76,20 +76,20 @@ def test_the_recorder_reads_the_bus_of_the_daemon_and_writes_where_it_may() -> N
     assert settings.output == Path("/var/lib") / unit["StateDirectory"][0]
 
 
-def test_socket_and_service_mean_the_same_path() -> None:
+def test_socket_and_service_name_the_same_path() -> None:
     socket = settings_of(FOLDER / "bccnd.socket")
     assert socket["ListenSequentialPacket"] == ["/run/bccnd/bus.sock"]
     assert socket["SocketMode"] == [load(["--config", "/dev/null"], {}).settings.socket_mode]
 
 
-def test_the_kernel_lets_the_daemon_have_the_buffer_that_it_asks_for() -> None:
+def test_sysctl_allows_the_buffer_that_the_daemon_asks_for() -> None:
     (allowed,) = re.findall(
         r"^net\.core\.rmem_max = (\d+)$", (FOLDER / "sysctl.d/bccnd.conf").read_text(), re.MULTILINE
     )
     assert int(allowed) == load(["--config", "/dev/null"], {}).settings.buffers.receive_bytes
 
 
-def test_installed_by_the_book(tmp_path: Path) -> None:
+def test_the_documented_commands_install_it(tmp_path: Path) -> None:
     """The commands of systemd/README.md, into a folder in place of the host's root."""
     readme = (ROOT / "systemd" / "README.md").read_text()
     (block,) = re.findall(r"```sh\n(install -Dm644.*?)```", readme, re.DOTALL)

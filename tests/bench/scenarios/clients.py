@@ -33,8 +33,8 @@ def run(bench: Bench) -> Report:
             report.faults.append(f"{language}: no {' '.join(missing)} here")
         else:
             languages.append(language)
-    ways = {"publish": (_published, _published_by_loop), "receive": (_received, _received_by_loop)}
-    for way, (by_client, by_loop) in ways.items():
+    directions = {"publish": (_published, _published_by_loop), "receive": (_received, _received_by_loop)}
+    for direction, (by_client, by_loop) in directions.items():
         runs: dict[str, Callable[[], float]] = {LOOP: partial(by_loop, bench, count)}
         runs |= {str(language): partial(by_client, bench, count, language) for language in languages}
         for each in runs.values():
@@ -42,9 +42,14 @@ def run(bench: Bench) -> Report:
         measured = bench.alternate(runs, report.faults)
         for language in languages:
             name = str(language)
-            report.compare(f"clients/{way}/{name}", f"{name}: {way}", "/s", measured, name, LOOP)
+            report.compare(f"clients/{direction}/{name}", f"{name}: {direction}", "/s", measured, name, LOOP)
         report.charts.append(
-            Bars(f"clients-{way}", f"Clients that {way}, unpacked", "messages a second", {"": measured})
+            Bars(
+                f"clients-{direction}",
+                f"Clients that {direction}, unpacked",
+                "messages a second",
+                {"": measured},
+            )
         )
     return report
 
@@ -71,8 +76,8 @@ def _published(bench: Bench, count: int, language: Language) -> float:
 
 def _published_by_loop(bench: Bench, count: int) -> float:
     with bench.folder() as folder, bench.ours.start(folder) as relay:
-        way = words("packets-publish", address=relay.address, channel=CHANNEL, count=count, size=PAYLOAD)
-        with LoadProcess([bench.programs.load, *way]) as sending:
+        command = words("packets-publish", address=relay.address, channel=CHANNEL, count=count, size=PAYLOAD)
+        with LoadProcess([bench.programs.load, *command]) as sending:
             sent = sending.tally()
         _require(count, relay.status()["counters"]["published"])
     return count / (sent.last - sent.first)
@@ -96,10 +101,10 @@ def _received(bench: Bench, count: int, language: Language) -> float:
 
 def _received_by_loop(bench: Bench, count: int) -> float:
     with bench.folder() as folder, bench.ours.start(folder) as relay:
-        way = words(
+        command = words(
             "packets-subscribe", address=relay.address, channel=CHANNEL, count=count, copies=1, block=True
         )
-        with LoadProcess([bench.programs.load, *way, f"slot={PAYLOAD + 1024}"]) as receiving:
+        with LoadProcess([bench.programs.load, *command, f"slot={PAYLOAD + 1024}"]) as receiving:
             receiving.await_ready()
             begun = _publish_packed(bench, relay, count)
             taken = receiving.tally()
@@ -108,10 +113,10 @@ def _received_by_loop(bench: Bench, count: int) -> float:
 
 def _publish_packed(bench: Bench, relay: Relay, count: int) -> float:
     """When the first message was published."""
-    way = words(
+    command = words(
         "packets-publish", address=relay.address, channel=CHANNEL, count=count, size=PAYLOAD, packed=True
     )
-    with LoadProcess([bench.programs.load, *way]) as sending:
+    with LoadProcess([bench.programs.load, *command]) as sending:
         return sending.tally().first
 
 

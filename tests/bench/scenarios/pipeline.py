@@ -76,10 +76,10 @@ def _measured(bench: Bench, rows: int) -> Measured:
         by_hand.mkdir()
         truth = network.write(network.of_size(rows, QUICK_HOSTS if bench.quick else HOSTS), recorded)
         command = [sys.executable, "-m", "bccnd.pipeline.cli"]
-        places = ["--output", str(output), "--master", MASTER]
+        flags = ["--output", str(output), "--master", MASTER]
         said = folder / "said"
-        ingest = family.run([*command, "ingest", "--input", str(recorded), *places], said)
-        analyse = family.run([*command, "analyse", *places], said)
+        ingest = family.run([*command, "ingest", "--input", str(recorded), *flags], said)
+        analyse = family.run([*command, "analyse", *flags], said)
         hand = family.run([sys.executable, "-m", "tests.bench.by_hand", str(recorded), str(by_hand)], said)
         taken = dict(re.findall(r"analyse \d+/\d+: (\w+)  ([\d.]+) s", analyse.said))
         _compare(output / "tables", by_hand, truth)

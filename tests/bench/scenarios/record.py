@@ -53,10 +53,10 @@ class Recorder:
 
     def __init__(self, folder: Path, relay: Relay, prefix: Sequence[str] = ()) -> None:
         self._output, self._log = folder / "recorded", folder / "recorder.log"
-        places = ["--socket", relay.address.removeprefix("bus:"), "--output", str(self._output)]
+        flags = ["--socket", relay.address.removeprefix("bus:"), "--output", str(self._output)]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*prefix, "nice", "-n", str(NICE), sys.executable, "-m", "bccnd.recorder", *places],
+                [*prefix, "nice", "-n", str(NICE), sys.executable, "-m", "bccnd.recorder", *flags],
                 stderr=log,
                 preexec_fn=die_with_parent,
             )
@@ -194,8 +194,8 @@ def _kept_up_from_segment(
         )
         relay = running.enter_context(start(folder))
         recorder = running.enter_context(recorded(folder, relay)) if recording else None
-        way = words("datagrams-send", file=datagrams, to=BROADCAST, port=PORT, markers=MARKERS, rate=rate)
-        with LoadProcess(far.command([str(bench.programs.load), *way])) as sending:
+        command = words("datagrams-send", file=datagrams, to=BROADCAST, port=PORT, markers=MARKERS, rate=rate)
+        with LoadProcess(far.command([str(bench.programs.load), *command])) as sending:
             sent = sending.tally()
         drops = udp_drops(relay.pid, PORT)
         wait_until(

@@ -37,16 +37,16 @@ def microseconds(bench: Bench, contender: Contender) -> list[float]:
     """How long each round trip of a run took; the first ones, which open paths and fill caches, left out."""
     load, count = bench.programs.load, max(50, int(bench.seconds * 1e6 / PAUSE_US))
     with bench.folder() as folder, contender.start(folder) as relay, ExitStack() as running:
-        way = {
+        common = {
             "protocol": relay.protocol,
             "address": relay.address,
             "request": "local/request",
             "answer": "local/answer",
         }
-        echo = running.enter_context(LoadProcess([load, *words("echo", **way)]))
+        echo = running.enter_context(LoadProcess([load, *words("echo", **common)]))
         echo.await_ready()
-        ping = words("ping", **way, count=count + count // 10, size=PAYLOAD, pause=PAUSE_US)
+        ping = words("ping", **common, count=count + count // 10, size=PAYLOAD, pause=PAUSE_US)
         with LoadProcess([load, *ping]) as asking:
-            told = asking.told()
+            report = asking.report()
         echo.terminate()
-    return [nanoseconds / 1000 for nanoseconds in told["nanoseconds"][count // 10 :]]
+    return [nanoseconds / 1000 for nanoseconds in report["nanoseconds"][count // 10 :]]

@@ -1,7 +1,7 @@
 """From the segment to local subscribers: signed datagrams over a veth pair, against a bare receiver in C.
 
 The sender is the same, and does not wait for anybody: what a receiver takes is what it gave out while the sender
-sent as fast as it can, and what it lost is told by the kernel. The rate without loss is searched for besides
+sent as fast as it can, and the kernel counts what it lost. The rate without loss is searched for besides
 (RFC 2544, 26.1), as a flood is not what a network is for.
 """
 
@@ -57,10 +57,10 @@ class Place:
     channel: str = CHANNEL
 
     def send(self, rate: int) -> Tally:
-        way = words(
+        command = words(
             "datagrams-send", file=self.datagrams, to=BROADCAST, port=PORT, markers=MARKERS, rate=rate
         )
-        with LoadProcess(self.far.command([str(self.bench.programs.load), *way])) as sending:
+        with LoadProcess(self.far.command([str(self.bench.programs.load), *command])) as sending:
             return sending.tally()
 
 

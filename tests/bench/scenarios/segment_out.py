@@ -53,8 +53,8 @@ def _bare(bench: Bench, near: Host, far: Host, count: int) -> Flow:
         datagrams = folder / "datagrams"
         write_datagrams(datagrams, count, PAYLOAD)
         receiving = running.enter_context(_receiver(bench, far))
-        way = words("datagrams-send", file=datagrams, to=BROADCAST, port=PORT, markers=MARKERS)
-        with LoadProcess(near.command([str(bench.programs.load), *way])) as sending:
+        command = words("datagrams-send", file=datagrams, to=BROADCAST, port=PORT, markers=MARKERS)
+        with LoadProcess(near.command([str(bench.programs.load), *command])) as sending:
             return _flow(sending.tally(), receiving)
 
 
@@ -70,7 +70,7 @@ def through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: int
         )
         relay = running.enter_context(start(folder))
         receiving = running.enter_context(_receiver(bench, far))
-        way = words(
+        command = words(
             "packets-publish",
             address=relay.address,
             channel=CHANNEL,
@@ -79,7 +79,7 @@ def through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: int
             size=PAYLOAD,
             packed=packed,
         )
-        with LoadProcess([bench.programs.load, *way]) as sending:
+        with LoadProcess([bench.programs.load, *command]) as sending:
             flow = _flow(sending.tally(), receiving)
         if unsent := relay.status()["counters"]["unsent"]:
             raise MeasurementError(f"{unsent} of {count} datagrams were not sent")
@@ -87,8 +87,8 @@ def through_daemon(bench: Bench, near: Host, far: Host, packed: bool, count: int
 
 
 def _receiver(bench: Bench, host: Host) -> LoadProcess:
-    way = words("datagrams-receive", port=PORT, bytes=RECEIVE_BYTES, end=END)
-    receiving = LoadProcess(host.command([str(bench.programs.load), *way]))
+    command = words("datagrams-receive", port=PORT, bytes=RECEIVE_BYTES, end=END)
+    receiving = LoadProcess(host.command([str(bench.programs.load), *command]))
     receiving.await_ready()
     return receiving
 

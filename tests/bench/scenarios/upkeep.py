@@ -96,7 +96,7 @@ def _growth_mb(bench: Bench) -> float:
 
 
 def _publish(bench: Bench, relay: Relay, channel: str, channels: int) -> None:
-    way = words(
+    command = words(
         "packets-publish",
         address=relay.address,
         channel=channel,
@@ -105,7 +105,7 @@ def _publish(bench: Bench, relay: Relay, channel: str, channels: int) -> None:
         size=16,
         packed=True,
     )
-    with LoadProcess([bench.programs.load, *way]) as sending:
+    with LoadProcess([bench.programs.load, *command]) as sending:
         sending.tally()
         relay.status()  # answered by a daemon that has read what came before, or soon will
         while relay.status()["counters"]["published"] % channels:
@@ -134,15 +134,15 @@ def _soak(bench: Bench, report: Report) -> None:
     load, below = bench.programs.load, f"{CHANNEL}/>"
     samples: dict[float, list[float]] = {}
     with bench.folder() as folder, bench.ours.start(folder) as relay, ExitStack() as running:
-        way = {"address": relay.address, "size": 100}
-        taking = words("packets-subscribe", **way, channel=below, count=messages, block=True)
+        common = {"address": relay.address, "size": 100}
+        taking = words("packets-subscribe", **common, channel=below, count=messages, block=True)
         receiving = running.enter_context(LoadProcess([load, *taking]))
         receiving.await_ready()
         running.enter_context(
             LoadProcess([load, *words("churn", address=relay.address, rate=100, tail="/*")])
         )
         sending = words(
-            "packets-publish", **way, channel=CHANNEL, channels=100_000, count=messages, rate=SOAK_RATE
+            "packets-publish", **common, channel=CHANNEL, channels=100_000, count=messages, rate=SOAK_RATE
         )
         publishing = running.enter_context(LoadProcess([load, *sending]))
         begun = time.monotonic()

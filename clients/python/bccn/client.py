@@ -1,36 +1,43 @@
 """The blocking client.
 
-Messages are read when ``receive``, ``dispatch`` or iteration ask for them, so the daemon's queue for this
-client, not memory here, holds what is not asked for. Callbacks and ``on_notice`` run inside the client's
-calls, on the caller's thread, never while a packet is half processed: they may call the client.
+It reads messages when ``receive``, ``dispatch`` or iteration ask for them; until then they wait in the daemon's
+queue for this client, not in memory here. Callbacks and ``on_notice`` run inside the client's calls, on the caller's
+thread, and never while a packet is half processed: they may call the client.
 """
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import contextmanager
 
-from bccn.connection import Connection
-from bccn.errors import ClosedError, RejectedError
+from bccn.blocking_driver import BlockingConnection, finish
+from bccn.connection import FOREVER
+from bccn.errors import ClosedError
 from bccn.exchange import Request, request_in
-from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
-from bccn.session import Notice, Session, log_notice
+from bccn.operations import Bus, Operations
+from bccn.protocol import Message, build_msg
+from bccn.session import Notice, Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    import os
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Any, Self, TypeVar
 
-    from bccn.exchange import Exchange
     from bccn.session import Callback
 
-GLANCE_INTERVAL = 0.1  # seconds between looks, while only publishing, at what the daemon has to say about it
-GLANCE_LIMIT = 1024 * 1024  # bytes waiting to be received above which such looks would only fill memory
-READ_LIMIT = 1024  # packets read without waiting by one call; a flood leaves the caller's loop its turn
+    T = TypeVar("T")
+
+# Seconds between looks, while a program only publishes, at what the daemon has to say about it.
+GLANCE_INTERVAL = 0.1
+# Bytes that wait to be received, above which such looks would only fill memory.
+GLANCE_LIMIT = 1024 * 1024
+# Packets read without waiting by one call: in a flood the caller's loop has its turn.
+READ_LIMIT = 1024
 
 
-class Client:
+class Client(Bus):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
     path       the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
@@ -41,7 +48,7 @@ class Client:
     separator  of the tokens in patterns, ``/`` or ``.``
     queue      the daemon's queue for us: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``;
                the policies are drop-oldest, drop-newest, block, disconnect
-    tap        also receive every datagram of the segment, with what the daemon thinks of it (needs the right)
+    tap        also receive every datagram of the segment, with the daemon's verdict on it (needs the right)
     reconnect  False: calls raise UnavailableError once the connection is gone
     timeout    seconds a call waits for the daemon: to be there again, to answer, to take a message
     wait       seconds to keep trying for the first connection
@@ -49,6 +56,8 @@ class Client:
 
     Raises UnavailableError when there is no daemon, RejectedError when it does not grant what was asked.
     """
+
+    _connection: BlockingConnection
 
     def __init__(
         self,
@@ -66,18 +75,29 @@ class Client:
         wait: float = 0.0,
         on_notice: Callable[[Notice], Any] | None = None,
     ) -> None:
-        self.on_notice = on_notice
-        self._session = Session(
+        session = Session(
             name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
         )
-        self._connection = Connection(self._session, path, reconnect=reconnect)
-        self._connection.timeout = timeout
-        self._packer: Packer | None = None
-        self._packer_pid = 0
+        super().__init__(session, BlockingConnection(session, path, reconnect=reconnect, timeout=timeout))
+        self.on_notice = on_notice
+        self._bus = Operations(session, self._connection)
         self._glance_at = 0.0
-        for error in self._connection.connect(time.monotonic() + wait):
+        try:
+            finish(self._connection.connect(wait))
+        except BaseException:
             self.close()
-            raise error
+            raise
+
+    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+        try:
+            return finish(operation)
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        """At the end of each call: pass on notices, have select loops know how things stand."""
+        self._session.pass_on_notices()
+        self._connection.attend()
 
     # --- publishing ---
 
@@ -88,11 +108,11 @@ class Client:
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
         packet = build_msg(channel, payload)
-        if self._packer is not None:
-            self._publish_packed(packet, self._packer)
+        if self._session.packer is not None:
+            finish(self._bus.publish_packed(packet))
             return
-        self._connection.transmit(packet)
-        self._session.published += 1
+        if not self._connection.send_now(packet):
+            finish(self._connection.transmit(packet))
         now = time.monotonic()
         if now >= self._glance_at:
             self._glance_at = now + GLANCE_INTERVAL
@@ -106,70 +126,66 @@ class Client:
             for channel, payload in messages:
                 self.publish(channel, payload)
 
-    def batch(self) -> Batch:
-        """``with client.batch():`` what is published inside goes packed (with ``pack=True``)."""
-        return Batch(self)
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """``with client.batch():`` what is published inside goes packed (with ``pack=True``).
+
+        A batch inside another is part of it.
+        """
+        is_outermost = self._run(self._bus.open_batch())
+        try:
+            yield
+        finally:
+            if is_outermost:
+                self._run(self._bus.close_batch())
 
     def send_all(self, payload: bytes | str) -> None:
         """To every listening program of the segment."""
         self.publish("!", payload)
 
     def send_to(self, target: str, payload: bytes | str) -> None:
-        """To the program whose src is ``target``, or all below it (``bccn.txt``, "Directed-form")."""
+        """To the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         self.publish("!" + target, payload)
 
     def send_datagram(self, datagram: bytes) -> None:
         """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
-        self._connection.transmit(datagram)
-        self._session.published += 1
+        self._run(self._bus.send_datagram(datagram))
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return when the daemon has processed everything sent before.
 
-        Raises RejectedError for the first message since the last barrier that it rejected, UnavailableError
-        when the connection broke in between and messages may be missing, TimedOutError.
+        Raises the first RejectedError for a message since the last barrier, UnconfirmedError when the connection
+        broke in between and messages may be missing, TimedOutError.
         """
-        self._ask("ping", timeout=timeout)
-        self._session.raise_rejections()
+        self._run(self._bus.barrier(timeout))
 
     # --- subscribing ---
 
     def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
-        packet = build_sub(pattern)
-        self._connection.ensure(self._connection.deadline())
-        self._session.subscribe(pattern, callback)
-        try:
-            self._ask("ping", before=packet)
-        except RejectedError:
-            self._session.unsubscribe(pattern, callback)
-            raise
+        self._run(self._bus.subscribe(pattern, callback))
 
     def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
-        packet = build_unsub(pattern)
-        self._connection.ensure(self._connection.deadline())
-        self._session.unsubscribe(pattern, callback)
-        self._ask("ping", before=packet)
+        self._run(self._bus.unsubscribe(pattern, callback))
 
     def listen(self, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
-        self._session.listen(callback)
-        self._ask("listen")
+        self._run(self._bus.listen(callback))
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message that is not for callbacks only (these are called); None after ``timeout`` s."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
+        deadline = FOREVER if timeout is None else time.monotonic() + timeout
         session = self._session
         while True:
-            if session.backlog:
+            while session.backlog and not session.received:
                 self._call_back()
             if session.received:
                 self._settle()
                 return session.next_received()
             if session.notices:
                 self._settle()
-            if not self._connection.read_next(deadline) and not session.waiting:
+            if not self._connection.step(deadline) and not session.waiting:
                 self._settle()
                 return None
 
@@ -178,14 +194,12 @@ class Client:
 
         The call for select loops: whenever ``fileno()`` is readable.
         """
-        if self._connection.try_if_due():
-            self._connection.read_pending(READ_LIMIT)
+        self._connection.check()
+        self._connection.read_pending(READ_LIMIT)
         received: list[Message] = []
         try:
             while self._session.backlog:
-                message, callbacks = self._session.take()
-                for callback in callbacks:
-                    callback(message)
+                self._call_back()
             while self._session.received:
                 received.append(self._session.next_received())
         finally:
@@ -195,7 +209,7 @@ class Client:
     def fileno(self) -> int:
         """A descriptor for select loops: readable means ``dispatch``. It survives reconnections, not fork."""
         descriptor = self._connection.fileno()
-        self._connection.settle()
+        self._connection.attend()
         return descriptor
 
     def __iter__(self) -> Iterator[Message]:
@@ -211,11 +225,9 @@ class Client:
                 yield message
 
     def _call_back(self) -> None:
-        """Take from the backlog up to the first message that is (also) for ``receive``."""
-        while self._session.backlog and not self._session.received:
-            message, callbacks = self._session.take()
-            for callback in callbacks:
-                callback(message)
+        message, callbacks = self._session.take()
+        for callback in callbacks:
+            callback(message)
 
     # --- request and reply ---
 
@@ -228,10 +240,11 @@ class Client:
         *,
         wait_anyway: bool = False,
     ) -> list[Message]:
-        """Ask on ``channel``; so many replies, or with None all that come within ``timeout``, as ``payload`` of each.
+        """Ask on ``channel``; returns ``replies`` replies, or with None all that come within ``timeout`` seconds.
 
-        Raises NobodyListensError, at once or within a third of a second, when no program of this host or of another
-        with a daemon would get it; ``wait_anyway`` for programs without one. TimedOutError for too few replies.
+        The ``payload`` of each is the reply. Raises NobodyListensError, within a third of a second, when no program
+        of this host or of another with a daemon would get the request; ``wait_anyway`` is for programs without a
+        daemon. Raises TimedOutError for too few replies (``clients/PROTOCOL.md``, "Request and reply").
         """
         return list(self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway))
 
@@ -245,39 +258,12 @@ class Client:
         wait_anyway: bool = False,
     ) -> Iterator[Message]:
         """The replies as they come. The request is published when the first is asked for; else as ``request``."""
-        session, connection = self._session, self._connection
-        timeout = connection.timeout if timeout is None else timeout
-        connection.ensure(connection.deadline(timeout))
-        exchange = session.exchanges.begin(
-            channel, payload, time.monotonic(), timeout, wanted=replies, anyway=wait_anyway
-        )
+        exchange = self._run(self._bus.begin_request(channel, payload, timeout, replies, anyway=wait_anyway))
         try:
-            self._publish_request(exchange)
-            while True:
-                now = time.monotonic()
-                while (reply := exchange.next_reply()) is not None:
-                    yield reply
-                if exchange.over(now):
-                    return
-                if exchange.must_ask(now):
-                    exchange.asked(self._ask("listeners", exchange.question, timeout=exchange.deadline - now))
-                connection.check_backlog()
-                connection.read_next(exchange.until)
-                self._settle()
+            while (reply := self._run(self._bus.next_reply(exchange))) is not None:
+                yield reply
         finally:
-            session.exchanges.end(exchange)
-
-    def _publish_request(self, exchange: Exchange) -> None:
-        """Hand it to the daemon, once, and learn who listens here. What was published before is settled first."""
-        self._send_batch()
-        if not self._session.exchanges.listening:
-            self._ask("listen")
-            self._session.exchanges.listening = True
-        elif self._session.unconfirmed:
-            self._ask("ping")
-        exchange.on_its_way = True
-        self._transmit([(exchange.packet, 1)])
-        exchange.published(self._ask("listeners", exchange.channel), time.monotonic())
+            self._bus.end_request(exchange)
 
     def reply(self, request: Request, payload: bytes | str = b"") -> None:
         """Answer a request; as ``publish``."""
@@ -307,105 +293,37 @@ class Client:
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._connection.ensure(self._connection.deadline())
+        self._run(self._connection.available(time.monotonic() + self._connection.timeout))
         return self._session.name or ""
 
     def set_name(self, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
-        self._session.name = self._ask("name", name)
-        self._session.wanted_name = name
+        self._run(self._bus.set_name(name))
 
     def heartbeat(self, seconds: int, text: str = "") -> None:
-        """Have the daemon say every so many seconds on ``heartbeat/<name>`` that we are there, and ``leaving``
-        when we leave. ``text`` says how we are; another call changes it, 0 seconds end it. Kept over reconnections.
+        """Have the daemon publish on ``heartbeat/<name>`` every so many seconds that this program is there, and
+        ``leaving`` when it leaves. ``text`` is its state; another call changes it, 0 seconds end it. Kept over
+        reconnections (``clients/PROTOCOL.md``, "Who is there").
         """
-        value = self._session.heartbeat_request(seconds, text)
-        self._ask("heartbeat", value)
-        self._session.heartbeat = value if seconds else ""
+        self._run(self._bus.heartbeat(seconds, text))
 
     def control(self, key: str, value: str | None = None) -> str:
-        """Any control request (README, "The local protocol"); returns the value of its answer.
+        """Make any control request (``clients/PROTOCOL.md``, "Control requests"); returns the value of its answer.
 
-        Unlike the settings of the constructor it is not said again to a new connection."""
-        return self._ask(key, value)
+        Unlike the settings of the constructor it is not repeated on a new connection."""
+        return self._run(self._bus.control(key, value))
 
     def status(self) -> dict[str, Any]:
         """The daemon's state and counters."""
-        import json
-
-        state: dict[str, Any] = json.loads(self._ask("status"))
-        return state
+        return self._run(self._bus.status())
 
     def clients(self) -> list[dict[str, Any]]:
         """The programs on this bus."""
-        return self._pages("clients")
+        return self._run(self._bus.clients())
 
     def sources(self) -> list[dict[str, Any]]:
         """The senders heard from the network."""
-        return self._pages("sources")
-
-    def _pages(self, key: str) -> list[dict[str, Any]]:
-        import json
-
-        rows: list[dict[str, Any]] = []
-        cursor: str | None = None
-        while True:
-            page = json.loads(self._ask(key, cursor))
-            rows += page[key]
-            if page["next"] is None:
-                return rows
-            cursor = str(page["next"])
-
-    def _ask(
-        self, key: str, value: str | None = None, *, before: bytes | None = None, timeout: float | None = None
-    ) -> str:
-        self._send_batch()
-        try:
-            return self._connection.ask(key, value, before=before, timeout=timeout)
-        finally:
-            self._settle()
-
-    @property
-    def lost(self) -> int:
-        """Messages the daemon had to drop for this client because it read too slowly."""
-        return self._session.lost
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection, as far as known without looking."""
-        return self._connection.connected
-
-    # --- batches ---
-
-    def open_batch(self) -> bool:
-        """For ``Batch``: False when one is open."""
-        if self._packer is not None and self._packer_pid == os.getpid():
-            return False
-        self._connection.ensure(self._connection.deadline())
-        self._packer, self._packer_pid = Packer(self._session.pack_limit), os.getpid()
-        return True
-
-    def close_batch(self) -> None:
-        try:
-            self._send_batch()
-        finally:
-            self._packer = None
-
-    def _publish_packed(self, packet: bytes, packer: Packer) -> None:
-        if self._packer_pid != os.getpid():  # forked inside a batch: what it gathered is the parent's
-            self._packer = None
-            self._transmit([(packet, 1)])
-        else:
-            self._transmit(packer.add(packet))
-
-    def _send_batch(self) -> None:
-        if self._packer is not None and self._packer_pid == os.getpid():
-            self._transmit(self._packer.flush())
-
-    def _transmit(self, packets: list[tuple[bytes, int]]) -> None:
-        for packet, messages in packets:
-            self._connection.transmit(packet)
-            self._session.published += messages
+        return self._run(self._bus.sources())
 
     # --- life ---
 
@@ -424,25 +342,3 @@ class Client:
                 self.barrier()
         finally:
             self.close()
-
-    def _settle(self) -> None:
-        """At the end of each call: pass on notices, tell select loops how things stand."""
-        while self._session.notices:
-            (self.on_notice or log_notice)(self._session.notices.popleft())
-        if not self._connection.closed:
-            self._connection.settle()
-
-
-class Batch:
-    """See ``Client.batch``. An inner one is part of the outer one."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._outermost = False
-
-    def __enter__(self) -> None:
-        self._outermost = self._client.open_batch()
-
-    def __exit__(self, *_: object) -> None:
-        if self._outermost:
-            self._client.close_batch()

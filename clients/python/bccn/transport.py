@@ -105,6 +105,8 @@ class Transport:
             time.sleep(MEMORY_PAUSE)
             return True
         poll = select.poll()
+        if self._socket.fileno() < 0:  # another thread has closed it
+            return True
         poll.register(self._socket, events)
         while True:
             left = max(0.0, deadline - time.monotonic())

@@ -1,0 +1,247 @@
+"""What a client of the bus does, written once: coroutines that wait only where the connection's driver waits.
+
+``AsyncClient`` has them as its methods. ``Client`` runs each one to its end, since its driver blocks where the other
+suspends.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bccn.errors import RejectedError
+from bccn.pending import Pending
+from bccn.protocol import Packer, build_msg, build_sub, build_unsub
+
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from bccn.connection import Connection
+    from bccn.exchange import Exchange, Request
+    from bccn.protocol import Message
+    from bccn.session import Callback, Notice, Session
+
+# Messages published in a row before others have their turn.
+PUBLISH_TURN = 64
+
+
+class Bus:
+    """The session and the connection of a client, and what a program sees of them."""
+
+    def __init__(self, session: Session, connection: Connection) -> None:
+        self._session = session
+        self._connection = connection
+
+    @property
+    def on_notice(self) -> Callable[[Notice], Any] | None:
+        """Called with each ``Notice``; None: they are warnings of the logger ``bccn``."""
+        return self._session.on_notice
+
+    @on_notice.setter
+    def on_notice(self, function: Callable[[Notice], Any] | None) -> None:
+        self._session.on_notice = function
+
+    @property
+    def lost(self) -> int:
+        """Messages that the daemon dropped because this client read too slowly."""
+        return self._session.lost
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as known without looking."""
+        return self._connection.connected
+
+
+class Operations(Bus):
+    _turn = 0
+
+    # --- publishing ---
+
+    async def publish(self, channel: str, payload: bytes | str = b"") -> None:
+        """Hand one message to the daemon; see ``Client.publish``."""
+        packet = build_msg(channel, payload)
+        if self._session.packer is not None:
+            await self.publish_packed(packet)
+        elif not self._connection.send_now(packet):
+            await self._connection.transmit(packet)
+        self._turn += 1
+        if self._turn % PUBLISH_TURN == 0:
+            await self._connection.give_way()
+
+    async def send_all(self, payload: bytes | str) -> None:
+        """To every listening program of the segment."""
+        await self.publish("!", payload)
+
+    async def send_to(self, target: str, payload: bytes | str) -> None:
+        """To the program whose src is ``target``, or to all below it."""
+        await self.publish("!" + target, payload)
+
+    async def send_datagram(self, datagram: bytes) -> None:
+        """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
+        await self._connection.transmit(datagram)
+
+    async def barrier(self, timeout: float | None = None) -> None:
+        """Return when the daemon has processed everything sent before; see ``Client.barrier``."""
+        await self._ask("ping", timeout=timeout)
+        self._session.raise_rejections()
+
+    async def open_batch(self) -> bool:
+        """Gather what is published from now on; False when a batch is open already."""
+        self._connection.check()
+        if self._session.packer is not None:
+            return False
+        await self._connection.available(time.monotonic() + self._connection.timeout)
+        self._session.packer = Packer(self._session.pack_limit)
+        return True
+
+    async def close_batch(self) -> None:
+        try:
+            await self._send_batch()
+        finally:
+            self._session.packer = None
+
+    async def publish_packed(self, packet: bytes) -> None:
+        self._connection.check()  # which leaves what was gathered to the parent, in a child of fork
+        packer = self._session.packer
+        for full, messages in [(packet, 1)] if packer is None else packer.add(packet):
+            await self._connection.transmit(full, messages)
+
+    async def _send_batch(self) -> None:
+        if self._session.packer is not None:
+            self._connection.check()
+        if self._session.packer is not None:
+            for full, messages in self._session.packer.flush():
+                await self._connection.transmit(full, messages)
+
+    # --- subscribing ---
+
+    async def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
+        """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
+        packet = build_sub(pattern)
+        try:
+            await self._ask("ping", before=packet, enter=lambda: self._session.subscribe(pattern, callback))
+        except RejectedError:
+            self._session.unsubscribe(pattern, callback)
+            raise
+
+    async def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
+        """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
+        packet = build_unsub(pattern)
+        await self._ask("ping", before=packet, enter=lambda: self._session.unsubscribe(pattern, callback))
+
+    async def listen(self, callback: Callback | None = None) -> None:
+        """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
+        self._session.listen(callback)
+        await self._ask("listen")
+
+    # --- request and reply ---
+
+    async def begin_request(
+        self, channel: str, payload: bytes | str, timeout: float | None, wanted: int | None, *, anyway: bool
+    ) -> Exchange:
+        """Publish a request, once. What was published before is settled first."""
+        session, connection = self._session, self._connection
+        timeout = connection.timeout if timeout is None else timeout
+        await connection.available(time.monotonic() + timeout)
+        exchange = session.exchanges.begin(
+            channel, payload, time.monotonic(), timeout, wanted=wanted, anyway=anyway
+        )
+        try:
+            await self._send_batch()
+            if not session.exchanges.listening:
+                await self._ask("listen")
+                session.exchanges.listening = True
+            elif session.unconfirmed:
+                await self._ask("ping")
+            exchange.on_its_way = True
+            await connection.transmit(exchange.packet)
+            exchange.published(await self._ask("listeners", exchange.channel), time.monotonic())
+        except BaseException:
+            self.end_request(exchange)
+            raise
+        return exchange
+
+    async def next_reply(self, exchange: Exchange) -> Message | None:
+        """The next reply, None after the last. Raises as ``Client.request``."""
+        while True:
+            exchange.news = Pending()
+            if (reply := exchange.next_reply()) is not None:
+                return reply
+            now = time.monotonic()
+            if exchange.over(now):
+                return None
+            if exchange.must_ask(now):
+                left = exchange.deadline - now
+                exchange.asked(await self._ask("listeners", exchange.question, timeout=left))
+            self._connection.check()
+            self._connection.check_backlog()
+            await self._connection.wait(exchange.news, exchange.until)
+            self._session.pass_on_notices()
+
+    def end_request(self, exchange: Exchange) -> None:
+        self._session.exchanges.end(exchange)
+        self._connection.attend()
+
+    async def reply(self, request: Request, payload: bytes | str = b"") -> None:
+        """Answer a request; as ``publish``."""
+        await self.publish(*request.reply(payload))
+
+    # --- asking ---
+
+    async def set_name(self, name: str) -> None:
+        """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
+        self._session.name = await self._ask("name", name)
+        self._session.wanted_name = name
+
+    async def heartbeat(self, seconds: int, text: str = "") -> None:
+        """Have the daemon say regularly that this program is there; see ``Client.heartbeat``."""
+        value = self._session.heartbeat_request(seconds, text)
+        await self._ask("heartbeat", value)
+        self._session.heartbeat = value if seconds else ""
+
+    async def control(self, key: str, value: str | None = None) -> str:
+        """Any control request; see ``Client.control``."""
+        return await self._ask(key, value)
+
+    async def status(self) -> dict[str, Any]:
+        """The daemon's state and counters."""
+        state: dict[str, Any] = _json(await self._ask("status"))
+        return state
+
+    async def clients(self) -> list[dict[str, Any]]:
+        """The programs on this bus."""
+        return await self._pages("clients")
+
+    async def sources(self) -> list[dict[str, Any]]:
+        """The senders heard from the network."""
+        return await self._pages("sources")
+
+    async def _pages(self, key: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = _json(await self._ask(key, cursor))
+            rows += page[key]
+            if page["next"] is None:
+                return rows
+            cursor = str(page["next"])
+
+    async def _ask(
+        self,
+        key: str,
+        value: str | None = None,
+        *,
+        before: bytes | None = None,
+        enter: Callable[[], object] | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """``Connection.ask``, behind what an open batch has gathered."""
+        await self._send_batch()
+        return await self._connection.ask(key, value, before=before, enter=enter, timeout=timeout)
+
+
+def _json(text: str) -> Any:
+    import json
+
+    return json.loads(text)

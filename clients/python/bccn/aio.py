@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -100,7 +100,8 @@ class AsyncClient(Operations):
                 if not await self._connection.wait(self._arrival, deadline) and not session.received:
                     return None
         message = session.next_received()
-        self._connection.attend()
+        if not self._connection.reading:
+            self._connection.attend()
         return message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -114,38 +115,6 @@ class AsyncClient(Operations):
                 raise  # another client's, out of a callback
             if message is not None:
                 yield message
-
-    # --- request and reply ---
-
-    async def request(
-        self,
-        channel: str,
-        payload: bytes | str = b"",
-        timeout: float | None = None,
-        replies: int | None = 1,
-        *,
-        wait_anyway: bool = False,
-    ) -> list[Message]:
-        """Ask on ``channel`` and await so many replies, or None for all until ``timeout``; see ``Client.request``."""
-        coming = self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway)
-        return [reply async for reply in coming]
-
-    async def replies_to(
-        self,
-        channel: str,
-        payload: bytes | str = b"",
-        timeout: float | None = None,
-        replies: int | None = None,
-        *,
-        wait_anyway: bool = False,
-    ) -> AsyncGenerator[Message]:
-        """The replies as they come; see ``Client.replies_to``."""
-        exchange = await self.begin_request(channel, payload, timeout, replies, anyway=wait_anyway)
-        try:
-            while (reply := await self.next_reply(exchange)) is not None:
-                yield reply
-        finally:
-            self.end_request(exchange)
 
     async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> None:
         """Answer requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
@@ -235,7 +204,8 @@ class AsyncClient(Operations):
                 for callback in callbacks:
                     await self._call(callback, message)
                 self._on_news()
-                self._connection.attend()
+                if not self._connection.reading:
+                    self._connection.attend()
 
     async def _call(self, callback: Callback, message: Message) -> None:
         """An exception of a callback is the loop's to report, as for every callback of asyncio."""

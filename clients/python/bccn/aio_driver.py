@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from asyncio import get_running_loop
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -41,7 +42,7 @@ class AsyncConnection(Connection):
     ) -> None:
         super().__init__(session, path, reconnect=reconnect, timeout=timeout)
         self._on_news = on_news
-        self._reading = self._writing = False
+        self.reading = self._writing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = FOREVER
 
@@ -49,7 +50,7 @@ class AsyncConnection(Connection):
         self.attend()
         if pending.done:
             return True
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
         wake = partial(_wake, woken)
         pending.wakers.append(wake)
@@ -67,39 +68,40 @@ class AsyncConnection(Connection):
 
     def attend(self) -> None:
         """Have the loop watch what matters now."""
-        loop, transport, due = asyncio.get_running_loop(), self.transport, self.due
+        transport, due = self.transport, self.due
         if transport is not None:
-            reading = self._session.asking or self._session.waiting_size <= READ_AHEAD_LIMIT
-            if reading != self._reading:
-                self._reading = reading
+            reading = self._session.waiting_size <= READ_AHEAD_LIMIT or self._session.asking
+            if reading != self.reading:
+                self.reading = reading
                 if reading:
-                    loop.add_reader(transport.fileno(), self._on_readable)
+                    get_running_loop().add_reader(transport.fileno(), self._on_readable)
                 else:
-                    loop.remove_reader(transport.fileno())
+                    get_running_loop().remove_reader(transport.fileno())
             writing = self.wants_room and not transport.lacks_memory
             if writing != self._writing:
                 self._writing = writing
                 if writing:
-                    loop.add_writer(transport.fileno(), self._on_room)
+                    get_running_loop().add_writer(transport.fileno(), self._on_room)
                 else:
-                    loop.remove_writer(transport.fileno())
+                    get_running_loop().remove_writer(transport.fileno())
             if transport.lacks_memory:
                 due = min(due, time.monotonic() + MEMORY_PAUSE)
         if due != self._timer_due:
             self._timer_due = due
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = None if due == FOREVER else loop.call_later(due - time.monotonic(), self._on_due)
+            delay = due - time.monotonic()
+            self._timer = None if due == FOREVER else get_running_loop().call_later(delay, self._on_due)
 
     def closing(self) -> None:
         if self.transport is None:
             return
-        loop = asyncio.get_running_loop()
-        if self._reading:
+        loop = get_running_loop()
+        if self.reading:
             loop.remove_reader(self.transport.fileno())
         if self._writing:
             loop.remove_writer(self.transport.fileno())
-        self._reading = self._writing = False
+        self.reading = self._writing = False
 
     def _report(self) -> None:
         super()._report()

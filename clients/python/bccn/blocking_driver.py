@@ -8,10 +8,11 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import time
 
 from bccn.connection import Connection
-from bccn.session import BACKLOG_LIMIT
+from bccn.session import BACKLOG_LIMIT, Session
 from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
@@ -36,9 +37,15 @@ def finish(operation: Coroutine[Any, Any, T]) -> T:
 
 
 class BlockingConnection(Connection):
-    _readiness: Readiness | None = None
+    def __init__(
+        self, session: Session, path: str | os.PathLike[str] | None, *, reconnect: bool, timeout: float
+    ) -> None:
+        super().__init__(session, path, reconnect=reconnect, timeout=timeout)
+        self._readiness: Readiness | None = None
+        self._may_read = True  # try to read before waiting
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
+        self._may_read = False  # hardly so soon after asking
         while not pending.done:
             if not self.step(deadline):
                 return False
@@ -46,14 +53,17 @@ class BlockingConnection(Connection):
 
     def step(self, deadline: float) -> bool:
         """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
-        self.check()
-        if self.wants_room:
+        transport = self.transport
+        if transport is None or self.closed or self.pid != os.getpid():
+            self.check()
+        if self._queue and self.wants_room:
             self.flush()
             if not self.wants_room:
                 return True
         reading = self._session.waiting_size < BACKLOG_LIMIT or self._session.asking
-        if reading and self.read():
+        if reading and self._may_read and self.read():
             return True
+        self._may_read = True
         transport, until = self.transport, min(deadline, self.due)
         if transport is None:
             time.sleep(min(max(0.0, until - time.monotonic()), POLL_LIMIT))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import wraps
 
 from bccn.blocking_driver import BlockingConnection, finish
 from bccn.connection import FOREVER
@@ -21,12 +22,11 @@ from bccn.session import Notice, Session
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
     from types import TracebackType
-    from typing import Any, Self, TypeVar
+    from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-    from bccn.session import Callback
-
+    P = ParamSpec("P")
     T = TypeVar("T")
 
 # Seconds between looks, while a program only publishes, at what the daemon has to say about it.
@@ -35,6 +35,44 @@ GLANCE_INTERVAL = 0.1
 GLANCE_LIMIT = 1024 * 1024
 # Packets read without waiting by one call: in a flood the caller's loop has its turn.
 READ_LIMIT = 1024
+
+
+def blocking(
+    operation: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The method of ``Client`` that runs an operation to its end."""
+
+    @wraps(operation)
+    def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
+        try:
+            return finish(operation(self._bus, *arguments, **settings))
+        finally:
+            self._settle()
+
+    return method
+
+
+def iterating(
+    operation: Callable[Concatenate[Operations, P], AsyncGenerator[T]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """The method of ``Client`` that yields what an operation yields."""
+
+    @wraps(operation)
+    def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> Iterator[T]:
+        results = operation(self._bus, *arguments, **settings)
+        try:
+            while True:
+                try:
+                    result = finish(results.__anext__())
+                except StopAsyncIteration:
+                    return
+                finally:
+                    self._settle()
+                yield result
+        finally:
+            finish(results.aclose())
+
+    return method
 
 
 class Client(Bus):
@@ -96,7 +134,8 @@ class Client(Bus):
 
     def _settle(self) -> None:
         """At the end of each call: pass on notices, have select loops know how things stand."""
-        self._session.pass_on_notices()
+        if self._session.notices:
+            self._session.pass_on_notices()
         self._connection.attend()
 
     # --- publishing ---
@@ -108,16 +147,20 @@ class Client(Bus):
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
         packet = build_msg(channel, payload)
-        if self._session.packer is not None:
-            finish(self._bus.publish_packed(packet))
+        session, connection = self._session, self._connection
+        if session.packer is not None:
+            connection.check_process()  # what was gathered before a fork is the parent's
+            packs = [(packet, 1)] if session.packer is None else session.packer.add(packet)
+            for full, messages in packs:
+                finish(connection.transmit(full, messages))
             return
-        if not self._connection.send_now(packet):
-            finish(self._connection.transmit(packet))
+        if not connection.send_now(packet):
+            finish(connection.transmit(packet))
         now = time.monotonic()
         if now >= self._glance_at:
             self._glance_at = now + GLANCE_INTERVAL
-            if self._session.waiting_size < GLANCE_LIMIT:
-                self._connection.read_pending(READ_LIMIT)
+            if session.waiting_size < GLANCE_LIMIT:
+                connection.read_pending(READ_LIMIT)
             self._settle()
 
     def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
@@ -147,31 +190,14 @@ class Client(Bus):
         """To the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         self.publish("!" + target, payload)
 
-    def send_datagram(self, datagram: bytes) -> None:
-        """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
-        self._run(self._bus.send_datagram(datagram))
-
-    def barrier(self, timeout: float | None = None) -> None:
-        """Return when the daemon has processed everything sent before.
-
-        Raises the first RejectedError for a message since the last barrier, UnconfirmedError when the connection
-        broke in between and messages may be missing, TimedOutError.
-        """
-        self._run(self._bus.barrier(timeout))
+    send_datagram = blocking(Operations.send_datagram)
+    barrier = blocking(Operations.barrier)
 
     # --- subscribing ---
 
-    def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
-        """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
-        self._run(self._bus.subscribe(pattern, callback))
-
-    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
-        """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
-        self._run(self._bus.unsubscribe(pattern, callback))
-
-    def listen(self, callback: Callback | None = None) -> None:
-        """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
-        self._run(self._bus.listen(callback))
+    subscribe = blocking(Operations.subscribe)
+    unsubscribe = blocking(Operations.unsubscribe)
+    listen = blocking(Operations.listen)
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
@@ -231,39 +257,8 @@ class Client(Bus):
 
     # --- request and reply ---
 
-    def request(
-        self,
-        channel: str,
-        payload: bytes | str = b"",
-        timeout: float | None = None,
-        replies: int | None = 1,
-        *,
-        wait_anyway: bool = False,
-    ) -> list[Message]:
-        """Ask on ``channel``; returns ``replies`` replies, or with None all that come within ``timeout`` seconds.
-
-        The ``payload`` of each is the reply. Raises NobodyListensError, within a third of a second, when no program
-        of this host or of another with a daemon would get the request; ``wait_anyway`` is for programs without a
-        daemon. Raises TimedOutError for too few replies (``clients/PROTOCOL.md``, "Request and reply").
-        """
-        return list(self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway))
-
-    def replies_to(
-        self,
-        channel: str,
-        payload: bytes | str = b"",
-        timeout: float | None = None,
-        replies: int | None = None,
-        *,
-        wait_anyway: bool = False,
-    ) -> Iterator[Message]:
-        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
-        exchange = self._run(self._bus.begin_request(channel, payload, timeout, replies, anyway=wait_anyway))
-        try:
-            while (reply := self._run(self._bus.next_reply(exchange))) is not None:
-                yield reply
-        finally:
-            self._bus.end_request(exchange)
+    request = blocking(Operations.request)
+    replies_to = iterating(Operations.replies_to)
 
     def reply(self, request: Request, payload: bytes | str = b"") -> None:
         """Answer a request; as ``publish``."""
@@ -296,34 +291,12 @@ class Client(Bus):
         self._run(self._connection.available(time.monotonic() + self._connection.timeout))
         return self._session.name or ""
 
-    def set_name(self, name: str) -> None:
-        """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
-        self._run(self._bus.set_name(name))
-
-    def heartbeat(self, seconds: int, text: str = "") -> None:
-        """Have the daemon publish on ``heartbeat/<name>`` every so many seconds that this program is there, and
-        ``leaving`` when it leaves. ``text`` is its state; another call changes it, 0 seconds end it. Kept over
-        reconnections (``clients/PROTOCOL.md``, "Who is there").
-        """
-        self._run(self._bus.heartbeat(seconds, text))
-
-    def control(self, key: str, value: str | None = None) -> str:
-        """Make any control request (``clients/PROTOCOL.md``, "Control requests"); returns the value of its answer.
-
-        Unlike the settings of the constructor it is not repeated on a new connection."""
-        return self._run(self._bus.control(key, value))
-
-    def status(self) -> dict[str, Any]:
-        """The daemon's state and counters."""
-        return self._run(self._bus.status())
-
-    def clients(self) -> list[dict[str, Any]]:
-        """The programs on this bus."""
-        return self._run(self._bus.clients())
-
-    def sources(self) -> list[dict[str, Any]]:
-        """The senders heard from the network."""
-        return self._run(self._bus.sources())
+    set_name = blocking(Operations.set_name)
+    heartbeat = blocking(Operations.heartbeat)
+    control = blocking(Operations.control)
+    status = blocking(Operations.status)
+    clients = blocking(Operations.clients)
+    sources = blocking(Operations.sources)
 
     # --- life ---
 

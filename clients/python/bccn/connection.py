@@ -76,7 +76,7 @@ class Connection:
         self._session = session
         self._path = path
         self._reconnect = reconnect
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._memory = bytearray(RECEIVE_LIMIT)
         self._view = memoryview(self._memory)
         self._queue: deque[Entry] = deque()
@@ -116,7 +116,7 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        return self.ready and self._pid == os.getpid()
+        return self.ready and self.pid == os.getpid()
 
     @property
     def wants_room(self) -> bool:
@@ -128,10 +128,13 @@ class Connection:
         ended for good."""
         if self.closed:
             raise ClosedError("the client is closed")
-        if self._pid != os.getpid():
-            self.forked()
-        if self.gone:
+        self.check_process()
+        if self.transport is None and self.gone:
             raise UnavailableError("the connection to the daemon is gone")
+
+    def check_process(self) -> None:
+        if self.pid != os.getpid():
+            self.forked()
 
     def _check_started(self) -> None:
         self.check()
@@ -231,10 +234,10 @@ class Connection:
 
     def begin_anew(self) -> None:
         """In a child of fork: keep what is wanted, and nothing of the parent's."""
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._let_go()
         self._queue.clear()
-        self._session.forked(self._pid)
+        self._session.forked(self.pid)
         self._backoff, self.due, self._was_ready = Backoff(), 0.0, False
 
     # --- reading ---
@@ -244,10 +247,11 @@ class Connection:
 
         Raises ProtocolError for a packet that is none of this protocol; the connection has ended then.
         """
-        if self.transport is None:
+        transport = self.transport
+        if transport is None:
             return False
         try:
-            size = self.transport.receive_into(self._memory)
+            size = transport.receive_into(self._memory)
             if size is None:
                 return False
             self._session.feed(bytes(self._view[:size]))
@@ -271,16 +275,16 @@ class Connection:
 
     def send_now(self, packet: bytes, messages: int = 1) -> bool:
         """Publish at once; False when that must wait for its turn, for room or for a connection."""
-        if not self.ready or self._queue or self.transport is None or self._pid != os.getpid():
+        transport = self.transport
+        if transport is None or not self.ready or self._queue or self.pid != os.getpid():
             return False
         try:
-            sent = self.transport.send(packet)
+            if transport.send(packet):
+                self._session.published += messages
+                return True
         except UnavailableError:
             self._read_to_end()
-            return False
-        if sent:
-            self._session.published += messages
-        return sent
+        return False
 
     def flush(self) -> None:
         """Send what is queued, as far as there is room."""
@@ -360,7 +364,8 @@ class Connection:
         """
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while True:
-            await self.available(deadline)
+            if not self.ready or self.pid != os.getpid():
+                await self.available(deadline)
             self.check_backlog()
             if enter is not None:
                 enter()

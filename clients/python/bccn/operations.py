@@ -14,7 +14,7 @@ from bccn.protocol import Packer, build_msg, build_sub, build_unsub
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
     from typing import Any
 
     from bccn.connection import Connection
@@ -61,8 +61,10 @@ class Operations(Bus):
     async def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; see ``Client.publish``."""
         packet = build_msg(channel, payload)
-        if self._session.packer is not None:
-            await self.publish_packed(packet)
+        packer = self._session.packer
+        if packer is not None:
+            for full, messages in packer.add(packet):
+                await self._connection.transmit(full, messages)
         elif not self._connection.send_now(packet):
             await self._connection.transmit(packet)
         self._turn += 1
@@ -77,12 +79,20 @@ class Operations(Bus):
         """To the program whose src is ``target``, or to all below it."""
         await self.publish("!" + target, payload)
 
+    async def reply(self, request: Request, payload: bytes | str = b"") -> None:
+        """Answer a request; as ``publish``."""
+        await self.publish(*request.reply(payload))
+
     async def send_datagram(self, datagram: bytes) -> None:
         """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
         await self._connection.transmit(datagram)
 
     async def barrier(self, timeout: float | None = None) -> None:
-        """Return when the daemon has processed everything sent before; see ``Client.barrier``."""
+        """Return when the daemon has processed everything sent before.
+
+        Raises the first RejectedError for a message since the last barrier, UnconfirmedError when the connection
+        broke in between and messages may be missing, TimedOutError.
+        """
         await self._ask("ping", timeout=timeout)
         self._session.raise_rejections()
 
@@ -91,7 +101,8 @@ class Operations(Bus):
         self._connection.check()
         if self._session.packer is not None:
             return False
-        await self._connection.available(time.monotonic() + self._connection.timeout)
+        if not self._connection.ready:
+            await self._connection.available(time.monotonic() + self._connection.timeout)
         self._session.packer = Packer(self._session.pack_limit)
         return True
 
@@ -101,15 +112,8 @@ class Operations(Bus):
         finally:
             self._session.packer = None
 
-    async def publish_packed(self, packet: bytes) -> None:
-        self._connection.check()  # which leaves what was gathered to the parent, in a child of fork
-        packer = self._session.packer
-        for full, messages in [(packet, 1)] if packer is None else packer.add(packet):
-            await self._connection.transmit(full, messages)
-
     async def _send_batch(self) -> None:
-        if self._session.packer is not None:
-            self._connection.check()
+        self._connection.check_process()  # what was gathered before a fork is the parent's
         if self._session.packer is not None:
             for full, messages in self._session.packer.flush():
                 await self._connection.transmit(full, messages)
@@ -137,55 +141,61 @@ class Operations(Bus):
 
     # --- request and reply ---
 
-    async def begin_request(
-        self, channel: str, payload: bytes | str, timeout: float | None, wanted: int | None, *, anyway: bool
-    ) -> Exchange:
-        """Publish a request, once. What was published before is settled first."""
+    async def request(
+        self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = 1,
+        *, wait_anyway: bool = False,
+    ) -> list[Message]:  # fmt: skip
+        """Ask on ``channel``; returns ``replies`` replies, or with None all that come within ``timeout`` seconds.
+
+        The ``payload`` of each is the reply. Raises NobodyListensError, within a third of a second, when no program
+        of this host or of another with a daemon would get the request; ``wait_anyway`` is for programs without a
+        daemon. Raises TimedOutError for too few replies (``clients/PROTOCOL.md``, "Request and reply").
+        """
+        coming = self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway)
+        return [reply async for reply in coming]
+
+    async def replies_to(
+        self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = None,
+        *, wait_anyway: bool = False,
+    ) -> AsyncGenerator[Message]:  # fmt: skip
+        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
         session, connection = self._session, self._connection
         timeout = connection.timeout if timeout is None else timeout
         await connection.available(time.monotonic() + timeout)
         exchange = session.exchanges.begin(
-            channel, payload, time.monotonic(), timeout, wanted=wanted, anyway=anyway
+            channel, payload, time.monotonic(), timeout, wanted=replies, anyway=wait_anyway
         )
         try:
-            await self._send_batch()
-            if not session.exchanges.listening:
-                await self._ask("listen")
-                session.exchanges.listening = True
-            elif session.unconfirmed:
-                await self._ask("ping")
-            exchange.on_its_way = True
-            await connection.transmit(exchange.packet)
-            exchange.published(await self._ask("listeners", exchange.channel), time.monotonic())
-        except BaseException:
-            self.end_request(exchange)
-            raise
-        return exchange
+            await self._publish_request(exchange)
+            while True:
+                exchange.news = Pending()
+                while (reply := exchange.next_reply()) is not None:
+                    yield reply
+                now = time.monotonic()
+                if exchange.over(now):
+                    return
+                if exchange.must_ask(now):
+                    left = exchange.deadline - now
+                    exchange.asked(await self._ask("listeners", exchange.question, timeout=left))
+                connection.check()
+                connection.check_backlog()
+                await connection.wait(exchange.news, exchange.until)
+                session.pass_on_notices()
+        finally:
+            session.exchanges.end(exchange)
+            connection.attend()
 
-    async def next_reply(self, exchange: Exchange) -> Message | None:
-        """The next reply, None after the last. Raises as ``Client.request``."""
-        while True:
-            exchange.news = Pending()
-            if (reply := exchange.next_reply()) is not None:
-                return reply
-            now = time.monotonic()
-            if exchange.over(now):
-                return None
-            if exchange.must_ask(now):
-                left = exchange.deadline - now
-                exchange.asked(await self._ask("listeners", exchange.question, timeout=left))
-            self._connection.check()
-            self._connection.check_backlog()
-            await self._connection.wait(exchange.news, exchange.until)
-            self._session.pass_on_notices()
-
-    def end_request(self, exchange: Exchange) -> None:
-        self._session.exchanges.end(exchange)
-        self._connection.attend()
-
-    async def reply(self, request: Request, payload: bytes | str = b"") -> None:
-        """Answer a request; as ``publish``."""
-        await self.publish(*request.reply(payload))
+    async def _publish_request(self, exchange: Exchange) -> None:
+        """Hand it to the daemon, once, and learn who listens here. What was published before is settled first."""
+        await self._send_batch()
+        if not self._session.exchanges.listening:
+            await self._ask("listen")
+            self._session.exchanges.listening = True
+        elif self._session.unconfirmed:
+            await self._ask("ping")
+        exchange.on_its_way = True
+        await self._connection.transmit(exchange.packet)
+        exchange.published(await self._ask("listeners", exchange.channel), time.monotonic())
 
     # --- asking ---
 
@@ -195,13 +205,19 @@ class Operations(Bus):
         self._session.wanted_name = name
 
     async def heartbeat(self, seconds: int, text: str = "") -> None:
-        """Have the daemon say regularly that this program is there; see ``Client.heartbeat``."""
+        """Have the daemon publish on ``heartbeat/<name>`` every so many seconds that this program is there, and
+        ``leaving`` when it leaves. ``text`` is its state; another call changes it, 0 seconds end it. Kept over
+        reconnections (``clients/PROTOCOL.md``, "Who is there").
+        """
         value = self._session.heartbeat_request(seconds, text)
         await self._ask("heartbeat", value)
         self._session.heartbeat = value if seconds else ""
 
     async def control(self, key: str, value: str | None = None) -> str:
-        """Any control request; see ``Client.control``."""
+        """Make any control request (``clients/PROTOCOL.md``, "Control requests"); returns the value of its answer.
+
+        Unlike the settings of the constructor it is not repeated on a new connection.
+        """
         return await self._ask(key, value)
 
     async def status(self) -> dict[str, Any]:
@@ -228,16 +244,12 @@ class Operations(Bus):
             cursor = str(page["next"])
 
     async def _ask(
-        self,
-        key: str,
-        value: str | None = None,
-        *,
-        before: bytes | None = None,
+        self, key: str, value: str | None = None, *, before: bytes | None = None, timeout: float | None = None,
         enter: Callable[[], object] | None = None,
-        timeout: float | None = None,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """``Connection.ask``, behind what an open batch has gathered."""
-        await self._send_batch()
+        if self._session.packer is not None:
+            await self._send_batch()
         return await self._connection.ask(key, value, before=before, enter=enter, timeout=timeout)
 
 

@@ -109,13 +109,19 @@ class Session:
             raise InvalidError(f"format {format!r}: must be plain or full")
         if separator not in ("/", "."):
             raise InvalidError(f"separator {separator!r}: must be / or .")
+        limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
+        settings = (
+            ("separator", separator, separator != "/"),
+            ("format", format, format != "plain"),
+            ("pack", "on", pack),
+            ("echo/off", None, not echo),
+            ("queue", limits, queue),
+            ("tap", "on", tap),
+        )
         self.wanted_name = name
         self.format = format
-        self.pack = pack
-        self.echo = echo
         self.separator = separator
-        self.queue = dict(queue or {})
-        self.tap = tap
+        self._settings = [(key, value) for key, value, wanted in settings if wanted]
         self.heartbeat = ""  # as it was asked for: seconds and text
         self.listening = False
         self.subscriptions: list[tuple[str, Callback | None]] = []
@@ -163,19 +169,14 @@ class Session:
 
     def greeting(self) -> list[bytes]:
         """All that a new connection begins with, in order; the last request is answered when all of it is done."""
-        settings = " ".join(f"{key}={value}" for key, value in self.queue.items())
-        wishes = [
-            ("name", self.wanted_name, self.wanted_name is not None),
-            ("separator", self.separator, self.separator != "/"),
-            ("format", self.format, self.format != "plain"),
-            ("pack", "on", self.pack),
-            ("echo/off", None, not self.echo),
-            ("queue", settings, settings),
-            ("tap", "on", self.tap),
-            ("heartbeat", self.heartbeat, self.heartbeat),
-            ("listen", None, self.listening or self.exchanges.listening),
-        ]
-        asked = [self.ask(key, value) for key, value, wanted in wishes if wanted]
+        wishes: list[tuple[str, str | None]]
+        wishes = [] if self.wanted_name is None else [("name", self.wanted_name)]
+        wishes += self._settings
+        if self.heartbeat:
+            wishes.append(("heartbeat", self.heartbeat))
+        if self.listening or self.exchanges.listening:
+            wishes.append(("listen", None))
+        asked = [self.ask(key, value) for key, value in wishes]
         subscribe = [build_sub(pattern) for pattern, _ in self.subscriptions]
         closing, whoami = self.ask("whoami")
         self._greeted = [*(question for _, question in asked), whoami]
@@ -297,7 +298,7 @@ class Session:
     def take(self) -> tuple[Message, tuple[Callback, ...]]:
         """The oldest message and its callbacks; it is now in ``received`` if it is (also) for ``receive``."""
         message = self.backlog.popleft()
-        callbacks, wanted = self.route(message.channel)
+        callbacks, wanted = self._routes.get(message.channel) or self.route(message.channel)
         if wanted:
             self.received.append(message)
         else:
@@ -326,9 +327,6 @@ class Session:
 
     def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
         """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
-        known = self._routes.get(channel)
-        if known is not None:
-            return known
         if channel.startswith("!"):
             found: list[Callback | None] = [self.listener]
         else:

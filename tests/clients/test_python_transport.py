@@ -92,13 +92,13 @@ def test_too_large_for_any_socket(tmp_path: Path) -> None:
 def test_a_kernel_without_memory_is_waited_for(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda *_: False) as scripted:
         transport = Transport(scripted.path)
-        send = transport._send
+        send = transport.send_raw
 
         def starve(packet: bytes, flags: int) -> int:
-            transport._send = send
+            transport.send_raw = send
             raise OSError(errno.ENOBUFS, "no memory")
 
-        transport._send = starve  # type: ignore[assignment]
+        transport.send_raw = starve  # type: ignore[assignment]
         assert not transport.send(b"CMSG ping")
         assert transport.lacks_memory
         assert transport.wait(WRITABLE, soon())

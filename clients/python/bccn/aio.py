@@ -8,60 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from bccn.aio_driver import READ_AHEAD_LIMIT, AsyncConnection
+from bccn.bus import Bus
 from bccn.connection import FOREVER
 from bccn.errors import ClosedError, RejectedError
 from bccn.exchange import Request, request_in
 from bccn.operations import Operations
 from bccn.pending import Pending
 from bccn.protocol import Message
-from bccn.session import Notice, Session
-
-if TYPE_CHECKING:
-    from bccn.session import Callback
+from bccn.session import Callback
 
 Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
 
 
-class AsyncClient(Operations):
+class AsyncClient(Bus, Operations):
     """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork.
 
-    ``format``, ``pack`` and the rest mean what they mean for ``Client``. A callback may be a coroutine function.
+    ``Bus`` says what the arguments mean. A callback may be a coroutine function.
     """
 
+    _driver = AsyncConnection
     _connection: AsyncConnection
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        name: str | None = None,
-        format: str = "plain",  # noqa: A002 - the protocol's word
-        pack: bool = False,
-        echo: bool = True,
-        separator: str = "/",
-        queue: Mapping[str, int | str] | None = None,
-        tap: bool = False,
-        reconnect: bool = True,
-        timeout: float = 5.0,
-        wait: float = 0.0,
-        on_notice: Callable[[Notice], Any] | None = None,
-    ) -> None:
-        session = Session(
-            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
-        )
-        connection = AsyncConnection(
-            session, path, reconnect=reconnect, timeout=timeout, on_news=self._on_news
-        )
-        super().__init__(session, connection)
-        self.on_notice = on_notice
+    def _begin(self, wait: float) -> None:
+        Operations.__init__(self, self._session, self._connection)
+        self._connection.on_news = self._on_news
         self._wait = wait
         self._receives = False  # somebody has called ``receive``
         self._arrival = Pending()  # something to receive, or never again; then another one

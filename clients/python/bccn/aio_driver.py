@@ -31,17 +31,12 @@ READ_LIMIT = 64
 class AsyncConnection(Connection):
     """``on_news`` is called when something was read, and when the connection came, went or was closed."""
 
+    on_news: Callable[[], None]
+
     def __init__(
-        self,
-        session: Session,
-        path: str | os.PathLike[str] | None,
-        *,
-        reconnect: bool,
-        timeout: float,
-        on_news: Callable[[], None],
+        self, session: Session, path: str | os.PathLike[str] | None, *, reconnect: bool, timeout: float
     ) -> None:
         super().__init__(session, path, reconnect=reconnect, timeout=timeout)
-        self._on_news = on_news
         self.reading = self._writing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = FOREVER
@@ -105,7 +100,7 @@ class AsyncConnection(Connection):
 
     def _report(self) -> None:
         super()._report()
-        self._on_news()
+        self.on_news()
         self.attend()
 
     def _on_readable(self) -> None:
@@ -113,7 +108,7 @@ class AsyncConnection(Connection):
             for _ in range(READ_LIMIT):
                 if not self.read():
                     break
-        self._on_news()
+        self.on_news()
         self.attend()
 
     def _on_room(self) -> None:

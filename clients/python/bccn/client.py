@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from functools import wraps
 
 from bccn.blocking_driver import BlockingConnection, finish
+from bccn.bus import Bus
 from bccn.connection import FOREVER
 from bccn.errors import ClosedError
 from bccn.exchange import Request, request_in
-from bccn.operations import Bus, Operations
+from bccn.operations import Operations
 from bccn.protocol import Message, build_msg
-from bccn.session import Notice, Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    import os
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
     from types import TracebackType
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -44,10 +43,7 @@ def blocking(
 
     @wraps(operation)
     def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
-        try:
-            return finish(operation(self._bus, *arguments, **settings))
-        finally:
-            self._settle()
+        return self._run(operation(self._bus, *arguments, **settings))
 
     return method
 
@@ -62,13 +58,9 @@ def iterating(
         results = operation(self._bus, *arguments, **settings)
         try:
             while True:
-                try:
-                    result = finish(results.__anext__())
-                except StopAsyncIteration:
-                    return
-                finally:
-                    self._settle()
-                yield result
+                yield self._run(results.__anext__())
+        except StopAsyncIteration:
+            return
         finally:
             finish(results.aclose())
 
@@ -78,47 +70,15 @@ def iterating(
 class Client(Bus):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
-    path       the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
-    name       own src; None: the daemon's ``<host>/<program>/<pid>``
-    format     ``plain``: channel and payload; ``full``: src, seq, peer, time too
-    pack       agree on packed packets: many times the throughput for bursts
-    echo       receive own messages that match
-    separator  of the tokens in patterns, ``/`` or ``.``
-    queue      the daemon's queue for us: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``;
-               the policies are drop-oldest, drop-newest, block, disconnect
-    tap        also receive every datagram of the segment, with the daemon's verdict on it (needs the right)
-    reconnect  False: calls raise UnavailableError once the connection is gone
-    timeout    seconds a call waits for the daemon: to be there again, to answer, to take a message
-    wait       seconds to keep trying for the first connection
-    on_notice  called with each ``Notice``; None: they are warnings of the logger ``bccn``
-
-    Raises UnavailableError when there is no daemon, RejectedError when it does not grant what was asked.
+    ``Bus`` says what the arguments mean. Raises UnavailableError when there is no daemon, RejectedError when it does
+    not grant what was asked.
     """
 
+    _driver = BlockingConnection
     _connection: BlockingConnection
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        name: str | None = None,
-        format: str = "plain",  # noqa: A002 - the protocol's word
-        pack: bool = False,
-        echo: bool = True,
-        separator: str = "/",
-        queue: Mapping[str, int | str] | None = None,
-        tap: bool = False,
-        reconnect: bool = True,
-        timeout: float = 5.0,
-        wait: float = 0.0,
-        on_notice: Callable[[Notice], Any] | None = None,
-    ) -> None:
-        session = Session(
-            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
-        )
-        super().__init__(session, BlockingConnection(session, path, reconnect=reconnect, timeout=timeout))
-        self.on_notice = on_notice
-        self._bus = Operations(session, self._connection)
+    def _begin(self, wait: float) -> None:
+        self._bus = Operations(self._session, self._connection)
         self._glance_at = 0.0
         try:
             finish(self._connection.connect(wait))
@@ -175,12 +135,12 @@ class Client(Bus):
 
         A batch inside another is part of it.
         """
-        is_outermost = self._run(self._bus.open_batch())
+        is_outermost = self.open_batch()
         try:
             yield
         finally:
             if is_outermost:
-                self._run(self._bus.close_batch())
+                self.close_batch()
 
     def send_all(self, payload: bytes | str) -> None:
         """To every listening program of the segment."""
@@ -190,6 +150,8 @@ class Client(Bus):
         """To the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         self.publish("!" + target, payload)
 
+    open_batch = blocking(Operations.open_batch)
+    close_batch = blocking(Operations.close_batch)
     send_datagram = blocking(Operations.send_datagram)
     barrier = blocking(Operations.barrier)
 

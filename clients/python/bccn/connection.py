@@ -21,9 +21,10 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
+from collections.abc import Callable
+from os import PathLike, getpid
 
 from bccn.errors import (
     BacklogError,
@@ -38,11 +39,7 @@ from bccn.errors import (
 from bccn.pending import Pending
 from bccn.protocol import RECEIVE_LIMIT
 from bccn.session import BACKLOG_LIMIT, Session, worth_waiting
-from bccn.transport import Backoff, Transport
-
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from bccn.transport import NO_SIGNAL, Backoff, Transport
 
 FOREVER = float("inf")
 
@@ -65,7 +62,7 @@ class Connection:
     """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
 
     def __init__(
-        self, session: Session, path: str | os.PathLike[str] | None, *, reconnect: bool, timeout: float
+        self, session: Session, path: str | PathLike[str] | None, *, reconnect: bool, timeout: float
     ) -> None:
         self.timeout = timeout
         self.closed = False
@@ -76,7 +73,7 @@ class Connection:
         self._session = session
         self._path = path
         self._reconnect = reconnect
-        self.pid = os.getpid()
+        self.pid = getpid()
         self._memory = bytearray(RECEIVE_LIMIT)
         self._view = memoryview(self._memory)
         self._queue: deque[Entry] = deque()
@@ -116,7 +113,7 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        return self.ready and self.pid == os.getpid()
+        return self.ready and self.pid == getpid()
 
     @property
     def wants_room(self) -> bool:
@@ -133,7 +130,7 @@ class Connection:
             raise UnavailableError("the connection to the daemon is gone")
 
     def check_process(self) -> None:
-        if self.pid != os.getpid():
+        if self.pid != getpid():
             self.forked()
 
     def _check_started(self) -> None:
@@ -234,7 +231,7 @@ class Connection:
 
     def begin_anew(self) -> None:
         """In a child of fork: keep what is wanted, and nothing of the parent's."""
-        self.pid = os.getpid()
+        self.pid = getpid()
         self._let_go()
         self._queue.clear()
         self._session.forked(self.pid)
@@ -276,38 +273,37 @@ class Connection:
     def send_now(self, packet: bytes, messages: int = 1) -> bool:
         """Publish at once; False when that must wait for its turn, for room or for a connection."""
         transport = self.transport
-        if transport is None or not self.ready or self._queue or self.pid != os.getpid():
+        if transport is None or not self.ready or self._queue or self.pid != getpid():
             return False
         try:
-            if transport.send(packet):
-                self._session.published += messages
-                return True
-        except UnavailableError:
-            self._read_to_end()
-        return False
+            transport.send_raw(packet, NO_SIGNAL)
+        except OSError:  # ``flush`` meets it again and deals with it
+            return False
+        self._session.published += messages
+        return True
 
     def flush(self) -> None:
         """Send what is queued, as far as there is room."""
-        try:
-            while self.transport is not None and self.wants_room:
-                entry = self._queue[0]
+        while self.transport is not None and self.wants_room:
+            entry = self._queue.popleft()
+            try:
                 while entry.packets:
                     if not self.transport.send(entry.packets[0]):
+                        self._queue.appendleft(entry)
                         return
                     del entry.packets[0]
-                self._queue.popleft()
+            except UnavailableError:
+                self._queue.appendleft(entry)
+                self._read_to_end()
+            except RejectedError as error:  # too large for any socket
+                if not self.ready:
+                    self._end(error)
+                self._session.withdraw(entry.pending)
+                entry.pending.finish(error)
+            else:
                 if entry.messages:
                     self._session.published += entry.messages
                     entry.pending.finish()
-        except UnavailableError:
-            self._read_to_end()
-        except RejectedError as error:  # too large for any socket
-            if not self.ready:
-                self._end(error)
-                return
-            self._session.withdraw(entry.pending)
-            self._queue.popleft().pending.finish(error)
-            self.flush()
 
     # --- what both clients do ---
 
@@ -364,7 +360,7 @@ class Connection:
         """
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while True:
-            if not self.ready or self.pid != os.getpid():
+            if not self.ready or self.pid != getpid():
                 await self.available(deadline)
             self.check_backlog()
             if enter is not None:

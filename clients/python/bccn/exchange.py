@@ -14,13 +14,9 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from bccn.errors import BacklogError, InvalidError, NobodyListensError, TimedOutError
+from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
 from bccn.pending import Pending
 from bccn.protocol import Message, build_msg
-
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from bccn.errors import RejectedError
 
 # Bytes; the daemons do not answer a question with a longer token.
 TOKEN_LIMIT = 128
@@ -48,17 +44,9 @@ class Request(Message):
             raise InvalidError('who asks is only known with format="full"')
         if not newline or len(token) > TOKEN_LIMIT or message.src == "?" or "*" in message.src:
             raise InvalidError(f"the message on {message.channel} from {message.src} is no request")
-        super().__init__(
-            message.channel,
-            payload,
-            message.src,
-            message.seq,
-            message.peer,
-            message.time_ns,
-            message.verdict,
-            message.datagram,
-        )
-        self.lost = message.lost
+        for field in Message.__slots__:
+            setattr(self, field, getattr(message, field))
+        self.payload = payload
         self.token = token
 
     def reply(self, payload: bytes | str) -> tuple[str, bytes]:

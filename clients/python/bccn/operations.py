@@ -7,54 +7,30 @@ suspends.
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator, Callable
 
+from bccn.connection import Connection
 from bccn.errors import RejectedError
+from bccn.exchange import Exchange, Request
 from bccn.pending import Pending
-from bccn.protocol import Packer, build_msg, build_sub, build_unsub
+from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
+from bccn.session import Callback, Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
     from typing import Any
-
-    from bccn.connection import Connection
-    from bccn.exchange import Exchange, Request
-    from bccn.protocol import Message
-    from bccn.session import Callback, Notice, Session
 
 # Messages published in a row before others have their turn.
 PUBLISH_TURN = 64
 
 
-class Bus:
-    """The session and the connection of a client, and what a program sees of them."""
+class Operations:
+    """What a client with this session and this connection does."""
 
     def __init__(self, session: Session, connection: Connection) -> None:
         self._session = session
         self._connection = connection
-
-    @property
-    def on_notice(self) -> Callable[[Notice], Any] | None:
-        """Called with each ``Notice``; None: they are warnings of the logger ``bccn``."""
-        return self._session.on_notice
-
-    @on_notice.setter
-    def on_notice(self, function: Callable[[Notice], Any] | None) -> None:
-        self._session.on_notice = function
-
-    @property
-    def lost(self) -> int:
-        """Messages that the daemon dropped because this client read too slowly."""
-        return self._session.lost
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection, as far as known without looking."""
-        return self._connection.connected
-
-
-class Operations(Bus):
-    _turn = 0
+        self._turn = 0
 
     # --- publishing ---
 

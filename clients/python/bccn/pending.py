@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
-    from bccn.errors import BccnError
+from bccn.errors import BccnError
 
 
 class Pending:

@@ -16,21 +16,15 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 
 from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
 from bccn.exchange import Exchanges
 from bccn.pattern import matches
 from bccn.pending import Pending
-from bccn.protocol import PACK, Message, answer_key, build_control, build_sub, parse, unpack
+from bccn.protocol import PACK, Message, Packer, answer_key, build_control, build_sub, parse, unpack
 
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from bccn.protocol import Packer
-
-    Callback = Callable[[Message], Any]
+Callback = Callable[[Message], object]
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
@@ -137,7 +131,7 @@ class Session:
         self.lost = 0  # messages the daemon dropped for us, ever
         self.exchanges = Exchanges()
         self.notices: deque[Notice] = deque()
-        self.on_notice: Callable[[Notice], Any] | None = None
+        self.on_notice: Callable[[Notice], object] | None = None
         self.rejections: list[RejectedError] = []  # the first since the last barrier
         self.rejection_count = 0
         self.published = 0

@@ -52,7 +52,7 @@ class Transport:
         self.lacks_memory = False
         self._pid = os.getpid()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._receive, self._send = self._socket.recv_into, self._socket.send
+        self._receive, self.send_raw = self._socket.recv_into, self._socket.send
         try:
             self._socket.setblocking(False)
             self._socket.connect(socket_address(self.path))
@@ -73,7 +73,7 @@ class Transport:
         Raises RejectedError for a packet that no socket takes, UnavailableError at the end of the connection.
         """
         try:
-            self._send(packet, NO_SIGNAL)
+            self.send_raw(packet, NO_SIGNAL)
         except BlockingIOError:
             return False
         except OSError as error:

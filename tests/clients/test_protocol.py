@@ -8,7 +8,7 @@ import pytest
 
 import bccn
 from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, TOKEN_LIMIT
-from bccn.session import BACKOFF_FIRST, BACKOFF_LIMIT
+from bccn.transport import BACKOFF_FIRST, BACKOFF_LIMIT
 from bccnd import __version__
 from bccnd.relay import answers
 from bccnd.relay.control import KEYS

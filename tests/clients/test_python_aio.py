@@ -172,7 +172,7 @@ def test_many_messages_packed(daemon: DaemonProcess, run: Run) -> None:
 def test_reading_pauses_while_nobody_receives_and_answers_still_come(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio_connection.READ_AHEAD_LIMIT", 10_000)
+    monkeypatch.setattr("bccn.aio_driver.READ_AHEAD_LIMIT", 10_000)
 
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as reader, bccn.AsyncClient(daemon.socket) as writer:
@@ -195,7 +195,7 @@ def test_callbacks_are_not_stopped_by_messages_for_nobody(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bccn.aio.READ_AHEAD_LIMIT", 10_000)
-    monkeypatch.setattr("bccn.aio_connection.READ_AHEAD_LIMIT", 10_000)
+    monkeypatch.setattr("bccn.aio_driver.READ_AHEAD_LIMIT", 10_000)
 
     async def test() -> None:
         calls: list[str] = []

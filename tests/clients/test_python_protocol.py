@@ -309,7 +309,7 @@ def test_a_broken_connection_answers_all_that_was_asked() -> None:
     session = Session()
     woken: list[str] = []
     _, request = session.ask("status")
-    request.wake = lambda: woken.append("woken")
+    request.wakers.append(lambda: woken.append("woken"))
     session.disconnected("gone")
     assert woken == ["woken"]
     with pytest.raises(UnavailableError, match="gone"):

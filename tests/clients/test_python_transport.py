@@ -89,27 +89,16 @@ def test_too_large_for_any_socket(tmp_path: Path) -> None:
         transport.close()
 
 
-class Starved:
-    """A socket for whose packets the kernel has no memory once."""
-
-    def __init__(self, inner: socket.socket) -> None:
-        self._inner = inner
-        self._starved = True
-
-    def send(self, packet: bytes, flags: int) -> int:
-        if self._starved:
-            self._starved = False
-            raise OSError(errno.ENOBUFS, "no memory")
-        return self._inner.send(packet, flags)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-
 def test_a_kernel_without_memory_is_waited_for(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda *_: False) as scripted:
         transport = Transport(scripted.path)
-        transport._socket = Starved(transport._socket)  # type: ignore[assignment]
+        send = transport.send_raw
+
+        def starve(packet: bytes, flags: int) -> int:
+            transport.send_raw = send
+            raise OSError(errno.ENOBUFS, "no memory")
+
+        transport.send_raw = starve  # type: ignore[assignment]
         assert not transport.send(b"CMSG ping")
         assert transport.lacks_memory
         assert transport.wait(WRITABLE, soon())

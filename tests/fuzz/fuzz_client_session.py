@@ -35,7 +35,7 @@ class Client:
         self.session.subscribe("a/>", None)
         self.session.subscribe("*", print)
         self.session.greeting()
-        self.requests: list[Question] = [self.session.greeting_end]
+        self.requests: list[Question] = [self.session._greeted[-1]]
         self.waiting = 0
 
     def ask(self, key: str, value: str) -> None:
@@ -128,7 +128,7 @@ def one_input(data: bytes) -> None:
             case 4:
                 client.session.unconnected("nobody there")
                 client.session.greeting()
-                client.requests.append(client.session.greeting_end)
+                client.requests.append(client.session._greeted[-1])
             case _:
                 client.feed(packet_of(script))
         client.judge()

@@ -1,83 +1,102 @@
 """The blocking client.
 
-Messages are read when ``receive``, ``dispatch`` or iteration ask for them, so the daemon's queue for this
-client, not memory here, holds what is not asked for. Callbacks and ``on_notice`` run inside the client's
-calls, on the caller's thread, never while a packet is half processed: they may call the client.
+It reads messages when ``receive``, ``dispatch`` or iteration ask for them; until then they wait in the daemon's
+queue for this client, not in memory here. Callbacks and ``on_notice`` run inside the client's calls, on the caller's
+thread, and never while a packet is half processed: they may call the client.
 """
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import contextmanager
+from functools import wraps
 
-from bccn.connection import Connection
-from bccn.errors import ClosedError, RejectedError
+from bccn.blocking_driver import BlockingConnection, finish
+from bccn.bus import Bus
+from bccn.connection import FOREVER
+from bccn.errors import ClosedError
 from bccn.exchange import Request, request_in
-from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
-from bccn.session import Notice, Session, log_notice
+from bccn.operations import Operations
+from bccn.protocol import Message, build_msg
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-    from bccn.exchange import Exchange
-    from bccn.session import Callback
+    P = ParamSpec("P")
+    T = TypeVar("T")
 
-GLANCE_INTERVAL = 0.1  # seconds between looks, while only publishing, at what the daemon has to say about it
-GLANCE_LIMIT = 1024 * 1024  # bytes waiting to be received above which such looks would only fill memory
-READ_LIMIT = 1024  # packets read without waiting by one call; a flood leaves the caller's loop its turn
+# Seconds between looks, while a program only publishes, at what the daemon has to say about it.
+GLANCE_INTERVAL = 0.1
+# Bytes that wait to be received, above which such looks would only fill memory.
+GLANCE_LIMIT = 1024 * 1024
+# Packets read without waiting by one call: in a flood the caller's loop has its turn.
+READ_LIMIT = 1024
 
 
-class Client:
+def blocking(
+    operation: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The method of ``Client`` that runs an operation to its end."""
+
+    @wraps(operation)
+    def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
+        return self._run(operation(self._bus, *arguments, **settings))
+
+    return method
+
+
+def iterating(
+    operation: Callable[Concatenate[Operations, P], AsyncGenerator[T]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """The method of ``Client`` that yields what an operation yields."""
+
+    @wraps(operation)
+    def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> Iterator[T]:
+        results = operation(self._bus, *arguments, **settings)
+        try:
+            while True:
+                yield self._run(results.__anext__())
+        except StopAsyncIteration:
+            return
+        finally:
+            finish(results.aclose())
+
+    return method
+
+
+class Client(Bus):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
-    path       the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
-    name       own src; None: the daemon's ``<host>/<program>/<pid>``
-    format     ``plain``: channel and payload; ``full``: src, seq, peer, time too
-    pack       agree on packed packets: many times the throughput for bursts
-    echo       receive own messages that match
-    separator  of the tokens in patterns, ``/`` or ``.``
-    queue      the daemon's queue for us: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``;
-               the policies are drop-oldest, drop-newest, block, disconnect
-    tap        also receive every datagram of the segment, with what the daemon thinks of it (needs the right)
-    reconnect  False: calls raise UnavailableError once the connection is gone
-    timeout    seconds a call waits for the daemon: to be there again, to answer, to take a message
-    wait       seconds to keep trying for the first connection
-    on_notice  called with each ``Notice``; None: they are warnings of the logger ``bccn``
-
-    Raises UnavailableError when there is no daemon, RejectedError when it does not grant what was asked.
+    ``Bus`` says what the arguments mean. Raises UnavailableError when there is no daemon, RejectedError when it does
+    not grant what was asked.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        name: str | None = None,
-        format: str = "plain",  # noqa: A002 - the protocol's word
-        pack: bool = False,
-        echo: bool = True,
-        separator: str = "/",
-        queue: Mapping[str, int | str] | None = None,
-        tap: bool = False,
-        reconnect: bool = True,
-        timeout: float = 5.0,
-        wait: float = 0.0,
-        on_notice: Callable[[Notice], Any] | None = None,
-    ) -> None:
-        self.on_notice = on_notice
-        self._session = Session(
-            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
-        )
-        self._connection = Connection(self._session, path, reconnect=reconnect)
-        self._connection.timeout = timeout
-        self._packer: Packer | None = None
-        self._packer_pid = 0
+    _driver = BlockingConnection
+    _connection: BlockingConnection
+
+    def _begin(self, wait: float) -> None:
+        self._bus = Operations(self._session, self._connection)
         self._glance_at = 0.0
-        for error in self._connection.connect(time.monotonic() + wait):
+        try:
+            finish(self._connection.connect(wait))
+        except BaseException:
             self.close()
-            raise error
+            raise
+
+    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+        try:
+            return finish(operation)
+        finally:
+            self._settle()
+
+    def _settle(self) -> None:
+        """At the end of each call: pass on notices, have select loops know how things stand."""
+        if self._session.notices:
+            self._session.pass_on_notices()
+        self._connection.attend()
 
     # --- publishing ---
 
@@ -88,16 +107,20 @@ class Client:
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
         packet = build_msg(channel, payload)
-        if self._packer is not None:
-            self._publish_packed(packet, self._packer)
+        session, connection = self._session, self._connection
+        if session.packer is not None:
+            connection.check_process()  # what was gathered before a fork is the parent's
+            packs = [(packet, 1)] if session.packer is None else session.packer.add(packet)
+            for full, messages in packs:
+                finish(connection.transmit(full, messages))
             return
-        self._connection.transmit(packet)
-        self._session.published += 1
+        if not connection.send_now(packet):
+            finish(connection.transmit(packet))
         now = time.monotonic()
         if now >= self._glance_at:
             self._glance_at = now + GLANCE_INTERVAL
-            if self._session.waiting_size < GLANCE_LIMIT:
-                self._connection.read_pending(READ_LIMIT)
+            if session.waiting_size < GLANCE_LIMIT:
+                connection.read_pending(READ_LIMIT)
             self._settle()
 
     def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
@@ -106,70 +129,51 @@ class Client:
             for channel, payload in messages:
                 self.publish(channel, payload)
 
-    def batch(self) -> Batch:
-        """``with client.batch():`` what is published inside goes packed (with ``pack=True``)."""
-        return Batch(self)
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """``with client.batch():`` what is published inside goes packed (with ``pack=True``).
+
+        A batch inside another is part of it.
+        """
+        is_outermost = self.open_batch()
+        try:
+            yield
+        finally:
+            if is_outermost:
+                self.close_batch()
 
     def send_all(self, payload: bytes | str) -> None:
         """To every listening program of the segment."""
         self.publish("!", payload)
 
     def send_to(self, target: str, payload: bytes | str) -> None:
-        """To the program whose src is ``target``, or all below it (``bccn.txt``, "Directed-form")."""
+        """To the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         self.publish("!" + target, payload)
 
-    def send_datagram(self, datagram: bytes) -> None:
-        """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
-        self._connection.transmit(datagram)
-        self._session.published += 1
-
-    def barrier(self, timeout: float | None = None) -> None:
-        """Return when the daemon has processed everything sent before.
-
-        Raises RejectedError for the first message since the last barrier that it rejected, UnavailableError
-        when the connection broke in between and messages may be missing, TimedOutError.
-        """
-        self._ask("ping", timeout=timeout)
-        self._session.raise_rejections()
+    open_batch = blocking(Operations.open_batch)
+    close_batch = blocking(Operations.close_batch)
+    send_datagram = blocking(Operations.send_datagram)
+    barrier = blocking(Operations.barrier)
 
     # --- subscribing ---
 
-    def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
-        """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
-        packet = build_sub(pattern)
-        self._connection.ensure(self._connection.deadline())
-        self._session.subscribe(pattern, callback)
-        try:
-            self._ask("ping", before=packet)
-        except RejectedError:
-            self._session.unsubscribe(pattern, callback)
-            raise
-
-    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
-        """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
-        packet = build_unsub(pattern)
-        self._connection.ensure(self._connection.deadline())
-        self._session.unsubscribe(pattern, callback)
-        self._ask("ping", before=packet)
-
-    def listen(self, callback: Callback | None = None) -> None:
-        """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
-        self._session.listen(callback)
-        self._ask("listen")
+    subscribe = blocking(Operations.subscribe)
+    unsubscribe = blocking(Operations.unsubscribe)
+    listen = blocking(Operations.listen)
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message that is not for callbacks only (these are called); None after ``timeout`` s."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
+        deadline = FOREVER if timeout is None else time.monotonic() + timeout
         session = self._session
         while True:
-            if session.backlog:
+            while session.backlog and not session.received:
                 self._call_back()
             if session.received:
                 self._settle()
                 return session.next_received()
             if session.notices:
                 self._settle()
-            if not self._connection.read_next(deadline) and not session.waiting:
+            if not self._connection.step(deadline) and not session.waiting:
                 self._settle()
                 return None
 
@@ -178,14 +182,12 @@ class Client:
 
         The call for select loops: whenever ``fileno()`` is readable.
         """
-        if self._connection.try_if_due():
-            self._connection.read_pending(READ_LIMIT)
+        self._connection.check()
+        self._connection.read_pending(READ_LIMIT)
         received: list[Message] = []
         try:
             while self._session.backlog:
-                message, callbacks = self._session.take()
-                for callback in callbacks:
-                    callback(message)
+                self._call_back()
             while self._session.received:
                 received.append(self._session.next_received())
         finally:
@@ -195,7 +197,7 @@ class Client:
     def fileno(self) -> int:
         """A descriptor for select loops: readable means ``dispatch``. It survives reconnections, not fork."""
         descriptor = self._connection.fileno()
-        self._connection.settle()
+        self._connection.attend()
         return descriptor
 
     def __iter__(self) -> Iterator[Message]:
@@ -211,73 +213,14 @@ class Client:
                 yield message
 
     def _call_back(self) -> None:
-        """Take from the backlog up to the first message that is (also) for ``receive``."""
-        while self._session.backlog and not self._session.received:
-            message, callbacks = self._session.take()
-            for callback in callbacks:
-                callback(message)
+        message, callbacks = self._session.take()
+        for callback in callbacks:
+            callback(message)
 
     # --- request and reply ---
 
-    def request(
-        self,
-        channel: str,
-        payload: bytes | str = b"",
-        timeout: float | None = None,
-        replies: int | None = 1,
-        *,
-        wait_anyway: bool = False,
-    ) -> list[Message]:
-        """Ask on ``channel``; so many replies, or with None all that come within ``timeout``, as ``payload`` of each.
-
-        Raises NobodyListensError, at once or within a third of a second, when no program of this host or of another
-        with a daemon would get it; ``wait_anyway`` for programs without one. TimedOutError for too few replies.
-        """
-        return list(self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway))
-
-    def replies_to(
-        self,
-        channel: str,
-        payload: bytes | str = b"",
-        timeout: float | None = None,
-        replies: int | None = None,
-        *,
-        wait_anyway: bool = False,
-    ) -> Iterator[Message]:
-        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
-        session, connection = self._session, self._connection
-        timeout = connection.timeout if timeout is None else timeout
-        connection.ensure(connection.deadline(timeout))
-        exchange = session.exchanges.begin(
-            channel, payload, time.monotonic(), timeout, wanted=replies, anyway=wait_anyway
-        )
-        try:
-            self._publish_request(exchange)
-            while True:
-                now = time.monotonic()
-                while (reply := exchange.next_reply()) is not None:
-                    yield reply
-                if exchange.over(now):
-                    return
-                if exchange.must_ask(now):
-                    exchange.asked(self._ask("listeners", exchange.question, timeout=exchange.deadline - now))
-                connection.check_backlog()
-                connection.read_next(exchange.until)
-                self._settle()
-        finally:
-            session.exchanges.end(exchange)
-
-    def _publish_request(self, exchange: Exchange) -> None:
-        """Hand it to the daemon, once, and learn who listens here. What was published before is settled first."""
-        self._send_batch()
-        if not self._session.exchanges.listening:
-            self._ask("listen")
-            self._session.exchanges.listening = True
-        elif self._session.unconfirmed:
-            self._ask("ping")
-        exchange.on_its_way = True
-        self._transmit([(exchange.packet, 1)])
-        exchange.published(self._ask("listeners", exchange.channel), time.monotonic())
+    request = blocking(Operations.request)
+    replies_to = iterating(Operations.replies_to)
 
     def reply(self, request: Request, payload: bytes | str = b"") -> None:
         """Answer a request; as ``publish``."""
@@ -307,105 +250,15 @@ class Client:
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._connection.ensure(self._connection.deadline())
+        self._run(self._connection.available(time.monotonic() + self._connection.timeout))
         return self._session.name or ""
 
-    def set_name(self, name: str) -> None:
-        """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
-        self._session.name = self._ask("name", name)
-        self._session.wanted_name = name
-
-    def heartbeat(self, seconds: int, text: str = "") -> None:
-        """Have the daemon say every so many seconds on ``heartbeat/<name>`` that we are there, and ``leaving``
-        when we leave. ``text`` says how we are; another call changes it, 0 seconds end it. Kept over reconnections.
-        """
-        value = self._session.heartbeat_request(seconds, text)
-        self._ask("heartbeat", value)
-        self._session.heartbeat = value if seconds else ""
-
-    def control(self, key: str, value: str | None = None) -> str:
-        """Any control request (README, "The local protocol"); returns the value of its answer.
-
-        Unlike the settings of the constructor it is not said again to a new connection."""
-        return self._ask(key, value)
-
-    def status(self) -> dict[str, Any]:
-        """The daemon's state and counters."""
-        import json
-
-        state: dict[str, Any] = json.loads(self._ask("status"))
-        return state
-
-    def clients(self) -> list[dict[str, Any]]:
-        """The programs on this bus."""
-        return self._pages("clients")
-
-    def sources(self) -> list[dict[str, Any]]:
-        """The senders heard from the network."""
-        return self._pages("sources")
-
-    def _pages(self, key: str) -> list[dict[str, Any]]:
-        import json
-
-        rows: list[dict[str, Any]] = []
-        cursor: str | None = None
-        while True:
-            page = json.loads(self._ask(key, cursor))
-            rows += page[key]
-            if page["next"] is None:
-                return rows
-            cursor = str(page["next"])
-
-    def _ask(
-        self, key: str, value: str | None = None, *, before: bytes | None = None, timeout: float | None = None
-    ) -> str:
-        self._send_batch()
-        try:
-            return self._connection.ask(key, value, before=before, timeout=timeout)
-        finally:
-            self._settle()
-
-    @property
-    def lost(self) -> int:
-        """Messages the daemon had to drop for this client because it read too slowly."""
-        return self._session.lost
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection, as far as known without looking."""
-        return self._connection.connected
-
-    # --- batches ---
-
-    def open_batch(self) -> bool:
-        """For ``Batch``: False when one is open."""
-        if self._packer is not None and self._packer_pid == os.getpid():
-            return False
-        self._connection.ensure(self._connection.deadline())
-        self._packer, self._packer_pid = Packer(self._session.pack_limit), os.getpid()
-        return True
-
-    def close_batch(self) -> None:
-        try:
-            self._send_batch()
-        finally:
-            self._packer = None
-
-    def _publish_packed(self, packet: bytes, packer: Packer) -> None:
-        if self._packer_pid != os.getpid():  # forked inside a batch: what it gathered is the parent's
-            self._packer = None
-            self._transmit([(packet, 1)])
-        else:
-            self._transmit(packer.add(packet))
-
-    def _send_batch(self) -> None:
-        if self._packer is not None and self._packer_pid == os.getpid():
-            self._transmit(self._packer.flush())
-
-    def _transmit(self, packets: list[tuple[bytes, int]]) -> None:
-        for packet, messages in packets:
-            self._connection.transmit(packet)
-            self._session.published += messages
+    set_name = blocking(Operations.set_name)
+    heartbeat = blocking(Operations.heartbeat)
+    control = blocking(Operations.control)
+    status = blocking(Operations.status)
+    clients = blocking(Operations.clients)
+    sources = blocking(Operations.sources)
 
     # --- life ---
 
@@ -424,25 +277,3 @@ class Client:
                 self.barrier()
         finally:
             self.close()
-
-    def _settle(self) -> None:
-        """At the end of each call: pass on notices, tell select loops how things stand."""
-        while self._session.notices:
-            (self.on_notice or log_notice)(self._session.notices.popleft())
-        if not self._connection.closed:
-            self._connection.settle()
-
-
-class Batch:
-    """See ``Client.batch``. An inner one is part of the outer one."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._outermost = False
-
-    def __enter__(self) -> None:
-        self._outermost = self._client.open_batch()
-
-    def __exit__(self, *_: object) -> None:
-        if self._outermost:
-            self._client.close_batch()

@@ -1,358 +1,393 @@
-"""The blocking client's connection: a socket that is made again when it breaks, under a ``Session``.
+"""The connection of a client: a state machine that outlives its sockets. It does not wait; a driver waits for it.
+
+    away ----- a transport is made -----> greeting ----- all answered -----> ready
+      ^  (``due``: the next attempt)        | (``due``: it takes too long)     |
+      |                                     |                                  |
+      +-------------------------------------+----------------------------------+
+                    the transport ends; with ``reconnect=False`` for good
+
+A driver is a subclass. It waits until the transport is readable, or has room while something ``wants_room``, or the
+time is ``due``, and then calls ``read``, ``flush`` and ``advance``. What both clients do with a connection stands
+here once, as coroutines that wait in ``wait`` only. That of the asyncio client suspends; that of the blocking
+client blocks, so that such a coroutine runs to its end in one go.
 
 Rules:
-1. The socket does not block; every wait is a poll(2) with a deadline.
-2. Waiting to be heard (for an answer, for room to send) goes on reading, or two who wait for each other would
-   wait for ever. What is read meanwhile waits in the session.
-3. A connection that ends is read to its end before it is closed: what the daemon had sent is not lost.
-4. A child of fork never touches the parent's connection: its first call makes one of its own.
+1. Packets leave in the order in which they were queued. A request and the SUB or UNSUB that it confirms are one entry
+   of the queue. The greeting, which says all that the session wants, leaves before everything else.
+2. When a connection ends, its requests end and are made again on the next one. Messages not yet sent stay queued.
+3. A connection that ends is read to its end before it is closed: nothing that the daemon has sent is lost.
+4. A child of fork never touches its parent's connection.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import select
-import socket
 import time
+from collections import deque
+from collections.abc import Callable
+from os import PathLike, getpid
 
 from bccn.errors import (
     BacklogError,
     BccnError,
     ClosedError,
+    ProtocolError,
     RefusedError,
     RejectedError,
     TimedOutError,
     UnavailableError,
 )
-from bccn.path import socket_address, socket_path
+from bccn.pending import Pending
 from bccn.protocol import RECEIVE_LIMIT
-from bccn.session import BACKLOG_LIMIT, BACKOFF_FIRST, BACKOFF_LIMIT, Notice, Session, worth_waiting
+from bccn.session import BACKLOG_LIMIT, Session, worth_waiting
+from bccn.transport import NO_SIGNAL, Backoff, Transport
 
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from bccn.readiness import Readiness
-    from bccn.session import Question
+FOREVER = float("inf")
 
-GONE = (BrokenPipeError, ConnectionResetError, ConnectionRefusedError)
-POLL_LIMIT = 86400.0  # seconds; poll(2) counts milliseconds in an int
-MEMORY_PAUSE = 0.001  # seconds, when the kernel has no memory for a packet: poll(2) does not wait for that
+
+class Entry:
+    """Packets that leave together. ``pending`` is done when they are sent, or, of a request, when it is answered.
+
+    ``messages``: how many they publish. An entry that publishes none ends with the connection.
+    """
+
+    __slots__ = ("messages", "packets", "pending")
+
+    def __init__(self, packets: list[bytes], pending: Pending, messages: int = 0) -> None:
+        self.packets = packets
+        self.pending = pending
+        self.messages = messages
 
 
 class Connection:
-    def __init__(self, session: Session, path: str | os.PathLike[str] | None, *, reconnect: bool) -> None:
-        self.timeout = 5.0
+    """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
+
+    def __init__(
+        self, session: Session, path: str | PathLike[str] | None, *, reconnect: bool, timeout: float
+    ) -> None:
+        self.timeout = timeout
         self.closed = False
+        self.ready = False
+        self.transport: Transport | None = None
+        self.due = FOREVER
+        self.changed = Pending()  # done, and another one, at each arrow of the picture above
         self._session = session
         self._path = path
         self._reconnect = reconnect
-        self._socket: socket.socket | None = None
-        self._pid = os.getpid()
-        self._buffer = bytearray(RECEIVE_LIMIT)
-        self._view = memoryview(self._buffer)
-        self._readiness: Readiness | None = None
-        self._was_connected = False
-        self._backoff = BACKOFF_FIRST
-        self._retry_at = 0.0
+        self.pid = getpid()
+        self._memory = bytearray(RECEIVE_LIMIT)
+        self._view = memoryview(self._memory)
+        self._queue: deque[Entry] = deque()
+        self._backoff = Backoff()
+        self._fault: BccnError | None = None  # why there is no connection
+        self._is_first = True  # ``connect`` has not succeeded yet, and raises what the daemon has against it
+        self._was_ready = False  # in this process
+
+    # --- what a driver adds ---
+
+    async def wait(self, pending: Pending, deadline: float) -> bool:
+        """Wait until ``pending`` is done; False once ``deadline`` (monotonic seconds) has passed."""
+        raise NotImplementedError
+
+    async def give_way(self) -> None:
+        """Let others have their turn, in the middle of many messages."""
+
+    def attend(self) -> None:
+        """What is to be waited for may be something else now."""
+
+    def opened(self, transport: Transport) -> None:
+        """There is a transport to wait for."""
+
+    def closing(self) -> None:
+        """The transport is about to be closed."""
+
+    def forked(self) -> None:
+        """Called first thing in a child of the process that made the connection."""
+        raise ClosedError("the client was made before fork: make another one here")
+
+    # --- how things stand ---
+
+    @property
+    def gone(self) -> bool:
+        """Whether it ended and is not to be made again."""
+        return self.transport is None and self._was_ready and not self._reconnect
 
     @property
     def connected(self) -> bool:
-        return self._socket is not None and self._pid == os.getpid()
+        return self.ready and self.pid == getpid()
 
-    def deadline(self, timeout: float | None = None) -> float:
-        return time.monotonic() + (self.timeout if timeout is None else timeout)
+    @property
+    def wants_room(self) -> bool:
+        """Whether something waits to be sent on this transport."""
+        return bool(self._queue) and (self.ready or not self._queue[0].messages)
 
-    # --- making it ---
-
-    def ensure(self, deadline: float | None) -> socket.socket:
-        """The connection, made again if need be; tries until ``deadline``, or for ever with None."""
-        self._check_process()
-        if self._socket is None:
-            for error in self.connect(deadline):
-                if isinstance(error, RejectedError):
-                    self._session.notices.append(Notice("rejected", str(error), 1, error))
-        if self._socket is None:  # only a signal handler or another thread can have done that
-            raise ClosedError("the client is closed")
-        return self._socket
-
-    def connect(self, deadline: float | None) -> list[BccnError]:
-        """Connect and say what is wanted; returns what the daemon had against that."""
-        if self._was_connected and not self._reconnect:
-            raise UnavailableError("the connection to the daemon is gone")
-        while True:
-            try:
-                errors = self._attempt()
-                break
-            except UnavailableError:
-                pause = self._backoff * (0.5 + os.urandom(1)[0] / 255)
-                self._backoff = min(self._backoff * 2, BACKOFF_LIMIT)
-                self._retry_at = time.monotonic() + pause
-                if deadline is not None and self._retry_at > deadline:
-                    raise
-                time.sleep(pause)
-        if self._was_connected:
-            self._session.notices.append(Notice("reconnected", "connected to the daemon again"))
-        self._was_connected = True
-        self._backoff = BACKOFF_FIRST
-        self._retry_at = 0.0
-        return errors
-
-    def try_if_due(self) -> bool:
-        """Connected, perhaps by one attempt if one is due; does not wait."""
-        self._check_process()
-        if self._socket is None and time.monotonic() >= self._retry_at:
-            try:
-                self.ensure(0.0)
-            except UnavailableError:
-                if not self._reconnect:
-                    raise
-        return self._socket is not None
-
-    def _attempt(self) -> list[BccnError]:
-        path = socket_path(self._path)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            connection.setblocking(False)
-            connection.connect(socket_address(path))
-            self._socket = connection
-            errors = self._greet(connection)
-            if self._was_connected and any(worth_waiting(error) for error in errors):
-                raise UnavailableError(str(errors[0]))
-        except BaseException as error:
-            connection.close()
-            self._socket = None
-            self._session.unconnected("the connection to the daemon could not be made")
-            if isinstance(error, PermissionError) and not self._was_connected:
-                raise RefusedError("refused", f"no permission to connect to {path}") from None
-            if isinstance(error, OSError) and not isinstance(error, UnavailableError):
-                raise UnavailableError(f"no daemon at {path}: {error.strerror or error}") from None
-            raise
-        if self._readiness is not None:
-            self._readiness.watch(connection.fileno())
-        return errors
-
-    def _greet(self, connection: socket.socket) -> list[BccnError]:
-        deadline = self.deadline()
-        for packet in self._session.greeting():
-            while not self._try_send(connection, packet):
-                if not self._wait(select.POLLOUT, deadline):
-                    raise UnavailableError("the daemon does not listen")
-        while (errors := self._session.greeted()) is None:
-            if not self.read() and not self._wait(select.POLLIN, deadline):
-                raise UnavailableError("the daemon does not answer")
-        return errors
-
-    def _check_process(self) -> None:
+    def check(self) -> None:
+        """Raise ClosedError for a client that cannot be used any more, UnavailableError for one whose connection
+        ended for good."""
         if self.closed:
             raise ClosedError("the client is closed")
-        if self._pid == os.getpid():
+        self.check_process()
+        if self.transport is None and self.gone:
+            raise UnavailableError("the connection to the daemon is gone")
+
+    def check_process(self) -> None:
+        if self.pid != getpid():
+            self.forked()
+
+    def _check_started(self) -> None:
+        self.check()
+        if self.transport is None and self.due == FOREVER:
+            raise UnavailableError("there is no connection to the daemon")
+
+    def check_backlog(self) -> None:
+        """A client that waits for answers reads on; one that never receives must not go on like that."""
+        if self._session.waiting_size > BACKLOG_LIMIT:
+            waiting = len(self._session.backlog) + len(self._session.received)
+            raise BacklogError(f"{waiting} messages wait to be received: call receive()")
+
+    # --- coming and going ---
+
+    def advance(self) -> None:
+        """Do what is due: try to connect, or give up a greeting that is not answered."""
+        if time.monotonic() < self.due:
             return
-        self._pid = os.getpid()
-        if self._readiness is not None:
-            self._readiness.abandon()
-            self._readiness = None
-        self._let_go()  # of our copy of the descriptor; the parent's connection lives on
-        self._session.forked(self._pid)
-        self._was_connected = False
-        self._backoff, self._retry_at = BACKOFF_FIRST, 0.0
+        if self.transport is not None:
+            self._end(UnavailableError("the daemon does not answer"))
+            return
+        try:
+            self.transport = Transport(self._path)
+        except RefusedError as error:
+            self._failed(UnavailableError(error.text) if self._was_ready else error)
+        except UnavailableError as error:
+            self._failed(error)
+        else:
+            self.due = time.monotonic() + self.timeout
+            self._queue.appendleft(Entry(self._session.greeting(), Pending()))
+            self.opened(self.transport)
+            self.flush()
+
+    def _greeted(self, errors: list[BccnError]) -> None:
+        """The greeting is answered; ``errors`` is what the daemon has against it."""
+        if errors and self._is_first:
+            self._end(errors[0])
+            return
+        if self._was_ready and any(map(worth_waiting, errors)):
+            self._end(UnavailableError(str(errors[0])))
+            return
+        self._backoff, self.due = Backoff(), FOREVER
+        if self._was_ready:
+            self._session.notify("reconnected", "connected to the daemon again")
+        for error in errors:
+            if isinstance(error, RejectedError):
+                self._session.notify("rejected", str(error), 1, error)
+        self.ready = self._was_ready = True
+        self._is_first = False
+        self.flush()
+        self._report()
+
+    def _end(self, error: BccnError) -> None:
+        """The transport has ended and has been read to its end."""
+        was_ready = self.ready
+        self._let_go()
+        self._queue = deque(entry for entry in self._queue if entry.messages)
+        if not was_ready:
+            self._failed(error)
+            return
+        self._fault = error
+        self.due = time.monotonic() if self._reconnect else FOREVER
+        self._session.disconnected(str(error))
+        if self.gone:
+            self._abandon(UnavailableError(str(error)))
+        self._report()
+
+    def _failed(self, error: BccnError) -> None:
+        """An attempt to connect has failed."""
+        self._fault = error
+        self.due = time.monotonic() + self._backoff.next()
+        self._session.unconnected("the connection to the daemon could not be made")
+        self._report()
+
+    def _report(self) -> None:
+        changed, self.changed = self.changed, Pending()
+        changed.finish()
+
+    def _abandon(self, error: BccnError) -> None:
+        """What is queued will never be sent."""
+        while self._queue:
+            self._queue.popleft().pending.finish(error)
 
     def _let_go(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        if self._readiness is not None:
-            self._readiness.close()
-            self._readiness = None
+        if self.transport is not None:
+            self.closing()
+            self.transport.close()
+        self.transport, self.ready = None, False
 
     def close(self) -> None:
-        self.closed = True
+        """Let go of the connection at once; calls that wait for it raise ClosedError."""
+        self.closed, self.due = True, FOREVER
         self._let_go()
+        self._abandon(ClosedError("the client is closed"))
+        self._session.unconnected("the client is closed")
+        self._report()
 
-    def _lose(self, reason: str) -> None:
-        """It ended and has been read to its end."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        self._session.disconnected(reason)
+    def begin_anew(self) -> None:
+        """In a child of fork: keep what is wanted, and nothing of the parent's."""
+        self.pid = getpid()
+        self._let_go()
+        self._queue.clear()
+        self._session.forked(self.pid)
+        self._backoff, self.due, self._was_ready = Backoff(), 0.0, False
 
     # --- reading ---
 
     def read(self) -> bool:
-        """One packet, if there is one. Raises UnavailableError at the end of the connection."""
-        if self._socket is None:
-            raise UnavailableError("the connection to the daemon is gone")
-        while True:
-            try:
-                size = self._socket.recv_into(self._buffer)
-            except BlockingIOError:
+        """Give the session one packet; False when there is none. Handles the end of the connection.
+
+        Raises ProtocolError for a packet that is none of this protocol; the connection has ended then.
+        """
+        transport = self.transport
+        if transport is None:
+            return False
+        try:
+            size = transport.receive_into(self._memory)
+            if size is None:
                 return False
-            except ConnectionResetError:
-                continue  # told once; what was sent before can still be read
-            if size == 0:
-                raise UnavailableError("the daemon went away")
             self._session.feed(bytes(self._view[:size]))
-            return True
-
-    def read_pending(self, limit: int) -> None:
-        """Up to ``limit`` packets that are there already."""
-        if self._socket is None:
-            return
-        try:
-            while limit > 0 and self.read():
-                limit -= 1
         except UnavailableError as error:
-            self._lose(str(error))
-
-    def read_next(self, deadline: float | None) -> bool:
-        """Wait until something may have happened; False: ``deadline`` passed."""
-        try:
-            self.ensure(deadline)
-        except UnavailableError:
-            if not self._reconnect or deadline is None:
-                raise
-            time.sleep(max(0.0, deadline - time.monotonic()))  # the next attempt would be later than that
-            return False
-        try:
-            return self.read() or self._wait(select.POLLIN, deadline)
-        except UnavailableError as error:
-            self._lose(str(error))
-            return True
-
-    # --- writing ---
-
-    def transmit(self, packet: bytes) -> None:
-        """Send, through reconnections and a full socket, within ``timeout``."""
-        connection = self._socket
-        try:
-            if connection is not None and self._pid == os.getpid() and self._try_send(connection, packet):
-                return
-        except GONE:
-            self._read_to_end()
-        deadline = self.deadline()
-        while not self._send(self.ensure(deadline), packet, deadline):
-            pass
-
-    def _send(self, connection: socket.socket, packet: bytes, deadline: float) -> bool:
-        """Send on this connection; False when it broke first."""
-        try:
-            while not self._try_send(connection, packet):
-                self._make_room(deadline)
-                if self._socket is not connection:
-                    return False
-        except GONE:
-            self._read_to_end()
-            return False
-        return True
-
-    def _try_send(self, connection: socket.socket, packet: bytes) -> bool:
-        try:
-            connection.send(packet, socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno == errno.EMSGSIZE:
-                raise RejectedError("too-large", f"packet: {len(packet)} bytes, too many to send") from None
-            if error.errno in (errno.ENOBUFS, errno.ENOMEM):
-                time.sleep(MEMORY_PAUSE)
-                return False
+            self._end(error)
+        except ProtocolError as error:
+            self._end(error)
             raise
+        else:
+            if not self.ready and (errors := self._session.greeted()) is not None:
+                self._greeted(errors)
         return True
 
     def _read_to_end(self) -> None:
-        """Sending failed: take what still came, then let go."""
-        while self._socket is not None:
-            try:
-                if not self.read():
-                    raise UnavailableError("the daemon went away")
-            except UnavailableError as error:
-                self._lose(str(error))
+        """Sending failed: read what still came, then let go."""
+        while self.transport is not None:
+            if not self.read():
+                self._end(UnavailableError("the daemon went away"))
 
-    def _make_room(self, deadline: float) -> None:
-        """Wait until the socket takes more, reading meanwhile: the daemon may be waiting for us to read."""
-        reading = select.POLLIN if self._session.waiting_size < BACKLOG_LIMIT else 0
-        if not self._wait(select.POLLOUT | reading, deadline):
-            raise TimedOutError("not sent: the daemon takes no more messages")
-        if reading:
-            self.read_pending(1)
+    # --- sending ---
 
-    def _wait(self, events: int, deadline: float | None) -> bool:
-        """poll(2); False: ``deadline`` passed."""
-        if self._socket is None:
-            return True
-        poll = select.poll()
-        poll.register(self._socket, events)
-        if deadline is None:
-            return bool(poll.poll())
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            if poll.poll(min(left, POLL_LIMIT) * 1000):
-                return True
-            if left <= POLL_LIMIT:
-                return False
-
-    # --- asking ---
-
-    def ask(
-        self, key: str, value: str | None = None, *, before: bytes | None = None, timeout: float | None = None
-    ) -> str:
-        """Send ``before`` and a control request, return the value of its answer.
-
-        When the connection breaks on the way the request is made again on the next one, whose greeting has
-        said what was in ``before``.
-        """
-        deadline = self.deadline(timeout)
-        while True:
-            connection = self.ensure(deadline)
-            self.check_backlog()
-            said = before is None or self._send(connection, before, deadline)
-            before = None
-            if not said:
-                continue
-            packet, request = self._session.ask(key, value)
-            if self._send_request(connection, packet, request, deadline):
-                self._await(request, deadline)
-            if not isinstance(request.error, UnavailableError):
-                return request.result()
-
-    def check_backlog(self) -> None:
-        """Who waits to be heard reads; who never receives must not go on like that."""
-        if self._session.waiting_size > BACKLOG_LIMIT:
-            waiting = len(self._session.backlog) + len(self._session.received)
-            raise BacklogError(f"{waiting} messages wait to be received: call receive() or dispatch()")
-
-    def _send_request(
-        self, connection: socket.socket, packet: bytes, request: Question, deadline: float
-    ) -> bool:
+    def send_now(self, packet: bytes, messages: int = 1) -> bool:
+        """Publish at once; False when that must wait for its turn, for room or for a connection."""
+        transport = self.transport
+        if transport is None or not self.ready or self._queue or self.pid != getpid():
+            return False
         try:
-            return self._send(connection, packet, deadline)
+            transport.send_raw(packet, NO_SIGNAL)
+        except OSError:  # ``flush`` meets it again and deals with it
+            return False
+        self._session.published += messages
+        return True
+
+    def flush(self) -> None:
+        """Send what is queued, as far as there is room."""
+        while self.transport is not None and self.wants_room:
+            entry = self._queue.popleft()
+            try:
+                while entry.packets:
+                    if not self.transport.send(entry.packets[0]):
+                        self._queue.appendleft(entry)
+                        return
+                    del entry.packets[0]
+            except UnavailableError:
+                self._queue.appendleft(entry)
+                self._read_to_end()
+            except RejectedError as error:  # too large for any socket
+                if not self.ready:
+                    self._end(error)
+                self._session.withdraw(entry.pending)
+                entry.pending.finish(error)
+            else:
+                if entry.messages:
+                    self._session.published += entry.messages
+                    entry.pending.finish()
+
+    # --- what both clients do ---
+
+    async def connect(self, wait: float) -> None:
+        """Make the first connection, trying for ``wait`` seconds; raises why there is none."""
+        deadline = time.monotonic() + wait
+        self.due = 0.0
+        try:
+            while not self.ready:
+                self.advance()
+                fault = self._fault if self.transport is None else None
+                if fault is not None and (self.due > deadline or not isinstance(fault, UnavailableError)):
+                    raise fault
+                await self.wait(self.changed, self.due)
+                self.check()
         except BaseException:
-            self._session.withdraw(request)
+            self._let_go()
+            self._queue.clear()
+            self._session.unconnected("the connection to the daemon could not be made")
+            self.due = FOREVER
             raise
 
-    def _await(self, request: Question, deadline: float) -> None:
-        try:
-            while not request.done:
-                if not self.read() and not self._wait(select.POLLIN, deadline):
-                    raise TimedOutError("the daemon does not answer")
-        except UnavailableError as error:
-            self._lose(str(error))  # which is the answer to all requests
+    async def available(self, deadline: float) -> None:
+        """Wait until there is a connection."""
+        self._check_started()
+        while not self.ready:
+            if not await self.wait(self.changed, deadline) and not self.ready:
+                raise self._too_late()
+            self._check_started()
 
-    # --- select loops ---
-
-    def fileno(self) -> int:
-        self._check_process()
-        if self._readiness is None:
-            from bccn.readiness import Readiness
-
-            self._readiness = Readiness()
-            if self._socket is not None:
-                self._readiness.watch(self._socket.fileno())
-        return self._readiness.fileno()
-
-    def settle(self) -> None:
-        """Tell select loops how things stand."""
-        if self._readiness is None:
+    async def transmit(self, packet: bytes, messages: int = 1) -> None:
+        """Publish, through reconnections and a full socket, within ``timeout``."""
+        if self.send_now(packet, messages):
             return
-        self._readiness.settle(pending=self._session.waiting)
-        if self._socket is None:
-            self._readiness.ring_in(max(0.0, self._retry_at - time.monotonic()))
+        self._check_started()
+        entry = Entry([packet], Pending(), messages)
+        await self._send_and_wait(entry, time.monotonic() + self.timeout)
+        if entry.pending.error is not None:
+            raise entry.pending.error
+
+    async def ask(
+        self,
+        key: str,
+        value: str | None = None,
+        *,
+        before: bytes | None = None,
+        enter: Callable[[], object] | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Send ``before`` and a control request; returns the value of its answer.
+
+        ``enter`` is called once there is a connection. When that breaks, the greeting of the next one says what was
+        in ``before``, and only the request is made again.
+        """
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while True:
+            if not self.ready or self.pid != getpid():
+                await self.available(deadline)
+            self.check_backlog()
+            if enter is not None:
+                enter()
+                enter = None
+            packet, question = self._session.ask(key, value)
+            entry = Entry([packet] if before is None else [before, packet], question)
+            before = None
+            await self._send_and_wait(entry, deadline)
+            if not isinstance(question.error, UnavailableError):
+                return question.result()
+
+    async def _send_and_wait(self, entry: Entry, deadline: float) -> None:
+        self._queue.append(entry)
+        self.flush()
+        try:
+            if not await self.wait(entry.pending, deadline) and not entry.pending.done:
+                raise self._too_late(entry)
+        except BaseException:
+            if entry in self._queue:
+                self._queue.remove(entry)
+                self._session.withdraw(entry.pending)
+            raise
+
+    def _too_late(self, entry: Entry | None = None) -> BccnError:
+        if entry is None or not self.ready:
+            return UnavailableError(str(self._fault or "the daemon is away"))
+        if entry.packets:
+            return TimedOutError("not sent: the daemon takes no more messages")
+        return TimedOutError("the daemon does not answer")

@@ -14,21 +14,21 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from bccn.errors import BacklogError, InvalidError, NobodyListensError, TimedOutError
+from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
+from bccn.pending import Pending
 from bccn.protocol import Message, build_msg
 
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bccn.errors import RejectedError
-
-TOKEN_LIMIT = 128  # bytes; the daemons answer no longer ones
-TOKEN_BYTES = 8  # of chance in a token
+# Bytes; the daemons do not answer a question with a longer token.
+TOKEN_LIMIT = 128
+# Random bytes in a token.
+TOKEN_BYTES = 8
 QUESTIONS = 3
-ASK_AFTER = 0.02  # seconds: whoever replies at once costs the segment no question
-ASK_EVERY = 0.1  # seconds; a daemon answers in a fraction of that
-REPLIES_LIMIT = 65536  # to one request and not taken yet: beyond this it is a flood
+# Seconds: a reply that comes sooner saves the segment a question.
+ASK_AFTER = 0.02
+# Seconds between questions; a daemon answers in a fraction of that.
+ASK_EVERY = 0.1
+# Replies to one request that were not taken yet: more are a flood.
+REPLIES_LIMIT = 65536
 FOREVER = float("inf")
 
 
@@ -44,17 +44,9 @@ class Request(Message):
             raise InvalidError('who asks is only known with format="full"')
         if not newline or len(token) > TOKEN_LIMIT or message.src == "?" or "*" in message.src:
             raise InvalidError(f"the message on {message.channel} from {message.src} is no request")
-        super().__init__(
-            message.channel,
-            payload,
-            message.src,
-            message.seq,
-            message.peer,
-            message.time_ns,
-            message.verdict,
-            message.datagram,
-        )
-        self.lost = message.lost
+        for field in Message.__slots__:
+            setattr(self, field, getattr(message, field))
+        self.payload = payload
         self.token = token
 
     def reply(self, payload: bytes | str) -> tuple[str, bytes]:
@@ -71,7 +63,7 @@ def request_in(message: Message) -> Request | None:
 
 
 class Exchange:
-    """One request of ours and what came of it. ``wake`` is called when something did.
+    """One request of ours and what came of it. ``news`` is done when something did.
 
     ``wanted``: how many replies, None for all that come within ``timeout`` seconds. ``now``: monotonic seconds.
     """
@@ -99,7 +91,7 @@ class Exchange:
         self._came = 0
         self.on_its_way = False  # to the daemon, which may complain
         self.rejection: RejectedError | None = None
-        self.wake: Callable[[], None] | None = None
+        self.news = Pending()
         self._settled = anyway  # somebody listens, or it is not to be known
         self._questions_left = QUESTIONS
         self._due = FOREVER
@@ -142,8 +134,7 @@ class Exchange:
         if message is not None and self._came != self.wanted and len(self.replies) <= REPLIES_LIMIT:
             self.replies.append(message)
             self._came += 1
-        if self.wake is not None:
-            self.wake()
+        self.news.finish()
 
     def next_reply(self) -> Message | None:
         """None: there is none yet. BacklogError: there are too many."""
@@ -199,8 +190,7 @@ class Exchanges:
     def wake(self) -> None:
         """Have all who wait look again."""
         for exchange in self._open.values():
-            if exchange.wake is not None:
-                exchange.wake()
+            exchange.news.finish()
 
     def take(self, message: Message) -> bool:
         """Whether it is a reply to a request of this client, in time or late; its exchange has it then.

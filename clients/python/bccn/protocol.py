@@ -15,10 +15,12 @@ from bccn.errors import InvalidError, ProtocolError
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Literal
 
 LENGTH = Struct(">I")
+LENGTH_SIZE = LENGTH.size
+NOTHING: Sequence[tuple[bytes, int]] = ()
 PACK = b"PACK "
 # Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
 RECEIVE_LIMIT = 512 * 1024
@@ -204,18 +206,18 @@ class Packer:
         self._packets: list[bytes] = []
         self._size = len(PACK)
 
-    def add(self, packet: bytes) -> list[tuple[bytes, int]]:
+    def add(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
         """Take one; returns what is now to be sent."""
-        size = LENGTH.size + len(packet)
-        if self._size + size <= self._limit:
+        size = self._size + LENGTH_SIZE + len(packet)
+        if size <= self._limit:
             self._packets.append(packet)
-            self._size += size
-            return []
+            self._size = size
+            return NOTHING
         full = self.flush()
-        if len(PACK) + size > self._limit:
+        if len(PACK) + LENGTH_SIZE + len(packet) > self._limit:
             return [*full, (packet, 1)]
         self._packets.append(packet)
-        self._size += size
+        self._size += LENGTH_SIZE + len(packet)
         return full
 
     def flush(self) -> list[tuple[bytes, int]]:

@@ -1,70 +1,71 @@
 """One descriptor for select, poll and epoll loops that stays the same while connections come and go.
 
-It is an epoll descriptor (readable when something in it is) over the socket and an eventfd. The eventfd is
-rung when messages already read wait in the client, and, by a timer thread, when it is time to connect again.
+It is an epoll descriptor, readable when something in it is: the socket, or a timerfd. The timerfd is readable at the
+time at which the client has something to do besides reading: at once, when messages wait in the client, or when the
+next attempt to connect is due.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
-import threading
+import time
+
+CLOCK_MONOTONIC = time.CLOCK_MONOTONIC
+# The flags of timerfd_create(2) have the values of those of open(2); that of timerfd_settime(2) is 1.
+FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+ABSOLUTE = 1
+# Seconds from the start of the clock: a timer set to this is readable at once; one set to zero never is.
+AT_ONCE = 1e-9
+NEVER = 0.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Readiness:
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._bell, select.EPOLLIN)
-        self._rung = False
-        self._lock = threading.Lock()  # the timer must not ring a descriptor that has been closed
-        self._closed = False
-        self._timer: threading.Timer | None = None
+        self._timer = _checked(_libc.timerfd_create(CLOCK_MONOTONIC, FLAGS))
+        self._epoll.register(self._timer, select.EPOLLIN)
+        self._due = NEVER
+        self._socket = -1
+        self._events = 0
 
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def watch(self, fd: int) -> None:
-        """A new connection. A closed descriptor leaves an epoll set by itself."""
-        self._cancel()
-        self._epoll.register(fd, select.EPOLLIN)
+    def watch(self, socket: int) -> None:
+        """There is a connection."""
+        self._socket, self._events = socket, select.EPOLLIN
+        self._epoll.register(socket, self._events)
 
-    def settle(self, *, pending: bool) -> None:
-        """Ready without the socket, or no longer."""
-        with self._lock:
-            if pending and not self._rung:
-                os.eventfd_write(self._bell, 1)
-            elif not pending and self._rung:
-                os.eventfd_read(self._bell)
-            self._rung = pending
+    def forget(self) -> None:
+        """The connection is about to be closed. A child of fork may keep its socket open, and with it its place."""
+        self._epoll.unregister(self._socket)
+        self._socket = -1
 
-    def ring_in(self, seconds: float) -> None:
-        """Ready in a while, or when an earlier timer says so: who then finds nothing to do asks again."""
-        if self._timer is not None and self._timer.is_alive():
-            return
-        self._timer = threading.Timer(seconds, self._ring)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _ring(self) -> None:
-        with self._lock:
-            if not self._closed and not self._rung:
-                os.eventfd_write(self._bell, 1)
-                self._rung = True
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def abandon(self) -> None:
-        """In a child of fork: the timer's thread is not here, and may have held the lock."""
-        self._epoll.close()
-        os.close(self._bell)
+    def settle(self, due: float, *, wants_room: bool) -> None:
+        """Be readable when ``due`` (monotonic seconds; infinity: never), and when the socket says so."""
+        events = select.EPOLLIN | select.EPOLLOUT * wants_room
+        if self._socket != -1 and events != self._events:
+            self._epoll.modify(self._socket, events)
+            self._events = events
+        due = NEVER if due == float("inf") else max(due, AT_ONCE)
+        if due != self._due:
+            seconds, fraction = divmod(due, 1)
+            timer = (ctypes.c_long * 4)(0, 0, int(seconds), max(1, int(fraction * 1e9)) if due else 0)
+            _checked(_libc.timerfd_settime(self._timer, ABSOLUTE, timer, None))
+            self._due = due
 
     def close(self) -> None:
-        self._cancel()
-        with self._lock:
-            self._closed = True
-            self._epoll.close()
-            os.close(self._bell)
+        """Close the descriptors. A child of fork closes copies: what they watch for its parent stays watched."""
+        self._epoll.close()
+        os.close(self._timer)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result

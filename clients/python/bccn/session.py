@@ -1,56 +1,53 @@
-"""What a client wants of the daemon, what it has asked and got: both clients around one core without I/O.
+"""What a client wants of the daemon, what it has asked, and what has come: the part of both clients without I/O.
 
 Rules:
 1. What is wanted (name, format, subscriptions, ...) is kept here and outlives a connection; ``greeting`` says
-   all of it to a new one.
-2. Every request gets exactly one answer and answers come in the order of the requests: ``_asked`` is a queue.
-   Complaints about SUB and UNSUB arrive before the answer to the request sent after them, and belong to it.
-3. MSG is answered only when it is rejected. What was published is known to be with the daemon once a later
-   request is answered; what was not known when the connection broke is in doubt: the next barrier says so.
+   all of it to a new one (``clients/PROTOCOL.md``, "Connecting again").
+2. Every request has exactly one answer, and answers come in the order of the requests: ``_asked`` is a queue.
+   A complaint about a SUB or UNSUB arrives before the answer to the request sent after it, and belongs to that.
+3. A MSG is answered only when it is rejected. What was published is known to be with the daemon once a later
+   request is answered; what was not known when the connection broke is in doubt, and the next barrier says so.
 4. Messages wait in ``backlog`` until they are taken; nothing is dropped here. The client stops reading, the
-   daemon bounds its queue, and how many are missing stands in ``Message.lost`` of the next one.
-5. Replies go to the request they are for (``exchange``). Who listens only for their sake never sees the other
-   messages to all and to this program.
+   daemon bounds its queue, and ``Message.lost`` of the next one says how many are missing.
+5. A reply goes to the request that it answers (``exchange``). A client that listens only for its replies does not
+   see the other messages to all and to this program.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 
 from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
 from bccn.exchange import Exchanges
 from bccn.pattern import matches
-from bccn.protocol import PACK, Message, build_control, build_sub, parse, unpack
+from bccn.pending import Pending
+from bccn.protocol import PACK, Message, Packer, answer_key, build_control, build_sub, parse, unpack
 
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+Callback = Callable[[Message], object]
 
-    Callback = Callable[[Message], Any]
-
-# Bytes of messages read but not taken. Reading for an answer goes on above it, asking for more does not.
+# Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
-MESSAGE_COST = 512  # of a message apart from its payload, about
-ROUTES_LIMIT = 1024  # channels whose takers are remembered
-NUMBER_DIGITS = 20  # of a number the daemon sends: 64 bits
+# Bytes that a message costs besides its payload, about.
+MESSAGE_COST = 512
+# Channels whose callbacks are remembered.
+ROUTES_LIMIT = 1024
+# Digits of a number that the daemon sends: 64 bits.
+NUMBER_DIGITS = 20
 FORMATS = ("plain", "full")
-
-BACKOFF_FIRST = 0.02  # seconds; connecting to a local socket that is not there costs microseconds
-BACKOFF_LIMIT = 1.0
 
 
 class Notice:
     """Something that happened to the connection; ``str()`` is a line for a person.
 
-    kind          what                                                      count
-    lost          the daemon dropped messages for this slow reader          how many
-    rejected      something published, or wanted again, was not taken       1; ``error`` says why
-    revoked       a right was taken back, and what rests on it has ended    1
-    closing       the daemon says that it closes the connection, and why    0
-    disconnected  the connection ended                                      published, perhaps not taken
-    reconnected   there is one again, with every subscription in force      0
-    unclaimed     messages to all or to us had no callback (AsyncClient)    how many
+    kind          what                                                         count
+    lost          the daemon dropped messages because this client reads slowly how many
+    rejected      the daemon rejected something published, or wanted again     1; ``error`` says why
+    revoked       a right was taken back, and what rested on it has ended      1
+    closing       the daemon says that it closes the connection, and why       0
+    disconnected  the connection ended                                         published, perhaps not taken
+    reconnected   there is one again, with every subscription in force         0
+    unclaimed     messages to all or to us had no callback (AsyncClient)       how many
     """
 
     __slots__ = ("count", "error", "kind", "text")
@@ -68,27 +65,20 @@ class Notice:
         return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
 
 
-class Question:
-    """A control request on its way. ``wake`` is called when ``done`` becomes true."""
+class Question(Pending):
+    """A control request on its way; ``expected`` is the key of its answer."""
 
-    __slots__ = ("complaint", "done", "error", "expected", "published", "value", "wake")
+    __slots__ = ("complaint", "expected", "published", "value")
 
     def __init__(self, key: str, published: int) -> None:
-        self.expected = "pong" if key == "ping" else key
+        super().__init__()
+        self.expected = answer_key(key)
         self.published = published
-        self.done = False
         self.value = ""
-        self.error: BccnError | None = None
         self.complaint: RejectedError | None = None
-        self.wake: Callable[[], None] | None = None
-
-    def finish(self, value: str = "", error: BccnError | None = None) -> None:
-        self.value, self.error, self.done = value, error, True
-        if self.wake is not None:
-            self.wake()
 
     def result(self) -> str:
-        """The answer, or what the daemon had against it or against the SUB or UNSUB sent with it."""
+        """The answer. Raises what the daemon had against it, or against the SUB or UNSUB sent with it."""
         error = self.error or self.complaint
         if error is not None:
             raise error
@@ -113,26 +103,35 @@ class Session:
             raise InvalidError(f"format {format!r}: must be plain or full")
         if separator not in ("/", "."):
             raise InvalidError(f"separator {separator!r}: must be / or .")
+        limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
+        settings = (
+            ("separator", separator, separator != "/"),
+            ("format", format, format != "plain"),
+            ("pack", "on", pack),
+            ("echo/off", None, not echo),
+            ("queue", limits, queue),
+            ("tap", "on", tap),
+        )
         self.wanted_name = name
         self.format = format
-        self.pack = pack
-        self.echo = echo
         self.separator = separator
-        self.queue = dict(queue or {})
-        self.tap = tap
+        self._settings = [(key, value) for key, value, wanted in settings if wanted]
         self.heartbeat = ""  # as it was asked for: seconds and text
         self.listening = False
         self.subscriptions: list[tuple[str, Callback | None]] = []
         self.listener: Callback | None = None
+        self.has_callbacks = False
 
         self.name: str | None = None  # as the daemon knows us; None while not connected
         self.pack_limit = 0  # bytes; 0: not agreed
+        self.packer: Packer | None = None  # what an open batch has gathered
         self.backlog: deque[Message] = deque()
-        self.received: deque[Message] = deque()  # taken from the backlog, for who receives
+        self.received: deque[Message] = deque()  # taken from the backlog, for ``receive``
         self.waiting_size = 0  # bytes in both
         self.lost = 0  # messages the daemon dropped for us, ever
         self.exchanges = Exchanges()
         self.notices: deque[Notice] = deque()
+        self.on_notice: Callable[[Notice], object] | None = None
         self.rejections: list[RejectedError] = []  # the first since the last barrier
         self.rejection_count = 0
         self.published = 0
@@ -148,14 +147,14 @@ class Session:
     def ask(self, key: str, value: str | None = None) -> tuple[bytes, Question]:
         """A control request: the packet to send, and where its answer will be."""
         packet = build_control(key, value)
-        request = Question(key, self.published)
-        self._asked.append(request)
-        return packet, request
+        question = Question(key, self.published)
+        self._asked.append(question)
+        return packet, question
 
-    def withdraw(self, request: Question) -> None:
+    def withdraw(self, question: Pending) -> None:
         """The packet of ``ask`` was not sent after all."""
-        if request in self._asked:
-            self._asked.remove(request)
+        if question in self._asked:
+            self._asked.remove(question)  # type: ignore[arg-type] # it is one, then
 
     @property
     def asking(self) -> bool:
@@ -163,22 +162,10 @@ class Session:
         return bool(self._asked or self.exchanges)
 
     def greeting(self) -> list[bytes]:
-        """Everything a new connection must be told, in order; ends with a request that answers it all."""
-        wishes: list[tuple[str, str | None]] = []
-        if self.wanted_name is not None:
-            wishes.append(("name", self.wanted_name))
-        if self.separator != "/":
-            wishes.append(("separator", self.separator))
-        if self.format != "plain":
-            wishes.append(("format", self.format))
-        if self.pack:
-            wishes.append(("pack", "on"))
-        if not self.echo:
-            wishes.append(("echo/off", None))
-        if self.queue:
-            wishes.append(("queue", " ".join(f"{key}={value}" for key, value in self.queue.items())))
-        if self.tap:
-            wishes.append(("tap", "on"))
+        """All that a new connection begins with, in order; the last request is answered when all of it is done."""
+        wishes: list[tuple[str, str | None]]
+        wishes = [] if self.wanted_name is None else [("name", self.wanted_name)]
+        wishes += self._settings
         if self.heartbeat:
             wishes.append(("heartbeat", self.heartbeat))
         if self.listening or self.exchanges.listening:
@@ -186,24 +173,19 @@ class Session:
         asked = [self.ask(key, value) for key, value in wishes]
         subscribe = [build_sub(pattern) for pattern, _ in self.subscriptions]
         closing, whoami = self.ask("whoami")
-        self._greeted = [*(request for _, request in asked), whoami]
+        self._greeted = [*(question for _, question in asked), whoami]
         return [*(packet for packet, _ in asked), *subscribe, closing]
-
-    @property
-    def greeting_end(self) -> Question:
-        """The request whose answer ends the greeting."""
-        return self._greeted[-1]
 
     def greeted(self) -> list[BccnError] | None:
         """None until the greeting is answered; then what the daemon had against it."""
         if not self._greeted[-1].done:
             return None
         self.name = self._greeted[-1].value or None
-        for request in self._greeted:
-            if request.expected == "pack" and request.error is None:
-                state, _, limit = request.value.partition(" ")
+        for question in self._greeted:
+            if question.expected == "pack" and question.error is None:
+                state, _, limit = question.value.partition(" ")
                 self.pack_limit = int(limit) if state == "on" and _is_number(limit) else 0
-        found = (error for request in self._greeted for error in (request.error, request.complaint))
+        found = (error for question in self._greeted for error in (question.error, question.complaint))
         return [error for error in found if error is not None]
 
     @staticmethod
@@ -224,6 +206,8 @@ class Session:
                     self.waiting_size += len(event.payload) + MESSAGE_COST
             else:
                 self._control(event.key, event.value)
+        if self.waiting_size > BACKLOG_LIMIT:
+            self.exchanges.wake()
 
     def _is_wanted(self, message: Message) -> bool:
         """Whether a message to all or to us is for ``backlog``."""
@@ -239,75 +223,76 @@ class Session:
             self.lost += count
             self._lost_before_next += count
             plural = "message" if count == 1 else "messages"
-            self.notices.append(
-                Notice("lost", f"{count} {plural} lost: they came faster than they were read", count)
-            )
+            self.notify("lost", f"{count} {plural} lost: they came faster than they were read", count)
         elif key == "revoked":
-            self.notices.append(Notice("revoked", f"no right any more to {value}", 1))
+            self.notify("revoked", f"no right any more to {value}", 1)
         elif key == "closing":
-            self.notices.append(Notice("closing", f"the daemon closes the connection: {value}"))
+            self.notify("closing", f"the daemon closes the connection: {value}")
         elif self._asked and self._asked[0].expected == key:
-            request = self._asked.popleft()
-            self._confirmed = max(self._confirmed, request.published)
-            request.finish(value)
+            question = self._asked.popleft()
+            self._confirmed = max(self._confirmed, question.published)
+            question.value = value
+            question.finish()
         # Anything else is a notice of a newer daemon.
 
     def _error(self, code: str, text: str) -> None:
         error = rejected(code, text)
         if text.startswith("CMSG ") and self._asked:
-            self._asked.popleft().finish(error=error)
+            self._asked.popleft().finish(error)
         elif text.startswith(("SUB ", "UNSUB ")) and self._asked:
             self._asked[0].complaint = self._asked[0].complaint or error
         elif not self.exchanges.blame(text, error):
             if not self.rejections:
                 self.rejections.append(error)
             self.rejection_count += 1
-            self.notices.append(Notice("rejected", str(error), 1, error))
+            self.notify("rejected", str(error), 1, error)
+
+    def notify(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
+        """Have the program know; whoever waits for replies passes it on at once."""
+        self.notices.append(Notice(kind, text, count, error))
+        self.exchanges.wake()
+
+    def pass_on_notices(self) -> None:
+        while self.notices:
+            (self.on_notice or log_notice)(self.notices.popleft())
 
     def disconnected(self, reason: str) -> None:
         """The connection is gone: nobody answers what was asked."""
         doubt = self.published - self._confirmed
         self._in_doubt += doubt
-        self._forget_connection(UnavailableError(reason))
-        self.notices.append(Notice("disconnected", reason, doubt))
+        self.unconnected(reason)
+        self.notify("disconnected", reason, doubt)
 
     def unconnected(self, reason: str) -> None:
-        """An attempt to connect failed on the way."""
-        self._forget_connection(UnavailableError(reason))
-
-    def _forget_connection(self, error: UnavailableError) -> None:
+        """There is no connection, or an attempt at one failed on the way."""
         self._confirmed = self.published
         self.name = None
         self.pack_limit = 0
-        asked = list(self._asked)
-        self._asked.clear()
-        for request in asked:
-            request.finish(error=error)
+        asked, self._asked = self._asked, deque()
+        for question in asked:
+            question.finish(UnavailableError(reason))
 
     def forked(self, pid: int) -> None:
         """We are a child of the process this was made in: a sender of our own, with nothing of the parent's.
 
-        ``bccn.txt``, "Fork handling": the parent's src and our pid.
+        Its name is the parent's and our pid (``bccnd/wire/BCCN1.md``, "Forked programs").
         """
         if self.name is not None:
             self.wanted_name = f"{self.name}/{pid}"
         self.published = 0
-        self._forget_connection(UnavailableError("this process was forked"))
-        self._confirmed = self._in_doubt = self._lost_before_next = self.lost = 0
+        self.unconnected("this process was forked")
+        self._in_doubt = self._lost_before_next = self.lost = self.waiting_size = self.rejection_count = 0
+        self.packer = None
         self.exchanges = Exchanges()
-        self.backlog.clear()
-        self.waiting_size = 0
-        self.received.clear()
-        self.notices.clear()
-        self.rejections.clear()
-        self.rejection_count = 0
+        for pending in (self.backlog, self.received, self.notices, self.rejections):
+            pending.clear()
 
     # --- what to do with it ---
 
     def take(self) -> tuple[Message, tuple[Callback, ...]]:
         """The oldest message and its callbacks; it is now in ``received`` if it is (also) for ``receive``."""
         message = self.backlog.popleft()
-        callbacks, wanted = self.route(message.channel)
+        callbacks, wanted = self._routes.get(message.channel) or self.route(message.channel)
         if wanted:
             self.received.append(message)
         else:
@@ -336,9 +321,6 @@ class Session:
 
     def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
         """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
-        known = self._routes.get(channel)
-        if known is not None:
-            return known
         if channel.startswith("!"):
             found: list[Callback | None] = [self.listener]
         else:
@@ -356,24 +338,26 @@ class Session:
 
     def subscribe(self, pattern: str, callback: Callback | None) -> None:
         self.subscriptions.append((pattern, callback))
+        self.has_callbacks |= callback is not None
         self._routes.clear()
 
-    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> tuple[str, Callback | None]:
-        """Remove and return the last subscription to ``pattern`` (with that callback, where one is given)."""
+    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
+        """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
         for at in range(len(self.subscriptions) - 1, -1, -1):
             entry = self.subscriptions[at]
             if entry[0] == pattern and callback in (None, entry[1]):
                 del self.subscriptions[at]
                 self._routes.clear()
-                return entry
+                return
         raise InvalidError(f"pattern {pattern!r}: not subscribed")
 
     def listen(self, callback: Callback | None) -> None:
         self.listening, self.listener = True, callback
+        self.has_callbacks |= callback is not None
         self._routes.clear()
 
     def require_full(self) -> None:
-        """Only the format ``full`` tells who asks."""
+        """Raise InvalidError in any format but ``full``: only that says where a request comes from."""
         if self.format != "full":
             raise InvalidError('serving needs the client to be made with format="full"')
 

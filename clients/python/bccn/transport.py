@@ -36,6 +36,10 @@ MEMORY_PAUSE = 0.001
 READABLE = select.POLLIN
 WRITABLE = select.POLLOUT
 
+# Plain integers: the enums of the socket module cost a conversion for each packet.
+NO_SIGNAL = int(socket.MSG_NOSIGNAL)
+REAL_SIZE = int(socket.MSG_TRUNC)
+
 
 class Transport:
     """A connection to the daemon at ``path``, which is looked up as ``socket_path`` does.
@@ -48,6 +52,7 @@ class Transport:
         self.lacks_memory = False
         self._pid = os.getpid()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._receive, self.send_raw = self._socket.recv_into, self._socket.send
         try:
             self._socket.setblocking(False)
             self._socket.connect(socket_address(self.path))
@@ -68,7 +73,7 @@ class Transport:
         Raises RejectedError for a packet that no socket takes, UnavailableError at the end of the connection.
         """
         try:
-            self._socket.send(packet, socket.MSG_NOSIGNAL)
+            self.send_raw(packet, NO_SIGNAL)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -87,7 +92,7 @@ class Transport:
         """
         while True:
             try:
-                size = self._socket.recv_into(memory, 0, socket.MSG_TRUNC)
+                size = self._receive(memory, 0, REAL_SIZE)
             except BlockingIOError:
                 return None
             except ConnectionResetError:
@@ -105,6 +110,8 @@ class Transport:
             time.sleep(MEMORY_PAUSE)
             return True
         poll = select.poll()
+        if self._socket.fileno() < 0:  # another thread has closed it
+            return True
         poll.register(self._socket, events)
         while True:
             left = max(0.0, deadline - time.monotonic())

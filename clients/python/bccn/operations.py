@@ -1,0 +1,235 @@
+"""What a client of the bus does, written once: coroutines that wait only where the connection's driver waits.
+
+``AsyncClient`` has them as its methods. ``Client`` runs each one to its end, since its driver blocks where the other
+suspends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+
+from bccn.connection import Connection
+from bccn.errors import RejectedError
+from bccn.exchange import Exchange, Request
+from bccn.pending import Pending
+from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
+from bccn.session import Callback, Session
+
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
+# Messages published in a row before others have their turn.
+PUBLISH_TURN = 64
+
+
+class Operations:
+    """What a client with this session and this connection does."""
+
+    def __init__(self, session: Session, connection: Connection) -> None:
+        self._session = session
+        self._connection = connection
+        self._turn = 0
+
+    # --- publishing ---
+
+    async def publish(self, channel: str, payload: bytes | str = b"") -> None:
+        """Hand one message to the daemon; see ``Client.publish``."""
+        packet = build_msg(channel, payload)
+        packer = self._session.packer
+        if packer is not None:
+            for full, messages in packer.add(packet):
+                await self._connection.transmit(full, messages)
+        elif not self._connection.send_now(packet):
+            await self._connection.transmit(packet)
+        self._turn += 1
+        if self._turn % PUBLISH_TURN == 0:
+            await self._connection.give_way()
+
+    async def send_all(self, payload: bytes | str) -> None:
+        """To every listening program of the segment."""
+        await self.publish("!", payload)
+
+    async def send_to(self, target: str, payload: bytes | str) -> None:
+        """To the program whose src is ``target``, or to all below it."""
+        await self.publish("!" + target, payload)
+
+    async def reply(self, request: Request, payload: bytes | str = b"") -> None:
+        """Answer a request; as ``publish``."""
+        await self.publish(*request.reply(payload))
+
+    async def send_datagram(self, datagram: bytes) -> None:
+        """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
+        await self._connection.transmit(datagram)
+
+    async def barrier(self, timeout: float | None = None) -> None:
+        """Return when the daemon has processed everything sent before.
+
+        Raises the first RejectedError for a message since the last barrier, UnconfirmedError when the connection
+        broke in between and messages may be missing, TimedOutError.
+        """
+        await self._ask("ping", timeout=timeout)
+        self._session.raise_rejections()
+
+    async def open_batch(self) -> bool:
+        """Gather what is published from now on; False when a batch is open already."""
+        self._connection.check()
+        if self._session.packer is not None:
+            return False
+        if not self._connection.ready:
+            await self._connection.available(time.monotonic() + self._connection.timeout)
+        self._session.packer = Packer(self._session.pack_limit)
+        return True
+
+    async def close_batch(self) -> None:
+        try:
+            await self._send_batch()
+        finally:
+            self._session.packer = None
+
+    async def _send_batch(self) -> None:
+        self._connection.check_process()  # what was gathered before a fork is the parent's
+        if self._session.packer is not None:
+            for full, messages in self._session.packer.flush():
+                await self._connection.transmit(full, messages)
+
+    # --- subscribing ---
+
+    async def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
+        """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
+        packet = build_sub(pattern)
+        try:
+            await self._ask("ping", before=packet, enter=lambda: self._session.subscribe(pattern, callback))
+        except RejectedError:
+            self._session.unsubscribe(pattern, callback)
+            raise
+
+    async def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
+        """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
+        packet = build_unsub(pattern)
+        await self._ask("ping", before=packet, enter=lambda: self._session.unsubscribe(pattern, callback))
+
+    async def listen(self, callback: Callback | None = None) -> None:
+        """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
+        self._session.listen(callback)
+        await self._ask("listen")
+
+    # --- request and reply ---
+
+    async def request(
+        self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = 1,
+        *, wait_anyway: bool = False,
+    ) -> list[Message]:  # fmt: skip
+        """Ask on ``channel``; returns ``replies`` replies, or with None all that come within ``timeout`` seconds.
+
+        The ``payload`` of each is the reply. Raises NobodyListensError, within a third of a second, when no program
+        of this host or of another with a daemon would get the request; ``wait_anyway`` is for programs without a
+        daemon. Raises TimedOutError for too few replies (``clients/PROTOCOL.md``, "Request and reply").
+        """
+        coming = self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway)
+        return [reply async for reply in coming]
+
+    async def replies_to(
+        self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = None,
+        *, wait_anyway: bool = False,
+    ) -> AsyncGenerator[Message]:  # fmt: skip
+        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
+        session, connection = self._session, self._connection
+        timeout = connection.timeout if timeout is None else timeout
+        await connection.available(time.monotonic() + timeout)
+        exchange = session.exchanges.begin(
+            channel, payload, time.monotonic(), timeout, wanted=replies, anyway=wait_anyway
+        )
+        try:
+            await self._publish_request(exchange)
+            while True:
+                exchange.news = Pending()
+                while (reply := exchange.next_reply()) is not None:
+                    yield reply
+                now = time.monotonic()
+                if exchange.over(now):
+                    return
+                if exchange.must_ask(now):
+                    left = exchange.deadline - now
+                    exchange.asked(await self._ask("listeners", exchange.question, timeout=left))
+                connection.check()
+                connection.check_backlog()
+                await connection.wait(exchange.news, exchange.until)
+                session.pass_on_notices()
+        finally:
+            session.exchanges.end(exchange)
+            connection.attend()
+
+    async def _publish_request(self, exchange: Exchange) -> None:
+        """Hand it to the daemon, once, and learn who listens here. What was published before is settled first."""
+        await self._send_batch()
+        if not self._session.exchanges.listening:
+            await self._ask("listen")
+            self._session.exchanges.listening = True
+        elif self._session.unconfirmed:
+            await self._ask("ping")
+        exchange.on_its_way = True
+        await self._connection.transmit(exchange.packet)
+        exchange.published(await self._ask("listeners", exchange.channel), time.monotonic())
+
+    # --- asking ---
+
+    async def set_name(self, name: str) -> None:
+        """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
+        self._session.name = await self._ask("name", name)
+        self._session.wanted_name = name
+
+    async def heartbeat(self, seconds: int, text: str = "") -> None:
+        """Have the daemon publish on ``heartbeat/<name>`` every so many seconds that this program is there, and
+        ``leaving`` when it leaves. ``text`` is its state; another call changes it, 0 seconds end it. Kept over
+        reconnections (``clients/PROTOCOL.md``, "Who is there").
+        """
+        value = self._session.heartbeat_request(seconds, text)
+        await self._ask("heartbeat", value)
+        self._session.heartbeat = value if seconds else ""
+
+    async def control(self, key: str, value: str | None = None) -> str:
+        """Make any control request (``clients/PROTOCOL.md``, "Control requests"); returns the value of its answer.
+
+        Unlike the settings of the constructor it is not repeated on a new connection.
+        """
+        return await self._ask(key, value)
+
+    async def status(self) -> dict[str, Any]:
+        """The daemon's state and counters."""
+        state: dict[str, Any] = _json(await self._ask("status"))
+        return state
+
+    async def clients(self) -> list[dict[str, Any]]:
+        """The programs on this bus."""
+        return await self._pages("clients")
+
+    async def sources(self) -> list[dict[str, Any]]:
+        """The senders heard from the network."""
+        return await self._pages("sources")
+
+    async def _pages(self, key: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = _json(await self._ask(key, cursor))
+            rows += page[key]
+            if page["next"] is None:
+                return rows
+            cursor = str(page["next"])
+
+    async def _ask(
+        self, key: str, value: str | None = None, *, before: bytes | None = None, timeout: float | None = None,
+        enter: Callable[[], object] | None = None,
+    ) -> str:  # fmt: skip
+        """``Connection.ask``, behind what an open batch has gathered."""
+        if self._session.packer is not None:
+            await self._send_batch()
+        return await self._connection.ask(key, value, before=before, enter=enter, timeout=timeout)
+
+
+def _json(text: str) -> Any:
+    import json
+
+    return json.loads(text)

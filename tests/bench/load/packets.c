@@ -1,5 +1,5 @@
 /* Publishers and subscribers of the bus at full speed: up to BATCH packets a call, or packed, up to PACK messages a
- * packet (DESIGN: the daemon's own batch is as long).
+ * packet, as many as the daemon reads at once.
  */
 #define _GNU_SOURCE
 #include "load.h"

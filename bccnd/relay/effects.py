@@ -6,6 +6,8 @@ Rules
 - ``asked`` is a request that the caller completes: it applies ``taps`` before it answers ``CMSG tap``, so that a client
   sees everything from the answer on, and it puts ``CMSG status`` together. The relay reads no further packet of that
   client until then.
+- Nobody is closed while packets of a client are left: what it has sent counts, and to read the last words of another
+  would take the memory that they lie in.
 """
 
 from collections.abc import Sequence
@@ -38,7 +40,8 @@ class Datagrams:
 @dataclass(slots=True)
 class Effects:
     """``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
-    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
+    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change;
+    ``packets_left``: those of a client are not all read yet.
     """
 
     datagrams: Datagrams = field(default_factory=Datagrams)
@@ -48,6 +51,7 @@ class Effects:
     close: list[Session] = field(default_factory=list)
     taps: bool | None = None
     asked: tuple[Session, Cmsg] | None = None
+    packets_left: bool = False
 
     def __bool__(self) -> bool:
         datagrams = self.datagrams
@@ -56,7 +60,7 @@ class Effects:
             or self.watch
             or self.unwatch
             or self.resume
-            or self.close
+            or (self.close and not self.packets_left)
             or self.asked
             or datagrams.beyond
             or self.taps is not None
@@ -64,11 +68,12 @@ class Effects:
 
     def take(self) -> "Effects":
         """What has come together; from here on it comes together anew."""
-        taken = Effects(
-            self.datagrams, self.watch, self.unwatch, self.resume, self.close, self.taps, self.asked
-        )
+        close: list[Session] = []
+        if not self.packets_left:
+            close, self.close = self.close, close
+        taken = Effects(self.datagrams, self.watch, self.unwatch, self.resume, close, self.taps, self.asked)
         self.datagrams = Datagrams()
-        self.watch, self.unwatch, self.resume, self.close = [], [], [], []
+        self.watch, self.unwatch, self.resume = [], [], []
         self.taps = self.asked = None
         return taken
 

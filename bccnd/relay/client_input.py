@@ -121,6 +121,7 @@ class ClientInput:
             packets.forget()
             text = "packet: PACK with a length that reaches beyond it"
             self._refuse(session, FramingError("bad-packet", text), moment)
+        self._effects.packets_left = packets.left
 
     def _publish(self, session: Session, packets: Packets, width: int, moment: Moment) -> None:
         """Publish a MSG packet, and those that follow it with the same route."""

@@ -29,10 +29,10 @@ class Deadlines(Generic[K]):
         self._alarm = alarm
         self._due: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[tuple[float, int], K]] = []
-        self._order = count()  # so that keys which are due together are not compared
-        self.next = (
-            inf  # when to call ``pop``, never too late: the key that was due then may be due later now
-        )
+        # Keys that are due together are not compared: they need no order.
+        self._order = count()
+        # When to call ``pop``. It may be too early, as a deadline can be put off or removed, but is never too late.
+        self.next = inf
 
     def __len__(self) -> int:
         return len(self._due)
@@ -59,7 +59,7 @@ class Deadlines(Generic[K]):
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         self.next = heap[0][0][0] if heap else inf
-        if self.next > now:
+        if not heap or self.next > now:
             return None
         (due, _), key = heapq.heappop(heap)
         del self._due[key]

@@ -6,6 +6,8 @@ Rules
 - ``asked`` is a request that the caller completes: it applies ``taps`` before it answers ``CMSG tap``, so that a client
   sees everything from the answer on, and it puts ``CMSG status`` together. The relay reads no further packet of that
   client until then.
+- Nobody is closed while packets of a client are left: what it has sent counts, and to read the last words of another
+  would take the memory that they lie in.
 """
 
 from collections.abc import Sequence
@@ -39,7 +41,8 @@ class Datagrams:
 @dataclass(slots=True)
 class Effects:
     """``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
-    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
+    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change;
+    ``packets_left``: those of a client are not all read yet.
     """
 
     datagrams: Datagrams = field(default_factory=Datagrams)
@@ -49,18 +52,20 @@ class Effects:
     close: list[Session] = field(default_factory=list)
     taps: bool | None = None
     asked: tuple[Session, Cmsg] | None = None
+    packets_left: bool = False
 
     def take(self) -> "Effects | None":
         """What has come together, None for nothing; from here on it comes together anew."""
         datagrams = self.datagrams
+        close: list[Session] = []
+        if not self.packets_left:
+            close, self.close = self.close, close
         if datagrams.starts or datagrams.beyond:
             self.datagrams = Datagrams([], [], [])
-        elif not (
-            self.watch or self.unwatch or self.resume or self.close or self.asked or self.taps is not None
-        ):
+        elif not (self.watch or self.unwatch or self.resume or close or self.asked or self.taps is not None):
             return None
-        taken = Effects(datagrams, self.watch, self.unwatch, self.resume, self.close, self.taps, self.asked)
-        self.watch, self.unwatch, self.resume, self.close = [], [], [], []
+        taken = Effects(datagrams, self.watch, self.unwatch, self.resume, close, self.taps, self.asked)
+        self.watch, self.unwatch, self.resume = [], [], []
         self.taps = self.asked = None
         return taken
 

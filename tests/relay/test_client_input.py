@@ -1,12 +1,16 @@
 """What comes from the local bus: the hot path against the plain pair, limits, errors, PACK, lines, bridging, taps."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
+from bccnd.relay.effects import SEALED_LIMIT
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
+from bccnd.wire.sbus import Recv
 from tests.relay.fakes import CLOCK, Bus, datagram
 from tests.relay.rubble import channels, mostly, payloads
 
@@ -349,3 +353,127 @@ def test_a_typed_subscription_that_is_wrong_is_answered_in_a_line():
 
 def numbers(bus: Bus, datagrams: list[bytes]) -> list[int]:
     return [bus.integrity.open(sent)[1] for sent in datagrams]
+
+
+# What is left for when the effects are carried out
+
+MANY = 2 * SEALED_LIMIT + 500
+
+
+def many(chan: bytes = b"a") -> list[bytes]:
+    return [b"MSG %b\0%d" % (chan, number) for number in range(MANY)]
+
+
+def test_more_datagrams_than_the_region_holds_go_in_parts():
+    """No number is skipped or used twice, and nobody sees a message twice or none."""
+    bus = Bus()
+    plain = bus.connect(b"SUB a")
+    full = bus.connect(b"CMSG format\0full", b"SUB a")
+    tap = bus.connect(b"CMSG tap\0on", privileged=True)
+    publisher = bus.connect(b"CMSG pack\0on")
+    publisher.say(sbus.pack(many()), b"MSG a\0last")
+    assert plain.heard() == [*many(), b"MSG a\0last"]
+    assert numbers(bus, bus.sent) == list(range(CLOCK, CLOCK + MANY + 1))
+    shown = [Recv.parse(packet[5:]).datagram for packet in tap.heard()]
+    assert shown == bus.sent
+    assert [Recv.parse(packet[5:]).datagram for packet in full.heard()] == shown
+    assert bus.relay.state.counters.published == MANY + 1
+
+
+def test_each_part_fills_the_region_and_no_more():
+    bus = Bus()
+    publisher = bus.connect(b"CMSG pack\0on")
+    parts = []
+    bus.bytes_of = lambda datagrams: parts.append(len(datagrams.starts)) or datagrams.beyond
+    publisher.say(sbus.pack(many()))
+    assert [part for part in parts if part] == [SEALED_LIMIT, SEALED_LIMIT, 500]
+    assert bus.sent == []
+
+
+def test_local_messages_need_no_region():
+    bus = Bus()
+    reader, publisher = bus.connect(b"SUB local/>"), bus.connect(b"CMSG pack\0on")
+    publisher.say(sbus.pack(many(b"local/a")), b"MSG a\0")
+    assert reader.heard() == many(b"local/a")
+    assert len(bus.sent) == 1
+
+
+def test_a_bridge_fills_the_region_too():
+    bus = Bus()
+    bridge = bus.connect(b"CMSG pack\0on", privileged=True)
+    foreign = [datagram(b"far", seq, b"a") for seq in range(1, SEALED_LIMIT + 10)]
+    bridge.say(sbus.pack([b"MSG a\0first", *foreign, b"MSG a\0last"]))
+    assert bus.sent[1:-1] == foreign
+    assert numbers(bus, [bus.sent[0], bus.sent[-1]]) == [CLOCK, CLOCK + 1]
+
+
+def test_what_waits_for_the_caller_keeps_its_place():
+    bus = Bus()
+    client = bus.connect(b"SUB a")
+    packets = client.ask(
+        b"MSG a\0001", b"CMSG status", b"MSG a\0002", b"CMSG status", b"CMSG ping", b"MSG a\0003"
+    )
+    assert [packet[:11] for packet in packets] == [
+        b"MSG a\0001", b"CMSG status", b"MSG a\0002", b"CMSG status", b"CMSG pong\0", b"MSG a\0003",
+    ]  # fmt: skip
+    first, second = (json.loads(packet[12:])["counters"] for packet in (packets[1], packets[3]))
+    assert (first["published"], second["published"]) == (1, 2)
+
+
+def test_a_tap_sees_everything_from_the_answer_on():
+    bus = Bus()
+    client = bus.connect(privileged=True)
+    packets = client.ask(b"MSG a\0001", b"CMSG tap\0on", b"MSG a\0002", b"CMSG tap\0off", b"MSG a\0003")
+    assert [packets[0], packets[2]] == [b"CMSG tap\0on", b"CMSG tap\0off"]
+    assert [Recv.parse(packet[5:]).datagram for packet in packets[1:2]] == [bus.sent[1]]
+    assert len(packets) == 3
+    assert bus.tapped is False
+
+
+def test_the_rest_of_a_pack_waits_with_its_broken_end():
+    bus = Bus()
+    client = bus.connect(b"SUB a", b"CMSG pack\0on")
+    client.say(sbus.pack([b"CMSG status", b"MSG a\0x"]), sbus.PACK + b"\xff")
+    assert [packet[:11] for packet in client.heard()] == [
+        b"CMSG status",
+        b"MSG a\0x",
+        b"CMSG error\0",
+        b"CMSG closin",
+    ]
+    assert bus.closed == {client.name: "framing"}
+
+
+@pytest.mark.parametrize("between", [b"CMSG status", b"CMSG tap\0on"])
+def test_a_client_found_gone_in_between_has_published_all(between: bytes):
+    bus = Bus()
+    reader, client = bus.connect(b"SUB a"), bus.connect(b"SUB a", privileged=True)
+    client.vanish()
+    client.say(b"MSG a\0001", between, b"MSG a\0002")
+    assert reader.heard() == [b"MSG a\0001", b"MSG a\0002"]
+    assert len(bus.sent) == 2
+    assert bus.closed == {client.name: "gone"}
+
+
+def test_nobody_is_closed_before_what_is_left_is_done():
+    """Reading the last words of another would take the memory that the packets lie in."""
+    bus = Bus()
+    gone, reader = bus.connect(b"SUB a"), bus.connect(b"SUB a")
+    gone.vanish()
+    closed = []
+    end = bus.end
+    bus.end = lambda session: (closed.append(len(reader.heard())), end(session))
+    bus.connect(b"CMSG pack\0on").say(sbus.pack([b"MSG a\0", b"CMSG status", *[b"MSG a\0"] * (MANY - 1)]))
+    assert closed == [MANY]
+
+
+def test_a_publisher_held_in_between_has_sent_what_was_read():
+    bus = Bus()
+    slow = bus.connect(b"SUB a", b"CMSG queue\0packets=4 policy=block")
+    slow.stop_reading()
+    publisher = bus.connect(b"CMSG pack\0on")
+    publisher.say(sbus.pack(many()))
+    publisher.say(b"MSG a\0later")
+    assert publisher.held
+    assert len(bus.sent) == MANY
+    assert slow.take() == [*many(), b"MSG a\0later"]
+    assert numbers(bus, bus.sent) == list(range(CLOCK, CLOCK + MANY + 1))

@@ -9,8 +9,7 @@ from bccnd.relay.control import Control
 from bccnd.relay.options import Policy
 from bccnd.relay.rights import AccessList, Grant
 from bccnd.wire import sbus
-from bccnd.wire.bccn1 import Integrity, Level
-from tests.relay.fakes import Bus, datagram, value_of
+from tests.relay.fakes import Bus, datagram
 
 ERROR = b"CMSG error\0"
 
@@ -330,41 +329,3 @@ def test_a_tap_with_the_interface_and_one_without(bus: Bus):
     bus.hear(datagram(b"x", 2, b"b"))
     assert second.heard() == first.heard()
     assert bus.connect().ask(b"CMSG tap\0interface")[0].startswith(b"CMSG error\0refused")
-
-
-# What it shows
-
-
-def test_status():
-    bus = Bus(integrity=Integrity([b"k" * 32], Level.HMAC))
-    client, stuck = bus.connect(b"SUB a", b"SUB a"), bus.connect(b"SUB a", b"CMSG queue\0packets=2")
-    stuck.stop_reading()
-    client.say(*[b"MSG a\0x"] * 3, b"MSG nobody\0", b"MSG bad channel\0")
-    bus.hear(
-        datagram(b"x", 1, b"a", b"x", bus.integrity),
-        datagram(b"x", 1, b"a", b"x", bus.integrity),
-        datagram(b"x", 2, b"nobody", b"", bus.integrity),
-        datagram(b"x", 3, b"a"),
-        b"noise",
-    )
-    assert value_of(client.ask(b"CMSG status"), b"status") == {
-        "src": "here/bccnd/0",
-        "integrity": "hmac",
-        "clients": 2,
-        "subscriptions": 3,
-        "sources": 1,
-        "queued": {"packets": 2, "bytes": 14},
-        "counters": {
-            "published": 4,
-            "received": 5,
-            "accepted": 2,
-            "unwanted": 1,
-            "errors": 1,
-            "delivered": 6,
-            "dropped": 2,
-        },
-        "slow": 1,
-        "retained": {"channels": 0, "bytes": 0},
-        "rejected": {"duplicate": 1, "unauthenticated": 1, "magic": 1},
-        "refused": {},
-    }

@@ -1,47 +1,12 @@
-"""Who is connected, under which name and numbers; what a reload changes for them."""
+"""The relay as a whole: what it counts and reports, and what a reload changes for those connected."""
 
 from typing import Any
 
 import pytest
 
-from bccnd.relay.dedup import JUMP
 from bccnd.relay.options import Policy
 from bccnd.wire.bccn1 import Integrity, Level
-from tests.relay.fakes import CLOCK, Bus, datagram, options
-
-
-def test_a_name_that_a_client_gave_up_may_be_taken_by_another_host():
-    bus = Bus()
-    listener = bus.connect(b"SUB demo/>")
-    publisher = bus.connect(b"MSG demo/a\0here", pid=7)
-    publisher.leave()
-    listener.heard()
-    bus.hear(datagram(b"here/prog/7", 1, b"demo/a", b"there"))
-    assert listener.heard() == [b"MSG demo/a\0there"]
-
-
-def test_directed_messages_follow_a_name_at_once():
-    bus = Bus()
-    client, sender = bus.connect(b"CMSG listen", pid=7), bus.connect()
-    both = b"MSG !here/prog/7\0old", b"MSG !here/prog/7/x\0new"
-    sender.say(*both)
-    assert client.heard() == [both[0]]
-    client.ask(b"CMSG name\0here/prog/7/x")
-    sender.say(*both)
-    assert client.heard() == [both[1]]
-    client.leave()
-    again = bus.connect(b"CMSG listen", pid=7)
-    sender.say(*both)
-    assert again.heard() == [both[0]]
-
-
-def test_clients_are_limited():
-    bus = Bus(clients=2)
-    first = bus.connect()
-    bus.connect()
-    assert bus.try_connect() is None
-    first.leave()
-    assert bus.try_connect() is not None
+from tests.relay.fakes import CLOCK, Bus, datagram, options, value_of
 
 
 def test_one_who_left_at_once_has_still_published_all():
@@ -55,44 +20,6 @@ def test_one_who_left_at_once_has_still_published_all():
     assert bus.closed == {client.name: "gone"}
 
 
-def numbers(bus: Bus, datagrams: list[bytes]) -> list[int]:
-    return [bus.integrity.open(sent)[1] for sent in datagrams]
-
-
-def test_a_client_that_returns_at_once_leaves_no_gap_in_its_numbers():
-    """Others would take the clock's microseconds in between for losses."""
-    bus = Bus()
-    for _ in range(3):
-        client = bus.connect(*[b"MSG a\0"] * 5, pid=7)
-        client.leave()
-        bus.unix_us += 300_000
-    assert numbers(bus, bus.sent) == list(range(CLOCK, CLOCK + 15))
-
-
-def test_a_client_that_returns_later_begins_at_the_clock():
-    bus = Bus()
-    bus.connect(b"MSG a\0", pid=7).leave()
-    bus.unix_us += 2 * JUMP
-    bus.connect(b"MSG a\0", pid=7)
-    assert numbers(bus, bus.sent) == [CLOCK, CLOCK + 2 * JUMP]
-
-
-def test_who_takes_over_a_name_of_another_host_is_heard_at_once():
-    """A standby that connected earlier, or whose clock is behind, is neither stale nor replayed to others."""
-    bus = Bus()
-    standby = bus.connect(privileged=True)
-    bus.hear(datagram(b"service/leader", CLOCK + 10**9, b"a"))
-    standby.say(b"CMSG name\0service/leader", b"MSG a\0")
-    assert numbers(bus, bus.sent) == [CLOCK + 10**9 + JUMP + 1]
-
-
-def test_a_forged_number_does_not_use_up_those_of_a_client():
-    bus = Bus()
-    bus.hear(datagram(b"here/prog/7", 2**64 - 1, b"a"))
-    bus.connect(b"MSG a\0", pid=7)
-    assert numbers(bus, bus.sent) == [CLOCK]
-
-
 def test_the_next_number_is_above_all_that_were_used():
     bus = Bus()
     assert bus.relay.next_seq == 0
@@ -101,7 +28,7 @@ def test_the_next_number_is_above_all_that_were_used():
     assert bus.relay.next_seq == CLOCK + 1005
     bus.connect(*[b"MSG a\0"] * 50, pid=8).leave()
     assert bus.relay.next_seq == CLOCK + 1050
-    assert max(numbers(bus, bus.sent)) == CLOCK + 1049
+    assert max(bus.integrity.open(sent)[1] for sent in bus.sent) == CLOCK + 1049
 
 
 def reconfigure(bus: Bus, integrity: Integrity | None = None, **values: Any) -> None:
@@ -166,3 +93,38 @@ def test_other_keys_sign_and_verify_from_the_next_message_on():
     listener.heard()
     bus.hear(*[datagram(b"x", seq, b"a", integrity=integrity) for seq, integrity in enumerate([old, new])])
     assert len(listener.heard()) == 2
+
+
+def test_status():
+    bus = Bus(integrity=Integrity([b"k" * 32], Level.HMAC))
+    client, stuck = bus.connect(b"SUB a", b"SUB a"), bus.connect(b"SUB a", b"CMSG queue\0packets=2")
+    stuck.stop_reading()
+    client.say(*[b"MSG a\0x"] * 3, b"MSG nobody\0", b"MSG bad channel\0")
+    bus.hear(
+        datagram(b"x", 1, b"a", b"x", bus.integrity),
+        datagram(b"x", 1, b"a", b"x", bus.integrity),
+        datagram(b"x", 2, b"nobody", b"", bus.integrity),
+        datagram(b"x", 3, b"a"),
+        b"noise",
+    )
+    assert value_of(client.ask(b"CMSG status"), b"status") == {
+        "src": "here/bccnd/0",
+        "integrity": "hmac",
+        "clients": 2,
+        "subscriptions": 3,
+        "sources": 1,
+        "queued": {"packets": 2, "bytes": 14},
+        "counters": {
+            "published": 4,
+            "received": 5,
+            "accepted": 2,
+            "unwanted": 1,
+            "errors": 1,
+            "delivered": 6,
+            "dropped": 2,
+        },
+        "slow": 1,
+        "retained": {"channels": 0, "bytes": 0},
+        "rejected": {"duplicate": 1, "unauthenticated": 1, "magic": 1},
+        "refused": {},
+    }

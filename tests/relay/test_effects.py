@@ -1,0 +1,177 @@
+"""What the relay wants done: taken once, in order, and datagrams sealed side by side until their region is full."""
+
+import pytest
+
+from bccnd.relay.effects import SEALED_BYTES, SEALED_LIMIT, Effects, Outgoing, as_bytes
+from bccnd.relay.identity import Peer
+from bccnd.relay.rights import Rights
+from bccnd.relay.session import Session
+from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Level
+from bccnd.wire.native import codec_of
+from bccnd.wire.sbus import Cmsg
+from tests.relay.fakes import datagram
+
+REGION = 4096  # where it begins; before it lie the packets to seal
+SRC = b"here/prog/1"
+
+
+def session() -> Session:
+    return Session(1, 11, Peer(1, 0, 0, b"prog"), rights=Rights(), now=0.0)
+
+
+# What is taken
+
+
+def test_nothing_is_wanted_at_first():
+    assert Effects().take() is None
+
+
+def test_effects_are_taken_once():
+    effects = Effects()
+    client = session()
+    effects.watch.append(client)
+    effects.close.append(client)
+    effects.taps = False
+    effects.asked = client, Cmsg(b"status", b"")
+    effects.datagrams.beyond.append(b"x")
+    taken = effects.take()
+    assert taken is not None
+    assert (taken.watch, taken.close, taken.taps, taken.datagrams.beyond) == (
+        [client],
+        [client],
+        False,
+        [b"x"],
+    )
+    assert taken.asked == (client, Cmsg(b"status", b""))
+    assert effects.take() is None
+    assert effects == Effects()
+
+
+@pytest.mark.parametrize("name", ["watch", "unwatch", "resume", "close"])
+def test_each_list_counts_and_is_not_shared(name: str):
+    effects = Effects()
+    getattr(effects, name).append(session())
+    taken = effects.take()
+    assert taken is not None
+    getattr(effects, name).append(session())
+    assert len(getattr(taken, name)) == 1
+
+
+@pytest.mark.parametrize("taps", [True, False])
+def test_a_change_of_taps_counts(taps: bool):
+    taken = Effects(taps=taps).take()
+    assert taken is not None
+    assert taken.taps is taps
+
+
+def test_nobody_is_closed_while_packets_are_left():
+    effects, client = Effects(), session()
+    effects.close.append(client)
+    effects.packets_left = True
+    assert effects.take() is None
+    effects.packets_left = False
+    taken = effects.take()
+    assert taken is not None
+    assert taken.close == [client]
+    assert effects.take() is None
+
+
+# What is sealed
+
+
+class Sealing:
+    """An ``Outgoing`` whose region holds SEALED_LIMIT datagrams, and packets to seal."""
+
+    def __init__(self, integrity: Integrity | None = None) -> None:
+        self.integrity = integrity or Integrity()
+        self.memory = bytearray(REGION + SEALED_BYTES)
+        self.effects = Effects()
+        self.outgoing = Outgoing(self.effects, self.memory, REGION)
+        self.seq = 1
+
+    def seal(self, *payloads: bytes) -> list[bytes]:
+        """Seal messages on ``a``; the datagrams that were made of them, as they were given back."""
+        starts, ends, at = [], [], 0
+        for payload in payloads:
+            packet = b"MSG a\0" + payload
+            self.memory[at : at + len(packet)] = packet
+            starts.append(at)
+            ends.append(at + len(packet))
+            at += len(packet)
+        sealed = self.outgoing.seal(codec_of(self.integrity), SRC, self.seq, (starts, ends))
+        self.seq += len(payloads)
+        return sealed if isinstance(sealed, list) else as_bytes(self.memory, *sealed)
+
+    def expected(self, first: int, *payloads: bytes) -> list[bytes]:
+        return [
+            datagram(SRC, seq, b"a", payload, self.integrity) for seq, payload in enumerate(payloads, first)
+        ]
+
+    def take(self) -> list[bytes]:
+        datagrams = (self.effects.take() or Effects()).datagrams
+        assert datagrams.starts == sorted(datagrams.starts)
+        assert all(end <= start for end, start in zip(datagrams.ends[:-1], datagrams.starts[1:], strict=True))
+        return as_bytes(self.memory, datagrams.starts, datagrams.ends) + datagrams.beyond
+
+
+@pytest.mark.parametrize("integrity", [Integrity(), Integrity([b"k" * 32], Level.HMAC)])
+def test_datagrams_lie_side_by_side_in_order(integrity: Integrity):
+    sealing = Sealing(integrity)
+    first, second = sealing.seal(b"one", b"two"), sealing.seal(b"three")
+    assert first + second == sealing.expected(1, b"one", b"two", b"three")
+    assert sealing.outgoing.room == SEALED_LIMIT - 3
+    assert sealing.take() == first + second
+    assert sealing.outgoing.room == SEALED_LIMIT
+
+
+def test_the_region_is_used_anew_once_it_is_taken():
+    sealing = Sealing()
+    sealing.seal(b"one")
+    sealing.take()
+    sealing.seal(b"two")
+    assert sealing.effects.datagrams.starts == [REGION]
+    assert sealing.take() == sealing.expected(2, b"two")
+
+
+def test_a_datagram_of_somebody_else_goes_as_it_is():
+    sealing = Sealing()
+    other = datagram(b"far/prog/1", 7, b"b", b"x")
+    sealing.seal(b"one")
+    sealing.outgoing.add(other)
+    sealing.seal(b"two")
+    assert sealing.take() == [*sealing.expected(1, b"one"), other, *sealing.expected(2, b"two")]
+
+
+def test_what_finds_no_room_goes_beyond_and_keeps_its_order():
+    """Also what would find room again: it comes later."""
+    sealing = Sealing()
+    for _ in range(SEALED_LIMIT - 2):
+        sealing.seal(b"x")
+    assert sealing.outgoing.room == 2
+    sealing.seal(b"1", b"2", b"3")
+    assert (sealing.outgoing.room, len(sealing.effects.datagrams)) == (0, SEALED_LIMIT + 1)
+    sealing.seal(b"4")
+    sealing.outgoing.add(b"BCCN1[0]")
+    late = sealing.expected(SEALED_LIMIT - 1, b"1", b"2", b"3", b"4")
+    assert sealing.take()[SEALED_LIMIT - 2 :] == [*late, b"BCCN1[0]"]
+
+
+def test_somebody_else_s_datagram_in_a_full_region():
+    sealing = Sealing()
+    for _ in range(SEALED_LIMIT):
+        sealing.seal(b"x")
+    assert sealing.outgoing.room == 0
+    sealing.outgoing.add(b"BCCN1[0]")
+    assert sealing.effects.datagrams.beyond == [b"BCCN1[0]"]
+    assert len(sealing.effects.datagrams.starts) == SEALED_LIMIT
+
+
+def test_the_longest_datagrams_fill_the_region_and_no_more():
+    sealing = Sealing()
+    sealing.seq = 10**15
+    around = len(sealing.seal(b"x" * 1000)[0]) - 1000
+    sealing.take()
+    for _ in range(SEALED_LIMIT):
+        assert len(sealing.seal(b"x" * (SEND_LIMIT - around))[0]) == SEND_LIMIT
+    assert sealing.effects.datagrams.ends[-1] <= len(sealing.memory)
+    assert not sealing.effects.datagrams.beyond

@@ -1,0 +1,76 @@
+"""Who is connected, under which name and with which numbers."""
+
+from bccnd.relay.dedup import JUMP
+from tests.relay.fakes import CLOCK, Bus, datagram
+
+
+def test_a_name_that_a_client_gave_up_may_be_taken_by_another_host():
+    bus = Bus()
+    listener = bus.connect(b"SUB demo/>")
+    publisher = bus.connect(b"MSG demo/a\0here", pid=7)
+    publisher.leave()
+    listener.heard()
+    bus.hear(datagram(b"here/prog/7", 1, b"demo/a", b"there"))
+    assert listener.heard() == [b"MSG demo/a\0there"]
+
+
+def test_directed_messages_follow_a_name_at_once():
+    bus = Bus()
+    client, sender = bus.connect(b"CMSG listen", pid=7), bus.connect()
+    both = b"MSG !here/prog/7\0old", b"MSG !here/prog/7/x\0new"
+    sender.say(*both)
+    assert client.heard() == [both[0]]
+    client.ask(b"CMSG name\0here/prog/7/x")
+    sender.say(*both)
+    assert client.heard() == [both[1]]
+    client.leave()
+    again = bus.connect(b"CMSG listen", pid=7)
+    sender.say(*both)
+    assert again.heard() == [both[0]]
+
+
+def test_clients_are_limited():
+    bus = Bus(clients=2)
+    first = bus.connect()
+    bus.connect()
+    assert bus.try_connect() is None
+    first.leave()
+    assert bus.try_connect() is not None
+
+
+def numbers(bus: Bus, datagrams: list[bytes]) -> list[int]:
+    return [bus.integrity.open(sent)[1] for sent in datagrams]
+
+
+def test_a_client_that_returns_at_once_leaves_no_gap_in_its_numbers():
+    """Others would take the clock's microseconds in between for losses."""
+    bus = Bus()
+    for _ in range(3):
+        client = bus.connect(*[b"MSG a\0"] * 5, pid=7)
+        client.leave()
+        bus.unix_us += 300_000
+    assert numbers(bus, bus.sent) == list(range(CLOCK, CLOCK + 15))
+
+
+def test_a_client_that_returns_later_begins_at_the_clock():
+    bus = Bus()
+    bus.connect(b"MSG a\0", pid=7).leave()
+    bus.unix_us += 2 * JUMP
+    bus.connect(b"MSG a\0", pid=7)
+    assert numbers(bus, bus.sent) == [CLOCK, CLOCK + 2 * JUMP]
+
+
+def test_who_takes_over_a_name_of_another_host_is_heard_at_once():
+    """A standby that connected earlier, or whose clock is behind, is neither stale nor replayed to others."""
+    bus = Bus()
+    standby = bus.connect(privileged=True)
+    bus.hear(datagram(b"service/leader", CLOCK + 10**9, b"a"))
+    standby.say(b"CMSG name\0service/leader", b"MSG a\0")
+    assert numbers(bus, bus.sent) == [CLOCK + 10**9 + JUMP + 1]
+
+
+def test_a_forged_number_does_not_use_up_those_of_a_client():
+    bus = Bus()
+    bus.hear(datagram(b"here/prog/7", 2**64 - 1, b"a"))
+    bus.connect(b"MSG a\0", pid=7)
+    assert numbers(bus, bus.sent) == [CLOCK]

@@ -12,6 +12,7 @@ from typing import Self
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 LOOPBACK_BROADCAST = "127.255.255.255"
+BCCND = [sys.executable, "-m", "bccnd.daemon"]
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -19,6 +20,15 @@ _libc = ctypes.CDLL(None)
 def die_with_parent() -> None:
     """For ``preexec_fn``: ends the process when the test run is killed."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def answers(name: str) -> bool:
+    """Whether a daemon answers behind this socket."""
+    try:
+        with PacketClient(name) as client:
+            return client.drain() == []
+    except ConnectionRefusedError:
+        return False
 
 
 class DaemonProcess:
@@ -32,7 +42,7 @@ class DaemonProcess:
     ) -> None:
         self.socket = folder / "bus.sock"
         self.log_file = folder / "log"
-        self._command = [*prefix, sys.executable, "-m", "bccnd.daemon", "--socket", str(self.socket), *flags]
+        self._command = [*prefix, *BCCND, "--socket", str(self.socket), *flags]
         self._environ = {"BCCND_HEARTBEAT__SECONDS": "0", **os.environ, **environ}
         self.process: subprocess.Popen[bytes]
 

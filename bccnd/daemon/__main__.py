@@ -2,6 +2,6 @@
 
 import sys
 
-from bccnd.daemon.service import main
+from bccnd.daemon.program import main
 
 sys.exit(main())

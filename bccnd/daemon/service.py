@@ -10,28 +10,23 @@ Rules
 
 import asyncio
 import contextlib
-import faulthandler
-import gc
 import json
 import os
 import random
-import resource
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import inf
 from typing import Any
 
 import structlog
-import uvloop
 
 from bccnd import __version__, reload, report
 from bccnd.daemon.bus import Bus
+from bccnd.daemon.descriptors import allow_descriptors
 from bccnd.daemon.kernel import Kernel
-from bccnd.daemon.links import Links, bindings_of, choice_of
+from bccnd.daemon.links import Links, choice_of
 from bccnd.daemon.metrics import Metrics
 from bccnd.daemon.segments import Segments
 from bccnd.daemon.supervision import Supervision
@@ -39,28 +34,23 @@ from bccnd.errors import BccndError
 from bccnd.net.clients import Clients
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.links import LinkWatch
-from bccnd.net.listener import Listener
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.process import logs
-from bccnd.process.configuration import check, load
-from bccnd.process.keys import read_keys
 from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
-from bccnd.process.systemd import take_listening_socket, take_watchdog
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules
 from bccnd.relay.succession import restore, state_of
-from bccnd.restart import Legacy, Predecessor, Successor
+from bccnd.restart import Legacy, Successor
 from bccnd.wire import native
 from bccnd.wire.sbus import Cmsg
 
 DRAIN_SECONDS = 2.0
 ALARM_SLACK = 0.001  # seconds: the loop counts milliseconds, and must not come too early
 CLIENT = "client/"  # and a session's number: the name of its descriptor for a successor
-DESCRIPTORS_SPARE = 64  # beside the clients': sockets, loop, logs, libraries
 EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # for a successor that has begun to take over, these as well
 
@@ -310,7 +300,7 @@ class Daemon:
             changed.append("keys")
         self._settings, self._keys, self._debugging = settings, keys, False
         logs.configure(settings.log.level, settings.log.format)
-        _allow_descriptors(settings.limits.clients)
+        allow_descriptors(settings.limits.clients)
         self._segments.set_copies(settings.copies, settings.copies_spread_ms / 1000)
         self.relay.reconfigure(*relay_settings, self._moment())
         self._metrics.reloaded(time.time())
@@ -438,94 +428,3 @@ class Daemon:
         self._metrics.close()
         self._bus.close()
         self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
-
-
-def _allow_descriptors(clients: int) -> None:
-    """Raise the soft limit as far as the clients need and the hard limit lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = clients + DESCRIPTORS_SPARE
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < wanted:
-            log.warning("few file descriptors", allowed=allowed, wanted=wanted, remedy="raise LimitNOFILE")
-
-
-def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
-    settings = load(argv, os.environ).settings
-    return settings, read_keys(settings.key_file) if settings.key_file else ()
-
-
-async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str) -> None:
-    """``passed``: a listening socket that the service manager made, as ``fd:N``; or nothing."""
-    read = partial(_read, argv)
-    settings, keys = read()
-    loop = asyncio.get_running_loop()
-    link_watch = LinkWatch.open()
-    bindings = bindings_of(choice_of(settings), link_watch)
-    receive_bytes = settings.buffers.receive_bytes
-    watchdog = take_watchdog(os.environ)
-    # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
-    # all that follows.
-    gc.collect()
-    gc.freeze()
-    if predecessor is None:
-        explicit = settings.socket.startswith("fd:")
-        where = passed if passed and not explicit else settings.socket
-        endpoints = Endpoints.open(
-            bindings,
-            receive_bytes,
-            lambda: Listener.open(
-                where, settings.socket_permissions, settings.socket_owner, settings.socket_group
-            ),
-        )
-        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
-        if settings.socket not in (where, daemon.name):
-            log.warning(
-                "the socket passed takes the place of the setting",
-                socket=daemon.name,
-                setting=settings.socket,
-            )
-        if where == "@":
-            sys.stdout.write(daemon.name + "\n")
-            sys.stdout.flush()
-    else:
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        state, descriptors = predecessor.receive()
-        endpoints = Endpoints.succeed(bindings, receive_bytes, state["endpoints"], descriptors)
-        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
-        daemon.inherit(state, descriptors)
-        predecessor.wait_for_go()
-    gc.freeze()
-    await daemon.serve()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
-    predecessor = None
-    try:
-        predecessor = Predecessor.from_environment(os.environ)
-        descriptor = take_listening_socket(os.environ)
-        invocation = load(argv, os.environ)
-        if invocation.check_only:
-            checked = check(invocation)
-            if not invocation.quiet:
-                sys.stdout.write(checked + "\n")
-            return 0
-        signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
-        logs.configure(invocation.settings.log.level, invocation.settings.log.format)
-        faulthandler.enable(2)  # tells where it was stuck when the watchdog's SIGABRT comes
-        _allow_descriptors(invocation.settings.limits.clients)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            passed = "" if descriptor is None else f"fd:{descriptor}"
-            runner.run(_run(argv, predecessor, passed))
-    except BccndError as error:
-        if predecessor is not None:
-            predecessor.say_failed(error)
-        sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

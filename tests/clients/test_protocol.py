@@ -11,10 +11,10 @@ from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, TOKEN_LIMIT
 from bccn.transport import BACKOFF_FIRST, BACKOFF_LIMIT
 from bccnd import __version__
 from bccnd.relay import answers
-from bccnd.relay.control import KEYS
+from bccnd.relay.control import Control
 from bccnd.relay.dedup import Verdict
 from bccnd.relay.delivery import ANSWERS_FATAL
-from bccnd.relay.limits import Limits
+from bccnd.relay.options import Limits, Queue
 from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
 from bccnd.relay.router import HEARTBEATS, NOTICES
 from bccnd.relay.router import QUESTIONS as ASKED_ON
@@ -135,7 +135,7 @@ def reasons_for_closing() -> set[str]:
     ("title", "words"),
     [
         ("Packets", {kind.decode() for kind in sbus._KINDS}),
-        ("Control requests", {key.decode() for key in KEYS}),
+        ("Control requests", {key.decode() for key in Control.KEYS}),
         ("Control requests", set(Policy)),
         ("Errors", error_codes()),
         ("Notices", notices() | reasons_for_closing()),
@@ -156,7 +156,7 @@ def test_every_word_of_the_code_is_documented(title: str, words: set[str]) -> No
     ("title", "numbers"),
     [
         ("Limits", [SEND_LIMIT, CHAN_LIMIT, SRC_LIMIT, Limits().local_payload, Limits().subscriptions]),
-        ("Limits", [Limits().queue_packets, Limits().clients, ANSWERS_LIMIT, ANSWERS_FATAL]),
+        ("Limits", [Queue().packets, Limits().clients, ANSWERS_LIMIT, ANSWERS_FATAL]),
         ("Request and reply", [TOKEN_LIMIT, ASK_AFTER * 1000, ASK_EVERY * 1000, QUESTIONS]),
         ("Request and reply", [answers.LISTENERS_PER_SECOND, ASKED_ON.decode()]),
         ("Connecting again", [BACKOFF_FIRST * 1000, BACKOFF_LIMIT]),

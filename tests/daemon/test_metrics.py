@@ -223,6 +223,6 @@ def test_an_address_in_use_is_one_line_and_leaves_no_socket(tmp_path: Path) -> N
 
 
 def test_without_metrics_the_library_is_not_loaded() -> None:
-    code = "import sys, bccnd.daemon.service; print([m for m in sys.modules if m.startswith('prometheus')])"
+    code = "import sys, bccnd.daemon.program; print([m for m in sys.modules if m.startswith('prometheus')])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

@@ -21,7 +21,7 @@ from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.hosts.segment import BROADCAST, Host, ip
-from tests.hosts.segment import SegmentSocket as Link
+from tests.hosts.segment import Segment as Link
 from tests.needs import require
 from tests.packet_client import wait_until
 from tests.plain_bccn import plain_socket

@@ -8,7 +8,7 @@ import pytest
 
 from bccnd.net.links import LinkWatch
 from bccnd.net.netlink import IFF_UP, Address
-from tests.hosts.segment import Host, SegmentSocket, ip
+from tests.hosts.segment import Host, Segment, ip
 from tests.needs import require
 from tests.packet_client import wait_until
 
@@ -16,7 +16,7 @@ from tests.packet_client import wait_until
 @pytest.fixture
 def host() -> Iterator[Host]:
     require("root", "ip")
-    with SegmentSocket(["alpha"]) as segment:
+    with Segment(["alpha"]) as segment:
         yield segment.hosts[0]
 
 

@@ -1,0 +1,20 @@
+"""How many descriptors the daemon may have: one for each client, and some for everything else."""
+
+import resource
+
+import structlog
+
+SPARE = 64  # beside the clients': sockets, loop, logs, libraries
+
+log = structlog.get_logger()
+
+
+def allow_descriptors(clients: int) -> None:
+    """Raise the soft limit as far as the clients need and the hard limit lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = clients + SPARE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            log.warning("few file descriptors", allowed=allowed, wanted=wanted, remedy="raise LimitNOFILE")

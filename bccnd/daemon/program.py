@@ -1,0 +1,110 @@
+"""The program ``bccnd``: from its arguments to a daemon that serves, afresh or as the successor of another.
+
+Rules
+- A wrong setting or flag ends it with one line and the exit code of its error, before anything is opened.
+- A successor takes everything over, and serves only once its predecessor lets it (``restart``).
+"""
+
+import asyncio
+import faulthandler
+import gc
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+import uvloop
+
+from bccnd.daemon.descriptors import allow_descriptors
+from bccnd.daemon.links import bindings_of, choice_of
+from bccnd.daemon.service import EARLY_SIGNALS, STOP_SIGNALS, Daemon
+from bccnd.errors import BccndError
+from bccnd.net.endpoints import Endpoints
+from bccnd.net.links import LinkWatch
+from bccnd.net.listener import Listener
+from bccnd.process import logs
+from bccnd.process.configuration import check, load
+from bccnd.process.keys import read_keys
+from bccnd.process.settings import Settings
+from bccnd.process.systemd import take_listening_socket, take_watchdog
+from bccnd.restart import Predecessor
+
+log = structlog.get_logger()
+
+
+def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
+    settings = load(argv, os.environ).settings
+    return settings, read_keys(settings.key_file) if settings.key_file else ()
+
+
+async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str) -> None:
+    """``passed``: a listening socket that the service manager made, as ``fd:N``; or nothing."""
+    read = partial(_read, argv)
+    settings, keys = read()
+    loop = asyncio.get_running_loop()
+    link_watch = LinkWatch.open()
+    bindings = bindings_of(choice_of(settings), link_watch)
+    receive_bytes = settings.buffers.receive_bytes
+    watchdog = take_watchdog(os.environ)
+    # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
+    # all that follows.
+    gc.collect()
+    gc.freeze()
+    if predecessor is None:
+        explicit = settings.socket.startswith("fd:")
+        where = passed if passed and not explicit else settings.socket
+        endpoints = Endpoints.open(
+            bindings,
+            receive_bytes,
+            lambda: Listener.open(
+                where, settings.socket_permissions, settings.socket_owner, settings.socket_group
+            ),
+        )
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
+        if settings.socket not in (where, daemon.name):
+            log.warning(
+                "the socket passed takes the place of the setting",
+                socket=daemon.name,
+                setting=settings.socket,
+            )
+        if where == "@":
+            sys.stdout.write(daemon.name + "\n")
+            sys.stdout.flush()
+    else:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        state, descriptors = predecessor.receive()
+        endpoints = Endpoints.succeed(bindings, receive_bytes, state["endpoints"], descriptors)
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
+        daemon.inherit(state, descriptors)
+        predecessor.wait_for_go()
+    gc.freeze()
+    await daemon.serve()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    predecessor = None
+    try:
+        predecessor = Predecessor.from_environment(os.environ)
+        descriptor = take_listening_socket(os.environ)
+        invocation = load(argv, os.environ)
+        if invocation.check_only:
+            checked = check(invocation)
+            if not invocation.quiet:
+                sys.stdout.write(checked + "\n")
+            return 0
+        signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
+        logs.configure(invocation.settings.log.level, invocation.settings.log.format)
+        faulthandler.enable(2)  # tells where it was stuck when the watchdog's SIGABRT comes
+        allow_descriptors(invocation.settings.limits.clients)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            passed = "" if descriptor is None else f"fd:{descriptor}"
+            runner.run(_run(argv, predecessor, passed))
+    except BccndError as error:
+        if predecessor is not None:
+            predecessor.say_failed(error)
+        sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
+        return error.exit_code
+    return 0

@@ -378,11 +378,13 @@ def test_a_forked_child_cannot_use_the_client(daemon: DaemonProcess) -> None:
                     try:
                         client.publish("fork").send(None)
                     except bccn.ClosedError:
+                        client._connection.close()  # which the parent must not feel
                         code = 0
                     finally:
                         os._exit(code)
                 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
                 await client.publish("fork", "parent")
+                await client.barrier()
             assert witness.messages() == [("fork", b"parent")]
 
     asyncio.run(test())

@@ -1,5 +1,6 @@
 """The driver of the blocking client: waiting, closing from another thread, and a select loop that never blocks."""
 
+import os
 import select
 import socket
 import threading
@@ -97,3 +98,17 @@ def test_a_child_that_keeps_the_socket_does_not_wake(connect: Connect, daemon: D
     client.barrier()
     assert not select.select([client], [], [], 0.1)[0]
     copy.close()
+
+
+def test_closing_in_a_forked_child_leaves_the_parent(connect: Connect) -> None:
+    client, writer = connect(), connect()
+    client.subscribe("a")
+    client.fileno()
+    pid = os.fork()
+    if pid == 0:
+        client.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    writer.publish("a", "x")
+    assert select.select([client], [], [], PATIENCE)[0]
+    assert [message.text for message in client.dispatch()] == ["x"]

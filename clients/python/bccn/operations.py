@@ -194,7 +194,9 @@ class Operations:
 
         Unlike the settings of the constructor it is not repeated on a new connection.
         """
-        return await self._ask(key, value)
+        if self._session.packer is not None:
+            await self._send_batch()
+        return await self._connection.ask(key, value)
 
     async def status(self) -> dict[str, Any]:
         """The daemon's state and counters."""

@@ -26,7 +26,7 @@ PACK = b"PACK "
 RECEIVE_LIMIT = 512 * 1024
 # Digits that 64 bits of nanoseconds can have.
 TIME_DIGITS = 20
-WHITE_SPACE = " \t\n\v\f\r\0"
+WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
 
 
 class Message:
@@ -72,7 +72,7 @@ class Message:
 
     @property
     def retained(self) -> bool:
-        """Whether it is the last value of its channel, from before the subscription. Only ``full`` can tell."""
+        """Whether it is the last value of its channel, from before the subscription. Only ``full`` shows that."""
         return self.verdict == "retained"
 
     @property
@@ -180,7 +180,7 @@ def build_unsub(pattern: str) -> bytes:
 
 
 def _pattern(pattern: str) -> bytes:
-    if not pattern.isascii() or any(byte in pattern for byte in WHITE_SPACE):
+    if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
         raise InvalidError(f"pattern {pattern!r}: only ASCII, without white space and NUL")
     return pattern.encode()
 
@@ -191,7 +191,7 @@ def answer_key(key: str) -> str:
 
 
 def build_control(key: str, value: str | None = None) -> bytes:
-    if not key or any(byte in key for byte in WHITE_SPACE):
+    if not key or not WHITE_SPACE.isdisjoint(key):
         raise InvalidError(f"control key {key!r}: must not be empty nor contain white space")
     return f"CMSG {key}".encode() if value is None else f"CMSG {key}\0{value}".encode()
 

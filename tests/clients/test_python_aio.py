@@ -62,7 +62,7 @@ def test_publish_subscribe_unsubscribe(daemon: DaemonProcess, run: Run) -> None:
     run(test())
 
 
-def test_heartbeats_are_kept_over_a_reconnection(daemon: DaemonProcess, run: Run) -> None:
+def test_heartbeats_survive_a_reconnection(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         kinds: list[str] = []
         async with bccn.AsyncClient(
@@ -98,7 +98,7 @@ def test_iteration_ends_when_the_client_is_closed(daemon: DaemonProcess, run: Ru
     run(test())
 
 
-def test_callbacks_plain_and_coroutine_in_order(daemon: DaemonProcess, run: Run) -> None:
+def test_plain_and_coroutine_callbacks_run_in_order(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         calls: list[str] = []
         failures: list[dict[str, Any]] = []
@@ -149,7 +149,7 @@ def test_a_callback_may_close_the_client(daemon: DaemonProcess, run: Run) -> Non
     run(test())
 
 
-def test_many_messages_packed(daemon: DaemonProcess, run: Run) -> None:
+def test_many_packed_messages_all_arrive(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         async with (
             bccn.AsyncClient(daemon.socket, pack=True, queue={"policy": "block"}) as reader,
@@ -169,7 +169,7 @@ def test_many_messages_packed(daemon: DaemonProcess, run: Run) -> None:
     run(test())
 
 
-def test_reading_pauses_while_nobody_receives_and_answers_still_come(
+def test_reading_pauses_but_answers_still_come(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bccn.aio_driver.READ_AHEAD_LIMIT", 10_000)
@@ -191,7 +191,7 @@ def test_reading_pauses_while_nobody_receives_and_answers_still_come(
     run(test())
 
 
-def test_callbacks_are_not_stopped_by_messages_for_nobody(
+def test_unclaimed_messages_do_not_stop_callbacks(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bccn.aio.READ_AHEAD_LIMIT", 10_000)
@@ -241,7 +241,7 @@ def test_sending_waits_for_room(tmp_path: Path, run: Run) -> None:
         assert numbers == [b"%03d" % number for number in range(400)]
 
 
-def test_a_killed_daemon_is_found_again(daemon: DaemonProcess, run: Run) -> None:
+def test_the_client_survives_a_killed_daemon(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         notices: list[str] = []
         async with bccn.AsyncClient(
@@ -265,7 +265,7 @@ def test_a_killed_daemon_is_found_again(daemon: DaemonProcess, run: Run) -> None
     run(test())
 
 
-def test_calls_give_up_in_time(daemon: DaemonProcess, run: Run) -> None:
+def test_calls_time_out_while_the_daemon_is_away(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket, timeout=1.0, on_notice=lambda _: None) as client:
             daemon.kill()
@@ -281,7 +281,7 @@ def test_calls_give_up_in_time(daemon: DaemonProcess, run: Run) -> None:
     run(test())
 
 
-def test_without_reconnection_it_says_so(daemon: DaemonProcess, run: Run) -> None:
+def test_without_reconnection_calls_fail(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket, reconnect=False, on_notice=lambda _: None) as client:
             receiving = asyncio.create_task(client.receive())
@@ -295,7 +295,7 @@ def test_without_reconnection_it_says_so(daemon: DaemonProcess, run: Run) -> Non
     run(test())
 
 
-def test_refusals(daemon: DaemonProcess, tmp_path: Path, run: Run) -> None:
+def test_rejected_calls_raise(daemon: DaemonProcess, tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         with pytest.raises(bccn.UnavailableError, match="No such file"):
             await bccn.AsyncClient(tmp_path / "none").connect()
@@ -316,7 +316,7 @@ def test_refusals(daemon: DaemonProcess, tmp_path: Path, run: Run) -> None:
     run(test())
 
 
-def test_a_request_that_breaks_off_is_made_again(tmp_path: Path, run: Run) -> None:
+def test_a_broken_request_is_made_again(tmp_path: Path, run: Run) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet == b"SUB a" and scripted.seen.count(packet) == 1:
             connection.close()
@@ -332,7 +332,7 @@ def test_a_request_that_breaks_off_is_made_again(tmp_path: Path, run: Run) -> No
     assert scripted.seen.count(b"SUB a") == 2
 
 
-def test_many_requests_at_once_get_each_their_answer(daemon: DaemonProcess, run: Run) -> None:
+def test_concurrent_requests_each_get_their_answer(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as client:
             tokens = [str(number) for number in range(100)]
@@ -341,7 +341,7 @@ def test_many_requests_at_once_get_each_their_answer(daemon: DaemonProcess, run:
     run(test())
 
 
-def test_a_daemon_that_does_not_answer(tmp_path: Path, run: Run) -> None:
+def test_a_silent_daemon_times_out(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(scripted.path, timeout=1.0) as client:
             with pytest.raises(bccn.TimedOutError):
@@ -351,7 +351,7 @@ def test_a_daemon_that_does_not_answer(tmp_path: Path, run: Run) -> None:
         run(test())
 
 
-def test_cancelling_a_call_leaves_the_client_whole(daemon: DaemonProcess, run: Run) -> None:
+def test_the_client_works_after_a_cancelled_call(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as client:
             await client.subscribe("a")
@@ -367,7 +367,7 @@ def test_cancelling_a_call_leaves_the_client_whole(daemon: DaemonProcess, run: R
     run(test())
 
 
-def test_a_child_of_fork_cannot_use_it(daemon: DaemonProcess) -> None:
+def test_a_forked_child_cannot_use_the_client(daemon: DaemonProcess) -> None:
     async def test() -> None:
         with PacketClient(daemon.socket) as witness:
             witness.subscribe("fork")
@@ -378,11 +378,13 @@ def test_a_child_of_fork_cannot_use_it(daemon: DaemonProcess) -> None:
                     try:
                         client.publish("fork").send(None)
                     except bccn.ClosedError:
+                        client._connection.close()  # which the parent must not feel
                         code = 0
                     finally:
                         os._exit(code)
                 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
                 await client.publish("fork", "parent")
+                await client.barrier()
             assert witness.messages() == [("fork", b"parent")]
 
     asyncio.run(test())

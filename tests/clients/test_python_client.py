@@ -46,11 +46,11 @@ def test_iteration_ends_when_the_client_is_closed(connect: Connect) -> None:
         client.receive()
 
 
-def test_receive_gives_up_in_time(connect: Connect) -> None:
+def test_receive_times_out(connect: Connect) -> None:
     assert connect().receive(0.05) is None
 
 
-def test_full_format_tells_who_and_when(connect: Connect) -> None:
+def test_full_format_has_sender_and_time(connect: Connect) -> None:
     reader, writer = connect(format="full"), connect()
     reader.subscribe("a")
     before = time.time_ns()
@@ -65,7 +65,7 @@ def test_full_format_tells_who_and_when(connect: Connect) -> None:
     assert (first.datagram or b"").endswith(b":a|x")
 
 
-def test_messages_to_all_and_to_one(connect: Connect) -> None:
+def test_messages_to_all_and_to_one_program(connect: Connect) -> None:
     one, two = connect(), connect()
     heard: list[bccn.Message] = []
     one.listen(heard.append)
@@ -87,7 +87,7 @@ def test_separator_and_echo(connect: Connect) -> None:
     assert received(client) == ("a.b", b"x")
 
 
-def test_every_matching_callback_is_called_once_and_the_rest_is_received(connect: Connect) -> None:
+def test_each_matching_callback_runs_once(connect: Connect) -> None:
     client = connect()
     calls: list[tuple[str, str]] = []
     client.subscribe("a/>", lambda message: calls.append(("wide", message.channel)))
@@ -98,7 +98,7 @@ def test_every_matching_callback_is_called_once_and_the_rest_is_received(connect
     assert calls == [("wide", "a/b"), ("narrow", "a/b"), ("wide", "a/c")]
 
 
-def test_a_failing_callback_fails_its_caller_and_loses_nothing_else(connect: Connect) -> None:
+def test_a_failing_callback_loses_no_other_message(connect: Connect) -> None:
     client = connect()
     calls: list[str] = []
 
@@ -125,7 +125,7 @@ def test_callbacks_may_use_the_client(connect: Connect) -> None:
     assert received(client) == ("answer", b"abab")
 
 
-def test_a_tap_sees_what_was_rejected(connect: Connect, loopback_port: int) -> None:
+def test_a_tap_sees_rejected_datagrams(connect: Connect, loopback_port: int) -> None:
     tap = connect(format="full", tap=True)
     with plain_socket(loopback_port) as plain:
         plain.sendto(b"BCCN1[3]abc", (LOOPBACK_BROADCAST, loopback_port))
@@ -137,7 +137,7 @@ def test_a_tap_sees_what_was_rejected(connect: Connect, loopback_port: int) -> N
 # --- packing and sizes ---
 
 
-def test_packed_both_ways(connect: Connect) -> None:
+def test_packed_messages_both_ways(connect: Connect) -> None:
     reader, writer = connect(pack=True), connect(pack=True)
     reader.subscribe("n")
     numbers = [str(number).encode() for number in range(5000)]
@@ -147,7 +147,7 @@ def test_packed_both_ways(connect: Connect) -> None:
     assert [received(reader) for _ in numbers] == [("n", number) for number in numbers]
 
 
-def test_a_batch_without_agreement_goes_one_by_one(connect: Connect) -> None:
+def test_a_batch_without_packing_goes_one_by_one(connect: Connect) -> None:
     client = connect()
     client.subscribe("n")
     client.publish_many([("n", "1"), ("n", "2")])
@@ -165,7 +165,7 @@ def test_the_largest_local_message(connect: Connect, pack: bool) -> None:
     assert received(client) == (channel, b"after")
 
 
-def test_what_was_rejected_is_noticed_and_raised_by_the_barrier(connect: Connect) -> None:
+def test_barrier_raises_what_was_rejected(connect: Connect) -> None:
     notices: list[bccn.Notice] = []
     client = connect(on_notice=notices.append)
     client.publish("a", b"x" * 1400)
@@ -177,21 +177,21 @@ def test_what_was_rejected_is_noticed_and_raised_by_the_barrier(connect: Connect
     client.barrier()
 
 
-def test_a_publisher_that_never_asks_is_told_too(connect: Connect) -> None:
+def test_a_publisher_that_never_asks_gets_notices(connect: Connect) -> None:
     notices: list[bccn.Notice] = []
     client = connect(on_notice=notices.append)
     wait_until(lambda: client.publish("a b") or notices, "a notice")
     client.close()
 
 
-def test_leaving_with_waits_for_what_was_published(daemon: DaemonProcess) -> None:
+def test_leaving_with_waits_for_a_barrier(daemon: DaemonProcess) -> None:
     with pytest.raises(bccn.RejectedError), bccn.Client(daemon.socket) as client:
         client.publish("a", b"x" * 1400)
     with pytest.raises(UnicodeEncodeError), bccn.Client(daemon.socket) as client:
         client.publish("a", str(client.publish("a", b"x" * 1400)) + "\udc80")
 
 
-def test_notices_nobody_takes_are_logged(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+def test_notices_without_a_handler_are_logged(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     client = connect()
     client.publish("a b")
     with caplog.at_level(logging.WARNING, "bccn"), pytest.raises(bccn.RejectedError):
@@ -202,7 +202,7 @@ def test_notices_nobody_takes_are_logged(connect: Connect, caplog: pytest.LogCap
 # --- asking ---
 
 
-def test_what_the_daemon_knows(connect: Connect) -> None:
+def test_status_clients_and_sources(connect: Connect) -> None:
     client = connect(queue={"packets": 7, "policy": "drop-newest"})
     client.subscribe("a")
     assert client.status()["subscriptions"] == 1
@@ -214,14 +214,14 @@ def test_what_the_daemon_knows(connect: Connect) -> None:
     assert isinstance(client.sources(), list)
 
 
-def test_lists_of_many_pages(connect: Connect) -> None:
+def test_a_list_of_clients_has_many_pages(connect: Connect) -> None:
     client = connect()
     others = [connect() for _ in range(120)]
     names = {row["name"] for row in client.clients()}
     assert {other.name for other in others} <= names
 
 
-def test_names(connect: Connect) -> None:
+def test_a_client_takes_another_name(connect: Connect) -> None:
     client = connect()
     own = client.name
     client.set_name(own + "/worker")
@@ -235,7 +235,7 @@ def test_names(connect: Connect) -> None:
     assert caught.value.code == "bad-name"
 
 
-def test_wrong_requests_raise_and_leave_nothing_behind(connect: Connect) -> None:
+def test_wrong_requests_raise_and_leave_nothing(connect: Connect) -> None:
     client = connect()
     with pytest.raises(bccn.RejectedError) as caught:
         client.subscribe("a*b")
@@ -252,7 +252,7 @@ def test_wrong_requests_raise_and_leave_nothing_behind(connect: Connect) -> None
 # --- slow readers ---
 
 
-def test_losses_are_told_where_they_are(connect: Connect) -> None:
+def test_lost_messages_are_counted_where_they_are_missing(connect: Connect) -> None:
     notices: list[bccn.Notice] = []
     reader = connect(queue={"packets": 10}, on_notice=notices.append)
     writer = connect(pack=True)
@@ -273,7 +273,7 @@ def test_losses_are_told_where_they_are(connect: Connect) -> None:
     assert sum(notice.count for notice in notices if notice.kind == "lost") == lost
 
 
-def test_a_publisher_that_waits_for_its_own_reading_gets_on(connect: Connect) -> None:
+def test_publishing_reads_while_the_socket_is_full(connect: Connect) -> None:
     """With ``block`` the daemon reads no more from us while our queue is full: sending has to read."""
     client = connect(queue={"packets": 10, "policy": "block"})
     client.subscribe("n")
@@ -285,23 +285,7 @@ def test_a_publisher_that_waits_for_its_own_reading_gets_on(connect: Connect) ->
 # --- the package ---
 
 
-def test_the_socket_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bccn.path.SERVICE_SOCKET", str(tmp_path / "service"))
-    monkeypatch.delenv("BCCN_SOCKET", raising=False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert bccn.socket_path() == str(tmp_path / "service")
-    own = tmp_path / "bccnd" / "bus.sock"
-    own.parent.mkdir()
-    own.touch()
-    assert bccn.socket_path() == str(own)
-    (tmp_path / "service").touch()
-    assert bccn.socket_path() == str(tmp_path / "service")
-    monkeypatch.setenv("BCCN_SOCKET", "@abstract")
-    assert bccn.socket_path() == "@abstract"
-    assert bccn.socket_path(own) == str(own)
-
-
-def test_importing_it_brings_nothing_slow() -> None:
+def test_importing_bccn_imports_nothing_slow() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", "import bccn, sys, json; print(json.dumps(sorted(sys.modules)))"],
         env={**os.environ, "PYTHONPATH": str(Path(bccn.__file__).parents[1])},
@@ -313,7 +297,7 @@ def test_importing_it_brings_nothing_slow() -> None:
 
 
 @pytest.mark.needs("root")
-def test_no_permission_is_a_refusal_not_an_absence(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_no_permission_raises_refused(daemon: DaemonProcess, tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         code = 1

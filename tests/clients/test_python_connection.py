@@ -17,7 +17,7 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 # --- the daemon goes away ---
 
 
-def test_a_heartbeat_is_said_again_to_the_next_daemon(connect: Connect, daemon: DaemonProcess) -> None:
+def test_heartbeats_survive_a_reconnection(connect: Connect, daemon: DaemonProcess) -> None:
     client = connect(on_notice=lambda _: None)
     client.heartbeat(1, "at work")
     with pytest.raises(bccn.RejectedError):
@@ -30,7 +30,7 @@ def test_a_heartbeat_is_said_again_to_the_next_daemon(connect: Connect, daemon: 
     assert received(watcher) == (f"heartbeat/{client.name}", b"at work")
 
 
-def test_a_killed_daemon_is_found_again(connect: Connect, daemon: DaemonProcess) -> None:
+def test_the_client_survives_a_killed_daemon(connect: Connect, daemon: DaemonProcess) -> None:
     notices: list[str] = []
     client = connect(
         format="full", pack=True, echo=False, on_notice=lambda notice: notices.append(notice.kind)
@@ -66,7 +66,7 @@ def test_publishing_waits_for_the_daemon(connect: Connect, daemon: DaemonProcess
     assert client.status()["counters"]["published"] == 1
 
 
-def test_receiving_waits_out_its_time(connect: Connect, daemon: DaemonProcess) -> None:
+def test_receive_waits_its_whole_timeout(connect: Connect, daemon: DaemonProcess) -> None:
     client = connect(on_notice=lambda _: None)
     daemon.kill()
     start = time.monotonic()
@@ -82,7 +82,7 @@ def test_receiving_waits_out_its_time(connect: Connect, daemon: DaemonProcess) -
     assert message.text == "x"
 
 
-def test_publishing_gives_up_in_time(connect: Connect, daemon: DaemonProcess) -> None:
+def test_calls_time_out_while_the_daemon_is_away(connect: Connect, daemon: DaemonProcess) -> None:
     client = connect(timeout=0.3, on_notice=lambda _: None)
     daemon.kill()
     with pytest.raises(bccn.UnavailableError, match="no daemon at"):
@@ -93,7 +93,7 @@ def test_publishing_gives_up_in_time(connect: Connect, daemon: DaemonProcess) ->
     assert client.dispatch() == []
 
 
-def test_without_reconnection_it_says_so(connect: Connect, daemon: DaemonProcess) -> None:
+def test_without_reconnection_calls_fail(connect: Connect, daemon: DaemonProcess) -> None:
     client = connect(reconnect=False, on_notice=lambda _: None)
     daemon.kill()
     for call in (lambda: client.receive(PATIENCE), client.dispatch, lambda: client.publish("a")):
@@ -101,12 +101,12 @@ def test_without_reconnection_it_says_so(connect: Connect, daemon: DaemonProcess
             call()
 
 
-def test_no_daemon(tmp_path: Path) -> None:
+def test_no_daemon_raises_unavailable(tmp_path: Path) -> None:
     with pytest.raises(bccn.UnavailableError, match=r"no daemon at .*/none: No such file"):
         bccn.Client(tmp_path / "none")
 
 
-def test_waiting_for_the_first_connection(daemon: DaemonProcess) -> None:
+def test_the_first_connection_is_waited_for(daemon: DaemonProcess) -> None:
     daemon.kill()
     clients: list[bccn.Client] = []
     connecting = threading.Thread(target=lambda: clients.append(bccn.Client(daemon.socket, wait=PATIENCE)))
@@ -120,7 +120,7 @@ def test_waiting_for_the_first_connection(daemon: DaemonProcess) -> None:
 # --- bad moments, scripted ---
 
 
-def test_what_came_before_the_end_is_received_and_doubt_is_told(tmp_path: Path) -> None:
+def test_last_messages_arrive_and_doubt_is_raised(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet.startswith(b"MSG"):
             connection.send(b"MSG a\0last words")
@@ -141,7 +141,7 @@ def test_what_came_before_the_end_is_received_and_doubt_is_told(tmp_path: Path) 
     assert notices[1].count == 2
 
 
-def test_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_silent_daemon_times_out(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet == b"CMSG status") as scripted:
         client = bccn.Client(scripted.path, timeout=1.0)
         with pytest.raises(bccn.TimedOutError):
@@ -149,7 +149,7 @@ def test_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
         client.close()
 
 
-def test_a_request_that_breaks_off_is_made_again(tmp_path: Path) -> None:
+def test_a_broken_request_is_made_again(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet == b"SUB a" and scripted.seen.count(packet) == 1:
             connection.close()
@@ -163,7 +163,7 @@ def test_a_request_that_breaks_off_is_made_again(tmp_path: Path) -> None:
     assert scripted.seen == [b"CMSG whoami", b"SUB a", b"SUB a", b"CMSG whoami", b"CMSG ping"]
 
 
-def test_a_name_still_taken_by_the_old_connection_is_waited_for(tmp_path: Path) -> None:
+def test_a_name_still_taken_is_tried_again(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet == b"CMSG ping" and scripted.seen.count(packet) == 1:
             connection.close()
@@ -180,7 +180,7 @@ def test_a_name_still_taken_by_the_old_connection_is_waited_for(tmp_path: Path) 
     assert sum(packet.startswith(b"CMSG name") for packet in scripted.seen) == 3
 
 
-def test_asking_without_ever_receiving_is_an_error_not_a_full_memory(
+def test_asking_without_receiving_raises_backlog_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
@@ -198,7 +198,7 @@ def test_asking_without_ever_receiving_is_an_error_not_a_full_memory(
         client.close()
 
 
-def test_a_daemon_that_speaks_otherwise(tmp_path: Path) -> None:
+def test_another_protocol_raises_protocol_error(tmp_path: Path) -> None:
     with (
         ScriptedDaemon(
             tmp_path / "bus", lambda connection, _: bool(connection.send(b"HTTP/1.1 200"))
@@ -208,7 +208,7 @@ def test_a_daemon_that_speaks_otherwise(tmp_path: Path) -> None:
         bccn.Client(scripted.path)
 
 
-def test_a_daemon_that_takes_no_more(tmp_path: Path) -> None:
+def test_a_full_socket_times_out(tmp_path: Path) -> None:
     go_on = threading.Event()
     with ScriptedDaemon(
         tmp_path / "bus", lambda _, packet: packet.startswith(b"MSG") and go_on.wait(PATIENCE)
@@ -223,7 +223,7 @@ def test_a_daemon_that_takes_no_more(tmp_path: Path) -> None:
 # --- fork ---
 
 
-def test_a_child_of_fork_speaks_for_itself(connect: Connect) -> None:
+def test_a_forked_child_has_its_own_connection(connect: Connect) -> None:
     parent, witness = connect(), connect(format="full")
     witness.subscribe("fork")
     parent.subscribe("to/both")

@@ -54,14 +54,14 @@ def test_a_request_begins_with_a_token_of_its_own() -> None:
     assert first.question == f"a {first.token.decode()}?"
 
 
-def test_who_has_listeners_here_asks_nobody_else() -> None:
+def test_listeners_on_this_host_need_no_question() -> None:
     exchange = begin(Exchanges())
     exchange.published("1", 100.0)
     assert not exchange.must_ask(999.0)
     assert exchange.until == 1000.0
 
 
-def test_without_listeners_here_the_others_are_asked_three_times() -> None:
+def test_other_hosts_are_asked_three_times() -> None:
     exchange = begin(Exchanges())
     assert not exchange.must_ask(999.0), "it is not published yet"
     exchange.published("0", 100.0)
@@ -70,7 +70,7 @@ def test_without_listeners_here_the_others_are_asked_three_times() -> None:
     assert not exchange.must_ask(100.0 + ASK_AFTER + QUESTIONS * ASK_EVERY - 0.001)
 
 
-def test_the_questions_come_at_their_times() -> None:
+def test_questions_are_asked_at_their_times() -> None:
     exchange = begin(Exchanges())
     exchange.published("0", 100.0)
     last = 100.0 + ASK_AFTER + QUESTIONS * ASK_EVERY
@@ -80,14 +80,14 @@ def test_the_questions_come_at_their_times() -> None:
 
 
 @pytest.mark.parametrize("said", ["1 asked", "1", "0 busy"])
-def test_one_question_is_enough_when_somebody_listens_or_it_cannot_be_found_out(said: str) -> None:
+def test_one_question_settles_listeners_or_busy(said: str) -> None:
     exchange = begin(Exchanges())
     exchange.published("0", 100.0)
     assert asked_at(exchange, said) == [ASK_AFTER]
     assert exchange.until == 1000.0
 
 
-def test_what_does_not_leave_the_host_is_settled_by_the_first_question() -> None:
+def test_local_channels_need_one_question() -> None:
     exchange = begin(Exchanges())
     exchange.published("0", 100.0)
     with pytest.raises(bccn.NobodyListensError, match="nobody on this host listens to a"):
@@ -95,7 +95,7 @@ def test_what_does_not_leave_the_host_is_settled_by_the_first_question() -> None
 
 
 @pytest.mark.parametrize("heard", [reply, answer])
-def test_a_reply_or_a_daemon_with_listeners_ends_the_questions(heard: type) -> None:
+def test_a_reply_or_a_listener_ends_the_questions(heard: type) -> None:
     exchanges = Exchanges()
     exchange = begin(exchanges, wanted=2)
     exchange.published("0", 100.0)
@@ -104,7 +104,7 @@ def test_a_reply_or_a_daemon_with_listeners_ends_the_questions(heard: type) -> N
     assert not exchange.must_ask(999.0)
 
 
-def test_who_waits_anyway_asks_nobody() -> None:
+def test_wait_anyway_asks_no_question() -> None:
     exchange = begin(Exchanges(), anyway=True)
     exchange.published("0", 100.0)
     assert not exchange.must_ask(999.0)
@@ -119,7 +119,7 @@ def test_each_exchange_gets_its_replies_without_the_token() -> None:
     assert [message.payload for message in second.replies] == [b"s1", b""]
 
 
-def test_what_is_no_reply_of_ours_is_left_alone() -> None:
+def test_other_messages_are_not_taken_for_replies() -> None:
     exchanges = Exchanges()
     assert not exchanges.take(Message("!me", b"\nx"))
     exchange = begin(exchanges)
@@ -128,7 +128,7 @@ def test_what_is_no_reply_of_ours_is_left_alone() -> None:
     assert not exchange.replies
 
 
-def test_a_request_to_all_that_comes_back_is_no_reply_but_what_answers_it_is() -> None:
+def test_own_request_to_all_is_not_a_reply() -> None:
     exchanges = Exchanges()
     exchange = begin(exchanges, "!")
     assert not exchanges.take(reply(exchange, b"body", channel="!"))
@@ -157,7 +157,7 @@ def test_late_and_surplus_replies_are_dropped() -> None:
     ("wanted", "came", "complaint"),
     [(1, 0, "no reply on a"), (3, 2, "2 of 3 replies on a"), (None, 0, ""), (None, 9, "")],
 )
-def test_the_deadline_ends_it(wanted: int | None, came: int, complaint: str) -> None:
+def test_the_deadline_ends_an_exchange(wanted: int | None, came: int, complaint: str) -> None:
     exchanges = Exchanges()
     exchange = begin(exchanges, wanted=wanted)
     for _ in range(came):
@@ -170,7 +170,7 @@ def test_the_deadline_ends_it(wanted: int | None, came: int, complaint: str) -> 
         assert exchange.over(1000.0)
 
 
-def test_a_flood_of_replies_is_bounded_and_told() -> None:
+def test_a_flood_of_replies_raises_backlog_error() -> None:
     exchanges = Exchanges()
     exchange = begin(exchanges, wanted=None)
     message = reply(exchange)
@@ -181,7 +181,7 @@ def test_a_flood_of_replies_is_bounded_and_told() -> None:
         exchange.next_reply()
 
 
-def test_only_a_request_on_its_way_to_the_daemon_takes_the_blame() -> None:
+def test_a_rejection_belongs_to_the_request_on_its_way() -> None:
     exchanges = Exchanges()
     exchange = begin(exchanges)
     error = bccn.RejectedError("too-large", "MSG a: 1500 bytes")
@@ -194,7 +194,7 @@ def test_only_a_request_on_its_way_to_the_daemon_takes_the_blame() -> None:
     assert not exchanges.blame("MSG a: 1500 bytes", error)
 
 
-def test_a_number_of_replies_is_one_or_more() -> None:
+def test_zero_replies_are_invalid() -> None:
     with pytest.raises(bccn.InvalidError):
         begin(Exchanges(), wanted=0)
 
@@ -206,7 +206,7 @@ def asked(payload: bytes, src: str | None = "far/x/7") -> Message:
     return Message("a", payload, src, 3, "local", 5, "ok", b"datagram")
 
 
-def test_a_request_is_taken_apart_and_answered_to_who_asked() -> None:
+def test_a_request_is_parsed_and_answered() -> None:
     message = asked(b"t1\nline\nline")
     message.lost = 4
     request = Request(message)
@@ -227,18 +227,18 @@ def test_a_request_is_taken_apart_and_answered_to_who_asked() -> None:
         (b"t\nx", "far/*"),
     ],
 )
-def test_what_is_no_request(payload: bytes, src: str) -> None:
+def test_messages_that_are_no_requests(payload: bytes, src: str) -> None:
     with pytest.raises(bccn.InvalidError, match="is no request"):
         Request(asked(payload, src))
     assert request_in(asked(payload, src)) is None
 
 
-def test_without_the_format_full_nobody_can_be_answered() -> None:
+def test_requests_need_the_full_format() -> None:
     with pytest.raises(bccn.InvalidError, match='format="full"'):
         Request(asked(b"t\nx", None))
 
 
-def test_what_a_client_asks_another_can_answer() -> None:
+def test_any_payload_survives_request_and_reply() -> None:
     """Any token and payload, back through the other's eyes."""
     exchanges = Exchanges()
     for payload, said in itertools.product([b"", b"\n", b"x\ny"], [b"", b"\n\n", b"\0"]):

@@ -4,7 +4,7 @@ import select
 import time
 
 import bccn
-from tests.clients.conftest import Connect, received
+from tests.clients.conftest import Connect
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
 
@@ -13,7 +13,7 @@ def readable(client: bccn.Client, seconds: float = PATIENCE) -> bool:
     return bool(select.select([client], [], [], seconds)[0])
 
 
-def test_one_descriptor_for_a_select_loop(connect: Connect, daemon: DaemonProcess) -> None:
+def test_the_descriptor_is_readable_while_messages_wait(connect: Connect, daemon: DaemonProcess) -> None:
     client, writer = connect(), connect()
     client.subscribe("a")
     fd = client.fileno()
@@ -30,7 +30,7 @@ def test_one_descriptor_for_a_select_loop(connect: Connect, daemon: DaemonProces
     assert client.fileno() == fd
 
 
-def test_a_select_loop_comes_through_a_restart(connect: Connect, daemon: DaemonProcess) -> None:
+def test_a_select_loop_survives_a_restart(connect: Connect, daemon: DaemonProcess) -> None:
     notices: list[str] = []
     client = connect(on_notice=lambda notice: notices.append(notice.kind))
     client.subscribe("a")
@@ -49,19 +49,3 @@ def test_a_select_loop_comes_through_a_restart(connect: Connect, daemon: DaemonP
         assert readable(client)
     assert [message.text for message in client.dispatch()] == ["back"]
     assert notices == ["disconnected", "reconnected"]
-
-
-def test_heartbeats_begin_change_and_end(connect: Connect) -> None:
-    watcher, client = connect(), connect()
-    channel = f"heartbeat/{client.name}"
-    watcher.subscribe(channel)
-    client.heartbeat(60, "at work")
-    assert received(watcher) == (channel, b"at work")
-    client.heartbeat(60)
-    assert received(watcher) == (channel, b"")
-    client.heartbeat(0)
-    assert received(watcher) == (channel, b"leaving")
-    client.heartbeat(60, "again")
-    assert received(watcher) == (channel, b"again")
-    client.close()
-    assert received(watcher) == (channel, b"leaving")

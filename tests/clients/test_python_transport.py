@@ -27,14 +27,14 @@ def soon() -> float:
     return time.monotonic() + PATIENCE
 
 
-def test_where_no_daemon_listens(tmp_path: Path) -> None:
+def test_no_daemon_raises_unavailable(tmp_path: Path) -> None:
     with pytest.raises(bccn.UnavailableError, match=r"no daemon at .*/none: No such file"):
         Transport(tmp_path / "none")
     with pytest.raises(bccn.UnavailableError, match="too long"):
         Transport("x" * 200)
 
 
-def test_an_answer_and_what_comes_before_it(tmp_path: Path) -> None:
+def test_packets_before_an_answer_are_kept(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet == b"CMSG ping":
             connection.send(b"MSG a\0x")
@@ -50,7 +50,7 @@ def test_an_answer_and_what_comes_before_it(tmp_path: Path) -> None:
         transport.close()
 
 
-def test_a_refusal_is_raised(tmp_path: Path) -> None:
+def test_ask_raises_a_refusal(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         return bool(connection.send(b"CMSG error\0refused CMSG tap: no right"))
 
@@ -61,7 +61,7 @@ def test_a_refusal_is_raised(tmp_path: Path) -> None:
         transport.close()
 
 
-def test_no_answer_in_time(tmp_path: Path) -> None:
+def test_ask_times_out(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
         transport = Transport(scripted.path)
         with pytest.raises(bccn.TimedOutError):
@@ -81,7 +81,7 @@ def test_a_full_socket_is_waited_for(tmp_path: Path) -> None:
         transport.close()
 
 
-def test_too_large_for_any_socket(tmp_path: Path) -> None:
+def test_a_packet_too_large_for_any_socket_is_rejected(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
         transport = Transport(scripted.path)
         with pytest.raises(bccn.RejectedError, match="too many to send"):
@@ -107,7 +107,7 @@ def test_a_kernel_without_memory_is_waited_for(tmp_path: Path) -> None:
         transport.close()
 
 
-def test_the_end_comes_after_what_was_sent_before(tmp_path: Path) -> None:
+def test_the_last_packets_come_before_the_end(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         connection.send(b"MSG a\0last")
         connection.recv(1, socket.MSG_PEEK)
@@ -153,7 +153,7 @@ def test_closing_wakes_a_thread_that_waits(tmp_path: Path) -> None:
         transport.close()
 
 
-def test_a_child_of_fork_closes_its_copy_only(tmp_path: Path) -> None:
+def test_a_forked_child_closes_its_copy_only(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda *_: False) as scripted:
         transport = Transport(scripted.path)
         pid = os.fork()

@@ -12,7 +12,7 @@ from tests.daemon_process import DaemonProcess
 FOLDER = CLIENTS / "python"
 
 
-def test_the_worker_answers_beats_and_outlives_its_daemon(
+def test_the_worker_survives_its_daemon(
     daemon: DaemonProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(FOLDER))

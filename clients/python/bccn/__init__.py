@@ -8,8 +8,7 @@
         for message in bus:
             print(message.channel, message.text)
 
-``Client`` blocks, ``AsyncClient`` (loaded when first used) awaits; both reconnect and resubscribe by
-themselves.
+``Client`` blocks, ``AsyncClient`` (imported when first used) awaits. Both reconnect and resubscribe by themselves.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from bccn.pattern import matches
 from bccn.protocol import Message
 from bccn.session import Notice
 
-# Type checkers take this name for true; importing ``typing`` for it would take longer than all of this.
+# Type checkers take this name for true. Importing ``typing`` for it would take longer than importing all of this.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bccn.aio import AsyncClient
@@ -64,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """asyncio takes five times as long to import as the rest: only who asks for it pays."""
+    """Import asyncio only for programs that use it: that takes five times as long as all the rest."""
     if name == "AsyncClient":
         from bccn.aio import AsyncClient
 

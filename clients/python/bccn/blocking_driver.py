@@ -42,10 +42,8 @@ class BlockingConnection(Connection):
     ) -> None:
         super().__init__(session, path, reconnect=reconnect, timeout=timeout)
         self._readiness: Readiness | None = None
-        self._may_read = True  # try to read before waiting
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
-        self._may_read = False  # hardly so soon after asking
         while not pending.done:
             if not self.step(deadline):
                 return False
@@ -61,9 +59,8 @@ class BlockingConnection(Connection):
             if not self.wants_room:
                 return True
         reading = self._session.waiting_size < BACKLOG_LIMIT or self._session.asking
-        if reading and self._may_read and self.read():
+        if reading and self.read():
             return True
-        self._may_read = True
         transport, until = self.transport, min(deadline, self.due)
         if transport is None:
             time.sleep(min(max(0.0, until - time.monotonic()), POLL_LIMIT))

@@ -217,7 +217,8 @@ class Connection:
 
     def _let_go(self) -> None:
         if self.transport is not None:
-            self.closing()
+            if self.pid == getpid():  # a child shares what its parent waits with
+                self.closing()
             self.transport.close()
         self.transport, self.ready = None, False
 

@@ -2,15 +2,15 @@
 
     BccnError
     |-- InvalidError       an argument cannot be sent at all (also a ValueError)
-    |-- RejectedError      the daemon said no; ``code`` says why: bad-channel, too-large, name-taken, ...
-    |   |-- RefusedError     because this program has no right to it (code ``refused``)
+    |-- RejectedError      the daemon rejects it; ``code`` says why: bad-channel, too-large, name-taken, ...
+    |   |-- RefusedError     this program has no right to it (code ``refused``)
     |-- UnavailableError   no daemon, or it went away and did not come back in time (also a ConnectionError)
-    |   |-- UnconfirmedError   it is back, but what was handed to the one before may not have been published
-    |-- TimedOutError      the daemon, or who was asked, does not answer in time (also a TimeoutError)
+    |   |-- UnconfirmedError   the connection broke, and messages sent on it may not have been published
+    |-- TimedOutError      the daemon, or another program, does not answer in time (also a TimeoutError)
     |-- NobodyListensError nobody on this host, nor on another with a daemon, would get the request
-    |-- BacklogError       this program asks and asks, and does not receive what waits for it
+    |-- BacklogError       this program makes requests and does not receive the messages that wait for it
     |-- ClosedError        the client was closed, or belongs to another process
-    |-- ProtocolError      the daemon sent what is not of this protocol
+    |-- ProtocolError      the daemon sent a packet that is not of this protocol
 
 ``str()`` of each is one line for a person.
 """
@@ -27,7 +27,7 @@ class InvalidError(BccnError, ValueError):
 
 
 class RejectedError(BccnError):
-    """``code``: a word of the protocol (README, "The local protocol"); ``text`` begins with the packet."""
+    """``code``: a word of the protocol (``clients/PROTOCOL.md``, "Errors"); ``text`` begins with the packet."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(code, text)

@@ -1,12 +1,12 @@
 """Request and reply, as every client of the bus does it (PROTOCOL.md, "Request and reply"). No I/O, no clock.
 
 Rules:
-1. A request is a message whose first line is a token; the replies are directed to who sent it and begin with the
-   same line. Tokens cannot be guessed, and belong to one client: what begins like ours is a reply, perhaps late.
-2. A request is published once. Who listens on this host the daemon says at once. If nobody does, and no reply came
-   within ASK_AFTER, the daemons of the other hosts are asked: those with listeners answer, the others do not. Asked
-   QUESTIONS times without any answer, nobody listens: one lost datagram is not taken for that.
-3. Replies beyond those wanted, and to requests that nobody waits for any more, are dropped.
+1. The first line of a request is a token. Replies are directed to the sender of the request and begin with the same
+   line. Tokens cannot be guessed and belong to one client: a message that begins with one of ours is a reply.
+2. A request is published once. The daemon says at once how many listen on this host. If nobody does, and no reply
+   comes within ASK_AFTER, it asks the daemons of the other hosts; only those with listeners answer. After QUESTIONS
+   questions without an answer nobody listens; several are asked because datagrams get lost.
+3. Replies beyond those wanted, and replies that nobody waits for any more, are dropped.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ FOREVER = float("inf")
 
 
 class Request(Message):
-    """What somebody asks of this program: a message whose ``payload`` is what stands behind its ``token``."""
+    """A request to this program: a message whose ``payload`` is what stands behind its ``token``."""
 
     __slots__ = ("token",)
 
     def __init__(self, message: Message) -> None:
-        """Raises InvalidError for a message that is no request, or does not say whose it is."""
+        """Raises InvalidError for a message that is no request, or does not say where it comes from."""
         token, newline, payload = message.payload.partition(b"\n")
         if message.src is None:
-            raise InvalidError('who asks is only known with format="full"')
+            raise InvalidError('only format="full" says where a request comes from')
         if not newline or len(token) > TOKEN_LIMIT or message.src == "?" or "*" in message.src:
             raise InvalidError(f"the message on {message.channel} from {message.src} is no request")
         for field in Message.__slots__:
@@ -63,7 +63,7 @@ def request_in(message: Message) -> Request | None:
 
 
 class Exchange:
-    """One request of ours and what came of it. ``news`` is done when something did.
+    """One request of ours and what came of it; ``news`` is done when something has come.
 
     ``wanted``: how many replies, None for all that come within ``timeout`` seconds. ``now``: monotonic seconds.
     """
@@ -89,15 +89,15 @@ class Exchange:
         self.question = f"{channel} {token.decode()}?"  # the value of CMSG listeners
         self.replies: deque[Message] = deque()
         self._came = 0
-        self.on_its_way = False  # to the daemon, which may complain
+        self.on_its_way = False  # to the daemon, which may reject it
         self.rejection: RejectedError | None = None
         self.news = Pending()
-        self._settled = anyway  # somebody listens, or it is not to be known
+        self._settled = anyway  # somebody listens, or it cannot be found out
         self._questions_left = QUESTIONS
         self._due = FOREVER
 
     def published(self, listeners: str, now: float) -> None:
-        """The daemon has taken it, unless it complained, and says how many listen on this host."""
+        """The daemon has published or rejected it, and says how many listen on this host."""
         self.on_its_way = False
         if self.rejection is not None:
             raise self.rejection
@@ -105,7 +105,7 @@ class Exchange:
         self._due = now + ASK_AFTER
 
     def must_ask(self, now: float) -> bool:
-        """Whether it is time to ask the other hosts. NobodyListensError: they were asked, and nobody answered."""
+        """Whether it is time to ask the other hosts. Raises NobodyListensError when that was in vain."""
         if self._settled or now < self._due:
             return False
         if not self._questions_left:
@@ -115,7 +115,7 @@ class Exchange:
         return True
 
     def asked(self, answer: str) -> None:
-        """What the daemon said to the question: ``<n>``, ``<n> asked`` or ``<n> busy``."""
+        """The daemon's answer to the question: ``<n>``, ``<n> asked`` or ``<n> busy``."""
         listeners, _, outcome = answer.partition(" ")
         self._settled = self._settled or listeners != "0" or outcome == "busy"
         if not self._settled and outcome != "asked":
@@ -125,11 +125,11 @@ class Exchange:
 
     @property
     def until(self) -> float:
-        """When to look again, unless something comes before."""
+        """When to look again, unless something comes sooner."""
         return self.deadline if self._settled else min(self.deadline, self._due)
 
     def take(self, message: Message | None) -> None:
-        """A reply, without its token; None: a daemon has somebody who listens."""
+        """A reply, without its token; None: a daemon says that it has listeners."""
         self._settled = True
         if message is not None and self._came != self.wanted and len(self.replies) <= REPLIES_LIMIT:
             self.replies.append(message)
@@ -137,7 +137,7 @@ class Exchange:
         self.news.finish()
 
     def next_reply(self) -> Message | None:
-        """None: there is none yet. BacklogError: there are too many."""
+        """The next reply, None while there is none. Raises BacklogError when too many wait."""
         if len(self.replies) > REPLIES_LIMIT:
             raise BacklogError(
                 f"more than {REPLIES_LIMIT} replies to one request on {self.channel} wait to be taken"
@@ -145,7 +145,7 @@ class Exchange:
         return self.replies.popleft() if self.replies else None
 
     def over(self, now: float) -> bool:
-        """Whether no more replies are to come. TimedOutError: there are fewer than were wanted."""
+        """Whether no more replies are expected. Raises TimedOutError when fewer came than were wanted."""
         if self._came == self.wanted:
             return not self.replies
         if now < self.deadline:
@@ -160,7 +160,7 @@ class Exchanges:
     """The requests of one client that are under way."""
 
     def __init__(self) -> None:
-        self.listening = False  # has been said, for the replies
+        self.listening = False  # the daemon knows that we listen, for the replies
         self._prefix = b""
         self._count = 0
         self._open: dict[bytes, Exchange] = {}
@@ -188,14 +188,14 @@ class Exchanges:
         self._open.pop(exchange.token, None)
 
     def wake(self) -> None:
-        """Have all who wait look again."""
+        """Have every waiting request look again."""
         for exchange in self._open.values():
             exchange.news.finish()
 
     def take(self, message: Message) -> bool:
         """Whether it is a reply to a request of this client, in time or late; its exchange has it then.
 
-        It is not when it came on the channel of the request: that one also goes to who asked all.
+        A message on the channel of the request is none: a request to all comes back to its sender.
         """
         if not self._prefix or not message.payload.startswith(self._prefix):
             return False
@@ -209,7 +209,7 @@ class Exchanges:
         return True
 
     def blame(self, text: str, error: RejectedError) -> bool:
-        """Whether it is a request of this client that the daemon rejected just now."""
+        """Whether the daemon rejected a request of this client with this."""
         for exchange in self._open.values():
             if exchange.on_its_way and text.startswith(f"MSG {exchange.channel}:"):
                 exchange.rejection = error

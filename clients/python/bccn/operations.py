@@ -162,7 +162,7 @@ class Operations:
             connection.attend()
 
     async def _publish_request(self, exchange: Exchange) -> None:
-        """Hand it to the daemon, once, and learn who listens here. What was published before is settled first."""
+        """Publish it once, and ask how many listen on this host. What was published before is confirmed first."""
         await self._send_batch()
         if not self._session.exchanges.listening:
             await self._ask("listen")
@@ -194,7 +194,9 @@ class Operations:
 
         Unlike the settings of the constructor it is not repeated on a new connection.
         """
-        return await self._ask(key, value)
+        if self._session.packer is not None:
+            await self._send_batch()
+        return await self._connection.ask(key, value)
 
     async def status(self) -> dict[str, Any]:
         """The daemon's state and counters."""

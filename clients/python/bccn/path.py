@@ -10,7 +10,7 @@ SERVICE_SOCKET = "/run/bccnd/bus.sock"
 def socket_path(path: str | os.PathLike[str] | None = None) -> str:
     """The argument, else $BCCN_SOCKET, else the first that exists of the service's and the user's own socket.
 
-    ``@name`` is an abstract name. Where none exists, the service's: it is the one to complain about.
+    ``@name`` is an abstract name. Where neither exists the result is the service's, for the error message.
     """
     chosen = os.fspath(path) if path else os.environ.get("BCCN_SOCKET")
     if chosen:
@@ -25,5 +25,5 @@ def _exists(path: str) -> bool:
 
 
 def socket_address(path: str) -> str | bytes:
-    """What connect(2) wants: an abstract name begins with a NUL."""
+    """The address for connect(2), where an abstract name begins with a NUL."""
     return b"\0" + os.fsencode(path[1:]) if path.startswith("@") else path

@@ -1,7 +1,7 @@
-"""Which channels a pattern means (``sbus.txt``, "Routing keys"; README, "Channels and patterns").
+"""Which channels a pattern matches (``clients/PROTOCOL.md``, "Channels and patterns").
 
-The daemon delivers one copy and does not say which patterns it matched; to find the callbacks of a message a
-client asks again here, by the same rules:
+The daemon delivers one copy of a message and does not say which patterns it matched. To find the callbacks of a
+message the client matches it again, by the same rules:
 
     a/b      that channel                 a/*/c    ``*`` is the rest of one token, possibly nothing
     a/       ``a/`` and anything after    a/>      ``a/`` and at least one byte after
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 
 def matches(pattern: str, channel: str, separator: str = "/") -> bool:
-    """Whether a subscription to ``pattern`` brings messages of ``channel``. ``!`` goes by name instead."""
+    """Whether a subscription to ``pattern`` brings messages of ``channel``. Those to ``!`` go by name instead."""
     if channel.startswith("!"):
         return False
     *head, last = pattern.split(separator)
@@ -31,4 +31,4 @@ def _token_matches(pattern: str, token: str) -> bool:
     star = pattern.find("*")
     if star < 0:
         return pattern == token
-    return star == len(pattern) - 1 and token.startswith(pattern[:-1])  # a ``*`` elsewhere can never match
+    return star == len(pattern) - 1 and token.startswith(pattern[:-1])  # a ``*`` elsewhere never matches

@@ -1,4 +1,4 @@
-"""The packets of the local bus, as a client builds and reads them (README, "The local protocol"). No I/O.
+"""The packets of the local protocol, as a client builds and parses them (``clients/PROTOCOL.md``, "Packets").
 
 to the daemon     SUB, UNSUB, MSG <chan> NUL <payload>, CMSG <key>[NUL <value>], a whole BCCN1 datagram
 from the daemon   MSG <chan> NUL <payload>                        a message, format ``plain``
@@ -24,8 +24,9 @@ NOTHING: Sequence[tuple[bytes, int]] = ()
 PACK = b"PACK "
 # Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
 RECEIVE_LIMIT = 512 * 1024
-TIME_DIGITS = 20  # what 64 bits of nanoseconds can take; more is no time that a calendar knows
-WHITE_SPACE = " \t\n\v\f\r\0"
+# Digits that 64 bits of nanoseconds can have.
+TIME_DIGITS = 20
+WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
 
 
 class Message:
@@ -71,12 +72,12 @@ class Message:
 
     @property
     def retained(self) -> bool:
-        """Whether it is the last value of its channel, from before the subscription. Only ``full`` can tell."""
+        """Whether it is the last value of its channel, from before the subscription. Only ``full`` shows that."""
         return self.verdict == "retained"
 
     @property
     def mode(self) -> Literal["plain", "all", "directed"]:
-        """How it was addressed (``bccn.txt``, "Chan forms")."""
+        """How it was addressed (``bccnd/wire/BCCN1.md``, "Channels")."""
         if not self.channel.startswith("!"):
             return "plain"
         return "all" if self.channel == "!" else "directed"
@@ -141,7 +142,7 @@ def _parse_recv(packet: bytes) -> Message:
             verdict,
             datagram,
         )
-    # Only a tap gets here: bytes that were rejected because they are not BCCN1.
+    # Only a tap sees these: bytes that were rejected because they are not BCCN1.
     return Message("", b"", None, None, peer, time_ns, verdict, datagram)
 
 
@@ -160,7 +161,7 @@ def unpack(packet: bytes) -> Iterator[bytes]:
 
 
 def build_msg(channel: str, payload: bytes | str) -> bytes:
-    """Publish. The daemon judges the channel; what its framing could not show to it is refused here."""
+    """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
     if "\0" in channel:
         raise InvalidError(f"channel {channel!r}: must not contain NUL")
     try:
@@ -179,7 +180,7 @@ def build_unsub(pattern: str) -> bytes:
 
 
 def _pattern(pattern: str) -> bytes:
-    if not pattern.isascii() or any(byte in pattern for byte in WHITE_SPACE):
+    if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
         raise InvalidError(f"pattern {pattern!r}: only ASCII, without white space and NUL")
     return pattern.encode()
 
@@ -190,15 +191,15 @@ def answer_key(key: str) -> str:
 
 
 def build_control(key: str, value: str | None = None) -> bytes:
-    if not key or any(byte in key for byte in WHITE_SPACE):
+    if not key or not WHITE_SPACE.isdisjoint(key):
         raise InvalidError(f"control key {key!r}: must not be empty nor contain white space")
     return f"CMSG {key}".encode() if value is None else f"CMSG {key}\0{value}".encode()
 
 
 class Packer:
-    """Gathers packets into PACKs of at most ``limit`` bytes; what does not fit goes as it is, in its turn.
+    """Gathers packets into PACKs of at most ``limit`` bytes. A packet that does not fit leaves as it is, in its turn.
 
-    What is to be sent comes with the number of packets in it.
+    Both methods return what is to be sent now: packets, each with the number of messages in it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -207,7 +208,7 @@ class Packer:
         self._size = len(PACK)
 
     def add(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
-        """Take one; returns what is now to be sent."""
+        """Gather one more packet."""
         size = self._size + LENGTH_SIZE + len(packet)
         if size <= self._limit:
             self._packets.append(packet)

@@ -50,7 +50,7 @@ class Driver:
         self._address: str | None = None
         self._client: bccn.Client | None = None
         self._events: deque[bccn.Notice] = deque()
-        self._held: bccn.Message | None = None  # told what was lost before it, not yet itself
+        self._held: bccn.Message | None = None  # it comes after the report of what was lost before it
         self._is_child = False
 
     def run(self) -> None:
@@ -173,11 +173,11 @@ class Driver:
             left = max(0.0, deadline - time.monotonic())
             message = self._held or self.client.receive(min(left, SLICE))
             if message is not None:
-                return self._told(message)
+                return self._shown(message)
             if not left and not self._events:
                 return ("timeout",)
 
-    def _told(self, message: bccn.Message) -> Answer:
+    def _shown(self, message: bccn.Message) -> Answer:
         if message.lost:
             lost, message.lost, self._held = message.lost, 0, message
             return "lost", lost

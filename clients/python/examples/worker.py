@@ -1,5 +1,5 @@
-"""A worker: answers requests on jobs/upper with the text in capitals, tells how many it did on its heartbeat, and
-stops when somebody sends it "stop".
+"""A worker: it answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+a program sends it "stop".
 
     python examples/worker.py &
     bccn req jobs/upper 'hello there'
@@ -29,19 +29,19 @@ class Worker:
             self.stopped = True
 
     def run(self) -> None:
-        """Any loop around select, poll or epoll will do; other descriptors go in there, too."""
-        told = 0
+        """Any loop around select, poll or epoll will do, and may wait for other descriptors, too."""
+        reported = 0
         while not self.stopped:
             select.select([self.bus], [], [])
             self.bus.dispatch()
-            if told < self.done:
-                told = self.done
-                self.bus.heartbeat(5, f"{told} done")
+            if reported < self.done:
+                reported = self.done
+                self.bus.heartbeat(5, f"{reported} done")
 
 
 def main() -> None:
     address = sys.argv[1] if len(sys.argv) > 1 else None
-    with bccn.Client(address, format="full", wait=10) as bus:  # full: to know whom to answer
+    with bccn.Client(address, format="full", wait=10) as bus:  # full: it says where a request comes from
         worker = Worker(bus)
         print(f"{bus.name} is ready", flush=True)
         worker.run()

@@ -1,4 +1,4 @@
-"""Requests and replies of both Python clients, with a real daemon."""
+"""The operations of both Python clients, with a real daemon: requests and replies, and heartbeats."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import bccn
+from tests.clients.conftest import Connect, received
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram, plain_socket
@@ -25,7 +26,7 @@ def upper(request: bccn.Request) -> bytes:
 
 
 @pytest.mark.parametrize("settings", [{}, {"format": "full"}, {"pack": True, "echo": False}])
-def test_a_request_is_replied_to(daemon: DaemonProcess, settings: dict[str, Any]) -> None:
+def test_a_request_has_a_reply(daemon: DaemonProcess, settings: dict[str, Any]) -> None:
     with serving(daemon, "up/*", upper) as server, bccn.Client(daemon.socket, **settings) as bus:
         for payload, expected in (("one", b"ONE"), (b"", b""), (b"two\nthree\0", b"TWO\nTHREE\0")):
             [reply] = bus.request("up/x", payload)
@@ -34,7 +35,7 @@ def test_a_request_is_replied_to(daemon: DaemonProcess, settings: dict[str, Any]
             assert reply.src == (server if settings.get("format") else None)
 
 
-def test_several_replies_and_all_there_are(daemon: DaemonProcess) -> None:
+def test_several_replies_or_all_in_time(daemon: DaemonProcess) -> None:
     with (
         serving(daemon, "who", lambda _: "first"),
         serving(daemon, "who", lambda _: "second"),
@@ -53,21 +54,19 @@ def test_several_replies_and_all_there_are(daemon: DaemonProcess) -> None:
 
 
 @pytest.mark.parametrize("channel", ["nobody/there", "local/nobody", "!here/nobody", "!far/program/12", "!"])
-def test_where_nobody_listens_it_is_said_before_the_time_is_up(daemon: DaemonProcess, channel: str) -> None:
+def test_nobody_listens_is_raised_early(daemon: DaemonProcess, channel: str) -> None:
     with bccn.Client(daemon.socket) as bus, pytest.raises(bccn.NobodyListensError, match="listens to"):
         bus.request(channel, timeout=LONG)
 
 
-def test_who_listens_and_does_not_reply_is_waited_for(daemon: DaemonProcess) -> None:
+def test_a_silent_listener_is_waited_for(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as silent, bccn.Client(daemon.socket) as bus:
         silent.subscribe("a")
         with pytest.raises(bccn.TimedOutError, match=r"no reply on a within 0\.5 s"):
             bus.request("a", timeout=0.5)
 
 
-def test_a_program_without_a_daemon_is_waited_for_on_demand(
-    daemon: DaemonProcess, loopback_port: int
-) -> None:
+def test_wait_anyway_reaches_programs_without_daemon(daemon: DaemonProcess, loopback_port: int) -> None:
     with (
         plain_socket(loopback_port),
         bccn.Client(daemon.socket) as bus,
@@ -99,7 +98,7 @@ def test_a_program_without_a_daemon_is_waited_for_on_demand(
     assert reply.text == "from afar"
 
 
-def test_what_the_daemon_rejects_is_raised_at_once(daemon: DaemonProcess) -> None:
+def test_a_rejected_request_raises_at_once(daemon: DaemonProcess) -> None:
     with serving(daemon, ">", upper), bccn.Client(daemon.socket) as bus:
         for channel, payload, code in (
             ("up", b"x" * 1500, "too-large"),
@@ -113,7 +112,7 @@ def test_what_the_daemon_rejects_is_raised_at_once(daemon: DaemonProcess) -> Non
         bus.barrier()
 
 
-def test_what_was_published_before_is_not_blamed_on_the_request(daemon: DaemonProcess) -> None:
+def test_earlier_rejections_are_not_the_requests(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", upper), bccn.Client(daemon.socket, on_notice=lambda _: None) as bus:
         bus.request("up", "warm")
         bus.publish("up", b"x" * 1500)
@@ -122,7 +121,7 @@ def test_what_was_published_before_is_not_blamed_on_the_request(daemon: DaemonPr
             bus.barrier()
 
 
-def test_other_messages_are_kept_while_replies_are_awaited(daemon: DaemonProcess) -> None:
+def test_other_messages_wait_during_a_request(daemon: DaemonProcess) -> None:
     with bccn.Client(daemon.socket) as bus, bccn.Client(daemon.socket) as other:
         bus.subscribe("news")
 
@@ -139,7 +138,7 @@ def test_other_messages_are_kept_while_replies_are_awaited(daemon: DaemonProcess
         assert bus.receive(0) is None
 
 
-def test_who_only_asks_hears_nothing_else(daemon: DaemonProcess) -> None:
+def test_a_client_that_only_asks_receives_nothing_else(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", upper), bccn.Client(daemon.socket) as bus, bccn.Client(daemon.socket) as other:
         bus.request("up")
         other.send_all("hello all")
@@ -154,14 +153,14 @@ def test_who_only_asks_hears_nothing_else(daemon: DaemonProcess) -> None:
         assert message.text == "hello again"
 
 
-def test_a_request_to_all_and_one_to_a_program(daemon: DaemonProcess) -> None:
+def test_requests_to_all_and_to_one_program(daemon: DaemonProcess) -> None:
     with serving(daemon, "!", upper) as name, bccn.Client(daemon.socket) as bus:
         assert bus.request("!", "a")[0].payload == b"A"
         assert bus.request(f"!{name}", "b")[0].payload == b"B"
         assert bus.request("!here/bccnd", "ping")[0].text.startswith("pong ")
 
 
-def test_a_handler_may_ask_others(daemon: DaemonProcess) -> None:
+def test_a_handler_may_make_requests(daemon: DaemonProcess) -> None:
     with bccn.Client(daemon.socket) as asking:
 
         def relay(request: bccn.Request) -> bytes:
@@ -176,7 +175,7 @@ def test_a_handler_may_ask_others(daemon: DaemonProcess) -> None:
             assert bus.request("outer", "x")[0].payload == b"<X>"
 
 
-def test_what_is_no_request_is_passed_over_and_a_reply_may_come_later(daemon: DaemonProcess) -> None:
+def test_a_handler_may_reply_later(daemon: DaemonProcess) -> None:
     requests: list[bccn.Request] = []
     with bccn.Client(daemon.socket, format="full") as server, bccn.Client(daemon.socket) as bus:
         server.serve("later", lambda request: requests.append(request))
@@ -194,12 +193,12 @@ def test_what_is_no_request_is_passed_over_and_a_reply_may_come_later(daemon: Da
         assert [request.payload for request in requests] == [b"x"]
 
 
-def test_serving_needs_to_know_who_asks(daemon: DaemonProcess) -> None:
+def test_serving_needs_the_full_format(daemon: DaemonProcess) -> None:
     with bccn.Client(daemon.socket) as bus, pytest.raises(bccn.InvalidError, match='format="full"'):
         bus.serve("up", upper)
 
 
-def test_requests_go_on_with_the_next_daemon(daemon: DaemonProcess) -> None:
+def test_requests_work_after_a_restart(daemon: DaemonProcess) -> None:
     with bccn.Client(daemon.socket, timeout=PATIENCE, on_notice=lambda _: None) as bus:
         with serving(daemon, "up", upper):
             bus.request("up")
@@ -209,7 +208,7 @@ def test_requests_go_on_with_the_next_daemon(daemon: DaemonProcess) -> None:
             assert bus.request("up", "x")[0].payload == b"X"
 
 
-def test_a_daemon_that_goes_away_meanwhile_costs_the_reply_only(daemon: DaemonProcess) -> None:
+def test_a_lost_daemon_costs_the_reply_only(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as silent, bccn.Client(daemon.socket, on_notice=lambda _: None) as bus:
         silent.subscribe("a")
         threading.Timer(0.2, daemon.kill).start()
@@ -218,7 +217,7 @@ def test_a_daemon_that_goes_away_meanwhile_costs_the_reply_only(daemon: DaemonPr
     daemon.start()
 
 
-def test_a_child_of_fork_asks_for_itself(daemon: DaemonProcess) -> None:
+def test_a_forked_child_makes_its_own_requests(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", upper, timeout=PATIENCE), bccn.Client(daemon.socket, timeout=PATIENCE) as bus:
         assert bus.request("up", "parent")[0].payload == b"PARENT"
         pid = os.fork()
@@ -239,7 +238,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, LONG), debug=True)
 
 
-def test_requests_and_replies_of_one_asyncio_program(daemon: DaemonProcess) -> None:
+def test_concurrent_requests_of_asyncio_clients(daemon: DaemonProcess) -> None:
     async def test() -> None:
         async with (
             bccn.AsyncClient(daemon.socket, format="full") as server,
@@ -254,7 +253,7 @@ def test_requests_and_replies_of_one_asyncio_program(daemon: DaemonProcess) -> N
     run(test())
 
 
-def test_so_many_at_a_time(daemon: DaemonProcess) -> None:
+def test_concurrency_limits_the_handlers(daemon: DaemonProcess) -> None:
     async def test() -> None:
         async with (
             bccn.AsyncClient(daemon.socket, format="full") as server,
@@ -280,7 +279,7 @@ def test_so_many_at_a_time(daemon: DaemonProcess) -> None:
     run(test())
 
 
-def test_a_handler_that_fails_is_reported_and_the_next_request_answered(daemon: DaemonProcess) -> None:
+def test_a_failing_handler_is_reported(daemon: DaemonProcess) -> None:
     async def test() -> None:
         reported: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
@@ -301,7 +300,7 @@ def test_a_handler_that_fails_is_reported_and_the_next_request_answered(daemon: 
     run(test())
 
 
-def test_nobody_listens_and_rejections_for_asyncio(daemon: DaemonProcess) -> None:
+def test_asyncio_requests_raise_the_same_errors(daemon: DaemonProcess) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as bus:
             outcomes = await asyncio.gather(
@@ -321,7 +320,7 @@ def test_nobody_listens_and_rejections_for_asyncio(daemon: DaemonProcess) -> Non
     run(test())
 
 
-def test_who_waits_hears_of_the_end_of_the_client_and_of_the_connection(daemon: DaemonProcess) -> None:
+def test_waiting_requests_end_with_the_client(daemon: DaemonProcess) -> None:
     async def test() -> None:
         async with (
             bccn.AsyncClient(daemon.socket) as silent,
@@ -346,7 +345,7 @@ def test_who_waits_hears_of_the_end_of_the_client_and_of_the_connection(daemon: 
     run(test())
 
 
-def test_a_request_that_is_cancelled_leaves_nothing_behind(daemon: DaemonProcess) -> None:
+def test_a_cancelled_request_leaves_nothing(daemon: DaemonProcess) -> None:
     async def test() -> None:
         async with (
             bccn.AsyncClient(daemon.socket, format="full") as server,
@@ -365,7 +364,7 @@ def test_a_request_that_is_cancelled_leaves_nothing_behind(daemon: DaemonProcess
     run(test())
 
 
-def test_closing_ends_what_is_being_answered(daemon: DaemonProcess) -> None:
+def test_closing_cancels_running_handlers(daemon: DaemonProcess) -> None:
     cancelled = threading.Event()
 
     async def test() -> None:
@@ -390,7 +389,7 @@ def test_closing_ends_what_is_being_answered(daemon: DaemonProcess) -> None:
     assert cancelled.is_set()
 
 
-def test_while_a_reply_is_awaited_reading_does_not_pause(daemon: DaemonProcess) -> None:
+def test_reading_goes_on_while_a_reply_is_awaited(daemon: DaemonProcess) -> None:
     """More waits to be received than is read ahead, and the reply stands behind it."""
     with PacketClient(daemon.socket) as publisher:
 
@@ -411,8 +410,27 @@ def test_while_a_reply_is_awaited_reading_does_not_pause(daemon: DaemonProcess) 
             run(test())
 
 
-def test_subscriptions_of_servers_are_gone_with_them(daemon: DaemonProcess) -> None:
+def test_a_closed_server_leaves_no_subscription(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as client:
         with serving(daemon, "up", upper):
             assert client.status()["subscriptions"] == 1
         wait_until(lambda: client.status()["subscriptions"] == 0, "the server to have left")
+
+
+# --- heartbeats ---
+
+
+def test_heartbeats_begin_change_and_end(connect: Connect) -> None:
+    watcher, client = connect(), connect()
+    channel = f"heartbeat/{client.name}"
+    watcher.subscribe(channel)
+    client.heartbeat(60, "at work")
+    assert received(watcher) == (channel, b"at work")
+    client.heartbeat(60)
+    assert received(watcher) == (channel, b"")
+    client.heartbeat(0)
+    assert received(watcher) == (channel, b"leaving")
+    client.heartbeat(60, "again")
+    assert received(watcher) == (channel, b"again")
+    client.close()
+    assert received(watcher) == (channel, b"leaving")

@@ -1,4 +1,5 @@
--- Wireshark and tshark: BCCN datagrams (bccn.txt, "WIRE FORMAT"), by port, or by how they begin on any other.
+-- Wireshark and tshark: BCCN datagrams (bccnd/wire/BCCN1.md, "Envelope", "Body"), by port, or by how they begin on any
+-- other.
 --
 --   tshark -X lua_script:etc/bccn.lua -r capture.pcap
 --   cp etc/bccn.lua ~/.local/lib/wireshark/plugins/          for good; "About", "Folders" tells where yours are

@@ -20,7 +20,7 @@ MARKS = {"opened", "closed", "unrecorded"}
 class RecorderProcess:
     """``bccnd-record`` with its log and its files in `folder`; a context manager that ends it.
 
-    At its end it asserts that the recorder leaves by itself on SIGTERM, with code 0 and no traceback in its log.
+    It must end on SIGTERM with code 0 and without a traceback in its log.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class RecorderProcess:
     ) -> None:
         self.output = output or folder / "recorded"
         self.log_file = folder / "recorder.log"
-        places = ["--socket", str(socket), "--output", str(self.output)]
-        self._command = [sys.executable, "-m", "bccnd.recorder", *places, *flags]
+        paths = ["--socket", str(socket), "--output", str(self.output)]
+        self._command = [sys.executable, "-m", "bccnd.recorder", *paths, *flags]
         self._environ = {**os.environ, **environ}
         self.process: subprocess.Popen[bytes]
 
@@ -45,7 +45,7 @@ class RecorderProcess:
             )
 
     def start(self) -> None:
-        """Starts or restarts the recorder. Returns once it records."""
+        """Start it, for the first time or again, and return once it records."""
         before = len(self.logged("recording"))
         self.launch()
         wait_until(lambda: len(self.logged("recording")) > before or self._left(), "a recorder that records")
@@ -59,25 +59,25 @@ class RecorderProcess:
         return self.log_file.read_text() if self.log_file.exists() else ""
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        """The log lines of this event."""
+        """The log lines with this event."""
         lines = [
             json.loads(line) for line in self.log.splitlines() if line.startswith("{") and line.endswith("}")
         ]
         return [line for line in lines if line["event"] == event]
 
     def files(self) -> list[Path]:
-        """The whole ones, in the order of their time."""
+        """The whole files, oldest first."""
         return sorted(self.output.glob("date=*/host=*/[0-9]*.parquet"), key=lambda path: path.name)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Everything in whole files, marks and all, with the ``file`` it is in."""
+        """All rows of whole files, marks included, each with its ``file``."""
         return [row for path in self.files() for row in rows_of(path)]
 
     def datagrams(self) -> list[dict[str, Any]]:
         return [row for row in self.rows() if row["direction"]]
 
     def terminate(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(3 * PATIENCE)
 
@@ -102,7 +102,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def assert_well_kept(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Asserts that each file opens once, closes once and has everything between. When each does."""
+    """Each file opens once and closes once, with everything between; returns these times of each file."""
     spans = []
     for name in dict.fromkeys(row["file"] for row in rows):
         inside = [row for row in rows if row["file"] == name]

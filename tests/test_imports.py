@@ -26,9 +26,8 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"relay"},
     "daemon": {"wire", "relay", "net", "process", "reload", "report", "restart"},
     "restart": {"wire", "relay", "net", "process"},
-    "services": {"bccn", "wire", "process"},
     "pipeline": {"bccn", "wire", "process", "recorder"},
-    "recorder": {"wire", "relay", "net", "process"},
+    "recorder": {"bccn", "wire", "process"},
     "cli": {"bccn", "commands"},
     "commands": {"bccn", "wire", "process", "recorder"},
 }
@@ -47,7 +46,7 @@ ONLY_IN = {
     "jinja2": {"pipeline.report"},
     "pyarrow": {"pipeline", "recorder"},
     "uvloop": {"daemon"},
-    "structlog": {"process", "daemon", "report", "restart", "services", "recorder"},
+    "structlog": {"process", "daemon", "report", "restart", "recorder"},
     "prometheus_client": {"process.metrics", "recorder.metrics"},
     "pydantic": {"process", "recorder.settings"},
     "pydantic_core": {"process"},  # pydantic's own

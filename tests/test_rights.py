@@ -26,7 +26,7 @@ NOBODY = 65534
 STRANGER = 4711  # a uid that no account has
 BADGE = 4712  # a gid that no group has
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (Path(__file__).parents[1] / "etc" / "README.md").read_text()
 
 # Runs a program in a new pid namespace, with its own /proc or that of the outer one, and passes SIGTERM on to it.
 IN_A_PID_NAMESPACE = """

@@ -18,7 +18,7 @@ from typing import Any
 
 from bccnd import __version__
 from bccnd.daemon.kernel import Kernel
-from bccnd.net import local_stream
+from bccnd.process import local_stream
 from bccnd.process.http import HttpServer, Response, plain
 from bccnd.process.settings import Settings
 from bccnd.relay.core import Relay

@@ -1,5 +1,6 @@
-"""``bccnd-record``: what was sent, received and rejected on this host, kept as Parquet files.
+"""``bccnd-record``: keeps what this host sends, receives and rejects as Parquet files.
 
-A client of the bus with the right to tap. ``tap`` reads, ``rows`` makes columns of it, ``files`` keeps them, and
-``service`` runs it; ``layout`` says what a file holds. The README has it for operators.
+A client of the bus with the right to tap: ``tap`` reads packets, ``rows`` makes columns of them, ``writer`` puts them
+in order, ``files`` keeps them, and ``service`` runs it all. ``layout`` says what a file holds. README.md is for
+operators.
 """

@@ -1,15 +1,15 @@
-"""Recorded files: written aside, renamed when whole, replaced by the next, and the oldest removed.
+"""Recorded files: written under another name, renamed when whole, and removed when they are the oldest.
 
 Rules
-- ``Recording`` is the one writer of a host's files in a directory; a lock file says so to others. It knows nothing of
-  where rows come from, and does not wait: time is given.
-- The disk is asked by ``Sink`` only, which keeps what it does not take and tries again: a full disk leaves the file
-  that is being written as sound as it was. ``backlog`` is how much waits in memory; its owner bounds it.
-- A file that cannot be brought to its end (a disk that fails to sync, or is full when we have to leave) is removed,
-  and what it held is told as lost. What a killed writer left behind is removed at the next start.
-- Bounded: the files of this host, the unfinished one included, have at most ``keep_bytes``, and none is kept that is
-  ``keep_days`` older than the newest. The oldest go first. Other hosts' files in the directory are not touched.
-- Rows go into the file in groups of GROUP_ROWS or ``group_bytes``, whichever is sooner: that much is held in memory.
+- ``Recording`` is the one writer of a host's files in a directory, and a lock file keeps others out. It does not
+  know where rows come from, and it does not wait: time is an argument.
+- Only ``Sink`` writes to the disk. What the disk does not take, it keeps in memory and tries again, so a full disk
+  leaves the file that is being written intact. ``backlog`` is how much waits in memory; the owner bounds it.
+- A file that cannot be finished (the disk fails to sync, or is full when the recorder stops) is removed, and its
+  rows are counted as lost. The next start removes what a killed writer left behind.
+- The files of this host, the unfinished one included, have at most ``keep_bytes``, and none is more than
+  ``keep_days`` older than the newest. The oldest go first. Files of other hosts in the directory stay as they are.
+- Rows go into the file in groups of GROUP_ROWS or ``group_bytes``, whichever comes first; memory holds one group.
 """
 
 import contextlib
@@ -42,14 +42,16 @@ from bccnd.recorder.layout import (
 
 GROUP_ROWS = 65_536
 GROUP_BYTES = 16 << 20
-RETRY_SECONDS = 1.0  # between two attempts on a disk that takes nothing
-log = structlog.get_logger()
+# Seconds between two attempts to write to a disk that takes nothing.
+RETRY_SECONDS = 1.0
 DICTIONARIES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``rotate_*``: when a file is finished; ``keep_*``: how much stays."""
+    """``rotate_*``: when a file is finished; ``keep_*``: how much is kept."""
 
     rotate_seconds: float = 30.0
     rotate_bytes: int = 128 << 20
@@ -60,7 +62,10 @@ class Limits:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start. ``rows`` and ``size``: of finished files; ``lost``: rows of files that could not be."""
+    """Since the start. ``rows``: written, in finished files or not; ``size``: bytes of finished files.
+
+    ``lost``: rows of files that could not be finished.
+    """
 
     rows: int = 0
     size: int = 0
@@ -71,15 +76,16 @@ class Counts:
 
 
 class Sink:
-    """A file that is written as far as the disk takes it; the rest waits in memory, in order.
+    """A file for pyarrow, written as far as the disk takes it; the rest waits in memory, in order.
 
-    What pyarrow needs of a file: ``write``, ``tell``, ``flush``, ``close``, ``closed``.
+    pyarrow needs ``write``, ``tell``, ``flush``, ``close`` and ``closed``.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.closed = False
-        self.error: OSError | None = None  # what the disk said last, None when it took everything
+        # Why the last attempt to write failed; None when the disk took everything.
+        self.error: OSError | None = None
         self.errors = 0
         self.backlog = 0
         self._waiting: deque[bytes] = deque()
@@ -88,7 +94,7 @@ class Sink:
         self._retry_at = 0.0
 
     def write(self, data: bytes) -> int:
-        # Arrow's buffer is only lent to us. What the disk is known not to take is not offered to it again and again.
+        # Copied: the buffer is Arrow's own. A disk that failed is not tried with every write, but by ``retry``.
         self._waiting.append(bytes(data))
         self.backlog += len(data)
         if self.error is None:
@@ -99,21 +105,21 @@ class Sink:
         return self._written + self.backlog
 
     def flush(self) -> None:
-        """For pyarrow; nothing is to be forced before the file is whole."""
+        """Nothing: only a whole file has to be on the disk."""
 
     def close(self) -> None:
-        """For pyarrow: it has written its last. The file is ours until ``finish`` or ``discard``."""
+        """Note that pyarrow has written its last. ``finish`` or ``discard`` closes the file."""
         self.closed = True
 
     def retry(self, now: float) -> bool:
-        """Offer what waits to the disk, once a while; whether it has taken everything."""
+        """Try to write what waits, every RETRY_SECONDS; whether the disk has taken everything."""
         if self.error is not None and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
             self._push()
         return self.error is None
 
     def finish(self, path: Path) -> None:
-        """Have the file on the disk for good, under this name. ``OSError`` when that fails: it must be discarded."""
+        """Sync the file and give it this name. Raises ``OSError``: the file must be discarded."""
         self._open()
         os.fsync(self._descriptor)
         os.close(self._descriptor)
@@ -159,13 +165,14 @@ class Sink:
 
 
 class _File:
-    """One that is being written."""
+    """A file that is being written."""
 
     def __init__(self, folder: Path, opened_ns: int, now: float, group_bytes: int) -> None:
         self.path = folder / name_of(opened_ns, secrets.token_hex(4))
         self.day = day_of(opened_ns)
         self.begun = now
-        self.until = opened_ns  # the latest time in it
+        # The latest time in the file.
+        self.until = opened_ns
         self.rows = 0
         self.sink = Sink(folder / f".{self.path.name}{UNFINISHED}")
         self._writer = pq.ParquetWriter(
@@ -174,7 +181,8 @@ class _File:
             compression="zstd",
             compression_level=1,
             use_dictionary=DICTIONARIES,
-            store_schema=False,  # words are a matter of memory: whoever reads it gets strings
+            # Words are dictionaries in memory only: readers get strings.
+            store_schema=False,
         )
         self._group_bytes = group_bytes
         self._waiting: list[pa.RecordBatch] = []
@@ -182,12 +190,12 @@ class _File:
 
     @property
     def size(self) -> int:
-        """Bytes so far, about: what is in memory counts as it is there."""
+        """Bytes so far, roughly: rows in memory count with their size there."""
         return self.sink.tell() + self._waiting_size
 
     @property
     def backlog(self) -> int:
-        """Bytes that the disk does not take."""
+        """Bytes in memory that the disk does not take."""
         return self.sink.backlog + self._waiting_size if self.sink.error else 0
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -198,7 +206,7 @@ class _File:
             self._flush()
 
     def complete(self) -> None:
-        """All has been written that there will be."""
+        """Write the last group and the footer."""
         self._flush()
         self._writer.close()
         self.sink.close()
@@ -225,17 +233,18 @@ class Recording:
         self.counts = counts or Counts()
         self._lock = _lock(output, host)
         self._file: _File | None = None
-        self._whole: deque[_File] = deque()  # complete, waiting for the disk
-        self._full = False
+        # Complete, waiting for the disk.
+        self._whole: deque[_File] = deque()
+        self._disk_error_reported = False
         self._finished = deque(sorted(_finished(output, host)))
         self.kept = sum(size for _, _, size in self._finished)
         for path in _leftovers(output, host):
             path.unlink(missing_ok=True)
-            log.warning("unfinished file removed", file=str(path))
+            log.warning("removed an unfinished file", file=str(path))
 
     @property
     def unfinished(self) -> bool:
-        """Whether anything closed still waits for the disk."""
+        """Whether a closed file still waits for the disk."""
         return bool(self._whole)
 
     @property
@@ -250,13 +259,13 @@ class Recording:
         return next((file.sink.error for file in files if file.sink.error), None)
 
     def open(self, time_ns: int, now: float) -> None:
-        """From this time on everything is recorded. ``now``: monotonic seconds."""
+        """Begin a file: everything from ``time_ns`` on is recorded. ``now``: monotonic seconds."""
         folder = self._output / folder_of(self._host, day_of(time_ns))
         self._file = _File(folder, time_ns, now, self._limits.group_bytes)
         self._file.write(mark(Mark.OPENED, time_ns))
 
     def close(self, time_ns: int, now: float) -> None:
-        """Up to this time everything was."""
+        """End the file: everything up to ``time_ns`` was recorded."""
         if self._file is not None:
             self._file.write(mark(Mark.CLOSED, time_ns))
             self._file.complete()
@@ -265,7 +274,7 @@ class Recording:
         self.tick(now)
 
     def write(self, batch: pa.RecordBatch, now: float) -> None:
-        """Rows, in the order in which they came. Where the day changes, so does the file."""
+        """Write rows in the order in which they came. A new day begins a new file."""
         for day, part in _by_day(batch):
             times = pc.min_max(part.column("time_ns"))
             self._turn(day, times["min"].as_py(), now)
@@ -280,7 +289,7 @@ class Recording:
             self._file.write(mark(Mark.UNRECORDED, time_ns, messages))
 
     def rotate_if_due(self, time_ns: int, now: float) -> None:
-        """``time_ns``: everything before it has been written."""
+        """Begin a new file if it is time. ``time_ns``: everything before it has been written."""
         file = self._file
         if file is None:
             return
@@ -291,16 +300,16 @@ class Recording:
             self.open(time_ns, now)
 
     def tick(self, now: float) -> None:
-        """Bring to the disk what waits for it, finish what is whole, and remove what is too old or too much."""
+        """Write what waits for the disk, finish whole files, and remove files that are too old or too many."""
         if self._file is not None and self._file.sink.error is not None:
             self._file.sink.retry(now)
         while self._whole and (self._whole[0].sink.error is None or self._whole[0].sink.retry(now)):
             self._finish(self._whole.popleft())
-        self._tell_of_the_disk()
+        self._report_disk()
         self._remove_oldest()
 
     def end(self) -> None:
-        """The last call: what the disk does not take now is lost, and told."""
+        """Make the last call: files that still wait for the disk are removed and reported as lost."""
         for file in self._whole:
             self._give_up(file, file.sink.error)
         self._whole.clear()
@@ -309,10 +318,8 @@ class Recording:
             self._file = None
         os.close(self._lock)
 
-    # -- files
-
     def _turn(self, day: int, first_ns: int, now: float) -> None:
-        """Have a file of this day: from midnight on, or where the clock was set back, from its first row on."""
+        """Begin the file of another day: at midnight, or at its first row where the clock was set back."""
         file = self._file
         if file is None or file.day == day:
             return
@@ -339,19 +346,19 @@ class Recording:
         self.counts.lost += file.rows
         self.counts.disk_errors += file.sink.errors
         why = error.strerror if error else "it was not finished"
-        log.error("recorded file lost", file=str(file.path), rows=file.rows, error=why)
+        log.error("lost a recorded file", file=str(file.path), rows=file.rows, error=why)
 
-    def _tell_of_the_disk(self) -> None:
+    def _report_disk(self) -> None:
         error = self.disk_error
-        if error is not None and not self._full:
-            self._full = True
+        if error is not None and not self._disk_error_reported:
+            self._disk_error_reported = True
             remedy = "make room, or lower --keep-bytes"
             log.error(
-                "not written, tried again", output=str(self._output), error=error.strerror, remedy=remedy
+                "cannot write, trying again", output=str(self._output), error=error.strerror, remedy=remedy
             )
-        elif error is None and self._full:
-            self._full = False
-            log.info("written again", output=str(self._output))
+        elif error is None and self._disk_error_reported:
+            self._disk_error_reported = False
+            log.info("writing again", output=str(self._output))
 
     def _remove_oldest(self) -> None:
         newest = self._file.path if self._file else self._finished[-1][1] if self._finished else None
@@ -367,12 +374,13 @@ class Recording:
             self.counts.removed += 1
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-                path.parent.rmdir()  # the last of its host and day
+                # Fails, as it should, unless this was the last file of its host and day.
+                path.parent.rmdir()
                 path.parent.parent.rmdir()
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows, cut where one is of another day than the one before it."""
+    """The rows, cut wherever the day changes."""
     times = batch.column("time_ns")
     first, last = (day_of(times[at].as_py()) for at in (0, len(times) - 1))
     bounds = pc.min_max(times).as_py()
@@ -388,7 +396,7 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _lock(output: Path, host: str) -> int:
-    """A descriptor that holds the lock as long as it is open."""
+    """A descriptor that holds the lock until it is closed."""
     path = output / f".{host_folder(host)}.lock"
     try:
         output.mkdir(parents=True, exist_ok=True)

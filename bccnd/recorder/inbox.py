@@ -1,85 +1,59 @@
-"""Between the thread that reads and the one that writes: chunks of packets as they were read, and what happened.
+"""What the thread that reads hands to the thread that writes: blocks of packets, and events between them.
+
+    Tap ── put(Opened) put(Block) put(Block) put(Lost) put(Closed) ──> Writer
+     ^                                                                   │
+     └───────────────── block() <── empty blocks <── give_back(block) ───┘
 
 Rules
-- Bounded: there are so many chunks and no more. They go round: filled by the reader, emptied by the writer.
-- The order of what is put is kept. Losses that follow each other are one.
+- Memory is bounded: a fixed number of blocks goes round, filled by the reader, emptied by the writer.
+- The writer gets everything in the order in which it was put. Losses that follow each other become one.
 """
 
-import mmap
 from collections import deque
 from dataclasses import dataclass
 from threading import Condition
 
-CHUNK_BYTES = 1 << 20
-ROOM = 128 << 10  # for one packet: the longest a daemon sends is some 67 kB
+from bccn.feed import Block
 
-
-class Chunk:
-    """Packets as they were read, side by side; ``memory`` as ``bccnd.wire`` wants it."""
-
-    __slots__ = ("ends", "memory", "starts", "view")
-
-    def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, CHUNK_BYTES)
-        self.view = memoryview(self.memory)
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-
-    @property
-    def used(self) -> int:
-        return self.ends[-1] if self.ends else 0
-
-    @property
-    def full(self) -> bool:
-        return self.used + ROOM > CHUNK_BYTES
-
-    def add(self, length: int) -> None:
-        """A packet of this length was read to where ``used`` is."""
-        start = self.used
-        self.starts.append(start)
-        self.ends.append(start + length)
-
-    def clear(self) -> None:
-        self.starts.clear()
-        self.ends.clear()
+BLOCK_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class Lost:
-    """So many messages were read here, and found no room."""
+    """The reader read this many messages and had no block to keep them in."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The tap is on since this time (unix ns). ``local``: patterns of channels that stay on the ``host``."""
+    """The tap is on since ``time_ns`` (Unix). ``local``: patterns of channels that stay on the ``host``."""
 
     time_ns: int
     host: str
-    local: tuple[bytes, ...]
+    local: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The tap is off. Everything before this time was read; None: before the last that was."""
+    """The tap is off. All up to ``time_ns`` was read; with None, all up to the last message that was."""
 
     time_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """There will be nothing more."""
+    """Nothing follows."""
 
 
-Item = Chunk | Lost | Opened | Closed | Finished
+Item = Block | Lost | Opened | Closed | Finished
 
 
 class Inbox:
     def __init__(self, limit: int) -> None:
-        """``limit``: bytes of all chunks; at least three, for who reads, who writes and one between."""
-        self._free = max(3, limit // CHUNK_BYTES)  # not made yet
-        self._cleared: list[Chunk] = []
+        """``limit``: bytes of all blocks; at least three: one to read into, one to write from, one between."""
+        self._unused = max(3, limit // BLOCK_BYTES)  # allocated when they are needed
+        self._empty: list[Block] = []
         self._items: deque[Item] = deque()
         self._changed = Condition()
 
@@ -91,22 +65,22 @@ class Inbox:
     @property
     def size(self) -> int:
         """Bytes that wait."""
-        return sum([item.used for item in list(self._items) if isinstance(item, Chunk)])
+        return sum([item.used for item in list(self._items) if isinstance(item, Block)])
 
-    def chunk(self) -> Chunk | None:
-        """An empty one; None when all are in use."""
+    def block(self) -> Block | None:
+        """An empty block; None when all are in use."""
         with self._changed:
-            if self._cleared:
-                return self._cleared.pop()
-            if not self._free:
+            if self._empty:
+                return self._empty.pop()
+            if not self._unused:
                 return None
-            self._free -= 1
-        return Chunk()
+            self._unused -= 1
+        return Block(BLOCK_BYTES)
 
-    def give_back(self, chunk: Chunk) -> None:
-        chunk.clear()
+    def give_back(self, block: Block) -> None:
+        block.clear()
         with self._changed:
-            self._cleared.append(chunk)
+            self._empty.append(block)
 
     def put(self, item: Item) -> None:
         with self._changed:
@@ -118,7 +92,7 @@ class Inbox:
             self._changed.notify()
 
     def get(self, seconds: float) -> Item | None:
-        """The next, or None if there is none within so many seconds."""
+        """The next item, or None if none comes within this time."""
         with self._changed:
             if not self._items:
                 self._changed.wait(seconds)

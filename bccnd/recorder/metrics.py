@@ -11,26 +11,26 @@ from prometheus_client.registry import Collector
 
 from bccnd.process.metrics import process
 
-# Name without _total, key of the snapshot, what it is.
+# Name without _total, key in the snapshot, description.
 _COUNTERS = (
-    ("rows", "rows", "Datagrams recorded, finished files or not."),
+    ("rows", "rows", "Datagrams recorded, in finished files or not."),
     ("bytes", "bytes", "Bytes of finished files."),
     ("files", "files", "Files finished."),
-    ("files_removed", "removed", "Files removed to keep within --keep-bytes and --keep-days."),
-    ("unrecorded", "unrecorded", "Messages that were lost between the daemon and the file."),
-    ("lost_rows", "lost", "Rows of files that the disk did not take to their end."),
+    ("files_removed", "removed", "Files removed to stay within --keep-bytes and --keep-days."),
+    ("unrecorded", "unrecorded", "Messages lost between the daemon and the file."),
+    ("lost_rows", "lost", "Rows of files that could not be finished."),
     ("disk_errors", "disk_errors", "Attempts to write that failed."),
 )
 _GAUGES = (
-    ("kept_bytes", "kept", "Bytes of this host's files that are kept."),
-    ("buffered_bytes", "buffered", "Bytes that wait in memory."),
+    ("kept_bytes", "kept", "Bytes of this host's files on the disk."),
+    ("buffered_bytes", "buffered", "Bytes waiting in memory."),
     ("connected", "connected", "1 while the tap is on."),
-    ("lag_seconds", "lag", "How far the record is behind the clock."),
+    ("lag_seconds", "lag", "Seconds that the record is behind the clock."),
 )
 
 
 def render(snapshot: Mapping[str, Any], accept: str) -> tuple[bytes, str]:
-    """The text, in the format that the Accept header asks for, and its content type."""
+    """The text in the format that the Accept header asks for, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Snapshot(snapshot))
     encode, content_type = choose_encoder(accept)

@@ -1,13 +1,14 @@
-"""What came from a tap, as rows in the order in which it came.
+"""What comes from a tap, as rows in the order in which it came.
 
 Rules
-- A batch of packets is taken apart with one call (``bccnd.wire.columns``); the columns go to Arrow as they are. Words
-  are looked at once each, not once a row.
-- Between the rows stand the daemon's notices: how many messages it dropped for us, and answers to our pings, which
-  say up to when everything has been read.
-- Which way a datagram went: what a client of this host sent is ``out``, or ``local`` on channels that stay here. What
-  came from the segment is ``in``, unless it is ours: ``own`` to the daemon, or, when its sender has left, a
-  ``duplicate`` of a source that has the name of a client of this host or was seen to send from here.
+- One call takes a whole block of packets apart (``bccnd.wire.columns``), and its columns go to Arrow as they are.
+  Each distinct word is looked at once, not once a row.
+- Between the rows stand the daemon's notices: how many messages it dropped for the recorder, and its answers to
+  pings, which say up to when everything has been read.
+- The direction of a datagram: what a client of this host sent is ``out``, or ``local`` on channels that stay here.
+  What came from the segment is ``in``, but ``echo`` if this host had sent it. The daemon's verdict for that is
+  ``own``, or ``duplicate`` once the sender has left: then its source is named after this host, or was seen sending
+  from it.
 """
 
 from collections import OrderedDict
@@ -18,40 +19,44 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import bccn
 from bccnd.errors import ProtocolError
 from bccnd.recorder.layout import SCHEMA, Direction
-from bccnd.relay import pattern
 from bccnd.wire.columns import Columns, Words
 from bccnd.wire.native import columns
 from bccnd.wire.sbus import NOWHERE, Memory
+from bccnd.wire.verdict import Verdict
 
-OWN_SOURCES = (
-    65536  # of this host, remembered for the echoes of what they sent; as many as the daemon keeps sources
-)
-CHANNELS = 65536  # judged once for whether they are local; then all over again
-LOCAL = b"local"  # the peer of what a client of this host sent
-NOTICES = b"local/presence/"  # local whatever the settings say
+# Sources of this host that are remembered for the echoes of their datagrams; the daemon keeps as many sources.
+OWN_SOURCES = 65536
+# Channels of which it is remembered whether they are local; beyond that all are forgotten and matched again.
+CHANNELS = 65536
+# The peer of what a client of this host sent.
+LOCAL = b"local"
+# Local whatever the settings say.
+NOTICES = b"local/presence/"
+OWN, DUPLICATE = Verdict.OWN.encode(), Verdict.DUPLICATE.encode()
 DIRECTIONS = pa.array([Direction.IN, Direction.OUT, Direction.LOCAL, Direction.ECHO], pa.string())
 IN, OUT, STAYS, ECHO = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Here the daemon left out so many messages, since we read too slowly."""
+    """Here the daemon left messages out, since the recorder read too slowly."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadUntil:
-    """Everything that the daemon saw before this time (unix ns) stands before here."""
+    """All that the daemon saw before this time (Unix ns) stands before here."""
 
     time_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The daemon closes the connection or takes the tap away, and why."""
+    """The daemon closes the connection or takes the tap away; ``reason`` says why."""
 
     reason: str
 
@@ -60,16 +65,17 @@ Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended
 
 
 class Rows:
-    """``local``: patterns of channels that stay on this host, which is called ``host``."""
+    """``local``: the patterns of channels that stay on this host; ``host``: its name."""
 
-    def __init__(self, local: Iterable[bytes], host: str) -> None:
-        self._beginning = host.encode() + b"/"  # of the names of its clients, unless they take others
-        self._stays = pattern.matcher(list(local), b"/")
+    def __init__(self, local: Iterable[str], host: str) -> None:
+        # How the names of this host's clients begin, unless they take others.
+        self._beginning = host.encode() + b"/"
+        self._local = tuple(local)
         self._known: dict[bytes, bool] = {}
         self._ours: OrderedDict[bytes, None] = OrderedDict()
 
     def read(self, memory: Memory, starts: list[int], ends: list[int]) -> Iterator[Item]:
-        """What the packets at these places say. ``ProtocolError`` for what no daemon sends."""
+        """What the packets in these spans say. Raises ``ProtocolError`` for what no daemon sends."""
         made = columns(memory, starts, ends)
         batch = self._batch(made) if made.rows else None
         done = 0
@@ -108,27 +114,27 @@ class Rows:
     def _directions(
         self, made: Columns, peer: pa.Array, verdict: pa.Array, src: pa.Array, chan: pa.Array
     ) -> pa.Array:
-        ways = pa.array([OUT if word == LOCAL else IN for word in made.peer[1]], pa.int32()).take(peer)
+        directions = pa.array([OUT if word == LOCAL else IN for word in made.peer[1]], pa.int32()).take(peer)
         if LOCAL in made.peer[1]:
             stays = pa.array([self._is_local(word) for word in made.chan[1]], pa.bool_()).take(chan)
-            ways = pc.if_else(pc.and_(pc.equal(ways, OUT), stays), STAYS, ways)
-            self._remember(made.src[1], pc.unique(src.filter(pc.equal(ways, OUT))).to_pylist())
-        echoes = [word in (b"own", b"duplicate") for word in made.verdict[1]]
-        if any(echoes):
+            directions = pc.if_else(pc.and_(pc.equal(directions, OUT), stays), STAYS, directions)
+            self._remember(made.src[1], pc.unique(src.filter(pc.equal(directions, OUT))).to_pylist())
+        if {OWN, DUPLICATE} & {*made.verdict[1]}:
             ours = pa.array([self._is_ours(word) for word in made.src[1]], pa.bool_()).take(src)
-            own = pa.array([word == b"own" for word in made.verdict[1]], pa.bool_()).take(verdict)
-            again = pa.array([word == b"duplicate" for word in made.verdict[1]], pa.bool_()).take(verdict)
-            echo = pc.and_(pc.equal(ways, IN), pc.or_(own, pc.and_(again, ours)))
-            ways = pc.if_else(echo, ECHO, ways)
-        return ways.cast(pa.int32())
+            own = pa.array([word == OWN for word in made.verdict[1]], pa.bool_()).take(verdict)
+            again = pa.array([word == DUPLICATE for word in made.verdict[1]], pa.bool_()).take(verdict)
+            echo = pc.and_(pc.equal(directions, IN), pc.or_(own, pc.and_(again, ours)))
+            directions = pc.if_else(echo, ECHO, directions)
+        return directions.cast(pa.int32())
 
     def _is_local(self, channel: bytes) -> bool:
         known = self._known.get(channel)
         if known is None:
             if len(self._known) >= CHANNELS:
                 self._known.clear()
-            plain = not channel.startswith(b"!")
-            known = self._known[channel] = plain and (channel.startswith(NOTICES) or self._stays(channel))
+            name = channel.decode("ascii")
+            known = channel.startswith(NOTICES) or any(bccn.matches(each, name) for each in self._local)
+            self._known[channel] = known
         return known
 
     def _is_ours(self, src: bytes) -> bool:
@@ -143,7 +149,7 @@ class Rows:
 
 
 def notice(packet: bytes) -> Iterator[Item]:
-    """What a packet that is no RECV says; nothing for the answers that a tap has no use for."""
+    """What a packet other than RECV says: nothing, if it is an answer that a tap has no use for."""
     key, _, value = packet.removeprefix(b"CMSG ").partition(b"\0")
     number = int(value) if value.isdigit() and len(value) < 20 else -1
     text = value.decode("utf-8", "backslashreplace")
@@ -160,7 +166,7 @@ def notice(packet: bytes) -> Iterator[Item]:
 
 
 def messages_in(memory: Memory, starts: list[int], ends: list[int]) -> tuple[int, list[Item]]:
-    """How many messages the packets hold, and what else they say, for who cannot keep them."""
+    """How many messages the packets hold, and what else they say, for a reader that cannot keep them."""
     made = columns(memory, starts, ends)
     return made.rows, [item for _, packet in made.others for item in notice(packet)]
 
@@ -175,7 +181,7 @@ def _indexes(words: Words, rows: int, sound: pa.Array | None = None) -> pa.Array
 
 
 def _where(values: pa.Array, sound: pa.Array) -> pa.Array:
-    """Null for what has no header."""
+    """The values, with null where a datagram has no sound header."""
     return (
         values if sound.true_count == len(sound) else pc.if_else(sound, values, pa.scalar(None, values.type))
     )

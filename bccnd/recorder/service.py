@@ -1,9 +1,11 @@
 """The recorder put together: a thread that reads, one that writes, and a loop for signals, metrics and supervision.
 
+    daemon --> Tap (a thread) --> Inbox --> Writer (a thread) --> Recording --> disk
+
 Rules
-- SIGTERM and SIGINT: the tap is turned off, what was read until then is written, and the file finished.
-- A fault in a thread ends the process, with what could be saved saved.
-- The watchdog is told that we get on as long as the reader does: a disk that takes its time is no reason to be ended.
+- On SIGTERM and SIGINT the tap is turned off, what was read until then is written, and the file is finished.
+- A fault in a thread ends the process, after saving what can be saved.
+- The watchdog is fed as long as the reader gets on: a slow disk is no reason to be killed.
 """
 
 import asyncio
@@ -20,29 +22,34 @@ import structlog
 
 from bccnd import __version__
 from bccnd.errors import BccndError
-from bccnd.net import local_stream
+from bccnd.process import local_stream
 from bccnd.process.http import HttpServer, Response, plain
 from bccnd.process.systemd import notify, take_watchdog
 from bccnd.recorder.files import GROUP_BYTES, Limits
 from bccnd.recorder.inbox import Inbox
-from bccnd.recorder.settings import Settings
+from bccnd.recorder.settings import RecorderSettings
 from bccnd.recorder.tap import Tap
 from bccnd.recorder.writer import Writer
 from bccnd.wire import native
 
-SWITCH_SECONDS = 0.001  # a thread that computes lets the reader have its turn
-STUCK_SECONDS = 5.0  # a reader whose loop has not turned for so long
-PINGS = 3  # in the time that the watchdog allows
-TELL_SECONDS = 10.0  # between two lines about messages that were not recorded
-LEAVE_SECONDS = 10.0  # for the threads, once told to stop; a disk may hold them for good
+# A thread that computes gives way to the reader after this many seconds.
+SWITCH_SECONDS = 0.001
+# A reader whose loop has not turned for this many seconds is stuck.
+STUCK_SECONDS = 5.0
+# How often the watchdog is fed in the time that it allows.
+FEEDINGS = 3
+# Seconds between two log lines about messages that were not recorded.
+REPORT_SECONDS = 10.0
+# Seconds that the threads have to end; a disk may hold them for good.
+STOP_SECONDS = 10.0
 
 log = structlog.get_logger()
 
 
 class Recorder:
-    """Runs from ``start`` to ``stop``; ``on_fault`` is called, from a thread, when it cannot go on."""
+    """Runs from ``start`` to ``stop``. A thread that cannot go on calls ``on_fault``."""
 
-    def __init__(self, settings: Settings, on_fault: Any) -> None:
+    def __init__(self, settings: RecorderSettings, on_fault: Any) -> None:
         half = settings.buffer_bytes // 2
         limits = Limits(
             settings.rotate_seconds,
@@ -64,20 +71,20 @@ class Recorder:
             thread.start()
 
     def stop(self) -> bool:
-        """Whether all that was read is on the disk, or told as lost."""
+        """Stop; whether everything that was read is on the disk, or reported as lost."""
         self.tap.stop()
-        deadline = time.monotonic() + LEAVE_SECONDS
+        deadline = time.monotonic() + STOP_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     @property
     def unrecorded(self) -> int:
-        """Messages that the daemon dropped for us, or that found no room here."""
+        """Messages that the daemon dropped, or that the tap had no block for."""
         return self.writer.dropped + self.tap.unrecorded
 
     def snapshot(self) -> dict[str, Any]:
-        """For the metrics."""
+        """The values for the metrics."""
         counts, writer = self.writer.counts, self.writer
         return {
             "version": __version__,
@@ -95,14 +102,14 @@ class Recorder:
         }
 
 
-def serve(settings: Settings) -> None:
-    """Record until told to stop. Raises ``BccndError``."""
+def serve(settings: RecorderSettings) -> None:
+    """Record until a signal ends it. Raises ``BccndError``."""
     faulthandler.enable(2)
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(_serve(settings))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: RecorderSettings) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     faults: list[BaseException] = []
@@ -130,16 +137,17 @@ async def _serve(settings: Settings) -> None:
             raise faults[0]
         log.error("fault", exc_info=faults[0])
     if faults or not finished:
-        log.error("stopped, not all is on the disk", **about)
+        log.error("stopped, not everything is on the disk", **about)
         sys.stderr.flush()
-        os._exit(1)  # a thread that the disk holds would hold the interpreter, too
+        # A thread that the disk holds would keep the interpreter from ending.
+        os._exit(1)
     log.info("stopped", **about)
 
 
 async def _watch(recorder: Recorder, watchdog: float) -> None:
-    """Tell the service manager, and people, how it goes."""
-    interval = min(1.0, watchdog / PINGS) if watchdog else 1.0
-    status, told_at, unrecorded, lost = "", 0.0, 0, 0
+    """Report to the service manager and in the log how the recorder gets on."""
+    interval = min(1.0, watchdog / FEEDINGS) if watchdog else 1.0
+    status, reported_at, unrecorded, lost = "", 0.0, 0, 0
     while True:
         writer, now = recorder.writer, time.monotonic()
         if watchdog and now - recorder.tap.turned_at < STUCK_SECONDS:
@@ -150,8 +158,11 @@ async def _watch(recorder: Recorder, watchdog: float) -> None:
             if ready or status:
                 status = new
                 notify(*ready, f"STATUS={status}")
-        if recorder.unrecorded + writer.counts.lost > unrecorded + lost and now - told_at > TELL_SECONDS:
-            told_at = now
+        if (
+            recorder.unrecorded + writer.counts.lost > unrecorded + lost
+            and now - reported_at > REPORT_SECONDS
+        ):
+            reported_at = now
             log.warning(
                 "not recorded",
                 messages=recorder.unrecorded - unrecorded,
@@ -170,13 +181,14 @@ def _status(recorder: Recorder) -> str:
 
 
 class _Metrics:
-    """``/metrics``, ``/healthz`` and ``/readyz``, where that is wanted."""
+    """``/metrics``, ``/healthz`` and ``/readyz``, if the settings say where to serve them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, where: str, recorder: Recorder) -> None:
         self._recorder = recorder
         self._listening = local_stream.listen(where, 0o660) if where else None
         if self._listening is not None:
-            from bccnd.recorder import metrics  # loaded only where it is used
+            # The Prometheus library is loaded only if it is used.
+            from bccnd.recorder import metrics
 
             self._render = metrics.render
             self._server = HttpServer(loop, self._listening, self._handle)

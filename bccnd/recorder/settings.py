@@ -1,7 +1,7 @@
-"""Settings of ``bccnd-record``: flags, and BCCND_RECORD_* in the environment, of which the flags win.
+"""Settings of ``bccnd-record``: flags, and variables BCCND_RECORD_* in the environment. Flags win.
 
-A value is right or refused, never guessed or clipped; each fault is one line that names the flag or the variable.
-Nothing here needs more than pydantic: ``--help`` and the manual need neither pyarrow nor a daemon.
+A value is right or refused, never guessed or clipped. Each mistake is one line that names the flag or the variable.
+This module needs only pydantic: ``--help`` and the manual need neither pyarrow nor a daemon.
 """
 
 import argparse
@@ -41,15 +41,18 @@ Bytes = Annotated[int, BeforeValidator(_size)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
-class Settings(BaseModel):
+class RecorderSettings(BaseModel):
     """All settings of one recorder, immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     socket: str = Field(description="the daemon's socket: a path or @NAME (default: where bccn finds it)")
-    output: Path = Field(description="directory of the recorded files; it is made")
+    output: Path = Field(description="directory for the recorded files; created if missing")
     rotate_seconds: Whole = Field(
-        default=30, ge=1, le=3600, description="seconds after which a file is finished; a crash loses no more"
+        default=30,
+        ge=1,
+        le=3600,
+        description="seconds after which a file is finished; a crash loses at most this much",
     )
     rotate_bytes: Bytes = Field(
         default=128 * MIB, ge=MIB, le=4 * GIB, description="bytes after which a file is finished"
@@ -58,18 +61,22 @@ class Settings(BaseModel):
         default=10 * GIB,
         ge=2 * MIB,
         le=1 << 50,
-        description="bytes kept of this host; the oldest file goes first",
+        description="bytes of this host's files to keep; the oldest file goes first",
     )
-    keep_days: Whole = Field(default=7, ge=1, le=36_500, description="days kept")
+    keep_days: Whole = Field(default=7, ge=1, le=36_500, description="days to keep files")
     buffer_bytes: Bytes = Field(
-        default=64 * MIB, ge=8 * MIB, le=64 * GIB, description="memory for what the disk has not taken yet"
+        default=64 * MIB,
+        ge=8 * MIB,
+        le=64 * GIB,
+        description="bytes of memory for what the disk has not taken yet",
     )
     metrics: str = Field(
-        default="", description="127.0.0.1:PORT, [::1]:PORT or a path: metrics for Prometheus (default: none)"
+        default="",
+        description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path (default: none)",
     )
     log_level: logs.Level = Field(default="info", description="debug, info, warning or error")
     log_format: logs.Format = Field(
-        default="auto", description="console, json or auto: by whether it is a terminal"
+        default="auto", description="console, json, or auto: console on a terminal"
     )
 
     @field_validator("socket")
@@ -115,24 +122,24 @@ METAVARS = {
 }
 
 DESCRIPTION = """\
-Record what this host sends, receives and rejects as Parquet files, one after
-the other, in folders of date and host. It needs the right to tap.
+Record what this host sends, receives and rejects as Parquet files, in folders
+by date and host. The recorder needs the right to tap.
 """
 EPILOG = """\
-Each flag is a variable as well, which it wins over: BCCND_RECORD_OUTPUT,
-BCCND_RECORD_KEEP_BYTES. Bytes may be said as 64M or 10G.
+Each flag can also be set by a variable, such as BCCND_RECORD_OUTPUT or
+BCCND_RECORD_KEEP_BYTES; the flag wins. Bytes can be given as 64M or 10G.
 
 examples:
   bccnd-record --output /var/lib/bccnd-record
   bccnd-record --output /data/bccn --keep-bytes 100G --keep-days 30
 
 exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
-            5 recorded there by another, or the address is taken"""
+            5 another process records there, or the address is taken"""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    settings: Settings
+    settings: RecorderSettings
     check_only: bool
 
 
@@ -142,7 +149,7 @@ class _CommandLine(argparse.ArgumentParser):
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The parser. Values stay text, which ``Settings`` checks."""
+    """The parser. It leaves values as text, which ``RecorderSettings`` checks."""
     parser = _CommandLine(
         prog="bccnd-record",
         description=DESCRIPTION,
@@ -151,7 +158,7 @@ def command_line() -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    for name, field in Settings.model_fields.items():
+    for name, field in RecorderSettings.model_fields.items():
         default = (
             "" if field.is_required() or not field.default else f" (default: {_shown(name, field.default)})"
         )
@@ -161,17 +168,17 @@ def command_line() -> argparse.ArgumentParser:
             help=f"{field.description}{default}".replace("%", "%%"),
         )
     parser.add_argument(
-        "--check", action="store_true", default=False, help="check the settings, print them, and leave"
+        "--check", action="store_true", default=False, help="check the settings, print them and exit"
     )
     parser.add_argument("--version", action="version", version=f"bccnd-record {__version__}")
     return parser
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str], default_socket: str) -> Invocation:
-    """Raises ``ConfigError``, a line per fault; ``SystemExit`` for --help and --version."""
+    """Raises ``ConfigError`` with a line per mistake, and ``SystemExit`` for --help and --version."""
     given: dict[str, Any] = vars(command_line().parse_args(argv))
     check_only = given.pop("check")
-    variables = {PREFIX + name.upper(): name for name in Settings.model_fields}
+    variables = {PREFIX + name.upper(): name for name in RecorderSettings.model_fields}
     unknown = [name for name in environ if name.startswith(PREFIX) and name not in variables]
     if unknown:
         raise ConfigError("\n".join(f"{ascii(name)[1:-1]}: unknown setting" for name in sorted(unknown)))
@@ -180,13 +187,13 @@ def load(argv: Sequence[str], environ: Mapping[str, str], default_socket: str) -
     values = {name: environ[origin] for name, origin in origins.items() if origin in environ} | given
     values.setdefault("socket", default_socket)
     try:
-        return Invocation(Settings(**values), check_only)
+        return Invocation(RecorderSettings(**values), check_only)
     except ValidationError as error:
         raise ConfigError(_explain(error, origins)) from None
 
 
-def effective(settings: Settings) -> str:
-    """The settings as lines for the environment."""
+def effective(settings: RecorderSettings) -> str:
+    """The settings as variables, a line each."""
     return "\n".join(f"{PREFIX}{name.upper()}={_shown(name, value)}" for name, value in settings)
 
 

@@ -1,105 +1,109 @@
-"""The connection to the daemon, and the thread that does nothing but empty it.
+"""The thread that empties the connection to the daemon, and does nothing else.
 
 Rules
-- The socket holds a fraction of a second of traffic, so whoever reads it must not wait for anything else: packets are
-  read into chunks, which others take apart. What finds no chunk is counted and forgotten, and the next one tried.
-- The daemon's queue for us is as large as it allows, oldest out, and never ``block``: a recorder holds nobody up.
-- A ping a second, answered in the order of everything else, tells up to when all has been read; its value is the time
-  at which it was sent.
-- When the daemon goes, it is waited for, and everything is asked for anew. The right to tap is not waited for.
+- The socket holds a fraction of a second of traffic, so the tap waits for nobody: it reads packets into blocks, which
+  the writer takes apart. With no empty block left it counts what it read, forgets it, and reads on.
+- The daemon's queue for the recorder is as large as the daemon allows, with the policy ``drop-oldest``, never
+  ``block``: a recorder holds no publisher up.
+- The tap sends a ping a second, with the time as its value. The daemon answers in the order of everything else, so
+  each answer says up to when everything has been read.
+- When the daemon goes, the tap waits for it to come back. It does not wait for the right to tap.
 """
 
-import json
-import os
-import select
-import socket
 import time
 from collections.abc import Callable
-from contextlib import closing
-from errno import EACCES, EPERM
 
 import structlog
 
-from bccnd.errors import BccndError, ConfigError, ProtocolError, RefusedError, UnavailableError
-from bccnd.recorder.inbox import ROOM, Chunk, Closed, Finished, Inbox, Lost, Opened
+import bccn
+from bccn.feed import Block, Feed
+from bccnd.errors import BccndError, ConfigError, ProtocolError, RefusedError
+from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.rows import Dropped, Ended, messages_in
-from bccnd.wire.sbus import Cmsg
 
-ANSWER_SECONDS = 10.0  # for one answer; a daemon that is busy needs milliseconds
-BACKOFF_FIRST, BACKOFF_LIMIT = 0.05, 1.0  # seconds between two attempts to connect
+# Seconds for the daemon to grant everything; a busy daemon needs milliseconds.
+GREETING_SECONDS = 10.0
 PING_SECONDS = 1.0
-HAND_OVER_SECONDS = 0.1  # between two chunks that are not full: each is work, however little is in it
-LAST_SECONDS = 3.0  # to read what the daemon still has for us, once we leave
+# Seconds between two blocks that are not full: each is work for the writer, however little it holds.
+HAND_OVER_SECONDS = 0.1
+# Seconds to read what the daemon still has, once the recorder stops.
+LAST_SECONDS = 3.0
+# The daemon grants the first that its limits allow, or keeps its own.
 QUEUES = (
-    b"packets=100000 bytes=67108864",
-    b"packets=10000 bytes=8388608",
-)  # the first that the daemon allows
+    "packets=100000 bytes=67108864 policy=drop-oldest",
+    "packets=10000 bytes=8388608 policy=drop-oldest",
+)
+TAP_IS_OFF = b"CMSG tap\0off"
 
 log = structlog.get_logger()
 
 
 class Tap:
-    """``run`` is the thread; ``stop`` ends it from another. ``fault`` is called with what it cannot go on from."""
+    """``run`` is the thread; ``stop`` ends it from another. ``fault`` gets the error that ends it by itself."""
 
     def __init__(self, path: str, inbox: Inbox, fault: Callable[[BaseException], None]) -> None:
         self.path = path
         self.connected = False
-        self.turned_at = time.monotonic()  # of the loop: it gets on
-        self.unrecorded = 0  # messages that found no room here
+        # When the loop last turned, on the monotonic clock.
+        self.turned_at = time.monotonic()
+        # Messages that were read and found no empty block.
+        self.unrecorded = 0
         self._inbox = inbox
         self._fault = fault
-        self._stop = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._feed = Feed(path, queues=QUEUES, timeout=GREETING_SECONDS)
         self._stopping = False
 
     def stop(self) -> None:
         self._stopping = True
-        os.eventfd_write(self._stop, 1)
+        self._feed.wake()
 
     def run(self) -> None:
         try:
-            backoff, told = BACKOFF_FIRST, ""
-            while not self._stopping:
-                try:
-                    with closing(connect(self.path)) as tap:
-                        backoff, told = BACKOFF_FIRST, ""
-                        self._record(tap)
-                except UnavailableError as error:
-                    if str(error) != told:
-                        told = str(error)
-                        log.warning("no daemon, tried again", reason=told)
-                self._wait(backoff)
-                backoff = min(2 * backoff, BACKOFF_LIMIT)
+            self._run()
+        except bccn.BccnError as error:
+            self._fault(_fault_of(error))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the process must end with it
             self._fault(error)
+        self._feed.close()
         self._inbox.put(Finished())
 
-    def _wait(self, seconds: float) -> None:
-        self.turned_at = time.monotonic()
-        select.select([self._stop], [], [], seconds)
+    def _run(self) -> None:
+        reported = ""
+        while not self._stopping:
+            try:
+                self._feed.connect()
+            except bccn.UnavailableError as error:
+                if str(error) != reported:
+                    reported = str(error)
+                    log.warning("no daemon, trying again", reason=reported)
+            else:
+                reported = ""
+                self._record()
+            self.turned_at = time.monotonic()
+            self._feed.pause()
 
-    def _record(self, tap: socket.socket) -> None:
-        opened = begin(tap)
-        tap.setblocking(False)
-        self._inbox.put(opened)
+    def _record(self) -> None:
+        """Record this connection from its first packet to its last."""
+        self._inbox.put(Opened(time.time_ns(), self._feed.host, self._feed.local))
         self.connected = True
         closed_ns = None
         try:
-            chunk = self._inbox.chunk()
-            while chunk is None:  # the writer is far behind: nothing has been read from this connection yet
-                self._wait(HAND_OVER_SECONDS)
-                chunk = self._inbox.chunk()
-            closed_ns = self._read(tap, chunk)
+            closed_ns = self._read(self._first_block())
         finally:
             self.connected = False
             self._inbox.put(Closed(closed_ns))
         if not self._stopping:
-            log.warning("the daemon has gone, tried again", socket=self.path)
+            log.warning("lost the daemon, trying again", socket=self.path)
 
-    def _read(self, tap: socket.socket, chunk: Chunk) -> int | None:
-        """Read until the connection ends, or until all is read after ``stop``; up to when, if that is known."""
-        ready = select.poll()
-        ready.register(tap, select.POLLIN)
-        ready.register(self._stop, select.POLLIN)
+    def _first_block(self) -> Block:
+        """Wait for an empty block: the writer may be far behind with those of the connection before."""
+        while (block := self._inbox.block()) is None:
+            self.turned_at = time.monotonic()
+            time.sleep(HAND_OVER_SECONDS)
+        return block
+
+    def _read(self, block: Block) -> int | None:
+        """Read until the connection ends, or everything is read after ``stop``; up to when, if that is known."""
         ping_at = handed_over = 0.0
         asked_ns, deadline = 0, float("inf")
         try:
@@ -107,133 +111,65 @@ class Tap:
                 self.turned_at = now = time.monotonic()
                 if self._stopping and not asked_ns:
                     asked_ns, deadline = time.time_ns(), now + LAST_SECONDS
-                    ready.unregister(self._stop)
-                    _say(tap, Cmsg(b"tap", b"off"))
+                    self._feed.request("tap", "off")
                 elif now >= ping_at:
                     ping_at = now + PING_SECONDS
-                    _say(tap, Cmsg(b"ping", b"%d" % time.time_ns()))
-                if chunk.full or (chunk.used and self._inbox.idle and now - handed_over >= HAND_OVER_SECONDS):
-                    chunk = self._hand_over(chunk)
+                    self._feed.request("ping", str(time.time_ns()))
+                if block.full or (block.used and self._inbox.idle and now - handed_over >= HAND_OVER_SECONDS):
+                    block = self._hand_over(block)
                     handed_over = now
-                if not self._drain(tap, chunk):
+                before = len(block.ends)
+                if not self._feed.fill(block):
                     return None
-                if asked_ns and (_is_off(chunk) or now > deadline):
-                    return asked_ns if _is_off(chunk) else None
-                if not chunk.full:
-                    ready.poll((HAND_OVER_SECONDS if chunk.used else PING_SECONDS) * 1000)
+                if asked_ns and _is_off(block, before):
+                    return asked_ns
+                if now > deadline:
+                    return None
+                if not block.full:
+                    self._feed.wait(min(HAND_OVER_SECONDS if block.used else PING_SECONDS, deadline - now))
         finally:
-            self._inbox.give_back(self._hand_over(chunk))
+            self._inbox.give_back(self._hand_over(block))
 
-    def _drain(self, tap: socket.socket, chunk: Chunk) -> bool:
-        """Read all there is, or as much as fits; False when the connection has ended."""
-        flags = socket.MSG_DONTWAIT | socket.MSG_TRUNC
-        try:
-            while not chunk.full:
-                used = chunk.used
-                length = tap.recv_into(chunk.view[used : used + ROOM], ROOM, flags)
-                if not length:
-                    return False
-                if length > ROOM:
-                    raise ProtocolError(
-                        f"the daemon sent a packet of {length} bytes, at most {ROOM} are read"
-                    )
-                chunk.add(length)
-                if self._stopping and _is_off(chunk):
-                    return True
-        except BlockingIOError:
-            pass
-        except ConnectionResetError:
-            # It left with words of ours unread: told once, and what it had sent is still there.
-            return self._drain(tap, chunk)
-        except OSError:
-            return False
-        return True
-
-    def _hand_over(self, chunk: Chunk) -> Chunk:
-        """Give the chunk to the writer; an empty one, which is the same if there is no other."""
-        if not chunk.used:
-            return chunk
-        fresh = self._inbox.chunk()
+    def _hand_over(self, block: Block) -> Block:
+        """Give the block to the writer and return an empty one: the same one, if there is no other."""
+        if not block.used:
+            return block
+        fresh = self._inbox.block()
         if fresh is not None:
-            self._inbox.put(chunk)
+            self._inbox.put(block)
             return fresh
-        rows, others = messages_in(chunk.memory, chunk.starts, chunk.ends)
-        chunk.clear()
+        messages, others = messages_in(block.memory, block.starts, block.ends)
+        block.clear()
         for item in others:
             match item:
-                case Dropped(messages):
-                    rows += messages
+                case Dropped(missing):
+                    messages += missing
                 case Ended(reason):
                     self.ended(reason)
-        self.unrecorded += rows
-        self._inbox.put(Lost(rows))
-        return chunk
+        self.unrecorded += messages
+        self._inbox.put(Lost(messages))
+        return block
 
     def ended(self, reason: str) -> None:
-        """What the daemon says of the connection's end."""
+        """Take note of why the daemon ends the connection or the tap."""
         if "revoked" in reason:
             self._fault(RefusedError(f"{self.path}: {reason}"))
         else:
             log.info(reason, socket=self.path)
 
 
-def connect(path: str) -> socket.socket:
-    """A connection to the daemon, on which nothing has been said. ``@name`` is abstract."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    made.settimeout(ANSWER_SECONDS)
-    try:
-        made.connect("\0" + path[1:] if path.startswith("@") else path)
-    except OSError as error:
-        made.close()
-        if error.errno in (EACCES, EPERM):
-            raise RefusedError(f"{path}: {error.strerror}; who may connect is said by its group") from None
-        raise UnavailableError(f"{path}: {error.strerror}; is bccnd running?") from None
-    return made
+def _is_off(block: Block, first: int) -> bool:
+    """Whether one of the packets from ``first`` on is, or ends with, the answer after which nothing comes."""
+    return any(block.memory[max(0, end - len(TAP_IS_OFF)) : end] == TAP_IS_OFF for end in block.ends[first:])
 
 
-def begin(tap: socket.socket) -> Opened:
-    """Have everything shown from now on. ``RefusedError`` without the right, ``UnavailableError`` if it goes."""
-    try:
-        status = json.loads(_ask(tap, b"status"))
-        for queue in QUEUES:
-            try:
-                _ask(tap, b"queue", queue + b" policy=drop-oldest")
-                break
-            except ConfigError:
-                continue  # the daemon's own will do
-        _ask(tap, b"pack", b"on")
-        _ask(tap, b"tap", b"interface")
-    except OSError as error:
-        raise UnavailableError(f"the daemon does not answer: {error.strerror or error}") from None
-    local = tuple(pattern.encode() for pattern in status.get("local", ()))
-    return Opened(time.time_ns(), str(status["host"]), local)
-
-
-def _ask(tap: socket.socket, key: bytes, value: bytes = b"") -> bytes:
-    tap.send(Cmsg(key, value).serialize())
-    answer = tap.recv(ROOM)
-    if not answer:
-        raise UnavailableError("the daemon has closed the connection")
-    control = Cmsg.parse(answer.removeprefix(b"CMSG "))
-    if control.key == key:
-        return control.value
-    code, _, text = control.value.decode("ascii", "backslashreplace").partition(" ")
-    faults: dict[str, type[BccndError]] = {"refused": RefusedError, "bad-value": ConfigError}
-    fault = faults.get(code, UnavailableError)
-    if key == b"tap" and fault is ConfigError:
-        text = "this daemon cannot tell a tap where a datagram came by; install the same version of both"
-    raise fault(f"the daemon says: {text}")
-
-
-def _say(tap: socket.socket, request: Cmsg) -> None:
-    """If it takes nothing now, it will hear it another time; if it has gone, reading tells."""
-    try:
-        tap.send(request.serialize(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-    except OSError:
-        return
-
-
-def _is_off(chunk: Chunk) -> bool:
-    """Whether the last packet read is, or ends with, the answer after which nothing comes."""
-    end = chunk.used
-    return chunk.memory[max(0, end - 12) : end] == b"CMSG tap\0off"
+def _fault_of(error: bccn.BccnError) -> BccndError:
+    """What ends the recorder, with its exit code."""
+    match error:
+        case bccn.RefusedError():
+            remedy = "the group of the socket and [[rights]] in the daemon's settings say who may"
+            return RefusedError(f"{error.text}; {remedy}")
+        case bccn.RejectedError():
+            return ConfigError(f"{error}; install the same version of bccnd and bccnd-record")
+        case _:
+            return ProtocolError(str(error))

@@ -1,11 +1,11 @@
 """The thread that makes files of what the tap reads.
 
 Rules
-- Everything comes through the inbox, in order; what is kept here is up to when the record reaches (``until``).
-- Messages that are missing are marked where they are. Where more than GAP_NS of the record is missing with them, it
-  is closed before and opened after, so that nobody takes the time between for recorded.
-- While the disk takes nothing, files go on growing in memory up to a bound; then nothing is taken from the inbox any
-  more, which fills up, and the reader counts what it cannot put there.
+- Everything comes through the inbox, in order. ``until`` is the time up to which the record is complete.
+- Missing messages are marked where they are missing. If more than GAP_NS passed there, the record is closed before
+  the gap and opened after it, so that nobody takes the time between for recorded.
+- While the disk takes nothing, files grow in memory up to a bound. Beyond that the writer takes nothing from the
+  inbox: the inbox fills up, and the reader counts what it cannot put there.
 """
 
 import time
@@ -16,19 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from bccn.feed import Block
 from bccnd.recorder.files import Counts, Limits, Recording
-from bccnd.recorder.inbox import Chunk, Closed, Finished, Inbox, Lost, Opened
+from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.rows import Dropped, Ended, ReadUntil, Rows
 
 GAP_NS = 10**9
-IDLE_SECONDS = 0.2  # between two looks at the disk and the clock
-LAST_SECONDS = 5.0  # for a disk that takes nothing, once we leave
+# Seconds between two looks at the disk and the clock.
+IDLE_SECONDS = 0.2
+# Seconds that a disk which takes nothing has, once the recorder stops.
+LAST_SECONDS = 5.0
 
 log = structlog.get_logger()
 
 
 class Writer:
-    """``run`` is the thread. ``ended``: told what the daemon says of the connection's end."""
+    """``run`` is the thread. ``ended`` gets the daemon's reason for ending the connection or the tap."""
 
     def __init__(
         self,
@@ -39,8 +42,10 @@ class Writer:
         ended: Callable[[str], None],
         fault: Callable[[BaseException], None],
     ) -> None:
-        self.dropped = 0  # messages, by the daemon
-        self.until = 0  # unix ns
+        # Messages that the daemon dropped.
+        self.dropped = 0
+        # Unix ns.
+        self.until = 0
         self.host = ""
         self._output = output
         self._limits = limits
@@ -49,9 +54,11 @@ class Writer:
         self._ended = ended
         self._fault = fault
         self._recording: Recording | None = None
-        self._before = Counts()  # of recordings of other hosts, that is of a daemon that was renamed
+        # The counts of recordings under other host names: the daemon was renamed.
+        self._before = Counts()
         self._rows = Rows((), "")
-        self._missing = 0  # messages since ``until``
+        # Messages missing since ``until``.
+        self._missing = 0
         self._finished = False
 
     @property
@@ -88,7 +95,7 @@ class Writer:
                 return
         item = self._inbox.get(IDLE_SECONDS)
         match item:
-            case Chunk():
+            case Block():
                 self._read(item)
                 self._inbox.give_back(item)
             case Lost(messages):
@@ -124,7 +131,7 @@ class Writer:
         self._recording.close(until, time.monotonic())
 
     def _end(self) -> None:
-        """Bring to the disk what it takes within LAST_SECONDS."""
+        """Finish the files as far as the disk takes them within LAST_SECONDS."""
         if self._recording is not None:
             deadline = time.monotonic() + LAST_SECONDS
             while self._recording.unfinished and time.monotonic() < deadline:
@@ -135,9 +142,9 @@ class Writer:
             self._before = self._recording.counts
             self._recording = None
 
-    def _read(self, chunk: Chunk) -> None:
+    def _read(self, block: Block) -> None:
         assert self._recording is not None  # noqa: S101 - it was opened
-        for item in self._rows.read(chunk.memory, chunk.starts, chunk.ends):
+        for item in self._rows.read(block.memory, block.starts, block.ends):
             match item:
                 case pa.RecordBatch():
                     bounds = pc.min_max(item.column("time_ns"))
@@ -154,7 +161,7 @@ class Writer:
                     self._ended(reason)
 
     def _reach(self, time_ns: int) -> None:
-        """The record goes on at this time: say what is missing before it."""
+        """Go on with the record at this time, after a mark for what is missing before it."""
         recording, missing = self._recording, self._missing
         if not missing or recording is None:
             return

@@ -1,21 +1,27 @@
-/* libbccn; see bccn.h.
+/* libbccn: the implementation of bccn.h.
+ *
+ * A bus outlives its connections. It remembers what the program wants, sends all of that to each new connection, and
+ * keeps received packets until the program takes their messages.
+ *
+ *     program <- callbacks, bccn_recv <- received <- read_packet <- daemon
+ *     program <- bccn_request         <- answers  <-/
  *
  * Rules:
- * 1. What is wanted (settings, subscriptions) is kept here and outlives a connection; `greet` says all of it to a new
- *    one. Something is wanted once the daemon has agreed to it.
- * 2. Whoever waits for the daemon sends a ping with a number after the request. Everything the daemon had to say about
- *    the request has come when its pong comes, and a late answer to an earlier one cannot be mistaken for it.
- * 3. Every wait is a poll(2) with a deadline (but for bccn_recv without one, which saves it), and goes on reading
- *    unless the backlog is full, or two who wait for each other would wait for ever. A connection that ends is read to
- *    its end.
- * 4. Received packets wait whole in `received`, a line. The program takes its messages from the first one, which stays
- *    until it asks for a message that is not in it: so the one it holds stays where it is. What the daemon says, and
- *    answers to requests, are dealt with as a packet arrives; messages, and notices of gaps between them, keep their
- *    place.
- * 5. Nothing is dropped here. Who does not receive lets messages wait in the daemon's queue, which is bounded.
- * 6. A child of fork finds `*alive` wiped by the kernel, and does nothing to its parent's but close its copy.
+ * 1. The bus remembers settings and subscriptions once the daemon has agreed to them; `greet` sends them to a new
+ *    connection.
+ * 2. A call that waits for the daemon sends a numbered ping after its request. When the pong arrives, everything that
+ *    the daemon has to say about the request has arrived. A late pong to an earlier request has another number.
+ * 3. Every wait is a poll(2) with a deadline; only bccn_recv without a timeout blocks in recv(2). A wait keeps reading
+ *    unless the backlog is full; otherwise two programs that wait for each other would wait for ever. A connection that
+ *    has ended is read to its end.
+ * 4. Received packets wait whole in the queue `received`. The program takes its messages from the first packet, which
+ *    stays until the program asks for a message behind it: the message that the program holds does not move. Control
+ *    packets and answers to requests are handled when they arrive; messages, and notices of gaps between them, keep
+ *    their order.
+ * 5. The library drops nothing. If the program does not receive, its messages wait in the bounded queue of the daemon.
+ * 6. In a child of fork the kernel has wiped `*alive`. The child only closes its copy of the parent's descriptors.
  *
- * recvmmsg and sendmmsg are not used: on this kind of socket they save a twentieth; packing saves nine tenths.
+ * recvmmsg and sendmmsg are not used: on this kind of socket they save a twentieth, and packing saves nine tenths.
  */
 #define _GNU_SOURCE
 #include "bccn.h"
@@ -36,28 +42,45 @@
 #include <unistd.h>
 
 #define SERVICE_SOCKET "/run/bccnd/bus.sock"
-#define PACKET_LIMIT (96 * 1024)         /* bytes, either way; the longest packet of the daemon has 71 kB */
-#define PACK_LIMIT 65536                 /* bytes of a PACK, whatever the daemon takes */
-#define REQUEST_LIMIT 4096               /* bytes of anything asked of the daemon */
-#define BACKLOG_LIMIT (64 * 1024 * 1024) /* bytes read but not taken, above which nothing more is asked for */
-#define GLANCE_INTERVAL 100              /* ms between looks, while only sending, at what the daemon has to say */
-#define GLANCE_LIMIT (1024 * 1024)       /* bytes of backlog above which such looks would only fill memory */
-#define TURN_LIMIT 1024                  /* packets or messages between two looks at the clock, however many come */
-#define BACKOFF_FIRST 20                 /* ms; connecting to a local socket that is not there costs microseconds */
-#define BACKOFF_LIMIT 1000
-#define MEMORY_PAUSE 1                   /* ms, when the kernel has no memory: poll(2) does not wait for that */
-#define TOKEN_LIMIT 128                  /* bytes of the first line of a request */
-#define QUESTIONS 3                      /* to other hosts, whether anybody listens there: datagrams can get lost */
-#define ASK_AFTER 20                     /* ms: whoever answers at once costs the segment no question */
-#define ASK_EVERY 100                    /* ms; a daemon answers in a fraction of that */
-#define SRC_LIMIT 128                    /* bytes (bccn.txt, "Body fields") */
-#define CHANNEL_LIMIT 1024
-#define SETTING_LIMIT 320                /* of a name, a queue, a heartbeat: more than the daemon takes */
-#define TEXT_LIMIT 1536                  /* of an error, which may quote a channel */
 #define NEVER INT64_MAX
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* What a new connection is told, in this order. */
+/* Sizes in bytes. The longest packet of the daemon has 71 kB; this limit holds in both directions. */
+#define PACKET_LIMIT (96 * 1024)
+/* The library sends no PACK longer than this, even if the daemon takes one. */
+#define PACK_LIMIT 65536
+#define REQUEST_LIMIT 4096
+/* With so many bytes of messages waiting, calls that ask the daemon fail. */
+#define BACKLOG_LIMIT (64 * 1024 * 1024)
+/* A program that only sends still reads what the daemon reports, until so much waits. */
+#define GLANCE_LIMIT (1024 * 1024)
+/* Of a name, a queue, a heartbeat: more than the daemon takes. */
+#define SETTING_LIMIT 320
+/* Of an error, which may quote a channel. */
+#define TEXT_LIMIT 1536
+/* bccnd/wire/BCCN1.md, "Body". */
+#define SRC_LIMIT 128
+#define CHANNEL_LIMIT 1024
+/* clients/PROTOCOL.md, "Request and reply". */
+#define TOKEN_LIMIT 128
+
+/* Packets or messages between two looks at the clock, however many arrive. */
+#define TURN_LIMIT 1024
+
+/* Times in milliseconds. A failed connect(2) to a local socket costs microseconds, so the first pause is short. */
+#define BACKOFF_FIRST 20
+#define BACKOFF_LIMIT 1000
+#define GLANCE_INTERVAL 100
+/* poll(2) does not wait until the kernel has memory again. */
+#define MEMORY_PAUSE 1
+
+/* Whether anybody listens on other hosts is asked so often, since datagrams get lost. The first question waits, so that
+ * an answer at once costs the segment nothing; a daemon answers in a fraction of the time between questions. */
+#define QUESTIONS 3
+#define ASK_AFTER 20
+#define ASK_EVERY 100
+
+/* The settings of a connection, in the order in which a new one gets them. */
 enum { NAME, SEPARATOR, FORMAT, PACK, ECHO, QUEUE, TAP, HEARTBEAT, LISTEN, WHOAMI, SETTINGS };
 static const char *const setting_keys[SETTINGS] = { "name",  "separator", "format",    "pack",   "echo/off",
                                                     "queue", "tap",       "heartbeat", "listen", "whoami" };
@@ -68,24 +91,24 @@ struct setting {
 };
 
 struct subscription {
-    char *pattern; /* NULL: a free place, so that places do not change under a callback */
+    char *pattern; /* NULL: a free slot; subscriptions do not move while a callback runs */
     bccn_callback *callback;
     void *user;
 };
 
 struct packet {
     struct packet *next;
-    size_t size, at; /* what lies before `at` has been taken */
-    int packed, cut; /* `cut`: to its size, from room for PACKET_LIMIT bytes */
+    size_t size, at; /* the program has taken the bytes before `at` */
+    int packed, cut; /* `cut`: the memory is as long as the packet, and not PACKET_LIMIT bytes */
     unsigned char bytes[];
 };
 
-struct line {
+struct queue {
     struct packet *first, **end;
     size_t size;
 };
 
-/* What a message of the format full points to. */
+/* The text that a message of the format full points to. */
 struct fields {
     char head[256], body[SRC_LIMIT + 1 + 20 + 1 + CHANNEL_LIMIT + 1];
 };
@@ -93,17 +116,17 @@ struct fields {
 struct complaint {
     int code;
     uint64_t count;
-    char text[TEXT_LIMIT]; /* the first one's */
+    char text[TEXT_LIMIT]; /* of the first one */
 };
 
 struct bccn_bus {
-    /* wanted */
+    /* what the program wants */
     bccn_options options; /* its strings are in `settings` */
     char address[sizeof((struct sockaddr_un *)0)->sun_path];
     struct setting settings[SETTINGS];
-    struct subscription *subscriptions, directed; /* `directed`, to `!`, has no pattern */
-    size_t places, patterns; /* how many there is room for, and how many there are */
-    int listening; /* to `!` for the program, and not only for answers to its requests */
+    struct subscription *subscriptions, directed; /* `directed` stands for the pattern "!" */
+    size_t slots, patterns; /* `patterns` of the slots are in use */
+    int listening; /* the program wants "!" for itself, and not only answers to its requests */
     bccn_notice_callback *on_notice;
     void *notice_user;
 
@@ -114,25 +137,25 @@ struct bccn_bus {
     char name[SRC_LIMIT + 1];
     size_t pack_limit;
     pid_t pid;
-    volatile int *alive; /* NULL: the kernel cannot wipe it, `pid` has to tell */
+    volatile int *alive; /* NULL: the kernel cannot wipe memory, and `pid` shows a fork */
 
     /* asked and published */
     uint64_t asked, answered, published, confirmed, in_doubt;
-    const char *awaited; /* a key */
+    const char *awaited; /* the key of the answer that is kept */
     char *answer;
-    struct complaint complaint, rejection; /* of what is asked now; of what was published since the last barrier */
+    struct complaint complaint, rejection; /* about the current request; about messages since the last barrier */
     char token[32], requested[CHANNEL_LIMIT + 2];
     unsigned requests;
-    int settled; /* somebody listens to the request, or it is not to be known */
+    int settled; /* somebody listens to the request, or nobody can know */
 
     /* received */
-    struct line received, answers; /* of both the first may be what the program holds */
-    struct packet *spare; /* room for the next one */
+    struct queue received, answers; /* the program may hold the first packet of each */
+    struct packet *spare; /* memory for the next packet */
     struct fields fields, answer_fields;
     uint64_t lost;
-    int calls_back, delivering; /* whether there ever was a callback; whether one is running */
+    int calls_back, delivering; /* there ever was a callback; one is running */
 
-    /* sent: "PACK ", length and packet of each that was gathered, and room for one more */
+    /* to be sent: "PACK ", the length and bytes of each gathered packet, and room for one more */
     size_t out_size;
     unsigned gathered;
     int batching;
@@ -180,6 +203,11 @@ static int alien(bccn_bus *bus)
     return fail(bus, BCCN_E_PROTOCOL, "%s", bccn_strerror(BCCN_E_PROTOCOL));
 }
 
+static int full(bccn_bus *bus)
+{
+    return fail(bus, BCCN_E_BACKLOG, "%zu bytes of messages wait: receive them", bus->received.size);
+}
+
 static void notify(bccn_bus *bus, bccn_notice_kind kind, int code, uint64_t count, const char *format, ...)
 {
     char text[TEXT_LIMIT + 64];
@@ -224,7 +252,7 @@ static int is_past(int64_t deadline)
     return deadline != NEVER && now_ms(CLOCK_MONOTONIC) >= deadline;
 }
 
-/* poll(2) until `deadline`, on nothing if `fd` is -1: what is ready, 0 at the deadline, -1 on a signal. */
+/* poll(2) until `deadline`, without a descriptor if `fd` is -1. The events, 0 at the deadline, -1 on a signal. */
 static int poll_until(int fd, short events, int64_t deadline)
 {
     int64_t left = deadline == NEVER ? 0 : deadline - now_ms(CLOCK_MONOTONIC);
@@ -234,25 +262,25 @@ static int poll_until(int fd, short events, int64_t deadline)
     return ready > 0 ? polled.revents : ready;
 }
 
-/* --- packets that wait --- */
+/* --- waiting packets --- */
 
-static void append(struct line *line, struct packet *packet)
+static void append(struct queue *queue, struct packet *packet)
 {
-    if (!line->first)
-        line->end = &line->first;
+    if (!queue->first)
+        queue->end = &queue->first;
     packet->next = NULL;
-    *line->end = packet;
-    line->end = &packet->next;
-    line->size += sizeof *packet + packet->size;
+    *queue->end = packet;
+    queue->end = &packet->next;
+    queue->size += sizeof *packet + packet->size;
 }
 
-/* The oldest packet of which something is left; the program no longer holds what came before. NULL: there is none. */
-static struct packet *front(bccn_bus *bus, struct line *line)
+/* The oldest packet that is not taken to its end, or NULL. The program gives up what it held before. */
+static struct packet *front(bccn_bus *bus, struct queue *queue)
 {
     struct packet *packet;
-    while ((packet = line->first) && packet->at == packet->size) {
-        line->first = packet->next;
-        line->size -= sizeof *packet + packet->size;
+    while ((packet = queue->first) && packet->at == packet->size) {
+        queue->first = packet->next;
+        queue->size -= sizeof *packet + packet->size;
         if (bus->spare || packet->cut)
             free(packet);
         else
@@ -261,18 +289,18 @@ static struct packet *front(bccn_bus *bus, struct line *line)
     return packet;
 }
 
-/* Nothing is left, but what the program holds stays. */
-static void pass_over(struct line *line)
+/* Drop all that waits, except the packet that the program holds. */
+static void pass_over(struct queue *queue)
 {
-    struct packet *held = line->first;
+    struct packet *held = queue->first;
     for (struct packet *next; held && (next = held->next);) {
         held->next = next->next;
-        line->size -= sizeof *next + next->size;
+        queue->size -= sizeof *next + next->size;
         free(next);
     }
     if (held) {
         held->at = held->size;
-        line->end = &held->next;
+        queue->end = &held->next;
     }
 }
 
@@ -282,7 +310,7 @@ static inline int begins(const unsigned char *packet, size_t size, const char *w
     return size >= length && !memcmp(packet, word, length);
 }
 
-/* Take a part of a PACK, or another packet whole. NULL: the length of a part reaches beyond the PACK. */
+/* Take the next packet of a PACK, or another packet whole. NULL: a length reaches beyond the PACK. */
 static unsigned char *next_part(struct packet *packet, size_t *size)
 {
     unsigned char *at = packet->bytes + packet->at;
@@ -301,7 +329,7 @@ static unsigned char *next_part(struct packet *packet, size_t *size)
     return at;
 }
 
-/* --- what the daemon says --- */
+/* --- packets of the daemon --- */
 
 static int complain(bccn_bus *bus, const struct complaint *complaint)
 {
@@ -314,7 +342,7 @@ static void control_error(bccn_bus *bus, const char *value)
     size_t word = strcspn(value, " "), row = 0;
     while (row < COUNT(codes) - 1 && (codes[row].code > BCCN_E_BAD_PACKET || strlen(codes[row].word) != word
                                       || strncmp(codes[row].word, value, word)))
-        row++; /* the last one is for words unknown */
+        row++; /* the last row is for unknown words */
     int code = codes[row].code;
     const char *about = value + word + (value[word] != 0);
     int asked = !strncmp(about, "CMSG ", 5) || !strncmp(about, "SUB ", 4) || !strncmp(about, "UNSUB ", 6);
@@ -343,13 +371,13 @@ static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
         notify(bus, BCCN_LOST, 0, number, "%s message%s lost: they came faster than they were read", text,
                number == 1 ? "" : "s");
     } else if (!strcmp(key, "revoked")) {
-        notify(bus, BCCN_REVOKED, 0, 1, "no right any more to %s", text);
+        notify(bus, BCCN_REVOKED, 0, 1, "no longer allowed: %s", text);
     } else if (!strcmp(key, "closing")) {
         notify(bus, BCCN_CLOSING, 0, 0, "the daemon closes the connection: %s", text);
     } else if (!strcmp(key, "pong")) {
         bus->answered = number;
         if (number != bus->asked)
-            bus->complaint.count = 0; /* what came until now belongs to a request that was given up */
+            bus->complaint.count = 0; /* the errors until now belong to a request that was given up */
     } else {
         if (!strcmp(key, "whoami") || !strcmp(key, "name"))
             snprintf(bus->name, sizeof bus->name, "%.*s", SRC_LIMIT, text);
@@ -360,11 +388,11 @@ static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
             if (!(bus->answer = strndup(value, length)))
                 return fail(bus, BCCN_E_MEMORY, "no memory for an answer");
         }
-    } /* Anything else is a notice of a newer daemon. */
+    } /* Other keys are notices of a newer daemon. */
     return 0;
 }
 
-/* Take a MSG or a RECV apart, without changing it. */
+/* Take a MSG or a RECV apart without changing it. */
 static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct fields *fields,
                  bccn_message *message)
 {
@@ -388,7 +416,7 @@ static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct
     message->datagram = nul + 1;
     message->datagram_size = (size_t)(end - nul - 1);
 
-    /* ...]<src>:<seq>:<chan>|<payload>. Without these: bytes that a tap is shown because they are not BCCN1. */
+    /* ...]<src>:<seq>:<chan>|<payload>. Only a tap gets bytes without these, since they are not BCCN1. */
     const unsigned char *body = memchr(nul, ']', (size_t)(end - nul));
     body = body ? body + 1 : end;
     const unsigned char *bar = memchr(body, '|', (size_t)(end - body));
@@ -407,7 +435,7 @@ static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct
     return 0;
 }
 
-/* What a message is to our requests: 1 an answer to the last one, 0 nothing, -1 nothing the program wants to see. */
+/* Whether a message answers a request of ours: 1: the last one; 0: none; -1: none that the program wants to see. */
 static int is_answer(bccn_bus *bus, const bccn_message *message)
 {
     if (!bus->requests || message->channel[0] != '!')
@@ -415,14 +443,14 @@ static int is_answer(bccn_bus *bus, const bccn_message *message)
     size_t ours = strcspn(bus->token, ".") + 1, whole = strlen(bus->token);
     const char *at = message->payload;
     if (message->size < ours || memcmp(at, bus->token, ours) || !strcmp(message->channel, bus->requested))
-        return bus->listening || bus->patterns ? 0 : -1; /* who subscribed to anything listens, too */
+        return bus->listening || bus->patterns ? 0 : -1; /* any subscription listens, too */
     if (message->size <= whole || memcmp(at, bus->token, whole) || (at[whole] != '\n' && at[whole] != '?'))
         return -1; /* late */
     bus->settled = 1;
-    return at[whole] == '\n' ? 1 : -1; /* "?": a daemon that has listeners */
+    return at[whole] == '\n' ? 1 : -1; /* "?": a daemon with listeners */
 }
 
-/* Keep an answer to our request until it is asked for. */
+/* Keep an answer to our request until the program asks for it. */
 static int keep_answer(bccn_bus *bus, const unsigned char *packet, size_t size)
 {
     struct packet *copy = malloc(sizeof *copy + size);
@@ -434,8 +462,8 @@ static int keep_answer(bccn_bus *bus, const unsigned char *packet, size_t size)
     return 0;
 }
 
-/* Whether what was just received has to wait for the program: 1, 0 if it is dealt with, or a code. */
-static int deal(bccn_bus *bus, const unsigned char *packet, size_t size)
+/* Handle a packet that has just arrived. 1: it waits for the program; 0: it is done; or a code. */
+static int handle(bccn_bus *bus, const unsigned char *packet, size_t size)
 {
     struct fields fields;
     bccn_message message;
@@ -444,19 +472,19 @@ static int deal(bccn_bus *bus, const unsigned char *packet, size_t size)
     if (begins(packet, size, "CMSG "))
         return begins(packet, size, "CMSG dropped") ? 1 : control(bus, packet, size);
     if (!bus->requests || parse(bus, packet, size, &fields, &message) < 0)
-        return 1; /* what is wrong with it is told when it is its turn */
+        return 1; /* bccn_recv reports what is wrong with it, in its turn */
     int answers = is_answer(bus, &message);
     return answers > 0 ? keep_answer(bus, packet, size) : answers == 0;
 }
 
-/* Deal with all parts of a packet; those that need not wait begin with NUL then. */
-static int sift(bccn_bus *bus, struct packet *packet)
+/* Handle all parts of a packet. A NUL replaces the first byte of those that are done. */
+static int handle_parts(bccn_bus *bus, struct packet *packet)
 {
     size_t start = packet->at, size;
     int failed = 0, waits = 0;
     while (packet->at < packet->size) {
         unsigned char *part = next_part(packet, &size);
-        int code = part ? deal(bus, part, size) : 1;
+        int code = part ? handle(bus, part, size) : 1;
         if (code > 0)
             waits = 1;
         else
@@ -469,7 +497,8 @@ static int sift(bccn_bus *bus, struct packet *packet)
 
 /* --- the connection --- */
 
-/* Tell poll loops how things stand: the timer rings when something waits here, or when it is time to connect again. */
+/* At the end of a call: set the timer of poll loops. It rings when a message waits here, or when it is time to connect
+ * again. */
 static int leave(bccn_bus *bus, int code)
 {
     const struct packet *first = bus->received.first;
@@ -505,7 +534,7 @@ static void let_go(bccn_bus *bus)
 {
     if (bus->fd < 0)
         return;
-    if (bus->epoll >= 0) /* closing is not enough while a child of fork has a copy */
+    if (bus->epoll >= 0) /* close(2) does not remove it while a child of fork has a copy */
         epoll_ctl(bus->epoll, EPOLL_CTL_DEL, bus->fd, NULL);
     close(bus->fd);
     bus->fd = -1;
@@ -513,7 +542,7 @@ static void let_go(bccn_bus *bus)
     bus->pack_limit = 0;
 }
 
-/* The connection ended and has been read to its end. */
+/* The connection has ended and has been read to its end. */
 static int lose(bccn_bus *bus, const char *reason)
 {
     uint64_t doubt = bus->published - bus->confirmed;
@@ -525,7 +554,7 @@ static int lose(bccn_bus *bus, const char *reason)
     return fail(bus, BCCN_E_UNAVAILABLE, "%s", reason);
 }
 
-/* Receive one packet, if there is one, or with `wait` the next one: 1, 0 for none, or a code. */
+/* Receive a packet; with `wait`, block until there is one. 1: a packet; 0: none; or a code. */
 static int read_packet(bccn_bus *bus, int wait)
 {
     struct packet *packet = bus->spare ? bus->spare : malloc(sizeof *packet + PACKET_LIMIT);
@@ -537,7 +566,7 @@ static int read_packet(bccn_bus *bus, int wait)
             return 0;
         if (errno == EINTR && wait)
             return fail(bus, BCCN_E_INTERRUPTED, "a signal came while waiting");
-        if (errno != EINTR && errno != ECONNRESET) /* the latter is told once; what was sent before can be read */
+        if (errno != EINTR && errno != ECONNRESET) /* ECONNRESET comes once; earlier packets can still be read */
             return lose(bus, strerror(errno));
     }
     if (size == 0)
@@ -546,7 +575,7 @@ static int read_packet(bccn_bus *bus, int wait)
         return alien(bus);
     int packed = begins(packet->bytes, (size_t)size, "PACK ");
     *packet = (struct packet){ .size = (size_t)size, .at = packed ? 5 : 0, .packed = packed };
-    int failed = sift(bus, packet);
+    int failed = handle_parts(bus, packet);
     if (packet->at < packet->size) {
         struct packet *cut = bus->received.first ? realloc(packet, sizeof *packet + packet->size) : NULL;
         if (cut)
@@ -557,13 +586,13 @@ static int read_packet(bccn_bus *bus, int wait)
     return failed ? failed : 1;
 }
 
-/* Send one packet on this connection. */
+/* Send a packet on this connection. */
 static int send_here(bccn_bus *bus, const void *packet, size_t size, int64_t deadline)
 {
     while (send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         int error = errno, code = 0;
         short reading = bus->received.size < BACKLOG_LIMIT ? POLLIN : 0;
-        if (error == EAGAIN) { /* make room by reading: the daemon may be waiting for us */
+        if (error == EAGAIN) { /* keep reading: the daemon may be waiting for us to read */
             int ready = poll_until(bus->fd, (short)(POLLOUT | reading), deadline);
             if (ready > 0 && (ready & reading))
                 code = read_packet(bus, 0);
@@ -575,7 +604,7 @@ static int send_here(bccn_bus *bus, const void *packet, size_t size, int64_t dea
             poll(NULL, 0, MEMORY_PAUSE);
         } else if (error == EMSGSIZE) {
             code = fail(bus, BCCN_E_TOO_LARGE, "packet: %zu bytes, too many to send", size);
-        } else if (error != EINTR) { /* it is gone: take what still came */
+        } else if (error != EINTR) { /* the daemon is gone: read what it had sent */
             while ((code = read_packet(bus, 0)) > 0)
                 ;
             if (code == 0)
@@ -587,7 +616,7 @@ static int send_here(bccn_bus *bus, const void *packet, size_t size, int64_t dea
     return 0;
 }
 
-/* Send a packet made like printf does, on this connection. */
+/* Send a packet formatted as by printf on this connection. */
 static int post(bccn_bus *bus, int64_t deadline, const char *format, ...)
 {
     char packet[REQUEST_LIMIT];
@@ -598,7 +627,7 @@ static int post(bccn_bus *bus, int64_t deadline, const char *format, ...)
     return send_here(bus, packet, (size_t)size, deadline);
 }
 
-/* Wait until the daemon has dealt with all that was sent on this connection. */
+/* Wait until the daemon has processed all that was sent on this connection. */
 static int await(bccn_bus *bus, int64_t deadline)
 {
     int code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)++bus->asked);
@@ -613,7 +642,7 @@ static int await(bccn_bus *bus, int64_t deadline)
     return 0;
 }
 
-/* Say all that is wanted to a new connection. */
+/* Send the settings and subscriptions to a new connection. */
 static int greet(bccn_bus *bus)
 {
     int64_t deadline = deadline_in(bus->options.timeout);
@@ -622,7 +651,7 @@ static int greet(bccn_bus *bus)
     for (int i = 0; i < SETTINGS && !code; i++)
         if (bus->settings[i].wanted)
             code = post(bus, deadline, "CMSG %s%c%s", setting_keys[i], 0, bus->settings[i].value);
-    for (size_t i = 0; i < bus->places && !code; i++)
+    for (size_t i = 0; i < bus->slots && !code; i++)
         if (bus->subscriptions[i].pattern)
             code = post(bus, deadline, "SUB %s", bus->subscriptions[i].pattern);
     if (!code)
@@ -631,9 +660,9 @@ static int greet(bccn_bus *bus)
         return code == BCCN_E_TIMEOUT ? BCCN_E_UNAVAILABLE : code;
     if (!bus->was_connected)
         return complain(bus, &bus->complaint);
-    if (bus->complaint.code == BCCN_E_NAME_TAKEN) /* perhaps by our old connection, a little longer */
+    if (bus->complaint.code == BCCN_E_NAME_TAKEN) /* our old connection may hold the name a little longer */
         return fail(bus, BCCN_E_UNAVAILABLE, "%s", bus->complaint.text);
-    return 0; /* told as a notice */
+    return 0; /* a notice has reported it */
 }
 
 static int connect_once(bccn_bus *bus)
@@ -641,7 +670,7 @@ static int connect_once(bccn_bus *bus)
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     char own[sizeof address.sun_path];
     const char *path = *bus->address ? bus->address : getenv("BCCN_SOCKET"), *runtime = getenv("XDG_RUNTIME_DIR");
-    if (!path || !*path) { /* where neither is there, the service's is the one to complain about */
+    if (!path || !*path) { /* if neither exists, the error names the socket of the service */
         snprintf(own, sizeof own, "%s/bccnd/bus.sock", runtime ? runtime : "");
         path = runtime && *runtime && access(SERVICE_SOCKET, F_OK) && !access(own, F_OK) ? own : SERVICE_SOCKET;
     }
@@ -653,8 +682,8 @@ static int connect_once(bccn_bus *bus)
         address.sun_path[0] = 0;
     size += offsetof(struct sockaddr_un, sun_path) + (*path != '@');
 
-    /* Connecting waits while others do: that is all SO_SNDTIMEO is for, since nothing is sent waiting. With a limit to
-     * receiving, however long, signals always end that (signal(7)). */
+    /* SO_SNDTIMEO bounds connect(2), which waits while the backlog of the listener is full; send(2) never waits here.
+     * SO_RCVTIMEO, however long, makes every signal end recv(2) (signal(7)). */
     int timeout = bus->options.timeout;
     struct timeval patience = { timeout < 0 ? 0 : timeout / 1000, timeout < 0 ? 0 : timeout % 1000 * 1000 };
     struct timeval long_wait = { 3600, 0 };
@@ -670,7 +699,7 @@ static int connect_once(bccn_bus *bus)
     return fail(bus, BCCN_E_UNAVAILABLE, "no daemon at %s: %s", path, strerror(error));
 }
 
-/* Connect and greet, once. */
+/* Connect and greet once. */
 static int attempt(bccn_bus *bus)
 {
     bus->greeting = 1;
@@ -680,7 +709,7 @@ static int attempt(bccn_bus *bus)
     bus->greeting = 0;
     if (code < 0) {
         struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now); /* its last digits are random enough to keep clients apart */
+        clock_gettime(CLOCK_MONOTONIC, &now); /* the last digits are random enough to spread clients */
         bus->retry_at = now_ms(CLOCK_MONOTONIC) + bus->backoff / 2 + now.tv_nsec / 64 % (bus->backoff + 1);
         bus->backoff = bus->backoff * 2 < BACKOFF_LIMIT ? bus->backoff * 2 : BACKOFF_LIMIT;
         return code;
@@ -700,7 +729,7 @@ static int is_over(const bccn_bus *bus)
     return bus->was_connected && bus->options.once && bus->fd < 0;
 }
 
-/* A connection, made again if need be; tries until `deadline`. */
+/* Connect if there is no connection; try until `deadline`. */
 static int ensure(bccn_bus *bus, int64_t deadline)
 {
     while (bus->fd < 0) {
@@ -717,14 +746,15 @@ static int ensure(bccn_bus *bus, int64_t deadline)
     return 0;
 }
 
-/* Receive a packet, or connect again when that is due, so often already: 1, 0 at `deadline`, or a code. */
+/* Receive a packet, or connect again when that is due. 1: something happened; 0: the deadline has come; or a code.
+ * `turn` counts the calls of one wait: the clock is read only when nothing arrives, or after many turns. */
 static int read_until(bccn_bus *bus, int64_t deadline, unsigned turn)
 {
     if (turn > TURN_LIMIT && is_past(deadline))
         return 0;
     int code = bus->fd < 0 && is_past(bus->retry_at) ? ensure(bus, 0) : 0;
     if (code == 0 && bus->fd >= 0 && (code = read_packet(bus, deadline == NEVER)) == BCCN_E_UNAVAILABLE)
-        return is_over(bus) ? code : 1; /* and connect again at once */
+        return is_over(bus) ? code : 1; /* the next turn connects again */
     if (code != 0 && (code != BCCN_E_UNAVAILABLE || is_over(bus)))
         return code;
     if (is_past(deadline))
@@ -735,8 +765,8 @@ static int read_until(bccn_bus *bus, int64_t deadline, unsigned turn)
     return 1;
 }
 
-/* Send a packet (of no bytes: none) with so many messages in it, through reconnections and a full socket; with `asking`
- * wait until the daemon has dealt with it. */
+/* Send a packet (0 bytes: none) that holds so many messages, over reconnections and a full socket. With `asking`, wait
+ * until the daemon has processed it. */
 static int transmit(bccn_bus *bus, const void *packet, size_t size, unsigned messages, int asking)
 {
     int64_t deadline = deadline_in(bus->options.timeout);
@@ -745,7 +775,7 @@ static int transmit(bccn_bus *bus, const void *packet, size_t size, unsigned mes
         if (code < 0)
             return code;
         if (asking && bus->received.size > BACKLOG_LIMIT)
-            return fail(bus, BCCN_E_BACKLOG, "%zu bytes of messages wait: receive them", bus->received.size);
+            return full(bus);
         if (size)
             code = send_here(bus, packet, size, deadline);
         bus->published += code == 0 ? messages : 0;
@@ -760,7 +790,7 @@ static int transmit(bccn_bus *bus, const void *packet, size_t size, unsigned mes
 
 /* --- a bus --- */
 
-/* What a process begins with that has not connected yet. */
+/* The state of a process that has not connected yet. */
 static void begin(bccn_bus *bus)
 {
     uint64_t chance = 0;
@@ -782,7 +812,7 @@ static void begin(bccn_bus *bus)
     pass_over(&bus->answers);
 }
 
-/* At the beginning of every call: in a child of the process that used the bus before, become a sender of our own. */
+/* At the beginning of a call: in a child of the process that used the bus before, become a source of our own. */
 static void enter(bccn_bus *bus)
 {
     if (bus->alive ? *bus->alive : bus->pid == getpid())
@@ -834,9 +864,9 @@ void bccn_close(bccn_bus *bus)
 {
     if (!bus)
         return;
-    stop_watching(bus); /* first: in a child of fork the parent goes on watching */
+    stop_watching(bus); /* first: let_go must not remove the socket from the epoll of a parent */
     let_go(bus);
-    for (size_t i = 0; i < bus->places; i++)
+    for (size_t i = 0; i < bus->slots; i++)
         free(bus->subscriptions[i].pattern);
     free(bus->subscriptions);
     pass_over(&bus->received);
@@ -870,7 +900,7 @@ void bccn_on_notice(bccn_bus *bus, bccn_notice_callback *callback, void *user)
 
 /* --- publishing --- */
 
-/* Send what was gathered; it stays where that fails, but for what never can be sent. */
+/* Send the gathered messages. On failure they stay gathered, unless they can never be sent. */
 static int flush(bccn_bus *bus)
 {
     if (!bus->gathered)
@@ -884,7 +914,7 @@ static int flush(bccn_bus *bus)
     return code;
 }
 
-/* For programs that only send: hear now and then what the daemon has to say. */
+/* For programs that only send: read now and then what the daemon reports. */
 static void glance(bccn_bus *bus)
 {
     int64_t now = now_ms(CLOCK_MONOTONIC_COARSE);
@@ -908,8 +938,8 @@ static int fits_pack(const bccn_bus *bus, size_t size)
     return bus->out_size + 4 + size <= limit;
 }
 
-/* MSG <sign><channel> NUL <head><payload>, written behind what is gathered: all of it may lie in a message that the
- * caller holds, and is copied before anything is read. */
+/* Publish MSG <sign><channel> NUL <head><payload>. The packet is copied behind the gathered ones before anything is
+ * read, since the arguments may lie in a message that the caller holds. */
 static int publish(bccn_bus *bus, const char *sign, const char *channel, const void *head, size_t head_size,
                    const void *payload, size_t size)
 {
@@ -984,8 +1014,8 @@ int bccn_batch_end(bccn_bus *bus)
 
 /* --- asking --- */
 
-/* Send a request made like printf does (NULL: only a ping) and wait until the daemon has dealt with it; the answer to
- * the key `awaited` is then in bus->answer. When the connection breaks it is made again on the next one. */
+/* Send a request formatted as by printf (NULL: only a ping), and wait until the daemon has processed it. The answer
+ * with the key `awaited` is then in bus->answer. If the connection breaks, the request is repeated on the next one. */
 static int ask(bccn_bus *bus, const char *awaited, const char *format, ...)
 {
     char packet[REQUEST_LIMIT];
@@ -1010,7 +1040,7 @@ int bccn_control(bccn_bus *bus, const char *key, const char *value, const char *
     int code;
     enter(bus);
     if (!*key || key[strcspn(key, " \t\n\v\f\r")] || !strcmp(key, "ping"))
-        code = fail(bus, BCCN_E_INVALID, "control key '%.64s': one without white space; for ping, bccn_barrier", key);
+        code = fail(bus, BCCN_E_INVALID, "control key '%.64s': must be a word, and not ping: call bccn_barrier", key);
     else
         code = ask(bus, key, "CMSG %s%c%s", key, 0, value ? value : "");
     if (answer)
@@ -1043,7 +1073,7 @@ int bccn_barrier(bccn_bus *bus)
         return leave(bus, code);
     bus->rejection.count = bus->in_doubt = 0;
     if (rejected)
-        code = fail(bus, bus->rejection.code, rejected > 1 ? "%s; so were %llu more" : "%s", bus->rejection.text,
+        code = fail(bus, bus->rejection.code, rejected > 1 ? "%s; %llu more rejected" : "%s", bus->rejection.text,
                     (unsigned long long)rejected - 1);
     else if (doubt)
         code = fail(bus, BCCN_E_UNCONFIRMED, "the daemon went away: up to %llu messages may not have been published",
@@ -1053,14 +1083,14 @@ int bccn_barrier(bccn_bus *bus)
 
 /* --- subscribing --- */
 
-/* The last subscription to `pattern`, or with NULL a free place; NULL: there is none. */
+/* The last subscription to `pattern`, or for NULL a free slot. NULL: there is none. */
 static struct subscription *find(const bccn_bus *bus, const char *pattern)
 {
-    size_t i = pattern || bus->patterns < bus->places ? bus->places : 0;
+    size_t i = pattern || bus->patterns < bus->slots ? bus->slots : 0;
     while (i-- > 0) {
-        struct subscription *place = &bus->subscriptions[i];
-        if (pattern && place->pattern ? !strcmp(place->pattern, pattern) : !pattern && !place->pattern)
-            return place;
+        struct subscription *slot = &bus->subscriptions[i];
+        if (pattern && slot->pattern ? !strcmp(slot->pattern, pattern) : !pattern && !slot->pattern)
+            return slot;
     }
     return NULL;
 }
@@ -1068,18 +1098,18 @@ static struct subscription *find(const bccn_bus *bus, const char *pattern)
 static int remember(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
 {
     char *copy = strdup(pattern);
-    struct subscription *place = find(bus, NULL), *grown = bus->subscriptions;
-    if (!place && (grown = realloc(grown, (bus->places + 1) * sizeof *grown))) {
+    struct subscription *slot = find(bus, NULL), *grown = bus->subscriptions;
+    if (!slot && (grown = realloc(grown, (bus->slots + 1) * sizeof *grown))) {
         bus->subscriptions = grown;
-        place = grown + bus->places++;
-        *place = (struct subscription){ NULL, NULL, NULL };
+        slot = grown + bus->slots++;
+        *slot = (struct subscription){ NULL, NULL, NULL };
     }
-    int code = copy && place ? ask(bus, NULL, "SUB %s", pattern) : fail(bus, BCCN_E_MEMORY, "no memory");
+    int code = copy && slot ? ask(bus, NULL, "SUB %s", pattern) : fail(bus, BCCN_E_MEMORY, "no memory");
     if (code < 0) {
         free(copy);
         return code;
     }
-    *place = (struct subscription){ copy, callback, user };
+    *slot = (struct subscription){ copy, callback, user };
     bus->patterns++;
     return 0;
 }
@@ -1090,7 +1120,7 @@ int bccn_listen(bccn_bus *bus, const char *pattern, bccn_callback *callback, voi
     int code = 0, directed = !strcmp(pattern, "!");
     for (const char *at = pattern; *at && code == 0; at++)
         if ((unsigned char)*at <= ' ' || (unsigned char)*at > 127 || at - pattern >= CHANNEL_LIMIT)
-            code = fail(bus, BCCN_E_INVALID, "pattern '%.1024s': only ASCII, no white space, at most 1024",
+            code = fail(bus, BCCN_E_INVALID, "pattern '%.1024s': must be ASCII without white space, at most 1024",
                         pattern);
     if (code == 0 && !directed) {
         code = remember(bus, pattern, callback, user);
@@ -1111,13 +1141,13 @@ int bccn_subscribe(bccn_bus *bus, const char *pattern)
 int bccn_unsubscribe(bccn_bus *bus, const char *pattern)
 {
     enter(bus);
-    struct subscription *place = find(bus, pattern);
-    if (!place)
+    struct subscription *slot = find(bus, pattern);
+    if (!slot)
         return leave(bus, fail(bus, BCCN_E_INVALID, "pattern %.1024s: not subscribed", pattern));
     int code = ask(bus, NULL, "UNSUB %s", pattern);
     if (code == 0 || code == BCCN_E_NOT_SUBSCRIBED) {
-        free(place->pattern);
-        *place = (struct subscription){ NULL, NULL, NULL };
+        free(slot->pattern);
+        *slot = (struct subscription){ NULL, NULL, NULL };
         bus->patterns--;
     }
     return leave(bus, code);
@@ -1146,7 +1176,7 @@ int bccn_matches(const char *pattern, const char *channel, char separator)
 
 /* --- receiving --- */
 
-/* The next message that waits here: 1, 0 for none, or a code. */
+/* The next message that waits here. 1: a message; 0: none; or a code. */
 static int next_message(bccn_bus *bus, bccn_message *message)
 {
     struct packet *packet;
@@ -1156,7 +1186,7 @@ static int next_message(bccn_bus *bus, bccn_message *message)
         const unsigned char *part = next_part(packet, &size);
         if (!part)
             code = alien(bus);
-        else if (size && !*part) /* dealt with when it came */
+        else if (size && !*part) /* handled when it arrived */
             continue;
         else if (begins(part, size, "CMSG "))
             code = control(bus, part, size);
@@ -1177,7 +1207,7 @@ static int call(bccn_bus *bus, const bccn_message *message, struct subscription 
     return to.callback != NULL;
 }
 
-/* Call whom it is for; whether it is (also) for bccn_recv. */
+/* Call the callbacks of a message. 1: bccn_recv returns it, too. */
 static int deliver(bccn_bus *bus, const bccn_message *message)
 {
     int called = 0, wanted = 0;
@@ -1186,7 +1216,7 @@ static int deliver(bccn_bus *bus, const bccn_message *message)
     bus->delivering = 1;
     if (message->channel[0] == '!')
         called = call(bus, message, bus->directed);
-    for (size_t i = 0; i < bus->places; i++) { /* a callback may change them */
+    for (size_t i = 0; i < bus->slots; i++) { /* a callback may change the subscriptions */
         struct subscription to = bus->subscriptions[i];
         if (!to.pattern || !bccn_matches(to.pattern, message->channel, bus->options.separator))
             continue;
@@ -1199,10 +1229,10 @@ static int deliver(bccn_bus *bus, const bccn_message *message)
     return wanted || !called;
 }
 
-/* The next message for bccn_recv: 1, 0 for none in time, or a code. `*count` goes up by every message taken. */
+/* The next message for bccn_recv. 1: a message; 0: none in time; or a code. `*count` grows by every message taken. */
 static int receive(bccn_bus *bus, bccn_message *message, int timeout, unsigned *count)
 {
-    int64_t deadline = timeout < 0 ? NEVER : 0; /* what is here already costs no look at the clock */
+    int64_t deadline = timeout < 0 ? NEVER : 0; /* a message that is here already costs no look at the clock */
     enter(bus);
     if (bus->delivering)
         return fail(bus, BCCN_E_INVALID, "a callback cannot receive");
@@ -1220,7 +1250,7 @@ static int receive(bccn_bus *bus, bccn_message *message, int timeout, unsigned *
 
 int bccn_recv(bccn_bus *bus, bccn_message *message, int timeout)
 {
-    unsigned count = 0; /* which may wrap around: a program that only has callbacks never leaves */
+    unsigned count = 0; /* it may wrap around: a program that only has callbacks stays here for ever */
     return leave(bus, receive(bus, message, timeout, &count));
 }
 
@@ -1233,7 +1263,7 @@ int bccn_dispatch(bccn_bus *bus)
     while (count < TURN_LIMIT && (code = receive(bus, &message, 0, &count)) > 0)
         unclaimed++;
     if (unclaimed)
-        notify(bus, BCCN_UNCLAIMED, 0, unclaimed, "messages without a callback were passed over");
+        notify(bus, BCCN_UNCLAIMED, 0, unclaimed, "messages without a callback were dropped");
     return leave(bus, code < 0 ? code : (int)count);
 }
 
@@ -1255,13 +1285,13 @@ int bccn_fd(bccn_bus *bus)
 
 /* --- request and reply --- */
 
-/* The next answer to the last request: 1, 0 at `deadline`, or a code. */
+/* The next answer to the last request. 1: an answer; 0: none until `deadline`; or a code. */
 static int next_answer(bccn_bus *bus, bccn_message *answer, int64_t deadline)
 {
     struct packet *packet;
     for (unsigned turn = 1; !(packet = front(bus, &bus->answers)); turn++) {
         if (bus->received.size > BACKLOG_LIMIT)
-            return fail(bus, BCCN_E_BACKLOG, "%zu bytes of messages wait: receive them", bus->received.size);
+            return full(bus);
         int code = read_until(bus, deadline, turn);
         if (code <= 0)
             return code;
@@ -1274,14 +1304,14 @@ static int next_answer(bccn_bus *bus, bccn_message *answer, int64_t deadline)
     return code < 0 ? code : 1;
 }
 
-/* Publish a request, and learn whether it was taken, and whether anybody here listens. */
+/* Publish a request, and find out whether the daemon took it and whether anybody on this host listens. */
 static int publish_request(bccn_bus *bus, const char *channel, const void *question, size_t size)
 {
     char head[sizeof bus->token + 1];
     int code = 0;
     if (!bus->settings[LISTEN].wanted)
         code = ask(bus, NULL, "CMSG listen");
-    else if (bus->published > bus->confirmed || bus->gathered) /* what is rejected from now on is this request */
+    else if (bus->published > bus->confirmed || bus->gathered) /* any later rejection is about this request */
         code = ask(bus, NULL, NULL);
     if (code < 0)
         return code;
@@ -1319,7 +1349,7 @@ int bccn_request(bccn_bus *bus, const char *channel, const void *question, size_
             code = ask(bus, "listeners", "CMSG listeners%c%s %s?", 0, channel, bus->token);
             const char *said = bus->answer ? bus->answer : "";
             if (code == 0 && !strcmp(said, "0"))
-                code = fail(bus, BCCN_E_NOBODY, "nobody on this host listens to %.1024s, which does not leave it",
+                code = fail(bus, BCCN_E_NOBODY, "nobody on this host listens to %.1024s, a local channel",
                             channel);
             bus->settled |= strcmp(said, "0 asked") != 0;
         }
@@ -1347,6 +1377,6 @@ int bccn_reply(bccn_bus *bus, const bccn_message *request, const void *answer, s
 {
     size_t asked;
     if (!bccn_question(request, &asked) || !request->src || strpbrk(request->src, "?*"))
-        return fail(bus, BCCN_E_INVALID, "no request, or (but in the format full) from nobody known");
+        return fail(bus, BCCN_E_INVALID, "not a request with a known sender (which needs the format full)");
     return publish(bus, "!", request->src, request->payload, request->size - asked, answer, size);
 }

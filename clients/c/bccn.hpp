@@ -1,5 +1,5 @@
-// libbccn for C++17: owns the bus, throws its errors, takes std::string_view and callables. All of bccn.h can be used
-// beside it, with get().
+// libbccn for C++17. A Bus owns its bccn_bus, throws errors, and takes std::string_view and callables; get() gives the
+// bccn_bus for the functions of bccn.h.
 //
 //     bccn::Bus bus;
 //     bus.subscribe("demo/>");
@@ -24,7 +24,7 @@
 
 namespace bccn {
 
-// what() is a line for people, code() one of BCCN_E_....
+// what() is a line for people; code() is one of BCCN_E_....
 class Error : public std::runtime_error {
 public:
     Error(int code, const std::string &text) : std::runtime_error(text), code_(code) {}
@@ -34,7 +34,7 @@ private:
     int code_;
 };
 
-// Views into the bus, valid until it receives again; see bccn_message.
+// Views into the bus, which are valid until it receives again. See bccn_message.
 struct Message {
     std::string_view channel, payload, src, peer, verdict, datagram;
     std::uint64_t lost = 0, seq = 0, time_ns = 0;
@@ -52,7 +52,7 @@ private:
     static std::string_view text(const char *from) { return from ? from : std::string_view(); }
 };
 
-// The options of bccn_open, with room for what they point to.
+// The options of bccn_open, all zero at first.
 struct Options : bccn_options {
     Options() : bccn_options() {}
 };
@@ -107,7 +107,7 @@ public:
     }
     void barrier() { check(bccn_barrier(bus_)); }
 
-    // bus.batch([&] { ...send... }): what is sent inside goes together.
+    // bus.batch([&] { ...send... }) packs the messages that the function sends. See bccn_batch_begin.
     template <class Function> void batch(Function &&function)
     {
         check(bccn_batch_begin(bus_));
@@ -122,7 +122,7 @@ public:
 
     void subscribe(const std::string &pattern) { check(bccn_subscribe(bus_, pattern.c_str())); }
     void unsubscribe(const std::string &pattern) { check(bccn_unsubscribe(bus_, pattern.c_str())); }
-    // The callback lives as long as the bus. What it throws ends in std::terminate: C is in between.
+    // The callback lives as long as the bus. An exception in it calls std::terminate, since it cannot pass through C.
     void listen(const std::string &pattern, Callback callback)
     {
         callbacks_.push_back(std::move(callback));
@@ -161,7 +161,7 @@ public:
     }
 
 private:
-    // Weeks do not fit into an int: a longer wait is cut to the longest there is, not to what its bits happen to be.
+    // An int holds 24 days. A longer wait is cut to that, and not to its lower bits.
     static int clamped(Milliseconds timeout)
     {
         return static_cast<int>(std::min<Milliseconds::rep>(timeout.count(), std::numeric_limits<int>::max()));
@@ -182,7 +182,7 @@ private:
     }
 
     bccn_bus *bus_ = nullptr;
-    std::list<Callback> callbacks_; // whose addresses the bus knows
+    std::list<Callback> callbacks_; // a list, since the bus keeps their addresses
     bccn_message message_{}, answer_{};
 };
 

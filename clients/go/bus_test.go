@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What only Go has, goroutines, channels and contexts, against the daemon at $BCCN_SOCKET. The rest is tested through the
-// driver, as in every language (clients/CONFORMANCE.md).
+// These tests cover what only Go has: goroutines, channels and contexts. They need the daemon at $BCCN_SOCKET. The
+// conformance suite tests the rest through the driver, as in every language (clients/CONFORMANCE.md).
 
 const patience = 10 * time.Second
 
@@ -92,7 +92,7 @@ func TestManyGoroutinesShareAClient(t *testing.T) {
 	same(t, len(seen), publishers*messages)
 }
 
-func TestMessagesOutOfAChannel(t *testing.T) {
+func TestMessagesComeThroughAChannel(t *testing.T) {
 	bus := open(t, Options{})
 	ctx := within(t, patience)
 	must(t, bus.Subscribe(ctx, "go/channel"))
@@ -110,7 +110,7 @@ func TestMessagesOutOfAChannel(t *testing.T) {
 	must(t, bus.Publish("go/channel", []byte("nobody takes it")))
 	must(t, bus.Barrier(ctx))
 	must(t, bus.Close())
-	for range bus.Messages() { // one may be on its way; then it ends
+	for range bus.Messages() { // at most one more message comes, and then the channel is closed
 	}
 }
 
@@ -127,10 +127,10 @@ func TestAContextEndsEveryWait(t *testing.T) {
 	if _, err := bus.Receive(within(t, time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	must(t, bus.Barrier(context.Background())) // the answer to the one given up is no answer to this one
+	must(t, bus.Barrier(context.Background())) // the answer to the abandoned barrier does not answer this one
 }
 
-func TestCloseWakesWhoWaits(t *testing.T) {
+func TestCloseEndsEveryWait(t *testing.T) {
 	bus := open(t, Options{})
 	result := make(chan error)
 	go func() {
@@ -141,7 +141,8 @@ func TestCloseWakesWhoWaits(t *testing.T) {
 	if err := <-result; !errors.Is(err, Closed) {
 		t.Error(err)
 	}
-	for _, err := range []error{bus.Publish("go", nil), bus.Barrier(context.Background()), bus.Subscribe(context.Background(), "go")} {
+	ctx := context.Background()
+	for _, err := range []error{bus.Publish("go", nil), bus.Barrier(ctx), bus.Subscribe(ctx, "go")} {
 		if !errors.Is(err, Closed) {
 			t.Error(err)
 		}
@@ -162,13 +163,13 @@ func TestErrorsAreTyped(t *testing.T) {
 	if _, err = bus.Request(ctx, "go/large", make([]byte, 2000)); !errors.Is(err, TooLarge) {
 		t.Error(err)
 	}
-	must(t, bus.Barrier(ctx)) // that was the error of the request
+	must(t, bus.Barrier(ctx)) // the request itself has reported the rejection
 	if _, err := Open("/nonexistent/bus.sock", Options{}); !errors.Is(err, Unavailable) || !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
 
-func TestRequestsAreServedByManyAtOnce(t *testing.T) {
+func TestManyGoroutinesServeRequests(t *testing.T) {
 	server, asker := open(t, Options{Full: true}), open(t, Options{})
 	ctx, stop := context.WithCancel(within(t, patience))
 	must(t, server.Subscribe(ctx, "go/ask"))
@@ -199,7 +200,7 @@ func TestRequestsAreServedByManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestRequestManyTakesWhatComesInTime(t *testing.T) {
+func TestRequestManyTakesTheAnswersInTime(t *testing.T) {
 	asker := open(t, Options{})
 	server := open(t, Options{Full: true})
 	ctx := within(t, patience)

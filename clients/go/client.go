@@ -11,13 +11,13 @@
 //		fmt.Println(message.Channel, message.Text())
 //	}
 //
-// A Client may be used by many goroutines. It connects again by itself when the daemon goes away, with every
-// subscription and setting; what waits for the daemon waits until its context ends, or Options.Timeout where that has no
-// deadline. Errors are of type *Error, and errors.Is knows their Code; but the end of a context that was waited for with
-// Receive or Serve is that context's error.
+// Many goroutines may use a Client. It reconnects by itself when the daemon goes away, with every subscription and
+// setting. A call that waits for the daemon waits until its context ends, or for Options.Timeout if the context has no
+// deadline. Errors are of type *Error, and errors.Is knows their Code; when its context ends, Receive and Serve return
+// the error of that context.
 //
-// A Go program cannot fork: there is nothing here for a child that shares its parent's client. A program started with
-// os/exec opens a client of its own; the connection is not inherited.
+// A Go program cannot fork, so nothing here is for a child that shares its parent's client. A program started with
+// os/exec does not inherit the connection, and opens a client of its own.
 package bccn
 
 import (
@@ -35,30 +35,30 @@ const Version = "0.1.0"
 
 // Options of a client; the zero value is a plain one.
 type Options struct {
-	Name      string        // own src; "": the daemon's <host>/<program>/<pid>
-	Full      bool          // messages with Src, Seq, Peer, Time and Verdict
-	Pack      bool          // many messages in one packet, both ways: many times the throughput for bursts
+	Name      string        // own src; "": the daemon gives <host>/<program>/<pid>
+	Full      bool          // messages have Src, Seq, Peer, Time and Verdict
+	Pack      bool          // several messages share a packet, both ways: bursts are many times faster
 	NoEcho    bool          // own messages that match are not received
-	Tap       bool          // every datagram of the segment, too (needs the right)
+	Tap       bool          // every datagram of the segment is received, too (needs the right to tap)
 	Separator string        // of the tokens in patterns: "/" (also "") or "."
-	Queue     string        // the daemon's queue for us: "packets=1000 bytes=1000000 policy=drop-oldest", or parts of it
-	Timeout   time.Duration // for the daemon: to be there again, to answer, to take a message; 0: five seconds
+	Queue     string        // what may wait in the daemon: "packets=1000 bytes=1000000 policy=block", or a part of it
+	Timeout   time.Duration // how long a call waits for the daemon; 0: five seconds
 	Wait      time.Duration // how long Open keeps trying
 
-	// OnNotice is told what happens to the connection, by the goroutine that reads it: it may publish, but must not ask
-	// (Barrier, Subscribe, ...) nor receive. nil: notices are warnings of log/slog.
+	// OnNotice gets the notices about the connection. The goroutine that reads the connection calls it: it may publish,
+	// but must not ask (Barrier, Subscribe, ...) nor receive. If it is nil, notices are warnings of log/slog.
 	OnNotice func(Notice)
 }
 
-// A Notice is something that happened to the connection.
+// A Notice reports something that happened to the connection.
 //
-//	Kind          what                                                      Count
-//	lost          the daemon dropped messages for this slow reader          how many
-//	rejected      something published, or wanted again, was not taken       1; Err says why
-//	revoked       a right was taken back, and what rests on it has ended    1
-//	closing       the daemon says that it closes the connection, and why    0
-//	disconnected  the connection ended                                      published, perhaps not taken
-//	reconnected   there is one again, with every subscription in force      0
+//	Kind          meaning                                                        Count
+//	lost          the daemon dropped messages: this program read too slowly      how many
+//	rejected      the daemon rejected a message, or a setting on a reconnection  1; Err says why
+//	revoked       the daemon took back a right, and what rested on it has ended  1
+//	closing       the daemon closes the connection; Text says why                0
+//	disconnected  the connection ended                                           messages perhaps not taken
+//	reconnected   there is a connection again, with every subscription           0
 type Notice struct {
 	Kind  string
 	Text  string // a line for people
@@ -70,23 +70,34 @@ func (n Notice) String() string { return n.Text }
 
 const (
 	defaultTimeout = 5 * time.Second
-	readAhead      = 256 * 1024       // bytes of messages read before anybody asks for them
-	backlogLimit   = 64 * 1024 * 1024 // the same, while somebody waits for the daemon
-	messageCost    = 256              // bytes of a message apart from its payload, about
+
+	// The reader stops at so many bytes of messages that nobody has received; while a call waits for the daemon, it
+	// stops only at backlogLimit.
+	readAhead    = 256 * 1024
+	backlogLimit = 64 * 1024 * 1024
+
+	// About so many bytes belong to a message besides its payload.
+	messageCost = 256
 )
 
+// The client outlives its connections, each of which is a link.
+//
+//	program <- Receive, Messages <- inbox              <- run <- link <- daemon
+//	program <- Request           <- exchange.answers   <-/
+//	program <- Subscribe, ...    <- query.done         <-/
+//
 // Rules:
-//  1. What is wanted (name, options, subscriptions, ...) is kept here and outlives a link, which is one connection;
-//     greeting says all of it to a new one.
+//  1. The client remembers name, options and subscriptions; greeting sends all of them to a new link.
 //  2. One goroutine, run, reads the link to its end and then makes a new one. It stops reading above readAhead, so that
-//     the daemon's queue, which is bounded, holds what nobody receives; it goes on while somebody waits for the daemon,
-//     or two who wait for each other would wait for ever.
-//  3. Every request has exactly one answer, and answers come in the order of requests: sending keeps asked in that order.
-//     Complaints about SUB and UNSUB arrive before the answer to the request sent after them, and belong to it.
-//  4. A MSG is answered only when it is rejected. It is known to be with the daemon once a later request is answered; what
-//     was not known when the link broke is in doubt, and the next Barrier says so.
+//     messages wait in the bounded queue of the daemon. It keeps reading while a call waits for the daemon; otherwise
+//     two programs that wait for each other would wait for ever.
+//  3. Every request has exactly one answer, and answers come in the order of the requests. The lock sending keeps asked
+//     in that order. An error about a SUB or UNSUB arrives before the answer to the request sent after it, and belongs
+//     to that request.
+//  4. The daemon answers a MSG only if it rejects it. The daemon has a message once a later request is answered.
+//     Messages without such an answer are in doubt when the link breaks, and the next Barrier reports them.
 
-// A Client is a program's place on the bus of its host.
+// A Client is a connection of this program to the bus, which reconnects by itself.
 type Client struct {
 	options Options
 	address string
@@ -98,7 +109,7 @@ type Client struct {
 	sending sync.Mutex // of packets; taken before mu
 
 	mu            sync.Mutex
-	room          sync.Cond // there is less to receive, or more reason to read
+	room          sync.Cond // signals that the reader may go on
 	link          *link     // nil while there is none
 	changed       chan struct{}
 	unreachable   error // why there is no link
@@ -107,24 +118,25 @@ type Client struct {
 	wantedName    string
 	heartbeat     string
 	listening     bool
-	hearing       bool // listening, but only for answers
+	hearing       bool // listens, but only for answers
 	subscriptions []string
 	asked         []*query
 	waiting       int // bytes in all queues
-	pressing      int // who waits for the daemon
+	pressing      int // how many calls wait for the daemon
 	lost          uint64
 	published     uint64
 	confirmed     uint64
 	inDoubt       uint64
 	rejection     *Error // the first since the last barrier
 	rejections    uint64
-	token         string // what the tokens of our requests begin with
+	token         string // the beginning of the token of each request
 	requests      uint64
 	exchanges     map[string]*exchange
 }
 
-// Open connects to the daemon at address: a path, "@name" (abstract), or "": $BCCN_SOCKET, else /run/bccnd/bus.sock,
-// else that of $XDG_RUNTIME_DIR. Errors: Unavailable, Refused, or what the daemon has against the options.
+// Open connects to the daemon at address: a path, "@name" (abstract), or "" for the usual places: $BCCN_SOCKET,
+// /run/bccnd/bus.sock, $XDG_RUNTIME_DIR/bccnd/bus.sock. Its errors are Unavailable, Refused, or the daemon's answer to
+// the options.
 func Open(address string, options Options) (*Client, error) {
 	if options.Timeout == 0 {
 		options.Timeout = defaultTimeout
@@ -156,7 +168,8 @@ func Open(address string, options Options) (*Client, error) {
 	return c, nil
 }
 
-// Close lets go of the connection at once: call Barrier first to know that all has arrived. Who waits gets Closed.
+// Close closes the connection at once; call Barrier first to be sure that everything has arrived. Calls that wait fail
+// with Closed.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,26 +192,26 @@ func (c *Client) isClosed() bool {
 	}
 }
 
-// Name is the own src, as others see it; while there is no connection the last one.
+// Name returns the client's src as others see it; without a connection, the last one.
 func (c *Client) Name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.name
 }
 
-// Whoami asks the daemon for the own src.
+// Whoami asks the daemon for the client's src.
 func (c *Client) Whoami(ctx context.Context) (string, error) {
 	return c.ask(ctx, "whoami", "", func(value string) { c.name = value }, nil)
 }
 
-// SetName takes another src; kept over reconnections. Errors: BadName, NameTaken, Refused.
+// SetName takes another src, and keeps it over reconnections. Its errors are BadName, NameTaken and Refused.
 func (c *Client) SetName(ctx context.Context, name string) error {
 	_, err := c.ask(ctx, "name", name, func(value string) { c.name, c.wantedName = value, name }, nil)
 	return err
 }
 
-// Heartbeat has the daemon say on heartbeat/<name> every so many (whole) seconds that we are there, and "leaving" when we
-// leave. text says how we are; another call changes it, 0 ends it. Kept over reconnections.
+// Heartbeat makes the daemon publish text on heartbeat/<name> every so many whole seconds, and "leaving" when the
+// client disconnects. Another call changes the text, and 0 ends the heartbeats. They go on over reconnections.
 func (c *Client) Heartbeat(ctx context.Context, every time.Duration, text string) error {
 	if every%time.Second != 0 || every < 0 {
 		return &Error{Code: Invalid, Text: fmt.Sprintf("heartbeat every %v: must be whole seconds", every)}
@@ -215,13 +228,14 @@ func (c *Client) Heartbeat(ctx context.Context, every time.Duration, text string
 	return err
 }
 
-// Control is any control request of the protocol; its answer. It is not said again to a new connection.
+// Control sends any control request of the protocol and returns its answer. A new connection does not repeat it.
 func (c *Client) Control(ctx context.Context, key, value string) (string, error) {
 	return c.ask(ctx, key, value, nil, nil)
 }
 
-// Barrier returns once the daemon has processed everything sent before. Its error is the first that the daemon had
-// against a message since the last barrier; Unconfirmed when the connection broke in between and messages may be missing.
+// Barrier returns once the daemon has processed everything sent before. Its error is the first that the daemon reported
+// about a message since the last barrier, or Unconfirmed if the connection broke in between and messages may be
+// missing.
 func (c *Client) Barrier(ctx context.Context) error {
 	if _, err := c.ask(ctx, "ping", "", nil, nil); err != nil {
 		return err
@@ -232,7 +246,7 @@ func (c *Client) Barrier(ctx context.Context) error {
 	c.rejection, c.rejections, c.inDoubt = nil, 0, 0
 	switch {
 	case rejections > 1:
-		return &Error{Code: rejection.Code, Text: fmt.Sprintf("%s; so were %d more", rejection.Text, rejections-1)}
+		return &Error{Code: rejection.Code, Text: fmt.Sprintf("%s; %d more rejected", rejection.Text, rejections-1)}
 	case rejections == 1:
 		return rejection
 	case doubt > 0:
@@ -244,13 +258,14 @@ func (c *Client) Barrier(ctx context.Context) error {
 
 // --- publishing ---
 
-// Publish hands one message to the daemon; it waits only while that is away or takes no more, up to Options.Timeout.
-// What the daemon then rejects is a notice, and an error of the next Barrier. After an error it was not sent.
+// Publish hands one message to the daemon. It waits only while the daemon is away or takes no more, up to
+// Options.Timeout; after an error the message was not sent. If the daemon then rejects the message, a notice says so,
+// and the next Barrier fails.
 func (c *Client) Publish(channel string, payload []byte) error {
 	return c.publish(channel, "", payload)
 }
 
-// SendTopic is the name of Publish in the document of the protocol.
+// SendTopic is Publish under the other name that BCCN1 programs use.
 func (c *Client) SendTopic(channel string, payload []byte) error {
 	return c.publish(channel, "", payload)
 }
@@ -258,7 +273,7 @@ func (c *Client) SendTopic(channel string, payload []byte) error {
 // SendAll publishes to every listening program of the segment.
 func (c *Client) SendAll(payload []byte) error { return c.publish("!", "", payload) }
 
-// SendTo publishes to the program whose src is target, or to all below it.
+// SendTo publishes to the program whose src is target, or to all programs below it.
 func (c *Client) SendTo(target string, payload []byte) error {
 	return c.publish("!"+target, "", payload)
 }
@@ -276,18 +291,19 @@ func (c *Client) publish(channel, head string, payload []byte) error {
 	return c.transmit(packet, 1)
 }
 
-// A Batch gathers messages into as few packets as can be, where Options.Pack was agreed; otherwise they go one by one.
-// It is for one goroutine.
+// A Batch gathers messages into as few packets as possible, if packing was agreed (Options.Pack); otherwise they go one
+// by one. One goroutine uses it.
 type Batch struct {
 	client   *Client
 	packet   []byte
 	messages uint64
 }
 
-// Batch begins one.
+// Batch returns an empty batch.
 func (c *Client) Batch() *Batch { return &Batch{client: c} }
 
-// Publish adds a message, and sends what is full. Errors are those of Client.Publish, about any message of the batch.
+// Publish adds a message, and sends the packet when it is full. Its errors are those of Client.Publish, about any
+// message of the batch.
 func (b *Batch) Publish(channel string, payload []byte) error {
 	size, limit := len("MSG \x00")+len(channel)+len(payload), b.client.packLimit()
 	if b.messages > 0 && len(b.packet)+lengthSize+size > limit {
@@ -309,7 +325,7 @@ func (b *Batch) Publish(channel string, payload []byte) error {
 	return err
 }
 
-// Flush hands what is left to the daemon, and begins anew.
+// Flush hands the rest of the batch to the daemon, and empties it.
 func (b *Batch) Flush() error {
 	messages := b.messages
 	b.messages = 0
@@ -333,7 +349,7 @@ func (c *Client) packLimit() int {
 
 // --- subscribing and receiving ---
 
-// Subscribe returns when the subscription is in force.
+// Subscribe subscribes to pattern, and returns when the subscription is in force.
 func (c *Client) Subscribe(ctx context.Context, pattern string) error {
 	packet, err := buildSub("SUB", pattern)
 	if err != nil {
@@ -351,7 +367,7 @@ func (c *Client) Subscribe(ctx context.Context, pattern string) error {
 	return err
 }
 
-// Unsubscribe takes back one Subscribe of that pattern.
+// Unsubscribe takes back one subscription to pattern.
 func (c *Client) Unsubscribe(ctx context.Context, pattern string) error {
 	packet, err := buildSub("UNSUB", pattern)
 	if err != nil {
@@ -372,17 +388,18 @@ func (c *Client) forget(pattern string) error {
 	return &Error{Code: Invalid, Text: fmt.Sprintf("pattern %q: not subscribed", pattern)}
 }
 
-// Listen receives messages to all ("!") and to this program; who subscribes to anything does anyway.
+// Listen makes the client receive messages to all ("!") and to this program. Any subscription does that, too.
 func (c *Client) Listen(ctx context.Context) error {
 	_, err := c.ask(ctx, "listen", "", func(string) { c.listening = true }, nil)
 	return err
 }
 
-// Receive returns the next message; when ctx ends first, ctx.Err(). With a ctx that has ended it returns what is there
-// already. While the daemon is away it waits.
+// Receive returns the next message, or ctx.Err() if ctx ends first. If ctx has already ended, Receive still returns a
+// message that is there. While the daemon is away it waits.
 func (c *Client) Receive(ctx context.Context) (Message, error) { return c.next(ctx, &c.inbox) }
 
-// Messages is the same as a channel, closed with the client. A message in the channel is not for Receive any more.
+// Messages returns a channel of the messages, which is closed with the client. Receive no longer returns a message that
+// is in the channel.
 func (c *Client) Messages() <-chan Message {
 	c.forward.Do(func() {
 		go func() {
@@ -403,7 +420,8 @@ func (c *Client) Messages() <-chan Message {
 	return c.channel
 }
 
-// A queue holds messages for who receives them; under Client.mu but for wake, which holds a token when there are some.
+// A queue holds messages until they are received. Client.mu guards it, except for wake, which holds a token when there
+// are messages.
 type queue struct {
 	messages []Message
 	first    int
@@ -436,7 +454,7 @@ func (c *Client) take(q *queue) (message Message, ok bool) {
 	message, q.messages[q.first] = q.messages[q.first], Message{}
 	q.first++
 	if q.first < len(q.messages) {
-		q.ring() // for another who waits
+		q.ring() // another call may wait, too
 	} else {
 		q.messages, q.first = q.messages[:0], 0
 	}

@@ -17,21 +17,26 @@ import (
 
 const (
 	serviceSocket = "/run/bccnd/bus.sock"
-	backoffFirst  = 20 * time.Millisecond // connecting to a local socket that is not there costs microseconds
-	backoffLimit  = time.Second
-	memoryPause   = time.Millisecond // when the kernel has no memory for a packet
+
+	// A failed connect to a local socket costs microseconds, so the first pause is short.
+	backoffFirst = 20 * time.Millisecond
+	backoffLimit = time.Second
+
+	// The pause when the kernel has no memory for a packet.
+	memoryPause = time.Millisecond
 )
 
 var (
-	errGone   = &Error{Code: Unavailable, Text: "the daemon went away"} // before the packet was sent
+	// errGone: the connection ended before the packet was sent.
+	errGone   = &Error{Code: Unavailable, Text: "the daemon went away"}
 	errClosed = &Error{Code: Closed, Text: "the client is closed"}
 )
 
-// A link is one connection. What belongs to sending is under Client.sending.
+// A link is one connection. Client.sending guards the fields below packLimit.
 type link struct {
 	conn      *net.UnixConn
 	raw       syscall.RawConn
-	packLimit int // bytes; 0: not agreed
+	packLimit int // bytes; 0: packing is not agreed
 
 	packet  []byte
 	patient bool // write waits for room
@@ -39,12 +44,12 @@ type link struct {
 	write   func(fd uintptr) bool
 }
 
-// A query is a control request on its way.
+// A query is a control request without an answer yet.
 type query struct {
-	key       string // of its answer
-	published uint64 // messages sent before it
-	granted   func(value string)
-	complaint error // about the SUB or UNSUB sent with it
+	key       string             // of the answer
+	published uint64             // messages sent before the request
+	granted   func(value string) // called with the answer, unless that is an error
+	complaint error              // about the SUB or UNSUB sent with the request
 	value     string
 	err       error
 	done      chan struct{}
@@ -69,8 +74,8 @@ func (q *query) finish(value string, err error) {
 
 // --- connecting ---
 
-// socketPath: the argument, else $BCCN_SOCKET, else the first that exists of the service's and the user's own socket;
-// where none exists, the service's: it is the one to complain about.
+// socketPath returns address, or $BCCN_SOCKET, or the first that exists of the service's socket and the user's own. If
+// neither exists, it returns that of the service, so that the error names it.
 func socketPath(address string) string {
 	exists := func(path string) bool {
 		_, err := os.Stat(path)
@@ -89,7 +94,7 @@ func socketPath(address string) string {
 	return serviceSocket
 }
 
-// run is the goroutine that reads, and connects again.
+// run is the goroutine that reads and reconnects.
 func (c *Client) run(l *link) {
 	for l != nil {
 		c.disconnected(l, c.read(l))
@@ -99,7 +104,7 @@ func (c *Client) run(l *link) {
 	}
 }
 
-// connect tries until the deadline, or, to connect again, until the client is closed.
+// connect tries until the deadline, or, to reconnect, until the client is closed.
 func (c *Client) connect(deadline time.Time, again bool) (*link, error) {
 	for backoff := backoffFirst; !c.isClosed(); backoff = min(2*backoff, backoffLimit) {
 		l, err := c.attempt(again)
@@ -145,7 +150,7 @@ func (c *Client) attempt(again bool) (*link, error) {
 	return l, nil
 }
 
-// greet says all that is wanted to a new connection, and makes it the client's.
+// greet sends the settings and subscriptions to a new connection, and makes it the client's.
 func (c *Client) greet(l *link, again bool) error {
 	c.mu.Lock()
 	packets, queries := c.greeting(l)
@@ -172,7 +177,7 @@ func (c *Client) greet(l *link, again bool) error {
 		case query.err == nil:
 		case !again:
 			return query.err
-		case errors.Is(query.err, NameTaken): // our old connection may hold our name a little longer
+		case errors.Is(query.err, NameTaken): // our old connection may hold the name a little longer
 			return &Error{Code: Unavailable, Text: query.err.Error(), cause: query.err}
 		default:
 			c.notices = append(c.notices, Notice{"rejected", query.err.Error(), 1, query.err})
@@ -185,6 +190,7 @@ func (c *Client) greet(l *link, again bool) error {
 	return l.conn.SetDeadline(time.Time{})
 }
 
+// greeting returns the packets for a new connection, and the queries that they answer; under mu.
 func (c *Client) greeting(l *link) (packets [][]byte, queries []*query) {
 	say := func(wanted bool, key, value string, granted func(string)) {
 		if wanted {
@@ -212,14 +218,14 @@ func (c *Client) greeting(l *link) (packets [][]byte, queries []*query) {
 	return packets, queries
 }
 
-// linked makes l the link, or nil none, and wakes who waits for that; under mu.
+// linked sets the link, or nil for none, and wakes every await; under mu.
 func (c *Client) linked(l *link) {
 	c.link, c.unreachable = l, errGone
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// disconnected: the link ended and has been read to its end.
+// disconnected ends a link that has been read to its end.
 func (c *Client) disconnected(l *link, reason error) {
 	l.conn.Close()
 	c.mu.Lock()
@@ -236,7 +242,7 @@ func (c *Client) disconnected(l *link, reason error) {
 	}
 }
 
-// await returns a link other than the one that is gone.
+// await waits for a link other than gone.
 func (c *Client) await(ctx context.Context, gone *link) (*link, error) {
 	defer c.press()()
 	for {
@@ -258,7 +264,7 @@ func (c *Client) await(ctx context.Context, gone *link) (*link, error) {
 
 // --- reading ---
 
-// press has the reader go on although nobody receives, until the function that it returns is called.
+// press makes the reader go on although nobody receives, until the caller calls release.
 func (c *Client) press() (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +277,7 @@ func (c *Client) press() (release func()) {
 	}
 }
 
-// read reads a link to its end, and returns why that is.
+// read reads a link to its end, and returns why it ended.
 func (c *Client) read(l *link) (err error) {
 	for buffer := make([]byte, receiveLimit); err == nil; err = c.readPacket(l, buffer) {
 		c.mu.Lock()
@@ -285,7 +291,7 @@ func (c *Client) read(l *link) (err error) {
 
 func (c *Client) readPacket(l *link, buffer []byte) error {
 	size, err := l.conn.Read(buffer)
-	if errors.Is(err, syscall.ECONNRESET) { // told once; what was sent before can still be read
+	if errors.Is(err, syscall.ECONNRESET) { // it comes once; earlier packets can still be read
 		size, err = l.conn.Read(buffer)
 	}
 	if errors.Is(err, io.EOF) {
@@ -310,7 +316,7 @@ func (c *Client) readPacket(l *link, buffer []byte) error {
 	return err
 }
 
-// handle puts one packet where it belongs; under mu, as what it calls.
+// handle handles one packet; it and the functions that it calls run under mu.
 func (c *Client) handle(packet []byte) error {
 	message, key, value, err := parse(packet)
 	directed := strings.HasPrefix(message.Channel, "!")
@@ -319,7 +325,8 @@ func (c *Client) handle(packet []byte) error {
 		return err
 	case key != "":
 		c.control(key, value)
-	case directed && (c.isAnswer(message) || !c.listening && len(c.subscriptions) == 0): // or heard for answers only
+	case directed && (c.isAnswer(message) || !c.listening && len(c.subscriptions) == 0):
+		// An answer, or a message that came only because this client listens for answers.
 	default:
 		message.Lost, c.lost = c.lost, 0
 		c.put(&c.inbox, message)
@@ -337,14 +344,15 @@ func (c *Client) control(key, value string) {
 		c.lost += count
 		c.notice("lost", value+" lost: messages came faster than they were read", count, nil)
 	case key == "revoked":
-		c.notice("revoked", "no right any more to "+value, 1, nil)
+		c.notice("revoked", "no longer allowed: "+value, 1, nil)
 	case key == "closing":
 		c.notice("closing", "the daemon closes the connection: "+value, 0, nil)
 	case len(c.asked) > 0 && c.asked[0].key == key:
 		c.answered().finish(value, nil)
-	} // Anything else is a notice of a newer daemon.
+	} // Other keys are notices of a newer daemon.
 }
 
+// complain gives an error to the query or request that it answers, and otherwise to the next Barrier.
 func (c *Client) complain(err *Error) {
 	about, _, _ := strings.Cut(err.Text, " ")
 	switch {
@@ -363,7 +371,7 @@ func (c *Client) complain(err *Error) {
 	}
 }
 
-// answered: the first query is, so the daemon has dealt with everything that was sent before it, too.
+// answered removes the first query, which has its answer: the daemon has processed everything sent before it, too.
 func (c *Client) answered() *query {
 	query := c.asked[0]
 	c.asked = c.asked[1:]
@@ -377,7 +385,7 @@ func (c *Client) notice(kind, text string, count uint64, err error) {
 
 // --- sending ---
 
-// send sends on this link, within the deadline; under sending. errGone: the link broke first.
+// send sends a packet on this link within the deadline; under sending. The error is errGone if the link broke first.
 func (c *Client) send(l *link, packet []byte, deadline time.Time) error {
 	for l.packet, l.patient = packet, false; ; {
 		err := l.raw.Write(l.write)
@@ -388,7 +396,7 @@ func (c *Client) send(l *link, packet []byte, deadline time.Time) error {
 			return errGone
 		case l.err == nil:
 			return nil
-		case l.err == syscall.EAGAIN: // wait, reading meanwhile: the daemon may be waiting for us to read
+		case l.err == syscall.EAGAIN: // wait, and keep reading: the daemon may be waiting for us to read
 			defer c.press()()
 			defer l.conn.SetWriteDeadline(time.Time{})
 			l.patient = l.conn.SetWriteDeadline(deadline) == nil
@@ -404,7 +412,7 @@ func (c *Client) send(l *link, packet []byte, deadline time.Time) error {
 	}
 }
 
-// transmit sends a packet of so many messages, through reconnections and a full socket, within Options.Timeout.
+// transmit sends a packet of so many messages within Options.Timeout, over reconnections and a full socket.
 func (c *Client) transmit(packet []byte, messages uint64) error {
 	deadline := time.Now().Add(c.options.Timeout)
 	c.mu.Lock()
@@ -438,9 +446,11 @@ func (c *Client) transmit(packet []byte, messages uint64) error {
 	}
 }
 
-// ask makes a control request and waits for its answer. granted, under mu, keeps what is to be said to later connections.
-// change, under mu, changes that before it is granted, and returns a packet to be sent first. When the connection breaks
-// on the way the request is made again on the next one, whose greeting has said what was in that packet.
+// ask sends a control request and waits for its answer. If the connection breaks, ask repeats the request on the next.
+//
+// Both functions run under mu. granted gets the answer, and remembers it for later connections. change, which may be
+// nil, runs before the request and returns a packet that goes first; it is not repeated, since the greeting of the next
+// connection contains what it changed.
 func (c *Client) ask(
 	ctx context.Context, key, value string, granted func(string), change func() ([]byte, error),
 ) (string, error) {
@@ -482,7 +492,7 @@ func (c *Client) ask(
 	}
 }
 
-// submit sends a query, and before it what change returns; changed: that was called.
+// submit sends the packet that change returns, and then the query. changed reports whether change was called.
 func (c *Client) submit(
 	ctx context.Context, l *link, asked *query, packet []byte, change func() ([]byte, error),
 ) (changed bool, err error) {
@@ -499,7 +509,7 @@ func (c *Client) submit(
 	if err == nil {
 		err = c.send(l, packet, deadline)
 	}
-	if err != nil { // the last one was not sent after all
+	if err != nil { // the query was not sent
 		c.mu.Lock()
 		c.asked = slices.DeleteFunc(c.asked, func(other *query) bool { return other == asked })
 		c.mu.Unlock()
@@ -507,6 +517,7 @@ func (c *Client) submit(
 	return true, err
 }
 
+// enqueue appends a query to those without an answer, and returns the packet of change.
 func (c *Client) enqueue(l *link, asked *query, change func() ([]byte, error)) (before []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -526,7 +537,7 @@ func (c *Client) enqueue(l *link, asked *query, change func() ([]byte, error)) (
 	return before, err
 }
 
-// patience bounds a wait for the daemon.
+// patience gives ctx the deadline of Options.Timeout, if it has none.
 func (c *Client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, bounded := ctx.Deadline(); bounded {
 		return context.WithCancel(ctx)

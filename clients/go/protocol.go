@@ -9,36 +9,39 @@ import (
 	"time"
 )
 
-// The packets of the local bus (README, "The local protocol on one screen"; clients/vectors/sbus.json).
+// The packets of the local socket (clients/PROTOCOL.md, "Packets"; clients/vectors/sbus.json).
 
 const (
-	packPrefix   = "PACK "
-	lengthSize   = 4 // of a length in a PACK
-	whiteSpace   = " \t\n\v\f\r\x00"
-	receiveLimit = 128 * 1024 // bytes; the longest packet of the daemon has 71 kB
+	packPrefix = "PACK "
+	whiteSpace = " \t\n\v\f\r\x00"
+
+	// In bytes: a length in a PACK; room for a packet of the daemon, of which the longest has 71 kB.
+	lengthSize   = 4
+	receiveLimit = 128 * 1024
 )
 
-// A Message is one message. The fields below Lost are only known with Options.Full.
+// A Message is one message. The fields below Lost are set only with Options.Full.
 type Message struct {
 	Channel string // "!" and "!<target>": to all, to this program
 	Payload []byte
-	Lost    uint64 // messages for us that the daemon dropped directly before this one: we read too slowly
+	Lost    uint64 // messages that the daemon dropped directly before this one: this program read too slowly
 
-	Src      string    // who sent it: "<host>/<program>/<pid>", or "?" for somebody without a name
-	Seq      uint64    // its number there
+	Src      string    // the source: "<host>/<program>/<pid>", or "?" for a sender without a name
+	Seq      uint64    // the number of the message within its source
 	Peer     string    // "ip:port", or "local" for a sender on this host
 	Time     time.Time // when the daemon received it
-	Verdict  string    // "ok", "retained"; to a tap also why it was not delivered
+	Verdict  string    // "ok" or "retained"; to a tap also why it was not delivered
 	Datagram []byte    // the whole BCCN1 datagram
 }
 
-// Text is the payload as a string.
+// Text returns the payload as a string.
 func (m Message) Text() string { return string(m.Payload) }
 
-// Retained tells whether it is the last value of its channel, from before the subscription. Only with Options.Full.
+// Retained reports whether the message is the last value of its channel, from before the subscription. It needs
+// Options.Full.
 func (m Message) Retained() bool { return m.Verdict == "retained" }
 
-// parse says what one packet (not a PACK) is: a message, or a control packet's key and value.
+// parse reads one packet (not a PACK): a message, or the key and value of a control packet.
 func parse(packet []byte) (message Message, key, value string, err error) {
 	kind, rest, _ := bytes.Cut(packet, []byte{' '})
 	head, tail, found := bytes.Cut(rest, []byte{0})
@@ -64,9 +67,9 @@ func parseFull(head string, datagram []byte) (Message, bool) {
 	if len(fields) != 3 || fields[1] == "" || strings.Trim(fields[1], "0123456789") != "" || len(fields[1]) > 20 {
 		return Message{}, false
 	}
-	ns, _ := strconv.ParseInt(fields[1], 10, 64) // a time that no calendar knows is the last one
+	ns, _ := strconv.ParseInt(fields[1], 10, 64) // a time beyond int64 becomes the last one
 	message := Message{Peer: fields[0], Time: time.Unix(0, ns), Verdict: fields[2], Datagram: datagram}
-	// Only a tap is shown bytes that are not BCCN1: those have no fields.
+	// Only a tap gets bytes that are not BCCN1: those have no fields.
 	_, body, _ := bytes.Cut(datagram, []byte{']'})
 	header, payload, found := bytes.Cut(body, []byte{'|'})
 	parts := bytes.Split(header, []byte{':'})
@@ -81,7 +84,7 @@ func parseFull(head string, datagram []byte) (Message, bool) {
 }
 
 func alien(packet []byte) error {
-	return &Error{Code: Protocol, Text: fmt.Sprintf("the daemon sent %.32q, which is no packet of this protocol", packet)}
+	return &Error{Code: Protocol, Text: fmt.Sprintf("the daemon sent %.32q, which is not a packet of this protocol", packet)}
 }
 
 func isPack(packet []byte) bool { return bytes.HasPrefix(packet, []byte(packPrefix)) }
@@ -104,7 +107,8 @@ func unpack(packet []byte, take func([]byte) error) error {
 	return nil
 }
 
-// appendMsg appends a MSG packet. The daemon judges the channel; what its framing could not show to it is refused here.
+// appendMsg appends a MSG packet. It refuses only a NUL in the channel, which would end the channel early; the daemon
+// checks the rest.
 func appendMsg(buffer []byte, channel, head string, payload []byte) ([]byte, error) {
 	if strings.IndexByte(channel, 0) >= 0 {
 		return buffer, &Error{Code: Invalid, Text: fmt.Sprintf("channel %q: must not contain NUL", channel)}
@@ -116,7 +120,7 @@ func appendMsg(buffer []byte, channel, head string, payload []byte) ([]byte, err
 func buildSub(word, pattern string) ([]byte, error) {
 	for i := 0; i < len(pattern); i++ {
 		if pattern[i] >= 0x80 || strings.IndexByte(whiteSpace, pattern[i]) >= 0 {
-			return nil, &Error{Code: Invalid, Text: fmt.Sprintf("pattern %q: only ASCII, without white space", pattern)}
+			return nil, &Error{Code: Invalid, Text: fmt.Sprintf("pattern %q: must be ASCII without white space", pattern)}
 		}
 	}
 	return []byte(word + " " + pattern), nil
@@ -129,8 +133,8 @@ func buildControl(key, value string) ([]byte, error) {
 	return []byte("CMSG " + key + "\x00" + value), nil
 }
 
-// Matches tells whether a subscription to pattern brings messages of channel. The daemon delivers one copy and does not
-// say for which pattern. (README, "Channels and patterns"; separator is "/" or ".")
+// Matches reports whether a subscription to pattern brings messages of channel. The separator is "/" or ".". The daemon
+// delivers one copy of a message and does not say which patterns match (clients/PROTOCOL.md, "Channels and patterns").
 func Matches(pattern, channel, separator string) bool {
 	if strings.HasPrefix(channel, "!") {
 		return false

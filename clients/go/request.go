@@ -11,29 +11,35 @@ import (
 	"time"
 )
 
-// Request and reply, as every client of the bus does it.
+// Request and reply (clients/PROTOCOL.md, "Request and reply").
 //
 // Rules:
-//  1. A request is a message whose first line is a token; answers are directed to who sent it and begin with the same
-//     line. Tokens cannot be guessed and belong to one client: what begins like ours is an answer, perhaps a late one.
-//  2. A request is published once. Who listens on this host the daemon says at once. If nobody does, and no answer came
-//     within askAfter, the daemons of the other hosts are asked: those with listeners answer, with the token and a "?".
-//     After so many questions without any answer nobody listens: one lost datagram is not taken for that.
+//  1. A request is a message whose first line is a token; an answer is directed to the asker and begins with the same
+//     line. A token cannot be guessed and belongs to one client: a message that begins like ours is an answer, perhaps a
+//     late one.
+//  2. A request is published once. The daemon says at once how many listen on this host. If nobody does, and no answer
+//     came within askAfter, the client asks the daemons of the other hosts: those with listeners answer, with the token
+//     and a "?". Nobody listens if several questions bring no answer; a single one could have been lost.
 
 const (
-	tokenLimit   = 128 // bytes
-	questions    = 3
-	askAfter     = 20 * time.Millisecond // whoever answers at once costs the segment no question
-	askEvery     = 100 * time.Millisecond
-	answersLimit = 65536 // to one request: beyond this it is a flood
+	// Bytes of the first line of a request.
+	tokenLimit = 128
+
+	// The first question waits for askAfter, so that an answer at once costs the segment nothing.
+	questions = 3
+	askAfter  = 20 * time.Millisecond
+	askEvery  = 100 * time.Millisecond
+
+	// More answers to one request are a flood, and are dropped.
+	answersLimit = 65536
 )
 
-// exchange is a request of ours on its way; under Client.mu.
+// An exchange is a request that waits for answers. Client.mu guards it.
 type exchange struct {
 	channel   string
 	answers   queue
-	settled   bool // somebody listens, or it is not to be known
-	confirmed bool // the daemon has taken it, or complained
+	settled   bool // somebody listens, or nobody can know
+	confirmed bool // the daemon has taken the request, or rejected it
 	rejection *Error
 }
 
@@ -43,8 +49,8 @@ func newToken() string {
 	return hex.EncodeToString(random[:]) + "."
 }
 
-// isAnswer takes answers to requests of this client, in time or late. A request to all also comes back to who asks: that
-// is none.
+// isAnswer keeps an answer to a request of this client, drops a late one, and reports whether the message was an
+// answer. A request to all comes back to the asker, and is not an answer.
 func (c *Client) isAnswer(message Message) bool {
 	line, answer, _ := bytes.Cut(message.Payload, []byte{'\n'})
 	token := string(line)
@@ -65,7 +71,7 @@ func (c *Client) isAnswer(message Message) bool {
 	return true
 }
 
-// blame tells whether it is a request of this client that the daemon rejected just now.
+// blame gives an error to the request that the daemon rejected, and reports whether there is one.
 func (c *Client) blame(err *Error) bool {
 	for _, exchange := range c.exchanges {
 		if !exchange.confirmed && strings.HasPrefix(err.Text, "MSG "+exchange.channel+":") {
@@ -76,8 +82,8 @@ func (c *Client) blame(err *Error) bool {
 	return false
 }
 
-// Request asks on channel and returns the first answer. Errors: Nobody, within a third of a second, when no program of
-// this host or of another with a daemon would get it; Timeout.
+// Request asks on channel and returns the first answer. Its errors are Timeout, and within a third of a second Nobody,
+// if no program of this host or of another with a daemon would get the request.
 func (c *Client) Request(ctx context.Context, channel string, question []byte) (Message, error) {
 	answers, err := c.RequestMany(ctx, channel, question, 1)
 	if err != nil {
@@ -86,8 +92,8 @@ func (c *Client) Request(ctx context.Context, channel string, question []byte) (
 	return answers[0], nil
 }
 
-// RequestMany is Request for the first so many answers, or with 0 for all that come before ctx ends (at the latest after
-// Options.Timeout, where ctx has no deadline). Fewer are an error only when there is none.
+// RequestMany asks on channel and returns the first so many answers, or for 0 all that come before ctx ends
+// (Options.Timeout, if ctx has no deadline). Fewer answers are an error only if there are none.
 func (c *Client) RequestMany(ctx context.Context, channel string, question []byte, most int) ([]Message, error) {
 	ctx, cancel := c.patience(ctx)
 	defer cancel()
@@ -145,7 +151,7 @@ func (c *Client) finish(exchange *exchange, token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.exchanges, token)
-	for _, more := c.take(&exchange.answers); more; _, more = c.take(&exchange.answers) { // nobody will
+	for more := true; more; _, more = c.take(&exchange.answers) { // nobody else takes them
 	}
 }
 
@@ -155,7 +161,8 @@ func (c *Client) isSettled(exchange *exchange) bool {
 	return exchange.settled
 }
 
-// publishRequest hands it to the daemon, once, and learns who listens here. What was published before is settled first.
+// publishRequest hands the request to the daemon once, and finds out whether anybody on this host listens. It first
+// makes sure that messages published before are confirmed, so that any rejection is about the request.
 func (c *Client) publishRequest(ctx context.Context, exchange *exchange, token string, question []byte) error {
 	c.mu.Lock()
 	hearing, unsettled := c.listening || c.hearing, c.published > c.confirmed
@@ -179,14 +186,14 @@ func (c *Client) publishRequest(ctx context.Context, exchange *exchange, token s
 	if exchange.rejection != nil {
 		return exchange.rejection
 	}
-	if isCode(err, UnknownKey) { // an older daemon: whether somebody listens is not to be known
+	if isCode(err, UnknownKey) { // an older daemon does not say whether somebody listens
 		err = nil
 	}
 	exchange.settled = exchange.settled || listeners != "0"
 	return err
 }
 
-// askOthers has the daemon ask those of the other hosts. It answers <n>, <n> asked or <n> busy.
+// askOthers makes the daemon ask those of the other hosts. It answers <n>, <n> asked or <n> busy.
 func (c *Client) askOthers(ctx context.Context, exchange *exchange, token string) error {
 	answer, err := c.ask(ctx, "listeners", exchange.channel+" "+token+"?", nil, nil)
 	if err != nil {
@@ -197,20 +204,21 @@ func (c *Client) askOthers(ctx context.Context, exchange *exchange, token string
 	defer c.mu.Unlock()
 	exchange.settled = exchange.settled || listeners != "0" || outcome == "busy"
 	if !exchange.settled && outcome != "asked" {
-		text := "nobody on this host listens to " + exchange.channel + ", which does not leave it"
+		text := "nobody on this host listens to " + exchange.channel + ", a local channel"
 		return &Error{Code: Nobody, Text: text}
 	}
 	return nil
 }
 
-// A Request is what somebody asks of this program: its Payload is the question.
+// A Request is a request to this program. Its Payload is the question.
 type Request struct {
 	Message
 	token  string
 	client *Client
 }
 
-// AsRequest takes a message for a request, with Options.Full; false: it is none, or from nobody known.
+// AsRequest returns message as a request. It returns false if the message is not a request, or if its sender is
+// unknown: the sender is known only with Options.Full.
 func (c *Client) AsRequest(message Message) (*Request, bool) {
 	token, question, found := bytes.Cut(message.Payload, []byte{'\n'})
 	known := message.Src != "" && message.Src != "?" && !strings.Contains(message.Src, "*")
@@ -221,17 +229,17 @@ func (c *Client) AsRequest(message Message) (*Request, bool) {
 	return &Request{message, string(token), c}, true
 }
 
-// Reply answers, from any goroutine, as often as wanted; errors are those of Publish.
+// Reply answers the request, from any goroutine, any number of times. Its errors are those of Publish.
 func (r *Request) Reply(answer []byte) error {
 	return r.client.publish("!"+r.Src, r.token+"\n", answer)
 }
 
-// Serve has handler answer the requests that come, one at a time, until ctx ends; then it returns ctx.Err(). The handler
-// calls Reply, or has another goroutine do it later. Needs Options.Full. What is no request is passed over: a program
-// that wants other messages, too, receives them itself and calls AsRequest.
+// Serve calls handler with each request, one at a time, until ctx ends; then it returns ctx.Err(). The handler calls
+// Reply, or another goroutine does so later. Serve needs Options.Full. It drops messages that are not requests: a
+// program that wants other messages, too, receives them itself and calls AsRequest.
 func (c *Client) Serve(ctx context.Context, handler func(*Request)) error {
 	if !c.options.Full {
-		return &Error{Code: Invalid, Text: "who asks is only known with Options.Full"}
+		return &Error{Code: Invalid, Text: "Serve needs Options.Full, which shows who asks"}
 	}
 	for {
 		message, err := c.Receive(ctx)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The golden vectors of every client: ../vectors/README.md says what they mean.
+// These tests check the package against the golden vectors, which ../vectors/README.md describes.
 
 type vector struct {
 	Name, Why, Type                      string
@@ -31,7 +31,7 @@ func vectors(t testing.TB, file, list string) []vector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Some fields are of another type in lists that are not for clients.
+	// In lists that are not for clients some fields have other types.
 	lists := map[string]json.RawMessage{}
 	var found []vector
 	if err := json.Unmarshal(data, &lists); err != nil {
@@ -67,7 +67,7 @@ func same(t *testing.T, found, expected any) {
 	}
 }
 
-// everything reads a packet as a client does: the packets it holds.
+// everything reads a packet as a client does, and returns the packets in it.
 func everything(packet []byte) (inside [][]byte, err error) {
 	take := func(part []byte) error {
 		inside = append(inside, part)
@@ -80,7 +80,7 @@ func everything(packet []byte) (inside [][]byte, err error) {
 	return inside, take(packet)
 }
 
-func TestPatternsMatchAsTheDaemonSays(t *testing.T) {
+func TestPatternsMatchAsInTheDaemon(t *testing.T) {
 	each(t, "patterns", "matches", "", func(t *testing.T, v vector) {
 		same(t, Matches(v.Pattern, v.Channel, v.Separator), v.Matches)
 	})
@@ -114,7 +114,7 @@ func TestSubscriptionsAreWritten(t *testing.T) {
 func TestControlIsReadAndWritten(t *testing.T) {
 	each(t, "sbus", "valid", "CMSG", func(t *testing.T, v vector) {
 		if !v.Canonical {
-			return // the daemon writes none of those
+			return // the daemon writes only canonical packets
 		}
 		_, key, value, err := parse(unhex(t, v.Packet))
 		if err != nil {
@@ -176,7 +176,7 @@ func TestPacksAreTakenApart(t *testing.T) {
 func TestBrokenPacketsAreAProtocolError(t *testing.T) {
 	each(t, "sbus", "invalid", "", func(t *testing.T, v vector) {
 		if !strings.HasPrefix(v.Name, "RECV:") && !strings.HasPrefix(v.Name, "PACK:") {
-			return // of what only the daemon reads
+			return // only the daemon reads the others
 		}
 		if _, err := everything(unhex(t, v.Packet)); !errors.Is(err, Protocol) {
 			t.Error(err)

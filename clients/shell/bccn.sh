@@ -1,28 +1,40 @@
-# shellcheck shell=sh disable=SC2034 # the variables are for whoever sources this
-# bccn.sh: LISTEN/NOTIFY between the programs of a network segment; the client of the bccnd bus for POSIX shells.
-# See README.md. Needs socat, awk and Linux. To be sourced; results are in variables that begin with BCCN_.
+# shellcheck shell=sh disable=SC2034 # the variables are for the script that sources this file
+# bccn.sh: LISTEN/NOTIFY between the programs of a network segment. This is the client of the bccnd bus for POSIX shells.
+# A script sources it; results are in variables that begin with BCCN_. It needs socat, awk and Linux. See README.md.
+#
+# A shell cannot read packets from a socket, so a bridge in the background does:
+#
+#     script -> $dir/in -> bridge -> daemon
+#     script <- queue <- $dir/out <- bridge <- daemon
 #
 # Rules:
-# 1. A bridge beside the shell holds the connection, and makes it again. It is one process for the life of a client,
-#    socat and sh by turns, for the daemon knows us by its pid. A line of $dir/in is a packet for the daemon, a line of
-#    $dir/out one from it. In lines, bytes are as printf's %b reads them, those that do not print and the backslash as
-#    \0ooo; so every variable called raw can hold everything, and \0000 is a NUL wherever it stands.
-# 2. No line written at once is longer than PIPE_BUF, so several may write; longer packets go in by a file, out in parts.
-# 3. What was asked has been dealt with when the pong of the ping after it comes. Whoever waits goes on reading, and not
-#    more than UNREAD goes in without a pong: so the bridge can always write, and no two wait for each other.
-# 4. What was read while waiting for something else waits in the queue, up to BACKLOG messages; nothing is dropped here.
-# 5. A connection is a generation. Lines for an older one the bridge drops: a barrier after them says "unconfirmed".
-# 6. A child (of &, of a pipe, of parentheses) touches nothing of its parent's but to close its copies.
+# 1. The bridge holds the connection, and reconnects. It is one process for the life of a client, socat and sh in turn,
+#    since the daemon knows the client by its pid. A line of $dir/in is a packet for the daemon, and a line of $dir/out
+#    a packet from it. Lines have their bytes as printf %b reads them: \0ooo stands for a byte that does not print, and
+#    for the backslash. Every variable called raw is of this form, so it can hold any bytes; \0000 is a NUL.
+# 2. Several processes may write lines, so no line written at once is longer than PIPE_BUF. A longer packet goes in by a
+#    file, and comes out in parts.
+# 3. When a pong arrives, the daemon has processed everything sent before its ping. A function that waits keeps reading,
+#    and at most UNREAD bytes go in without a pong: so the bridge can always write, and no two processes wait for each
+#    other.
+# 4. Messages that arrive during another wait go to the queue, up to BACKLOG messages; the client drops none.
+# 5. Each connection is a generation. The bridge drops lines for an older one, and the next barrier reports them as
+#    "unconfirmed".
+# 6. A child (of &, of a pipe, of parentheses) only closes its copies of the descriptors of its parent.
 #
-# Descriptors 8 and 9 are ours. Times inside are hundredths of a second of the uptime; deadlines are arguments, since
-# callbacks may call everything. Functions that wait return 3 at the deadline, 1 when the connection broke.
+# Descriptors 8 and 9 belong to the client. Internal times are hundredths of a second of uptime; deadlines are
+# arguments, since callbacks may call everything. Functions that wait return 3 at the deadline, and 1 if the connection
+# broke.
 
-_bccn_UNREAD=16000 _bccn_BACKLOG=20000 _bccn_SLEEP=1000 # no alarm sleeps longer: it may survive the shell
+# An alarm may outlive the shell, so none sleeps longer than SLEEP.
+_bccn_UNREAD=16000 _bccn_BACKLOG=20000 _bccn_SLEEP=1000
 _bccn_open='' BCCN_TIMEOUT=${BCCN_TIMEOUT-5} BCCN_ON_NOTICE=${BCCN_ON_NOTICE-_bccn_say}
 _bccn_nl='
 '
 
-# --- errors: a word in BCCN_ERROR, a line for people in BCCN_TEXT; exit codes are those of the command bccn ---
+# --- errors ---
+#
+# BCCN_ERROR is a word, BCCN_TEXT a line for people. The exit codes are those of the command bccn.
 
 _bccn_fail() {
     BCCN_ERROR=$1 BCCN_TEXT=$2
@@ -40,7 +52,7 @@ _bccn_say() { printf 'bccn: %b\n' "$3" >&2; }
 
 # --- bytes and times ---
 
-# $1 as %b reads it, on one line: in _bccn_raw.
+# Sets _bccn_raw to $1 as %b reads it, on one line.
 _bccn_encode() {
     _bccn_raw=$1
     case $1 in
@@ -51,7 +63,7 @@ _bccn_encode() {
     esac
 }
 
-# $1, which is as %b reads it, without its NULs, which no variable can hold: in _bccn_text.
+# Sets _bccn_text to the bytes of $1, which is as %b reads it. NULs are left out, since no variable can hold them.
 _bccn_decode() {
     _bccn_text=$1
     case $1 in
@@ -64,12 +76,12 @@ _bccn_clock() {
     _bccn_now=${_bccn_now%.*}${_bccn_now#*.}
 }
 
-# When $1 seconds will have passed, and never without: in _bccn_deadline.
+# Sets _bccn_deadline to the time in $1 seconds; empty, for never, without $1.
 _bccn_in() {
     _bccn_deadline=''
     case ${1-} in
         '') return ;;
-        *[!0-9.]* | *.*.* | .) _bccn_fail invalid "$1: seconds are a decimal fraction" || return ;;
+        *[!0-9.]* | *.*.* | .) _bccn_fail invalid "$1: must be seconds, such as 5 or 0.5" || return ;;
     esac
     _bccn_fraction=${1#"${1%%.*}"}00
     _bccn_fraction=${_bccn_fraction#.} _bccn_whole=${1%%.*}
@@ -80,9 +92,9 @@ _bccn_in() {
 
 # --- the bridge ---
 
-# Run by socat with the socket as stdin and stdout; $1 is the generation. The hex dump of another socat, which only
-# reads, keeps packets apart. dd makes one packet of a file where a shell might write in pieces. No open may block: the
-# shell may be gone.
+# socat runs this script with the socket as stdin and stdout; $1 is the generation. A second socat only reads, and its
+# hex dump shows where packets end. dd sends a file as one packet, where a shell might write in pieces. No open may
+# block, since the shell may be gone.
 # shellcheck disable=SC2016
 _bccn_bridge='
 exec 3<&0 4<>in 5<in 6<>out 7>out 4<&- 6<&-
@@ -105,19 +117,19 @@ rm -f reader
         END { print "E" }'\'' >&7
     echo "E$1" 1<>in
 } &
-ears=$!
+reading=$!
 exec 3<&-
 echo "O$1" >&7
 while IFS= read -r line; do
     case $line in
         "$1:"*) printf %b "${line#*:}" ;;
         "$1@"*) dd bs=131072 count=1 <"${line#*@}" && rm "${line#*@}" ;;
-        *:*) ;; # of an older generation, like the next
+        *:*) ;; # this packet and the next are of an older generation
         *@*) rm "${line#*@}" ;;
         "E$1")
             set -- $(($1 + 1))
             while read -r _ _ _ parent _ </proc/self/stat && [ "$parent" = $$ ] && [ ! -e "up$1" ]; do
-                # As long as socat tries, nobody else notices that the shell has closed us, or ended.
+                # While socat tries to connect, only this loop notices that the shell has closed the client, or ended.
                 [ -e "/proc/$bccn_shell/exe" ] && [ -p in ] || kill -KILL $$
                 sleep 0.5
             done </dev/null >/dev/null 5<&- 7>&- &
@@ -128,12 +140,12 @@ while IFS= read -r line; do
 done <&5
 until [ -s reader ]; do sleep 0.01; done
 kill "$(cat reader)"
-wait $ears # or it writes where nothing is any more'
+wait $reading # it must not write after the folder is removed'
 
-# Start the bridge to $_bccn_address; how that ends is heard later: O with a connection, X with why there is none.
+# Starts the bridge to $_bccn_address. It writes O when it is connected, and X with the reason when it is not.
 _bccn_launch() {
     _bccn_dir=$(mktemp -d "${TMPDIR:-/tmp}/bccn.XXXXXX") && mkfifo "$_bccn_dir/in" "$_bccn_dir/out" ||
-        _bccn_fail unavailable "no room for the bridge to the daemon in ${TMPDIR:-/tmp}" || return
+        _bccn_fail unavailable "cannot make a folder for the bridge in ${TMPDIR:-/tmp}" || return
     exec 8<>"$_bccn_dir/in" 9<>"$_bccn_dir/out"
     _bccn_alarm='' _bccn_part='' _bccn_ready='' _bccn_up=''
     (
@@ -154,12 +166,12 @@ _bccn_launch() {
             sed 's/.*: /X/; s/^[^X]/X&/; q' error 1<>out
             echo X 1<>out
             cd / || exit
-            rm -rf "$_bccn_dir" || { sleep 1 && rm -rf "$_bccn_dir"; } # an alarm may have come between
+            rm -rf "$_bccn_dir" || { sleep 1 && rm -rf "$_bccn_dir"; } # an alarm may have written there meanwhile
         } </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
     )
 }
 
-# A line of the bridge, all its parts: in _bccn_line.
+# Sets _bccn_line to a line of the bridge with all its parts.
 _bccn_read() {
     while :; do
         if [ -n "${1-}" ] && [ "${_bccn_alarm:-$(($1 + 1))}" -gt "$1" ]; then _bccn_wake_at "$1"; fi
@@ -180,7 +192,7 @@ _bccn_read() {
     done
 }
 
-# Have the bridge's lines interrupted at $1, or earlier.
+# Interrupts the wait for a line of the bridge at $1 or earlier.
 _bccn_wake_at() {
     _bccn_clock
     _bccn_alarms=$((_bccn_alarms + 1)) _bccn_alarm=$1
@@ -196,25 +208,25 @@ _bccn_wake_at() {
     } </dev/null >/dev/null 2>&1 8>&- 9>&- &)
 }
 
-# Hand the bridge a packet, $1 as %b reads it.
+# Hands the bridge the packet $1, which is as %b reads it.
 _bccn_put() {
     _bccn_unread=$((_bccn_unread + ${#1}))
     case $1 in
-        *\\0012*) ;; # a shell may write until there
+        *\\0012*) ;; # a shell may write only as far as a line feed at once
         *) if [ ${#1} -le 900 ]; then printf '%s:%s\n' "$_bccn_up" "$1" >&8 && return; fi ;;
     esac
     _bccn_files=$((_bccn_files + 1))
     printf %b "$1" >"$_bccn_dir/p$_bccn_files" && printf '%s@p%s\n' "$_bccn_up" "$_bccn_files" >&8
 }
 
-# --- what the daemon says ---
+# --- packets of the daemon ---
 
-# Take a line of the bridge to where it belongs.
-_bccn_hear() {
+# Reads and handles a line of the bridge.
+_bccn_handle() {
     _bccn_read "${1-}" || return
     case $_bccn_line in
         ' CMSG '*) _bccn_control "${_bccn_line#' CMSG '}" ;;
-        ' '*) _bccn_sort ;;
+        ' '*) _bccn_add ;;
         O*) _bccn_up=${_bccn_line#O} _bccn_reached=1 _bccn_unread=0 ;;
         E*) _bccn_lose ;;
         X*)
@@ -240,7 +252,7 @@ _bccn_control() {
             if [ "$_bccn_value" = "$_bccn_asked" ]; then
                 _bccn_confirmed=$_bccn_asked_at _bccn_unread=0
             else
-                _bccn_complaint='' # what came until now belongs to a request that was given up
+                _bccn_complaint='' # the errors until now belong to a request that was given up
             fi
             ;;
         error\\*)
@@ -256,15 +268,15 @@ _bccn_control() {
             _bccn_lost=$((_bccn_lost + _bccn_value))
             "$BCCN_ON_NOTICE" lost "$_bccn_value" "$_bccn_value lost: messages came faster than they were read"
             ;;
-        revoked\\*) "$BCCN_ON_NOTICE" revoked 1 "no right any more to $_bccn_value" ;;
+        revoked\\*) "$BCCN_ON_NOTICE" revoked 1 "no longer allowed: $_bccn_value" ;;
         closing\\*) "$BCCN_ON_NOTICE" closing 0 "the daemon closes the connection: $_bccn_value" ;;
         whoami\\* | name\\*) BCCN_NAME=$_bccn_value ;;
         *) _bccn_answer=$_bccn_value ;;
     esac
 }
 
-# A message, to the queue or to the answers that a request waits for.
-_bccn_sort() {
+# Adds a message to the queue, or to the answers that a request waits for.
+_bccn_add() {
     if [ -n "$_bccn_requests" ]; then
         _bccn_take_apart "$_bccn_line"
         case $_bccn_chan in
@@ -272,12 +284,12 @@ _bccn_sort() {
             !*)
                 case $_bccn_body in
                     "$_bccn_token$_bccn_requests\\0012"*)
-                        _bccn_heard=1 _bccn_a_last=$((_bccn_a_last + 1))
+                        _bccn_settled=1 _bccn_a_last=$((_bccn_a_last + 1))
                         eval "_bccn_a$_bccn_a_last=\$_bccn_body"
                         return ;;
-                    "$_bccn_token$_bccn_requests"\?*) _bccn_heard=1 && return ;; # a daemon that has listeners
+                    "$_bccn_token$_bccn_requests"\?*) _bccn_settled=1 && return ;; # a daemon with listeners
                     "$_bccn_token"*) return ;; # late
-                    *) [ -n "$_bccn_listening$_bccn_subs" ] || return 0 ;; # who subscribes listens, too
+                    *) [ -n "$_bccn_listening$_bccn_subs" ] || return 0 ;; # any subscription listens, too
                 esac
                 ;;
         esac
@@ -287,7 +299,9 @@ _bccn_sort() {
     _bccn_lost=0
 }
 
-# A line " MSG <chan> NUL <payload>" or " RECV <peer> <ns> <verdict> NUL BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>".
+# Takes apart a line of one of these forms:
+#  MSG <chan> NUL <payload>
+#  RECV <peer> <ns> <verdict> NUL BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>
 _bccn_take_apart() {
     _bccn_head=${1%%\\0000*} _bccn_body=${1#*\\0000} _bccn_from=''
     case ${1#*' '} in
@@ -297,13 +311,13 @@ _bccn_take_apart() {
             _bccn_from=${_bccn_body%%|*} _bccn_body=${_bccn_body#*|}
             _bccn_chan=${_bccn_from##*:} _bccn_from=${_bccn_from%:*}
             ;;
-        *) _bccn_chan='' ;; # what a tap hears
+        *) _bccn_chan='' ;; # only a tap gets such bytes
     esac
 }
 
 # --- asking the daemon ---
 
-# A connection that has been told what we want, made again if need be.
+# Connects and greets if there is no connection; tries until $1.
 _bccn_ensure() {
     while [ -z "$_bccn_ready" ] || [ ! -e "$_bccn_dir/up$_bccn_up" ]; do
         if [ -z "$_bccn_dir" ]; then
@@ -311,13 +325,13 @@ _bccn_ensure() {
         elif [ -n "$_bccn_up" ] && [ -z "$_bccn_ready" ]; then
             _bccn_greet || { [ $? = 1 ] || return 2; }
         else
-            _bccn_hear "$1" || _bccn_fail unavailable 'the daemon is not back in time' || return
+            _bccn_handle "$1" || _bccn_fail unavailable 'the daemon is not back in time' || return
             [ -n "$_bccn_dir" ] || _bccn_retry "$1" || return
         fi
     done
 }
 
-# There is no bridge any more: fail, or wait a little, as long as it is worth while.
+# The bridge has ended: fails, or waits a little before another try.
 _bccn_retry() {
     exec 8>&- 9>&-
     _bccn_text="no daemon at $_bccn_address: ${_bccn_reason:-the bridge has ended}"
@@ -330,12 +344,12 @@ _bccn_retry() {
     sleep 0.1
 }
 
-# Tell a new connection everything. 1: it broke; otherwise nothing of it was to be had.
+# Sends the settings and subscriptions to a new connection. 1: it broke; 2 or 3: the daemon rejected them.
 _bccn_greet() {
     _bccn_in "$BCCN_TIMEOUT"
     set -- "$_bccn_deadline"
     _bccn_complaint=''
-    if [ -n "$_bccn_parent" ]; then # the child's name ends in the pid that the daemon knows
+    if [ -n "$_bccn_parent" ]; then # the name of a child ends with the pid that the daemon knows
         _bccn_put 'CMSG whoami'
         _bccn_pong "$1" || return
         _bccn_wanted_name=$_bccn_parent/${BCCN_NAME##*/} _bccn_parent=''
@@ -362,24 +376,24 @@ _bccn_greet() {
     _bccn_greeted=1
 }
 
-# An error "<code> <text>" of the daemon as ours.
+# Fails with the error "<code> <text>" of the daemon.
 _bccn_complain() {
     _bccn_decode "$1"
     _bccn_fail "${_bccn_text%% *}" "${_bccn_text#* } (${_bccn_text%% *})"
 }
 
-# Wait until the daemon has dealt with everything before.
+# Waits until the daemon has processed everything sent before.
 _bccn_pong() {
     _bccn_asked=$((_bccn_asked + 1)) _bccn_asked_at=$_bccn_published
     _bccn_put "CMSG ping\\0000$_bccn_asked"
     until [ "$_bccn_answered" = "$_bccn_asked" ]; do
-        _bccn_hear "$1" || _bccn_fail timeout 'the daemon does not answer' || return
+        _bccn_handle "$1" || _bccn_fail timeout 'the daemon does not answer' || return
         [ -n "$_bccn_up" ] || return 1
     done
 }
 
-# Say $1 (or nothing) and wait until it has been dealt with. After a break it is said again, unless $2 is set: then it is
-# part of the greeting.
+# Sends $1 (or nothing), and waits until the daemon has processed it. If the connection breaks, $1 is sent again, unless
+# $2 is set: then it is part of the greeting.
 _bccn_ask() {
     _bccn_in "$BCCN_TIMEOUT"
     set -- "$1" "${2-}" "$_bccn_deadline"
@@ -397,7 +411,7 @@ _bccn_ask() {
     [ -z "$_bccn_complaint" ] || _bccn_complain "$_bccn_complaint"
 }
 
-# Every public function begins here: a child finds out that it is one.
+# Every public function begins here. A child of the script that opened the client becomes a source of its own.
 _bccn_enter() {
     [ -n "$_bccn_open" ] || _bccn_fail closed 'there is no open connection' || return
     IFS=' ' read -r _bccn_pid _ </proc/self/stat
@@ -407,14 +421,14 @@ _bccn_enter() {
     _bccn_start "$_bccn_pid"
 }
 
-# As nothing had been said or heard yet.
+# Sets the state of a client that has not connected yet.
 _bccn_start() {
     _bccn_open=$1
     _bccn_dir='' _bccn_up='' _bccn_ready='' _bccn_reached='' _bccn_greeted='' _bccn_reason='' BCCN_NAME=''
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
     _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0
-    _bccn_q_first=0 _bccn_q_last=0 _bccn_a_first=0 _bccn_a_last=0 _bccn_heard=''
+    _bccn_q_first=0 _bccn_q_last=0 _bccn_a_first=0 _bccn_a_last=0 _bccn_settled=''
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     _bccn_clock
     _bccn_token=$1-$_bccn_now.
@@ -454,7 +468,7 @@ bccn_open() {
     _bccn_patience=$_bccn_deadline
     IFS=' ' read -r _bccn_pid _ </proc/self/stat
     _bccn_start "$_bccn_pid"
-    _bccn_in "$BCCN_TIMEOUT" # for a bridge that says nothing
+    _bccn_in "$BCCN_TIMEOUT" # the bridge may write nothing
     [ "$_bccn_deadline" -gt "$_bccn_patience" ] || _bccn_deadline=$_bccn_patience
     _bccn_ensure "$_bccn_deadline" && return
     set -- $?
@@ -462,10 +476,10 @@ bccn_open() {
     return "$1"
 }
 
-# The descriptor that is readable when something has come, for a loop that then calls bccn_dispatch 0: in BCCN_FD.
+# Sets BCCN_FD to the descriptor that is readable when something has arrived; call bccn_dispatch 0 then.
 bccn_fd() { _bccn_enter && BCCN_FD=9; }
 
-# At once: a barrier before it knows that all has arrived.
+# Closes the connection at once; call bccn_barrier first to be sure that everything has arrived.
 bccn_close() {
     [ -n "$_bccn_open" ] || return 0
     IFS=' ' read -r _bccn_pid _ </proc/self/stat
@@ -477,7 +491,7 @@ bccn_close() {
     _bccn_open=''
 }
 
-# Own name: in BCCN_NAME.
+# Sets BCCN_NAME to the name of the client.
 bccn_get_name() {
     _bccn_enter && _bccn_in "$BCCN_TIMEOUT" && _bccn_ensure "$_bccn_deadline"
 }
@@ -488,7 +502,7 @@ bccn_set_name() {
     bccn_control name "$1" && _bccn_wanted_name=$BCCN_NAME
 }
 
-# bccn_heartbeat_start SECONDS [TEXT]: the daemon says on heartbeat/<name> that we are there; 0 ends it.
+# bccn_heartbeat_start SECONDS [TEXT]: makes the daemon publish heartbeats on heartbeat/<name>; 0 ends them.
 bccn_heartbeat_start() {
     set -- "$1${2:+ $2}"
     case $1 in
@@ -499,14 +513,16 @@ bccn_heartbeat_start() {
     _bccn_wanted_heartbeat=$_bccn_raw
 }
 
-# bccn_control KEY [VALUE]: any request of the protocol; its answer in BCCN_ANSWER, as %b reads it.
+# bccn_control KEY [VALUE]: sends any control request of the protocol, and sets BCCN_ANSWER, as %b reads it.
 bccn_control() {
     _bccn_enter || return
     _bccn_encode "${2-}"
     _bccn_ask "CMSG $1${2+\\0000$_bccn_raw}" && BCCN_ANSWER=$_bccn_answer
 }
 
-# --- public: publishing. With -b in front the payload is as printf's %b reads it: \0000 is a NUL ---
+# --- public: publishing ---
+#
+# With -b the payload is as printf %b reads it: \0000 is a NUL.
 
 # bccn_send [-b] CHANNEL [PAYLOAD]
 bccn_send() {
@@ -521,7 +537,7 @@ bccn_send() {
     _bccn_encode "$1"
     _bccn_packet="MSG $_bccn_raw\\0000$_bccn_packet"
     if [ ${#_bccn_packet} -gt 16000 ] && [ "$(printf %b "$_bccn_packet" | wc -c)" -gt 131072 ]; then
-        _bccn_fail too-large 'no packet has more than 131072 bytes' || return
+        _bccn_fail too-large 'a packet has at most 131072 bytes' || return
     fi
     if [ "$_bccn_unread" -gt 0 ] && [ $((_bccn_unread + ${#_bccn_packet})) -gt $_bccn_UNREAD ]; then
         _bccn_ask '' || return
@@ -541,7 +557,8 @@ bccn_send_to() {
     if [ "$1" = -b ]; then bccn_send -b "!$2" "${3-}"; else bccn_send "!$1" "${2-}"; fi
 }
 
-# Wait until the daemon has processed everything before; fails with the first thing it had against a message.
+# Waits until the daemon has processed everything sent before. Fails with the first error that it reported about a
+# message.
 bccn_barrier() {
     _bccn_enter && _bccn_ask '' || return
     set -- "$_bccn_rejection" "$_bccn_doubt"
@@ -552,14 +569,14 @@ bccn_barrier() {
 
 # --- public: receiving ---
 
-# bccn_listen PATTERN [FUNCTION]: ! is everything directed here or to all.
+# bccn_listen PATTERN [FUNCTION]: subscribes. The pattern ! stands for messages to this program and to all.
 bccn_listen() {
     _bccn_enter || return
     case $1 in
         !)
             _bccn_ask 'CMSG listen' && _bccn_listening=1 _bccn_listener=${2-}
             return ;;
-        *[!!-~]*) _bccn_fail invalid "pattern $1: only ASCII, without white space" || return ;;
+        *[!!-~]*) _bccn_fail invalid "pattern $1: must be ASCII without white space" || return ;;
     esac
     _bccn_encode "$1"
     _bccn_before=$_bccn_subs
@@ -583,9 +600,9 @@ bccn_unsubscribe() {
     _bccn_ask "UNSUB $_bccn_raw" 1
 }
 
-# bccn_recv [SECONDS]: the next message: BCCN_CHANNEL; BCCN_PAYLOAD, without NULs, and BCCN_RAW, as %b reads it;
-# BCCN_LOST, how many the daemon dropped before it; in the format full BCCN_SRC _SEQ _PEER _TIME (ns) and _VERDICT.
-# What functions were given for goes to them instead.
+# bccn_recv [SECONDS]: waits for the next message without a function, and calls functions meanwhile. Sets BCCN_CHANNEL;
+# BCCN_PAYLOAD, without NULs, and BCCN_RAW, as %b reads it; BCCN_LOST, how many messages the daemon dropped before this
+# one; in the format full also BCCN_SRC, BCCN_SEQ, BCCN_PEER, BCCN_TIME (ns) and BCCN_VERDICT.
 bccn_recv() {
     _bccn_enter && _bccn_in "${1-}" || return
     set -- "$_bccn_deadline"
@@ -594,7 +611,8 @@ bccn_recv() {
     done
 }
 
-# bccn_dispatch [SECONDS]: wait so long for messages, and call functions for all that are there. The others are dropped.
+# bccn_dispatch [SECONDS]: waits for messages, and calls the functions of all that are there. Messages without a
+# function are dropped.
 bccn_dispatch() {
     _bccn_enter && _bccn_in "${1-}" || return
     set -- "$_bccn_deadline"
@@ -609,10 +627,10 @@ bccn_dispatch() {
     done
 }
 
-# Wait for a line of the bridge until $1.
+# Waits for a line of the bridge until $1.
 _bccn_more() {
     if [ -n "$_bccn_ready" ]; then
-        _bccn_hear "$1" && return
+        _bccn_handle "$1" && return
     else
         _bccn_ensure "$1" && return
         [ "$BCCN_ERROR" = unavailable ] || return 2
@@ -620,7 +638,7 @@ _bccn_more() {
     _bccn_fail timeout 'nothing came in time'
 }
 
-# The oldest message of the queue, for all to see.
+# Sets the public variables to the oldest message of the queue.
 _bccn_next() {
     [ "$_bccn_q_first" -lt "$_bccn_q_last" ] || return
     _bccn_q_first=$((_bccn_q_first + 1))
@@ -635,7 +653,7 @@ _bccn_next() {
     BCCN_PAYLOAD=$_bccn_text
 }
 
-# Call the functions for the message; 1: it is (also) for whoever receives.
+# Calls the functions of the message. 1: bccn_recv returns it, too.
 _bccn_call() {
     case $_bccn_subs$_bccn_listener in *' '[!"$_bccn_nl"]*) ;; *) return 1 ;; esac
     _bccn_unclaimed='' _bccn_functions=''
@@ -654,25 +672,25 @@ _bccn_call() {
     set -- "$_bccn_unclaimed" "$_bccn_functions"
     while [ -n "${2# }" ]; do
         set -- "$1" "${2# }"
-        "${2%% *}" || : # its business
+        "${2%% *}" || : # its exit code is its own affair
         case $2 in *' '*) set -- "$1" "${2#* }" ;; *) set -- "$1" '' ;; esac
     done
     [ -z "$1" ]
 }
 
-# Whether pattern $1 matches channel $2 (README of bccnd, "Channels and patterns").
+# Whether pattern $1 matches channel $2 (clients/PROTOCOL.md, "Channels and patterns").
 _bccn_matches() {
     _bccn_separator=${_bccn_wanted_separator:-/}
     set -- "$1$_bccn_separator" "$2$_bccn_separator"
     while [ -n "$1" ]; do
         case $1 in
             ">$_bccn_separator") [ "$2" != "$_bccn_separator" ] && [ -n "$2" ]; return ;;
-            "$_bccn_separator") return 0 ;; # nothing after a separator: anything
+            "$_bccn_separator") return 0 ;; # a trailing separator matches anything
         esac
         _bccn_token_wanted=${1%%"$_bccn_separator"*}
         case $_bccn_token_wanted in
             *\*)
-                _bccn_token_wanted=${_bccn_token_wanted%?} # not in the pattern: bash 5.2 cannot when it is empty
+                _bccn_token_wanted=${_bccn_token_wanted%?} # not inside the case: bash 5.2 fails there if it is empty
                 case ${2%%"$_bccn_separator"*} in "$_bccn_token_wanted"*) ;; *) return 1 ;; esac
                 ;;
             *) [ "$_bccn_token_wanted" = "${2%%"$_bccn_separator"*}" ] || return 1 ;;
@@ -683,10 +701,12 @@ _bccn_matches() {
     done
 }
 
-# --- public: requests. A request's payload is a line of the asker's choice, the token, and the question; its answer goes
-# to !<asker> and begins with the same line ---
+# --- public: requests ---
+#
+# The payload of a request is a token, a line feed, and the question. An answer goes to !<asker> and begins with the
+# same line (clients/PROTOCOL.md, "Request and reply").
 
-# bccn_request [-b] CHANNEL QUESTION [SECONDS]: the first answer, in BCCN_PAYLOAD and BCCN_RAW.
+# bccn_request [-b] CHANNEL QUESTION [SECONDS]: asks, and sets BCCN_PAYLOAD and BCCN_RAW to the first answer.
 bccn_request() {
     _bccn_enter || return
     if [ "$1" = -b ]; then
@@ -699,42 +719,43 @@ bccn_request() {
     set -- "$1" "$_bccn_raw" "${_bccn_deadline:-99999999999}"
     if [ -z "$_bccn_listening$_bccn_requests" ]; then
         _bccn_ask 'CMSG listen' || return
-    elif [ "$_bccn_published" -gt "$_bccn_confirmed" ]; then # what is rejected later is this request
+    elif [ "$_bccn_published" -gt "$_bccn_confirmed" ]; then # any later rejection is about this request
         _bccn_ask '' || return
     fi
     _bccn_encode "$1"
-    _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_a_first=$_bccn_a_last _bccn_heard=''
+    _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_a_first=$_bccn_a_last _bccn_settled=''
     _bccn_rejected_before=$_bccn_rejection _bccn_rejection=''
     bccn_send -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested" || return
-    [ "$_bccn_answer" = 0 ] || _bccn_heard=1
+    [ "$_bccn_answer" = 0 ] || _bccn_settled=1
     set -- "$_bccn_requested" "$_bccn_rejection" "$3"
     _bccn_rejection=$_bccn_rejected_before
     [ -z "$2" ] || _bccn_complain "$2" || return
-    for _bccn_questions in 2 10 10 10; do # whoever answers at once costs the segment no question
+    for _bccn_questions in 2 10 10 10; do # the first question waits: an answer at once costs the segment nothing
         _bccn_clock
         _bccn_due=$((_bccn_now + _bccn_questions))
-        if [ -n "$_bccn_heard" ] || [ $_bccn_due -gt "$3" ]; then _bccn_due=$3; fi
+        if [ -n "$_bccn_settled" ] || [ $_bccn_due -gt "$3" ]; then _bccn_due=$3; fi
         _bccn_next_answer "$_bccn_due" && return
         [ "$_bccn_due" != "$3" ] || return 3
-        [ -z "$_bccn_heard" ] || continue
+        [ -z "$_bccn_settled" ] || continue
         _bccn_listeners "$1 $_bccn_token$_bccn_requests?" || return
         case $_bccn_answer in
             0) _bccn_fail nobody "nobody listens to $1" || return ;;
             '0 asked') ;;
-            *) _bccn_heard=1 ;;
+            *) _bccn_settled=1 ;;
         esac
     done
-    _bccn_next_answer "$((_bccn_heard ? $3 : 0))" && return
-    [ -n "$_bccn_heard" ] && return 3
+    _bccn_next_answer "$((_bccn_settled ? $3 : 0))" && return
+    [ -n "$_bccn_settled" ] && return 3
     _bccn_fail nobody "nobody listens to $1"
 }
 
-# How many listen here, and what came of asking the other hosts; empty: a daemon that does not know.
+# Sets _bccn_answer to how many listen on this host, and the result of asking the others; empty: the daemon does not
+# know the request.
 _bccn_listeners() {
     _bccn_ask "CMSG listeners\\0000$1" || [ "$BCCN_ERROR" = unknown-key ]
 }
 
-# bccn_next_answer [SECONDS]: another one, to the last request.
+# bccn_next_answer [SECONDS]: waits for another answer to the last request.
 bccn_next_answer() {
     _bccn_enter && _bccn_in "${1-}" && _bccn_next_answer "$_bccn_deadline"
 }
@@ -750,7 +771,7 @@ _bccn_next_answer() {
     BCCN_PAYLOAD=$_bccn_text
 }
 
-# The question of the request just received: in BCCN_QUESTION, and as %b reads it in BCCN_QUESTION_RAW; 1: it is none.
+# Sets BCCN_QUESTION, and as %b reads it BCCN_QUESTION_RAW, to the question of the last message; 1: it is not a request.
 bccn_question() {
     case $BCCN_RAW in ?*\\0012*) ;; *) return 1 ;; esac
     _bccn_first_line=${BCCN_RAW%%\\0012*}
@@ -763,13 +784,13 @@ bccn_question() {
     BCCN_QUESTION=$_bccn_text
 }
 
-# bccn_reply [-b] ANSWER: to the request just received, which takes the format full.
+# bccn_reply [-b] ANSWER: answers the last message, which must be a request in the format full.
 bccn_reply() {
     if [ "$1" = -b ]; then _bccn_raw=$2; else _bccn_encode "$1"; fi
     set -- "$_bccn_raw"
     case ${BCCN_SRC:-?} in
-        *[?*]*) _bccn_fail invalid 'nobody known asked: replying takes the format full' || return ;;
+        *[?*]*) _bccn_fail invalid 'the sender is unknown: replying needs the format full' || return ;;
     esac
-    bccn_question || _bccn_fail invalid 'what came last is no request' || return
+    bccn_question || _bccn_fail invalid 'the last message is not a request' || return
     bccn_send_to -b "$BCCN_SRC" "$_bccn_first_line\\0012$1"
 }

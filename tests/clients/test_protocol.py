@@ -170,7 +170,6 @@ def test_documented_numbers_are_those_of_the_code(title: str, numbers: list[floa
 
 
 def test_every_function_of_the_c_interface_has_its_name() -> None:
-    """The names of the C interface that the protocol's first description gives."""
     names = "open close fd send recv get_name set_name get_seq set_seq listen send_all send_to send_topic"
     for name in [*names.split(), "heartbeat_start", "dispatch"]:
         assert f"`bccn_{name}`" in section("Names of the functions")
@@ -182,8 +181,9 @@ def test_the_documented_python_methods_exist() -> None:
 
 
 def test_each_open_question_has_one_line() -> None:
-    """30 topics of three questions, as in DNDM's document; a line for each."""
-    topics = re.split(r"^\*\*(.+)\*\*$", section("The open questions of DNDM"), flags=re.MULTILINE)[1:]
+    """30 topics of three questions; a line for each."""
+    title = "Questions every message system has to answer"
+    topics = re.split(r"^\*\*(.+)\*\*$", section(title), flags=re.MULTILINE)[1:]
     assert len(topics) == 2 * 30
     for topic, text in zip(topics[::2], topics[1::2], strict=True):
         assert len(re.findall(r"^- .+\? .+[.)]$", text, re.MULTILINE)) == 3, topic

@@ -232,7 +232,7 @@ def test_errors_name_their_cause(shell: str, tmp_path: Path) -> None:
         "5 closed: there is no open connection",
         f"5 unavailable: no daemon at {path}: No such file or directory",
         "2 invalid: format lines: plain or full",
-        "2 invalid: soon: seconds are a decimal fraction",
+        "2 invalid: soon: must be seconds, such as 5 or 0.5",
     ]
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bccnd.net import local_stream
-from bccnd.process import http
+from bccnd.process import http, local_stream
 from bccnd.process.http import CONNECTIONS, HEAD_LIMIT, HttpServer, Response, answer, plain
 
 

@@ -29,14 +29,14 @@ def run(*argv: str, code: str = "", **environ: str) -> subprocess.CompletedProce
     )
 
 
-def test_check_shows_what_is_in_effect():
+def test_check_prints_the_effective_settings():
     done = run("--check", "--output", "/data", BCCND_RECORD_KEEP_DAYS="3", BCCN_SOCKET="/tmp/x.sock")
     assert (done.returncode, done.stderr) == (0, "")
     assert "BCCND_RECORD_KEEP_DAYS=3\n" in done.stdout
     assert "BCCND_RECORD_SOCKET=/tmp/x.sock\n" in done.stdout
 
 
-def test_a_mistake_is_a_line_each_and_exit_code_2():
+def test_each_mistake_is_a_line_and_the_exit_code_is_2():
     done = run("--rotate-seconds", "0", "--keep-days", "x")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
@@ -55,19 +55,25 @@ def test_without_pyarrow_it_says_what_to_install():
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_help_needs_nothing(flag: str):
+def test_help_and_version_need_no_pyarrow(flag: str):
     done = run(flag, code=WITHOUT_ARROW)
     assert done.returncode == 0
     assert "bccnd-record" in done.stdout
 
 
-def test_the_socket_is_found_as_the_clients_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_socket_is_found_as_clients_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def shown() -> str:
+        assert command.main(["--check", "--output", "/data"]) == 0
+        return capsys.readouterr().out
+
     monkeypatch.setenv("BCCN_SOCKET", "@other")
-    assert command.default_socket() == "@other"
+    assert "BCCND_RECORD_SOCKET=@other\n" in shown()
     monkeypatch.delenv("BCCN_SOCKET")
+    monkeypatch.setattr("bccn.path.SERVICE_SOCKET", str(tmp_path / "none.sock"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert command.default_socket() == "/run/bccnd/bus.sock"
+    assert f"BCCND_RECORD_SOCKET={tmp_path}/none.sock\n" in shown()
     (tmp_path / "bccnd").mkdir()
     (tmp_path / "bccnd/bus.sock").touch()
-    if not Path("/run/bccnd/bus.sock").exists():
-        assert command.default_socket() == f"{tmp_path}/bccnd/bus.sock"
+    assert f"BCCND_RECORD_SOCKET={tmp_path}/bccnd/bus.sock\n" in shown()

@@ -1,4 +1,4 @@
-"""Files: whole or not there, rotated, bounded, and what a disk may do."""
+"""Recorded files: whole or not there, rotated, bounded, and safe on disks that fail."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path):
     recording.end()
 
 
-def test_rotation_by_time_and_by_size(tmp_path: Path):
+def test_files_rotate_by_time_and_by_size(tmp_path: Path):
     limits = Limits(rotate_seconds=30, rotate_bytes=1 << 20)
     recording = Recording(tmp_path, "here", limits)
     recording.open(NOON, 0.0)
@@ -92,7 +92,7 @@ def test_no_file_spans_midnight(tmp_path: Path):
     recording.end()
 
 
-def test_a_clock_that_is_set_back_begins_a_file_of_that_day(tmp_path: Path):
+def test_a_clock_set_back_a_day_begins_another_file(tmp_path: Path):
     recording = Recording(tmp_path, "here", Limits())
     recording.open(NOON, 0.0)
     recording.write(batch(NOON + 5, NOON - DAY_NS, NOON - DAY_NS + 1), 0.0)
@@ -102,7 +102,7 @@ def test_a_clock_that_is_set_back_begins_a_file_of_that_day(tmp_path: Path):
     recording.end()
 
 
-def test_the_oldest_go_when_there_is_too_much(tmp_path: Path):
+def test_the_oldest_files_are_removed_beyond_the_limit(tmp_path: Path):
     recording = Recording(tmp_path, "here", Limits(keep_bytes=5 << 20))
     for number in range(8):
         recording.open(NOON + number, 0.0)
@@ -115,7 +115,7 @@ def test_the_oldest_go_when_there_is_too_much(tmp_path: Path):
     recording.end()
 
 
-def test_what_is_being_written_counts_too(tmp_path: Path):
+def test_the_unfinished_file_counts_toward_the_limit(tmp_path: Path):
     recording = Recording(tmp_path, "here", Limits(keep_bytes=3 << 20, group_bytes=1))
     for number in range(2):
         recording.open(NOON + number, 0.0)
@@ -129,7 +129,7 @@ def test_what_is_being_written_counts_too(tmp_path: Path):
     recording.end()
 
 
-def test_days_are_counted_from_the_newest_and_empty_folders_go(tmp_path: Path):
+def test_old_days_and_their_empty_folders_are_removed(tmp_path: Path):
     recording = Recording(tmp_path, "here", Limits(keep_days=3))
     other = tmp_path / "date=2024-10-04" / "host=other"
     other.mkdir(parents=True)
@@ -145,7 +145,7 @@ def test_days_are_counted_from_the_newest_and_empty_folders_go(tmp_path: Path):
     recording.end()
 
 
-def test_what_a_killed_writer_left_is_removed_and_what_it_finished_counted(tmp_path: Path):
+def test_a_start_removes_unfinished_files_and_counts_whole_ones(tmp_path: Path):
     first = Recording(tmp_path, "here", Limits())
     first.open(NOON, 0.0)
     first.close(NOON, 0.0)
@@ -167,7 +167,7 @@ def test_one_writer_per_host_and_directory(tmp_path: Path):
     Recording(tmp_path, "here", Limits()).end()
 
 
-def test_a_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unusable_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--output must be a directory"):
         Recording(tmp_path / "file", "here", Limits())
@@ -181,7 +181,7 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 class Disk:
-    """What the disk does with what is written, instead of the real one: takes ``room`` bytes, then fails."""
+    """Stands in for the disk: takes ``room`` bytes, then fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.room = 1 << 40
@@ -199,7 +199,7 @@ class Disk:
 
 @pytest.mark.parametrize("room", [0, 1, 4, 100, 2000])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
-def test_a_disk_that_takes_nothing_for_a_while_costs_nothing(
+def test_a_disk_full_for_a_while_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, error: int
 ):
     disk = Disk(monkeypatch)
@@ -225,7 +225,7 @@ def test_a_disk_that_takes_nothing_for_a_while_costs_nothing(
     assert recording.counts.lost == 0
 
 
-def test_a_disk_is_not_asked_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_is_tried_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     disk = Disk(monkeypatch)
     disk.room = 0
     recording = Recording(tmp_path, "here", Limits(group_bytes=1))
@@ -237,7 +237,7 @@ def test_a_disk_is_not_asked_all_the_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert recording.counts.disk_errors <= 1 + 6
 
 
-def test_a_file_that_cannot_be_synced_is_lost_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_cannot_be_synced_counts_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def failing(_: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -251,9 +251,7 @@ def test_a_file_that_cannot_be_synced_is_lost_and_told(tmp_path: Path, monkeypat
     recording.end()
 
 
-def test_what_the_disk_does_not_take_in_the_end_is_lost_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_disk_full_at_the_end_loses_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     disk = Disk(monkeypatch)
     recording = Recording(tmp_path, "here", Limits(group_bytes=1))
     recording.open(NOON, 0.0)
@@ -264,7 +262,7 @@ def test_what_the_disk_does_not_take_in_the_end_is_lost_and_leaves_nothing(
     assert (recording.counts.lost, whole(tmp_path), unfinished(tmp_path)) == (3, [], [])
 
 
-def test_many_groups_with_words_of_their_own_are_one_file(tmp_path: Path):
+def test_groups_with_different_words_make_one_file(tmp_path: Path):
     recording = Recording(tmp_path, "here", Limits(group_bytes=1000))
     recording.open(NOON, 0.0)
     for number in range(100):

@@ -8,7 +8,7 @@ import pytest
 from bccnd.recorder.layout import DAY_NS, SCHEMA, Mark, day_of, folder_of, host_of, mark, name_of
 
 
-def test_the_columns_are_those_that_the_pipeline_reads():
+def test_the_columns_are_those_the_pipeline_reads():
     types = {
         field.name: str(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         for field in SCHEMA
@@ -40,7 +40,7 @@ def test_a_mark_is_a_row_without_a_direction():
         ("100%=x", 20_000, "date=2024-10-04/host=100%25%3Dx"),
     ],
 )
-def test_folders_and_hosts(host: str, day: int, folder: str):
+def test_folders_are_named_after_days_and_hosts(host: str, day: int, folder: str):
     assert folder_of(host, day) == Path(folder)
     assert host_of(Path(folder).name) == host
 
@@ -49,5 +49,5 @@ def test_days_begin_at_midnight_utc():
     assert [day_of(time_ns) for time_ns in (0, DAY_NS - 1, DAY_NS)] == [0, 0, 1]
 
 
-def test_a_name_says_when_the_file_opens():
+def test_a_file_name_has_the_time_of_opening():
     assert name_of(1_760_000_000_123_456_789, "0badcafe") == "1760000000123456789-0badcafe.parquet"

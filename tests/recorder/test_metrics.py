@@ -1,10 +1,10 @@
-"""The recorder's metrics: well-formed, and every count of a snapshot is shown."""
+"""The recorder's metrics: well-formed, with every count of a snapshot."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from bccnd.recorder.metrics import render
 from bccnd.recorder.service import Recorder
-from bccnd.recorder.settings import Settings
+from bccnd.recorder.settings import RecorderSettings
 
 SNAPSHOT = {
     "version": "1.2.3", "rows": 1, "bytes": 2, "files": 3, "removed": 4, "lost": 5, "unrecorded": 6, "disk_errors": 7,
@@ -12,7 +12,7 @@ SNAPSHOT = {
 }  # fmt: skip
 
 
-def test_each_number_is_a_metric_with_a_text():
+def test_each_count_is_a_metric_with_a_description():
     text, content_type = render(SNAPSHOT, "")
     assert content_type.startswith("text/plain")
     families = list(text_string_to_metric_families(text.decode()))
@@ -25,7 +25,7 @@ def test_each_number_is_a_metric_with_a_text():
     assert values["bccnd_record_unrecorded"] == 6
 
 
-def test_a_recorder_that_has_done_nothing_has_them_all(tmp_path):
-    recorder = Recorder(Settings(socket="@none", output=tmp_path), lambda _: None)
+def test_a_recorder_that_never_started_has_all_counts(tmp_path):
+    recorder = Recorder(RecorderSettings(socket="@none", output=tmp_path), lambda _: None)
     assert recorder.snapshot().keys() == SNAPSHOT.keys()
     render(recorder.snapshot(), "application/openmetrics-text")

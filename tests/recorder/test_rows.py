@@ -1,4 +1,4 @@
-"""What a tap is sent, as rows: the values of each column, which way each went, and the notices between them."""
+"""Packets of a tap as rows: the values of each column, the direction, and the notices between rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def sent(datagram_: bytes) -> bytes:
 
 
 def items_of(packets: Sequence[bytes], rows: Rows | None = None) -> list[Any]:
-    items = (rows or Rows([b"local/>"], "here")).read(*laid_out(list(packets)))
+    items = (rows or Rows(["local/>"], "here")).read(*laid_out(list(packets)))
     return [item.to_pylist() if isinstance(item, pa.RecordBatch) else item for item in items]
 
 
@@ -60,7 +60,7 @@ def test_every_column_has_its_value():
     assert list(row) == SCHEMA.names
 
 
-def test_what_has_no_header_has_no_source_and_nothing_of_its_own_is_lost():
+def test_without_a_header_all_of_a_datagram_is_payload():
     sound = datagram(THEIRS, 0, b"a", b"x")
     ((noise, plain),) = items_of([recv(b"noise", b"magic"), recv(sound)])
     assert [noise[name] for name in ("src", "seq", "channel", "mode")] == [None] * 4
@@ -68,8 +68,8 @@ def test_what_has_no_header_has_no_source_and_nothing_of_its_own_is_lost():
     assert (plain["src"], plain["seq"], plain["mode"]) == ("there/prog/1", 0, "none")
 
 
-def test_which_way_each_went():
-    rows = Rows([b"local/>", b"here/*/state"], "here")
+def test_the_direction_of_each_datagram():
+    rows = Rows(["local/>", "here/*/state"], "here")
     packets = {
         sent(datagram(OURS, 1, b"a")): "out",
         sent(datagram(OURS, 1, b"local/a")): "local",
@@ -87,7 +87,7 @@ def test_which_way_each_went():
     assert directions(rows, *packets) == list(packets.values())
 
 
-def test_an_echo_under_a_name_that_is_not_of_this_host_is_known_by_what_was_sent():
+def test_an_echo_of_a_bridged_source_is_recognized():
     rows = Rows([], "here")
     other = datagram(b"bridged/prog/1", 1, b"a")
     assert directions(rows, recv(other, b"duplicate")) == ["in"]
@@ -95,7 +95,7 @@ def test_an_echo_under_a_name_that_is_not_of_this_host_is_known_by_what_was_sent
     assert directions(rows, recv(other, b"duplicate")) == ["echo"]
 
 
-def test_notices_stand_where_they_came():
+def test_notices_stand_between_the_rows_where_they_came():
     one, two = recv(datagram(THEIRS, 1, b"a")), recv(datagram(THEIRS, 2, b"a"))
     items = items_of(
         [
@@ -119,17 +119,17 @@ def test_notices_stand_where_they_came():
 
 
 @pytest.mark.parametrize("packet", [b"MSG a\0x", b"noise", b"PACK \0", b"RECV a b"])
-def test_what_a_tap_is_not_sent(packet: bytes):
+def test_packets_that_no_tap_gets_are_an_error(packet: bytes):
     with pytest.raises(ProtocolError, match="which a tap does not get"):
         items_of([packet])
 
 
-def test_counting_what_cannot_be_kept():
+def test_messages_without_a_block_are_counted():
     one = recv(datagram(THEIRS, 1, b"a"))
     counted = messages_in(*laid_out([one, sbus.pack([one, b"CMSG dropped\x0012", one])]))
     assert counted == (3, [Dropped(12)])
 
 
-def test_interfaces_whose_names_are_no_text():
+def test_an_interface_name_that_is_not_utf8_is_escaped():
     ((row,),) = items_of([recv(datagram(THEIRS, 1, b"a"), interface=b"w\xffn")])
     assert row["interface"] == "w\\xffn"

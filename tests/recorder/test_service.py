@@ -1,4 +1,4 @@
-"""The recorder beside a real daemon: what happened stands in the files, exactly, whatever else happens."""
+"""The recorder beside a real daemon: the files hold exactly what happened, whatever fails."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ from tests.replaceable_daemon import ReplaceableDaemon
 
 @pytest.fixture
 def plain(loopback_port: int) -> Iterator[socket.socket]:
-    """Sends to the segment like any program of another host."""
+    """Sends to the segment like a program of another host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         sender.connect((LOOPBACK_BROADCAST, loopback_port))
@@ -31,12 +31,12 @@ def plain(loopback_port: int) -> Iterator[socket.socket]:
 
 
 def received_by(daemon: DaemonProcess, count: int) -> None:
-    """Wait until the daemon has read so many datagrams of the segment."""
+    """Wait until the daemon has read this many datagrams of the segment."""
     with PacketClient(daemon.socket) as client:
         wait_until(lambda: client.status()["counters"]["received"] >= count, f"{count} received")
 
 
-def test_what_was_sent_received_and_rejected_stands_there_exactly(
+def test_all_sent_received_and_rejected_is_recorded_exactly(
     tmp_path: Path, daemon: DaemonProcess, plain: socket.socket
 ):
     with RecorderProcess(tmp_path, daemon.socket) as recorder, PacketClient(daemon.socket) as client:
@@ -62,8 +62,8 @@ def test_what_was_sent_received_and_rejected_stands_there_exactly(
         received_by(daemon, 300 + 300 + len(malformed))
     rows = recorder.rows()
     assert_well_kept(rows)
-    told = Counter((row["direction"], row["verdict"]) for row in rows if row["direction"])
-    assert told == {
+    counted = Counter((row["direction"], row["verdict"]) for row in rows if row["direction"])
+    assert counted == {
         ("out", "ok"): 300,
         ("local", "ok"): 50,
         ("echo", "own"): 300,
@@ -96,7 +96,7 @@ def test_what_was_sent_received_and_rejected_stands_there_exactly(
     assert {row["payload"] for row in (bad["algorithm"], bad["sequence"])} == set(malformed[2:])
 
 
-def test_an_echo_after_its_sender_has_left_is_no_message_of_somebody_else(
+def test_an_echo_after_its_sender_has_left_is_still_an_echo(
     tmp_path: Path, daemon: DaemonProcess, plain: socket.socket
 ):
     with RecorderProcess(tmp_path, daemon.socket) as recorder:
@@ -114,7 +114,7 @@ def test_an_echo_after_its_sender_has_left_is_no_message_of_somebody_else(
 
 
 def _after(recorder: RecorderProcess) -> list[dict[str, object]]:
-    """What it has recorded, once restarted; the test goes on with another."""
+    """What it had recorded before it was restarted."""
     recorder.terminate()
     rows = recorder.datagrams()
     recorder.start()
@@ -138,7 +138,7 @@ def test_files_follow_each_other_without_a_gap(tmp_path: Path, daemon: DaemonPro
     assert payloads == list(range(len(payloads)))
 
 
-def test_a_killed_recorder_leaves_whole_files_and_the_next_goes_on(tmp_path: Path, daemon: DaemonProcess):
+def test_a_killed_recorder_leaves_only_whole_files(tmp_path: Path, daemon: DaemonProcess):
     recorder = RecorderProcess(tmp_path, daemon.socket, "--rotate-seconds", "1")
     with recorder, PacketClient(daemon.socket) as client:
         client.publish("local/x", b"before")
@@ -158,7 +158,9 @@ def test_a_killed_recorder_leaves_whole_files_and_the_next_goes_on(tmp_path: Pat
     spans = assert_well_kept(recorder.rows())
     assert [row["payload"] for row in recorder.datagrams()][-1] == b"after"
     assert spans == sorted(spans)
-    assert not list(recorder.output.glob("date=*/host=*/.*")), "what the killed one left is gone"
+    assert not list(recorder.output.glob("date=*/host=*/.*")), (
+        "the next start removes what the killed one left"
+    )
 
 
 def test_it_waits_for_a_daemon_that_comes_back(tmp_path: Path, daemon: DaemonProcess):
@@ -167,7 +169,7 @@ def test_it_waits_for_a_daemon_that_comes_back(tmp_path: Path, daemon: DaemonPro
             client.publish("local/x", b"before")
             client.drain()
         daemon.terminate()
-        wait_until(lambda: recorder.logged("no daemon, tried again"), "a line about it")
+        wait_until(lambda: recorder.logged("no daemon, trying again"), "a line about it")
         daemon.start()
         wait_until(lambda: recorder.logged("recording again"), "a recorder that records again")
         with PacketClient(daemon.socket) as client:
@@ -175,7 +177,7 @@ def test_it_waits_for_a_daemon_that_comes_back(tmp_path: Path, daemon: DaemonPro
             client.drain()
     rows = recorder.rows()
     (first, second) = assert_well_kept(rows)
-    assert first[1] < second[0], "what lies between was not recorded, and nobody says so"
+    assert first[1] < second[0], "the time between is not in the record"
     assert [row["payload"] for row in rows if row["direction"]] == [b"before", b"after"]
 
 
@@ -196,7 +198,7 @@ def test_a_replacement_of_the_daemon_goes_unnoticed(tmp_path: Path, loopback_por
     ]
 
 
-def test_what_the_daemon_dropped_for_a_stopped_recorder_is_marked(tmp_path: Path, daemon: DaemonProcess):
+def test_messages_dropped_for_a_stopped_recorder_are_marked(tmp_path: Path, daemon: DaemonProcess):
     count = 0
     with RecorderProcess(tmp_path, daemon.socket) as recorder, PacketClient(daemon.socket) as client:
         client.request("pack", "on")
@@ -215,9 +217,9 @@ def test_what_the_daemon_dropped_for_a_stopped_recorder_is_marked(tmp_path: Path
     assert len([row for row in rows if row["direction"]]) + unrecorded == count
 
 
-def fill(place: Path) -> Path:
+def fill(folder: Path) -> Path:
     """A file that leaves no room."""
-    filler = place / "filler"
+    filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
             while True:
@@ -226,9 +228,7 @@ def fill(place: Path) -> Path:
             return filler
 
 
-def test_a_full_disk_is_told_harms_nobody_and_is_got_over(
-    tmp_path: Path, daemon: DaemonProcess, small_disk: Path
-):
+def test_a_full_disk_is_reported_and_harms_nobody(tmp_path: Path, daemon: DaemonProcess, small_disk: Path):
     flags = ["--rotate-seconds", "1"]
     output = small_disk / "recorded"
     with RecorderProcess(tmp_path, daemon.socket, *flags, output=output) as recorder:
@@ -239,11 +239,11 @@ def test_a_full_disk_is_told_harms_nobody_and_is_got_over(
             for number in range(300):
                 client.publish("local/x", b"%d" % number)
             client.drain()
-            wait_until(lambda: recorder.logged("not written, tried again"), "a line about the disk")
+            wait_until(lambda: recorder.logged("cannot write, trying again"), "a line about the disk")
             assert [payload for _, payload in other.messages()] == [b"%d" % number for number in range(300)]
         filler.unlink()
-        wait_until(lambda: recorder.logged("written again"), "a line that it is over")
-    (line,) = recorder.logged("not written, tried again")
+        wait_until(lambda: recorder.logged("writing again"), "a line that it is over")
+    (line,) = recorder.logged("cannot write, trying again")
     assert (line["level"], line["error"]) == ("error", "No space left on device")
     rows = recorder.rows()
     spans = assert_well_kept(rows)
@@ -251,7 +251,7 @@ def test_a_full_disk_is_told_harms_nobody_and_is_got_over(
     assert [int(row["payload"]) for row in rows if row["direction"]] == list(range(300))
 
 
-def test_what_does_not_fit_into_memory_while_the_disk_is_full_is_counted(
+def test_messages_beyond_memory_are_counted_on_a_full_disk(
     tmp_path: Path, daemon: DaemonProcess, small_disk: Path
 ):
     output = small_disk / "recorded"
@@ -269,7 +269,7 @@ def test_what_does_not_fit_into_memory_while_the_disk_is_full_is_counted(
                 sent += len(payloads)
             wait_until(lambda: recorder.logged("not recorded"), "a line about what is missing", seconds=30)
             subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
-            wait_until(lambda: recorder.logged("written again"), "a line that it is over")
+            wait_until(lambda: recorder.logged("writing again"), "a line that it is over")
             wait_until(lambda: accounted_for(recorder.rows()) == sent, "room for more", seconds=30)
             client.publish("local/x", b"last")
             client.drain()
@@ -286,7 +286,7 @@ def accounted_for(rows: Sequence[Mapping[str, Any]]) -> int:
     return sum(row["size"] if row["verdict"] == "unrecorded" else bool(row["direction"]) for row in rows)
 
 
-def test_a_full_disk_at_the_end_costs_the_last_file_only_and_is_told(
+def test_a_disk_full_at_the_end_costs_only_the_last_file(
     tmp_path: Path, daemon: DaemonProcess, small_disk: Path
 ):
     output = small_disk / "recorded"
@@ -297,7 +297,7 @@ def test_a_full_disk_at_the_end_costs_the_last_file_only_and_is_told(
         client.publish("local/x", os.urandom(30_000))
         client.drain()
     assert recorder.terminate() == 0
-    assert [line["rows"] for line in recorder.logged("recorded file lost")] == [1]
+    assert [line["rows"] for line in recorder.logged("lost a recorded file")] == [1]
     assert recorder.files() == []
     assert not list(recorder.output.rglob("*.partial"))
 
@@ -312,7 +312,7 @@ def test_two_recorders_of_a_host_do_not_share_a_directory(tmp_path: Path, daemon
         assert "Traceback" not in second.log
 
 
-def test_without_the_right_to_tap_it_says_so_and_leaves(tmp_path: Path, loopback_port: int):
+def test_without_the_right_to_tap_it_ends(tmp_path: Path, loopback_port: int):
     configuration = tmp_path / "bccnd.toml"
     configuration.write_text('[[rights]]\npublish = [">"]\n')
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
@@ -323,7 +323,7 @@ def test_without_the_right_to_tap_it_says_so_and_leaves(tmp_path: Path, loopback
         assert "no right to tap" in recorder.log.splitlines()[-1]
 
 
-def test_a_right_that_is_taken_away_ends_it(tmp_path: Path, loopback_port: int):
+def test_a_revoked_right_ends_it(tmp_path: Path, loopback_port: int):
     configuration = tmp_path / "bccnd.toml"
     configuration.write_text("[[rights]]\ntap = true\n")
     flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
@@ -337,21 +337,21 @@ def test_a_right_that_is_taken_away_ends_it(tmp_path: Path, loopback_port: int):
         assert_well_kept(recorder.rows())
 
 
-def test_the_service_manager_learns_how_it_goes(tmp_path: Path, daemon: DaemonProcess):
+def test_the_service_manager_gets_status_and_watchdog(tmp_path: Path, daemon: DaemonProcess):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(10)
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
         with RecorderProcess(tmp_path, daemon.socket, environ=environ):
-            told = [manager.recv(4096).decode() for _ in range(4)]
+            got = [manager.recv(4096).decode() for _ in range(4)]
         manager.settimeout(0)
-        while "STOPPING" not in told[-1]:
-            told.append(manager.recv(4096).decode())
-    assert "READY=1\nSTATUS=recording here" in told
-    assert told.count("WATCHDOG=1") >= 2
+        while "STOPPING" not in got[-1]:
+            got.append(manager.recv(4096).decode())
+    assert "READY=1\nSTATUS=recording here" in got
+    assert got.count("WATCHDOG=1") >= 2
 
 
-def test_metrics_and_health(tmp_path: Path, daemon: DaemonProcess):
+def test_metrics_and_health_are_served(tmp_path: Path, daemon: DaemonProcess):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{probe.getsockname()[1]}"

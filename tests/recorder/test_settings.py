@@ -1,16 +1,16 @@
-"""Flags and variables: what is taken, what is refused and how that is said."""
+"""Flags and variables: which values are taken, which are refused, and with which line."""
 
 from pathlib import Path
 
 import pytest
 
 from bccnd.errors import ConfigError
-from bccnd.recorder.settings import PREFIX, Settings, command_line, effective, load
+from bccnd.recorder.settings import PREFIX, RecorderSettings, command_line, effective, load
 
 SOCKET = "/run/bccnd/bus.sock"
 
 
-def settings_of(*argv: str, **environ: str) -> Settings:
+def settings_of(*argv: str, **environ: str) -> RecorderSettings:
     named = {PREFIX + name.upper(): value for name, value in environ.items()}
     return load(argv, named, SOCKET).settings
 
@@ -39,7 +39,7 @@ def test_flags_win_over_variables():
 
 
 @pytest.mark.parametrize(("text", "size"), [("9000000", 9_000_000), ("64M", 64 << 20), ("8192K", 8 << 20)])
-def test_sizes(text: str, size: int):
+def test_sizes_take_units(text: str, size: int):
     assert settings_of("--output", "x", "--buffer-bytes", text).buffer_bytes == size
 
 
@@ -64,14 +64,14 @@ def test_sizes(text: str, size: int):
         (["--nonsense"], {}, "unrecognized arguments: --nonsense (see bccnd-record --help)"),
     ],
 )
-def test_what_is_refused(argv: list[str], environ: dict[str, str], said: str):
+def test_a_wrong_value_is_one_line_with_its_flag(argv: list[str], environ: dict[str, str], said: str):
     given = argv if not argv or argv[0] == "--output" or "given" in said else ["--output", "x", *argv]
     with pytest.raises(ConfigError) as caught:
         settings_of(*given, **environ)
     assert any(line.startswith(said) for line in str(caught.value).splitlines()), str(caught.value)
 
 
-def test_what_is_shown_is_what_is_read_back():
+def test_printed_settings_can_be_read_back():
     settings = settings_of("--output", "/data", "--keep-bytes", "3000M", "--rotate-bytes", "1500000")
     shown = dict(line.split("=", 1) for line in effective(settings).splitlines())
     assert load([], shown, "").settings == settings
@@ -80,7 +80,7 @@ def test_what_is_shown_is_what_is_read_back():
 
 def test_help_names_every_setting_with_its_default():
     text = command_line().format_help()
-    for name in Settings.model_fields:
+    for name in RecorderSettings.model_fields:
         assert "--" + name.replace("_", "-") in text
     assert "(default: 10G)" in text
     assert "exit codes" in text

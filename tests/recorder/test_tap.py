@@ -1,4 +1,4 @@
-"""The connection to the daemon: what is asked for, what is read, what happens when nobody takes it."""
+"""The tap: what it asks for, what it reads, and what happens when the writer is behind."""
 
 import json
 import socket
@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from bccnd.errors import ProtocolError, RefusedError, UnavailableError
-from bccnd.recorder.inbox import CHUNK_BYTES, ROOM, Chunk, Closed, Finished, Inbox, Item, Lost, Opened
-from bccnd.recorder.tap import Tap, begin, connect
+from bccn.feed import PACKET_LIMIT, Block
+from bccnd.errors import ConfigError, ProtocolError, RefusedError
+from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Item, Lost, Opened
+from bccnd.recorder.tap import Tap
 from bccnd.wire import sbus
 from tests.packet_client import PATIENCE, wait_until
 
@@ -20,7 +22,7 @@ STATUS = json.dumps({"host": "here", "local": ["local/>", "x/*"]}).encode()
 
 
 class FakeDaemon:
-    """Answers as it is told to; what it was asked stands in ``asked``."""
+    """Gives the answers in ``answers``, and keeps what it was asked in ``asked``."""
 
     def __init__(self, path: Path) -> None:
         self.answers = {b"status": STATUS, b"queue": b"packets=1", b"pack": b"on 66565", b"tap": b"interface"}
@@ -32,21 +34,20 @@ class FakeDaemon:
         self.client: socket.socket
 
     def accept(self) -> None:
-        """Takes a client up to the end of its greeting."""
+        """Answer a client up to the end of its greeting."""
         self.client, _ = self._listening.accept()
         self.client.settimeout(PATIENCE)
-        while packet := self.client.recv(ROOM):
+        while packet := self.client.recv(PACKET_LIMIT):
             self.asked.append(packet)
             key = packet.removeprefix(b"CMSG ").partition(b"\0")[0]
             answer = self.answers.get(key, b"")
-            said = answer if answer.startswith(b"CMSG ") else b"CMSG %b\0%b" % (key, answer)
-            self.client.send(said)
+            self.client.send(answer if answer.startswith(b"CMSG ") else b"CMSG %b\0%b" % (key, answer))
             if key == b"tap":
                 return
 
     def expect(self, beginning: bytes) -> bytes:
-        """The next packet that begins so."""
-        while not (packet := self.client.recv(ROOM)).startswith(beginning):
+        """The next packet with this beginning."""
+        while not (packet := self.client.recv(PACKET_LIMIT)).startswith(beginning):
             assert packet
         return packet
 
@@ -54,6 +55,12 @@ class FakeDaemon:
         self._listening.close()
         if hasattr(self, "client"):
             self.client.close()
+
+
+@pytest.fixture(autouse=True)
+def _short_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of these daemons do not answer ``tap off``."""
+    monkeypatch.setattr("bccnd.recorder.tap.LAST_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -77,33 +84,33 @@ def running(path: Path, inbox: Inbox) -> Iterator[tuple[Tap, list[BaseException]
         assert not thread.is_alive()
 
 
-def next_but(inbox: Inbox, kind: type[Item] = Chunk) -> Item:
+def next_item(inbox: Inbox, kind: type[Item] = Block) -> Item:
     """The next item, which must be of this kind."""
     item = inbox.get(PATIENCE)
     assert isinstance(item, kind), item
     return item
 
 
-def packets_of(chunk: Item) -> list[bytes]:
-    assert isinstance(chunk, Chunk)
-    return [chunk.memory[start:end] for start, end in zip(chunk.starts, chunk.ends, strict=True)]
+def packets_of(block: Item) -> list[bytes]:
+    assert isinstance(block, Block)
+    return [block.memory[start:end] for start, end in zip(block.starts, block.ends, strict=True)]
 
 
 def next_packets(inbox: Inbox, count: int) -> list[bytes]:
-    """The next packets: those sent one after the other may come in as many chunks."""
+    """The next packets, however many blocks they come in."""
     packets: list[bytes] = []
     while len(packets) < count:
-        packets += packets_of(next_but(inbox))
+        packets += packets_of(next_item(inbox))
     return packets
 
 
-def test_what_it_asks_for(daemon: FakeDaemon, tmp_path: Path):
-    answering = threading.Thread(target=daemon.accept)
-    answering.start()
-    with connect(str(tmp_path / "bus.sock")) as tap:
-        opened = begin(tap)
-    answering.join(PATIENCE)
-    assert (opened.host, opened.local) == ("here", (b"local/>", b"x/*"))
+def test_the_greeting_asks_for_the_largest_queue(daemon: FakeDaemon, tmp_path: Path):
+    inbox = Inbox(0)
+    with running(tmp_path / "bus.sock", inbox):
+        daemon.accept()
+        opened = next_item(inbox, Opened)
+    assert isinstance(opened, Opened)
+    assert (opened.host, opened.local) == ("here", ("local/>", "x/*"))
     assert daemon.asked == [
         b"CMSG status\0",
         b"CMSG queue\0packets=100000 bytes=67108864 policy=drop-oldest",
@@ -116,44 +123,59 @@ def test_what_it_asks_for(daemon: FakeDaemon, tmp_path: Path):
     ("answer", "fault", "text"),
     [
         (b"CMSG error\0refused CMSG tap: no right to tap", RefusedError, "no right to tap"),
-        (b"CMSG error\0bad-value CMSG tap: one of on, off", Exception, "install the same version of both"),
-        (b"CMSG closing\0shutdown", UnavailableError, "the daemon says"),
+        (b"CMSG error\0bad-value CMSG tap: one of on, off", ConfigError, "install the same version of"),
     ],
 )
-def test_what_it_may_be_told(
+def test_a_rejected_greeting_ends_it(
     daemon: FakeDaemon, tmp_path: Path, answer: bytes, fault: type[Exception], text: str
 ):
     daemon.answers[b"tap"] = answer
-    answering = threading.Thread(target=daemon.accept)
-    answering.start()
-    with connect(str(tmp_path / "bus.sock")) as tap, pytest.raises(fault, match=text):
-        begin(tap)
-    answering.join(PATIENCE)
+    inbox = Inbox(0)
+    with running(tmp_path / "bus.sock", inbox) as (_, faults):
+        daemon.accept()
+        wait_until(lambda: faults, "a fault")
+        assert inbox.get(PATIENCE) == Finished()
+    [error] = faults
+    assert isinstance(error, fault)
+    assert text in str(error)
 
 
 def test_a_daemon_with_smaller_queues_is_asked_for_less(daemon: FakeDaemon, tmp_path: Path):
     daemon.answers[b"queue"] = b"CMSG error\0bad-value CMSG queue: packets is a number from 1 to 5"
-    answering = threading.Thread(target=daemon.accept)
-    answering.start()
-    with connect(str(tmp_path / "bus.sock")) as tap:
-        begin(tap)
-    answering.join(PATIENCE)
+    inbox = Inbox(0)
+    with running(tmp_path / "bus.sock", inbox):
+        daemon.accept()
+        next_item(inbox, Opened)
     assert [packet for packet in daemon.asked if packet.startswith(b"CMSG queue")] == [
         b"CMSG queue\0packets=100000 bytes=67108864 policy=drop-oldest",
         b"CMSG queue\0packets=10000 bytes=8388608 policy=drop-oldest",
     ]
 
 
-def test_nobody_there(tmp_path: Path):
-    with pytest.raises(UnavailableError, match="is bccnd running"):
-        connect(str(tmp_path / "none.sock"))
+def test_a_missing_or_closing_daemon_is_waited_for(daemon: FakeDaemon, tmp_path: Path):
+    inbox = Inbox(0)
+    path = tmp_path / "later.sock"
+    with capture_logs() as lines, running(path, inbox) as (_, faults):
+        wait_until(lambda: lines, "a line about the daemon")
+        (tmp_path / "bus.sock").rename(path)
+        daemon.answers[b"tap"] = b"CMSG closing\0shutdown"
+        daemon.accept()
+        daemon.client.close()
+        wait_until(lambda: len(lines) > 1, "another line")
+        daemon.answers[b"tap"] = b"interface"
+        daemon.accept()
+        next_item(inbox, Opened)
+    assert faults == []
+    assert [line["event"] for line in lines[:2]] == ["no daemon, trying again"] * 2
+    assert "No such file or directory" in lines[0]["reason"]
+    assert "went away" in lines[1]["reason"]
 
 
-def test_packets_come_as_they_were_sent_with_a_ping_between(daemon: FakeDaemon, tmp_path: Path):
-    inbox = Inbox(4 * CHUNK_BYTES)
+def test_packets_arrive_as_they_were_sent_and_pings_go_out(daemon: FakeDaemon, tmp_path: Path):
+    inbox = Inbox(4 * BLOCK_BYTES)
     with running(tmp_path / "bus.sock", inbox) as (tap, faults):
         daemon.accept()
-        next_but(inbox, Opened)
+        next_item(inbox, Opened)
         assert daemon.expect(b"CMSG ping\0")[10:].isdigit()
         pack = sbus.pack([RECV, RECV])
         daemon.client.send(RECV)
@@ -164,53 +186,53 @@ def test_packets_come_as_they_were_sent_with_a_ping_between(daemon: FakeDaemon, 
     assert faults == []
 
 
-def test_once_told_to_stop_it_reads_what_there_is_and_says_up_to_when(daemon: FakeDaemon, tmp_path: Path):
-    inbox = Inbox(4 * CHUNK_BYTES)
+def test_stopping_reads_the_rest_and_notes_up_to_when(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("bccnd.recorder.tap.LAST_SECONDS", PATIENCE)
+    inbox = Inbox(4 * BLOCK_BYTES)
     with running(tmp_path / "bus.sock", inbox) as (tap, _):
         daemon.accept()
-        opened = next_but(inbox, Opened)
+        opened = next_item(inbox, Opened)
         tap.stop()
         daemon.expect(b"CMSG tap\0off")
         daemon.client.send(RECV)
         daemon.client.send(b"CMSG tap\0off")
     assert next_packets(inbox, 2) == [RECV, b"CMSG tap\0off"]
-    closed = next_but(inbox, Closed)
+    closed = next_item(inbox, Closed)
     assert isinstance(closed, Closed)
     assert isinstance(opened, Opened)
     assert closed.time_ns is not None
     assert closed.time_ns >= opened.time_ns
-    next_but(inbox, Finished)
+    next_item(inbox, Finished)
 
 
-def test_a_daemon_that_says_nothing_any_more_does_not_keep_it(
-    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("bccnd.recorder.tap.LAST_SECONDS", 0.05)
-    inbox = Inbox(4 * CHUNK_BYTES)
+def test_a_silent_daemon_does_not_delay_stopping(daemon: FakeDaemon, tmp_path: Path):
+    inbox = Inbox(4 * BLOCK_BYTES)
     with running(tmp_path / "bus.sock", inbox):
         daemon.accept()
-        next_but(inbox, Opened)
+        next_item(inbox, Opened)
     assert inbox.get(0) == Closed(None)
 
 
-def test_it_connects_again_and_asks_for_everything_anew(daemon: FakeDaemon, tmp_path: Path):
-    inbox = Inbox(4 * CHUNK_BYTES)
+def test_a_new_connection_asks_for_everything_again(daemon: FakeDaemon, tmp_path: Path):
+    inbox = Inbox(4 * BLOCK_BYTES)
     with running(tmp_path / "bus.sock", inbox):
         daemon.accept()
-        next_but(inbox, Opened)
+        next_item(inbox, Opened)
         daemon.client.send(RECV)
         daemon.client.close()
         assert next_packets(inbox, 1) == [RECV]
-        assert next_but(inbox, Closed) == Closed(None)
+        assert next_item(inbox, Closed) == Closed(None)
         daemon.asked.clear()
         daemon.accept()
-        next_but(inbox, Opened)
+        next_item(inbox, Opened)
         assert daemon.asked[-1] == b"CMSG tap\0interface"
 
 
-def test_what_nobody_takes_is_counted_and_reading_goes_on(daemon: FakeDaemon, tmp_path: Path):
-    """Of three chunks two wait, one is read into: from then on what it holds is counted, as often as it is full."""
-    inbox = Inbox(3 * CHUNK_BYTES)
+def test_packets_without_a_block_are_counted_and_reading_goes_on(daemon: FakeDaemon, tmp_path: Path):
+    """Of three blocks two wait and one is read into: whenever that is full, its messages are counted and dropped."""
+    inbox = Inbox(3 * BLOCK_BYTES)
     payload = b"x" * 60_000
     pack = sbus.pack([RECV + payload, b"CMSG dropped\x005"])
     with running(tmp_path / "bus.sock", inbox) as (tap, _):
@@ -220,7 +242,7 @@ def test_what_nobody_takes_is_counted_and_reading_goes_on(daemon: FakeDaemon, tm
         wait_until(lambda: tap.unrecorded >= 600, "messages that are counted")
     kept = lost = 0
     while not isinstance(item := inbox.get(0), Finished):
-        if isinstance(item, Chunk):
+        if isinstance(item, Block):
             kept += 6 * len([packet for packet in packets_of(item) if packet.startswith(b"PACK")])
         elif isinstance(item, Lost):
             lost += item.messages
@@ -230,9 +252,9 @@ def test_what_nobody_takes_is_counted_and_reading_goes_on(daemon: FakeDaemon, tm
 
 @pytest.mark.parametrize(
     ("packet", "fault"),
-    [(b"CMSG revoked\0CMSG tap", RefusedError), (b"x" * (ROOM + 1), ProtocolError)],
+    [(b"CMSG revoked\0CMSG tap", RefusedError), (b"x" * (PACKET_LIMIT + 1), ProtocolError)],
 )
-def test_what_it_cannot_go_on_from(daemon: FakeDaemon, tmp_path: Path, packet: bytes, fault: type[Exception]):
+def test_a_fault_is_passed_on(daemon: FakeDaemon, tmp_path: Path, packet: bytes, fault: type[Exception]):
     inbox = Inbox(0)
     with running(tmp_path / "bus.sock", inbox) as (tap, faults):
         daemon.accept()

@@ -1,4 +1,4 @@
-"""From the inbox to the files: marks where something is missing, gaps where much is, a disk that takes its time."""
+"""From the inbox to the files: marks where messages are missing, gaps where much is, a slow disk."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 from bccnd.errors import BccndError
 from bccnd.recorder import files
 from bccnd.recorder.files import Limits
-from bccnd.recorder.inbox import CHUNK_BYTES, Closed, Finished, Inbox, Lost, Opened
+from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.writer import Writer
 from bccnd.wire import sbus
 from tests.packet_client import PATIENCE, wait_until
@@ -27,7 +27,7 @@ def recv(time_ns: int) -> bytes:
 class Running:
     """A writer on its thread, fed by hand."""
 
-    def __init__(self, output: Path, limit: int = 8 * CHUNK_BYTES) -> None:
+    def __init__(self, output: Path, limit: int = 8 * BLOCK_BYTES) -> None:
         self.output = output
         self.inbox = Inbox(limit)
         self.ended: list[str] = []
@@ -37,18 +37,17 @@ class Running:
         self.thread.start()
 
     def read(self, *packets: bytes) -> bool:
-        """Have these read together; whether there was room."""
-        chunk = self.inbox.chunk()
-        if chunk is None:
+        """Put these packets into the inbox as one block; False if there is no empty block."""
+        block = self.inbox.block()
+        if block is None:
             return False
         for packet in packets:
-            chunk.memory[chunk.used : chunk.used + len(packet)] = packet
-            chunk.add(len(packet))
-        self.inbox.put(chunk)
+            block.put(packet)
+        self.inbox.put(block)
         return True
 
     def finish(self) -> list[dict[str, Any]]:
-        """Every row of its files."""
+        """End the writer; returns every row of its files."""
         self.inbox.put(Finished())
         self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
@@ -71,7 +70,7 @@ def shown(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     ]
 
 
-def test_losses_are_marked_before_what_comes_next(running: Running):
+def test_losses_are_marked_before_the_next_row(running: Running):
     running.inbox.put(Opened(NOON, "here", ()))
     running.read(recv(NOON + 10**6), b"CMSG dropped\x007", recv(NOON + 2 * 10**6))
     running.inbox.put(Lost(5))
@@ -93,7 +92,7 @@ def test_losses_are_marked_before_what_comes_next(running: Running):
     assert running.writer.dropped == 10
 
 
-def test_where_more_than_a_second_is_missing_nobody_takes_it_for_recorded(running: Running):
+def test_a_long_gap_closes_the_record_before_and_opens_it_after(running: Running):
     running.inbox.put(Opened(NOON, "here", ()))
     running.read(recv(NOON + SECOND), b"CMSG dropped\x007", recv(NOON + 5 * SECOND))
     running.inbox.put(Closed(None))
@@ -107,8 +106,8 @@ def test_where_more_than_a_second_is_missing_nobody_takes_it_for_recorded(runnin
     ]
 
 
-def test_an_answered_ping_says_how_far_the_record_reaches(running: Running):
-    """A loss in the middle of a silence is within a second of where it happened."""
+def test_a_pong_says_how_far_the_record_reaches(running: Running):
+    """A loss during a silence is marked within a second of when it happened."""
     running.inbox.put(Opened(NOON, "here", ()))
     running.read(recv(NOON + 1), b"CMSG pong\x00%d" % (NOON + 60 * SECOND))
     running.read(b"CMSG dropped\x001", recv(NOON + 60 * SECOND + 5 * 10**8))
@@ -122,7 +121,7 @@ def test_between_two_connections_nothing_is_recorded(running: Running):
     running.inbox.put(Opened(NOON, "here", ()))
     running.read(recv(NOON + 1))
     running.inbox.put(Closed(None))
-    running.inbox.put(Opened(NOON + 3 * SECOND, "here", (b"a",)))
+    running.inbox.put(Opened(NOON + 3 * SECOND, "here", ("a",)))
     running.read(recv(NOON + 4 * SECOND))
     running.inbox.put(Closed(NOON + 5 * SECOND))
     rows = running.finish()
@@ -130,7 +129,7 @@ def test_between_two_connections_nothing_is_recorded(running: Running):
     assert [row["direction"] for row in rows if row["direction"]] == ["out", "local"]
 
 
-def test_a_daemon_that_comes_back_under_another_name_has_files_of_its_own(running: Running):
+def test_a_renamed_daemon_gets_files_of_its_own(running: Running):
     for number, host in enumerate(("here", "there")):
         running.inbox.put(Opened(NOON + number * SECOND, host, ()))
         running.read(recv(NOON + number * SECOND))
@@ -142,7 +141,7 @@ def test_a_daemon_that_comes_back_under_another_name_has_files_of_its_own(runnin
     assert running.writer.counts.files == 2
 
 
-def test_what_the_daemon_says_of_the_end_is_passed_on(running: Running):
+def test_the_reason_for_an_end_is_passed_on(running: Running):
     running.inbox.put(Opened(NOON, "here", ()))
     running.read(b"CMSG revoked\0CMSG tap")
     running.inbox.put(Closed(None))
@@ -150,7 +149,7 @@ def test_what_the_daemon_says_of_the_end_is_passed_on(running: Running):
     assert running.ended == ["the right to tap was revoked"]
 
 
-def test_what_it_cannot_go_on_from(tmp_path: Path):
+def test_a_fault_is_passed_on(tmp_path: Path):
     (tmp_path / "file").write_text("")
     running = Running(tmp_path / "file")
     running.inbox.put(Opened(NOON, "here", ()))
@@ -160,10 +159,8 @@ def test_what_it_cannot_go_on_from(tmp_path: Path):
     assert fault.exit_code == 2
 
 
-def test_a_slow_disk_holds_the_reader_up_no_longer_than_there_are_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """What then finds no chunk is counted by the reader, and marked where it is missing."""
+def test_a_slow_disk_costs_the_reader_blocks_but_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The reader counts what it has no block for, and the record is marked where it is missing."""
     slow, write = threading.Event(), files.os.write
     written: list[int] = []
 
@@ -173,7 +170,7 @@ def test_a_slow_disk_holds_the_reader_up_no_longer_than_there_are_chunks(
         return write(descriptor, data)
 
     monkeypatch.setattr(files.os, "write", waiting)
-    running = Running(tmp_path, limit=3 * CHUNK_BYTES)
+    running = Running(tmp_path, limit=3 * BLOCK_BYTES)
     running.inbox.put(Opened(NOON, "here", ()))
     taken = 0
     while running.read(recv(NOON + taken)):
@@ -182,7 +179,7 @@ def test_a_slow_disk_holds_the_reader_up_no_longer_than_there_are_chunks(
     running.inbox.put(Lost(100))
     assert not written
     slow.set()
-    wait_until(lambda: running.read(recv(NOON + 3)), "a chunk that is free again")
+    wait_until(lambda: running.read(recv(NOON + 3)), "a block that is empty again")
     running.inbox.put(Closed(None))
     rows = running.finish()
     assert_well_kept(rows)

@@ -90,8 +90,8 @@ def test_sysctl_allows_the_buffer_that_the_daemon_asks_for() -> None:
 
 
 def test_the_documented_commands_install_it(tmp_path: Path) -> None:
-    """Runs the documented commands with a folder in place of the host's root."""
-    readme = (ROOT / "README.md").read_text()
+    """Runs the commands of systemd/README.md with a folder in place of the host's root."""
+    readme = (ROOT / "systemd" / "README.md").read_text()
     (block,) = re.findall(r"```sh\n(install -Dm644.*?)```", readme, re.DOTALL)
     commands = block.splitlines()
     placing = [line for line in commands if line.startswith("install ")]

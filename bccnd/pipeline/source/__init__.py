@@ -1,4 +1,4 @@
-"""Spark's data sources of the bus: ``bccn`` (live, and to publish) and ``bccn-pcap`` (captures of tcpdump).
+"""Data sources for Spark: ``bccn`` reads the bus and publishes on it, ``bccn-pcap`` reads captures of tcpdump.
 
 from bccnd.pipeline.source import register
 register(spark)
@@ -13,7 +13,7 @@ __all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the formats known to this session."""
+    """Register the formats with this session."""
     from bccnd.pipeline.source.bus import BusSource
     from bccnd.pipeline.source.captures import CaptureSource
 

@@ -1,11 +1,11 @@
-"""The format ``bccn``: ``readStream`` is the bus, live (``live``); ``write``, ``writeStream`` publish there."""
+"""The format ``bccn``: ``readStream`` reads the bus (``live``); ``write`` and ``writeStream`` publish on it."""
 
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from bccnd.pipeline.source import rows
-from bccnd.pipeline.source.live import FORMAT, LiveReader, Settings
+from bccnd.pipeline.source.live import FORMAT, LiveOptions, LiveReader
 from bccnd.pipeline.source.publish import BatchPublisher, StreamPublisher, Target
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class BusSource(DataSource):
-    """See the module."""
+    """The format as Spark looks it up, by its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -23,7 +23,7 @@ class BusSource(DataSource):
         return rows.ROWS
 
     def streamReader(self, schema: "StructType") -> LiveReader:  # noqa: N802
-        return LiveReader(Settings.of(self.options), schema.names)
+        return LiveReader(LiveOptions.of(self.options), schema.names)
 
     def writer(self, schema: "StructType", overwrite: bool) -> BatchPublisher:
         return BatchPublisher(Target.of(self.options, schema, overwrite=overwrite))

@@ -1,26 +1,26 @@
-"""``bccn-pcap``: tcpdump captures of BCCN traffic as recorded rows, for hosts that have no recorder.
+"""``bccn-pcap``: tcpdump captures of BCCN traffic as recorded rows, for hosts without a recorder.
 
     spark.read.format("bccn-pcap").option("port", 5400).load("captures/*.pcap")
 
 Captures are pcap or pcapng, gzipped or not, of any link type that ``bccnd.wire.udp`` knows. A path is a file, a
-folder (all that it and those below it hold but dot-files) or a glob, where the driver and all executors see the same.
+folder (with everything below it except dot-files) or a glob. The driver and all executors must see the same files.
 
-    port   of the segment, default 5400; datagrams to other ports are rows, too, where they begin as BCCN's do
-    host   whose capture it is; default: from ``host=NAME/`` in the path, else the file's name up to ``.pcap``
-    keys   a key file: hmac is required and checked, as in the daemon; without it, what cannot be checked is ``ok``
-    mode   ``permissive`` (default): of a broken or cut capture what can be read is given, then a row ``broken``, a
-           mark with the reason as payload; ``failfast``: it is an error
+    port   the UDP port of the segment, default 5400; datagrams to other ports are rows if they begin as BCCN's do
+    host   the host that captured; default: from ``host=NAME/`` in the path, else the file's name up to ``.pcap``
+    keys   a key file: hmac is required and checked, as by the daemon; without it, what cannot be checked is ``ok``
+    mode   ``permissive`` (default): a damaged or cut capture gives what can be read, then a row ``broken``, a mark
+           with the reason as payload; ``failfast``: it is an error
 
-Rows are as recorded (``rows``), and have the column ``file``. ``captures`` and ``broken`` are what ingestion takes.
+Rows are as recorded (``rows``), with one column more: ``file``.
 
-A file is a partition, and read as a stream: memory is a chunk, a batch of rows and one packet. Its first row is
-``opened``, at the time of the first packet of whatever kind, and its last ``closed``: for that time, whoever is not
-in it was not heard. Packets that the capture says were lost before one are an ``unrecorded`` row.
+A file is a partition, and is read as a stream: memory holds a piece of it, a batch of rows and one packet. Its
+first row is ``opened``, at the time of the first packet of any kind, and its last ``closed``: in that time, a
+source that is not in the file was not heard. Packets that the capture reports as lost are an ``unrecorded`` row.
 
-Direction: what a capture says by itself (pcapng flags, Linux cooked headers, the comments of ``bccn dump -w``); else
-``out`` for a src that is the host or begins ``host/``, as the daemon names its programs, else ``in``. A
-datagram of which only the beginning was captured has the verdict ``cut``; what only a daemon sees, such as
-``duplicate`` or ``late``, only ``bccn dump`` can have noted.
+The direction is what the capture says (pcapng flags, Linux cooked headers, the comments of ``bccn dump -w``). Where
+it says nothing, it is ``out`` for a source that is the host or begins with ``host/``, as the daemon names its
+programs, else ``in``. A datagram of which only the beginning was captured has the verdict ``cut``. Verdicts that
+need a daemon, such as ``duplicate`` or ``late``, are there only if ``bccn dump`` noted them.
 """
 
 import gzip
@@ -48,6 +48,7 @@ from bccnd.recorder.layout import DAY_NS, Direction, Mark
 from bccnd.wire import pcap
 from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.udp import UdpDatagram
+from bccnd.wire.verdict import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,35 +58,31 @@ FORMAT = "bccn-pcap"
 ROWS = f"{recorded.ROWS}, file string"
 COLUMNS = [column.split()[0] for column in RECORDED.split(", ")]
 PORT = 5400
-CHUNK = 1 << 18  # bytes of a file at a time
-CUT, OWN = "cut", "own"
+# Bytes of a file that are read at a time.
+READ_BYTES = 1 << 18
+# The verdict on a datagram of which the capture has only the beginning.
+CUT = "cut"
 
 _GZIP = b"\x1f\x8b"
-_SUFFIX = re.compile(
-    r"\.(p?cap(ng)?|dmp)\d*(\.|$).*", re.IGNORECASE
-)  # tcpdump numbers the files that it rotates
+# tcpdump numbers the files that it rotates.
+_SUFFIX = re.compile(r"\.(p?cap(ng)?|dmp)\d*(\.|$).*", re.IGNORECASE)
 _COMMENT = re.compile(r"bccnd (in|out|local) ([a-z0-9-]{1,32})")
 _DIRECTIONS = {pcap.Direction.IN: Direction.IN.value, pcap.Direction.OUT: Direction.OUT.value}
-_COOKED = {113: slice(0, 2), 276: slice(10, 11)}  # where "cooked" headers say the type of the packet
-_COOKED_OUT = 4  # sent by us; all others came in
+# Where "cooked" headers of these link types have the type of the packet.
+_COOKED = {113: slice(0, 2), 276: slice(10, 11)}
+# The type of packets that the host sent; all others came in.
+_COOKED_OUT = 4
 
 
 def captures(spark: "SparkSession", paths: str | Sequence[str], **options: str | int) -> "DataFrame":
-    """The rows of captures as ``RECORDED``, and (file); those ``broken`` among them; see ``broken``."""
+    """The rows of captures as ``RECORDED``, and (file). A mark ``broken`` says what could not be read, and why."""
     rows = spark.read.format(FORMAT).options(**options).load([paths] if isinstance(paths, str) else [*paths])
     date = F.date_format(moment("time_ns"), "yyyy-MM-dd")
     return rows.withColumn("date", date).select(*COLUMNS, "file")
 
 
-def broken(rows: "DataFrame") -> "DataFrame":
-    """``REJECTED_FILES``: the captures that could be read in part or not at all, out of ``captures``."""
-    return rows.where((F.col("direction") == Direction.MARK) & (F.col("verdict") == recorded.BROKEN)).select(
-        F.col("file").alias("path"), F.col("payload").cast("string").alias("reason")
-    )
-
-
 class CaptureSource(DataSource):
-    """See the module."""
+    """The format as Spark looks it up, by its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -95,11 +92,11 @@ class CaptureSource(DataSource):
         return ROWS
 
     def reader(self, schema: "StructType") -> "CaptureReader":
-        return CaptureReader(Settings.of(self.options), schema.names)
+        return CaptureReader(CaptureOptions.of(self.options), schema.names)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CaptureOptions:
     """The options, checked."""
 
     paths: tuple[str, ...]
@@ -109,8 +106,8 @@ class Settings:
     failfast: bool = False
 
     @classmethod
-    def of(cls, options: Any) -> "Settings":
-        """From Spark's own mapping, whose keys know no case. Raises ``ConfigError``."""
+    def of(cls, options: Any) -> "CaptureOptions":
+        """From Spark's own mapping, whose keys ignore case. Raises ``ConfigError``."""
         several = json.loads(options.get("paths", "[]"))
         port = str(options.get("port", PORT))
         mode = options.get("mode", "permissive").lower()
@@ -120,7 +117,7 @@ class Settings:
             raise ConfigError(f"{FORMAT}: mode {mode}: must be permissive or failfast")
         paths = tuple(filter(None, [options.get("path"), *several]))
         if not paths:
-            raise ConfigError(f"{FORMAT}: no path: say which captures, .load(PATH)")
+            raise ConfigError(f"{FORMAT}: no path: name the captures, .load(PATH)")
         return cls(paths, int(port), options.get("host", ""), options.get("keys", ""), mode == "failfast")
 
 
@@ -130,18 +127,19 @@ class CaptureFile(InputPartition):
 
 
 class CaptureReader(DataSourceReader):
-    def __init__(self, settings: Settings, columns: Sequence[str]) -> None:
-        self._settings = settings
+    def __init__(self, options: CaptureOptions, columns: Sequence[str]) -> None:
+        self._options = options
         self._columns = list(columns)
 
     def partitions(self) -> list[CaptureFile]:
-        if self._settings.keys:
-            read_keys(Path(self._settings.keys))  # a wrong one ends it here, once
-        return [CaptureFile(path) for path in files_of(self._settings.paths)]
+        if self._options.keys:
+            # A wrong key file ends the query here, once.
+            read_keys(Path(self._options.keys))
+        return [CaptureFile(path) for path in files_of(self._options.paths)]
 
     def read(self, partition: CaptureFile) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         rows: list[Row] = []
-        for row in rows_of(partition.path, self._settings):
+        for row in rows_of(partition.path, self._options):
             rows.append(row)
             if len(rows) >= recorded.BATCH_ROWS:
                 yield self._batch(rows, partition.path)
@@ -155,13 +153,13 @@ class CaptureReader(DataSourceReader):
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """The captures that ``paths`` name, sorted, each once. Raises ``ConfigError`` for a path that is none."""
+    """The captures that ``paths`` name, sorted, each once. Raises ``ConfigError`` for a path that names none."""
     found: set[str] = set()
     for path in paths:
         url = urlsplit(path)
         if url.scheme not in ("", "file"):
             raise ConfigError(
-                f"{FORMAT}: {path}: only paths of a file system that all executors have mounted"
+                f"{FORMAT}: {path}: must be a path of a file system that all executors have mounted"
             )
         local = unquote(url.path) if url.scheme else path
         named = _matching(Path(local).absolute())
@@ -184,12 +182,13 @@ def _files_below(path: Path) -> Iterator[str]:
         yield str(path.resolve())
         return
     for entry in path.iterdir():
-        if not entry.name.startswith((".", "_")):  # as Spark's own readers
+        # As Spark's own readers do.
+        if not entry.name.startswith((".", "_")):
             yield from _files_below(entry)
 
 
 def host_of(path: str) -> str:
-    """Whose capture it is, as far as its path tells."""
+    """The host that made the capture, from its path."""
     for part in reversed(Path(path).parts[:-1]):
         if part.startswith("host="):
             return unquote(part.removeprefix("host="))
@@ -197,21 +196,21 @@ def host_of(path: str) -> str:
     return _SUFFIX.sub("", name) or name
 
 
-def rows_of(path: str, settings: Settings) -> Iterator[Row]:
+def rows_of(path: str, options: CaptureOptions) -> Iterator[Row]:
     """The rows of one capture. Raises ``CaptureError`` with ``failfast`` only."""
-    host = settings.host or host_of(path)
-    keys = read_keys(Path(settings.keys)) if settings.keys else ()
-    look = Look(host, settings.port, Integrity(keys, Level.HMAC if keys else Level.NONE))
+    host = options.host or host_of(path)
+    keys = read_keys(Path(options.keys)) if options.keys else ()
+    capture = Capture(host, options.port, Integrity(keys, Level.HMAC if keys else Level.NONE))
     try:
         with _opened(path) as stream:
-            yield from _stream_rows(stream, look)
+            yield from _stream_rows(stream, capture)
     except (CaptureError, OSError, EOFError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        if settings.failfast:
+        if options.failfast:
             raise CaptureError(f"{path}: {reason}") from None
-        yield mark(look.last_ns, host, recorded.BROKEN, payload=reason.encode())
-    if look.first_ns is not None:
-        yield mark(look.last_ns, host, Mark.CLOSED)
+        yield mark(capture.last_ns, host, recorded.BROKEN, payload=reason.encode())
+    if capture.first_ns is not None:
+        yield mark(capture.last_ns, host, Mark.CLOSED)
 
 
 def _opened(path: str) -> gzip.GzipFile | BufferedReader:
@@ -220,16 +219,17 @@ def _opened(path: str) -> gzip.GzipFile | BufferedReader:
     return gzip.open(path) if zipped else Path(path).open("rb")
 
 
-def _stream_rows(stream: gzip.GzipFile | BufferedReader, look: "Look") -> Iterator[Row]:
+def _stream_rows(stream: gzip.GzipFile | BufferedReader, capture: "Capture") -> Iterator[Row]:
     reader = pcap.Reader()
-    while chunk := stream.read1(CHUNK):  # read() would drop what stands before the cut of a gzip
-        for packet in reader.feed(chunk):
-            yield from look.rows(packet)
+    # Of a gzip that is cut, read() would drop what stands before the cut.
+    while content := stream.read1(READ_BYTES):
+        for packet in reader.feed(content):
+            yield from capture.rows(packet)
     reader.finish()
 
 
-class Look:
-    """At the packets of one capture, in order; remembers from when to when they are."""
+class Capture:
+    """Makes rows of the packets of one capture, in order; knows from when to when they are."""
 
     def __init__(self, host: str, port: int, integrity: Integrity) -> None:
         self._host = host
@@ -246,7 +246,8 @@ class Look:
             self.first_ns = time_ns
             self._midnight = (time_ns // DAY_NS + 1) * DAY_NS
             yield mark(time_ns, self._host, Mark.OPENED)
-        while time_ns >= self._midnight:  # nothing that is recorded spans one: rows lie in folders of days
+        # Rows lie in folders of days, so no record spans midnight.
+        while time_ns >= self._midnight:
             yield mark(self._midnight, self._host, Mark.CLOSED)
             yield mark(self._midnight, self._host, Mark.OPENED)
             self._midnight += DAY_NS
@@ -263,9 +264,9 @@ class Look:
         if udp.cut:
             verdict = CUT
         direction = ""
-        if told := packet.comment and _COMMENT.match(packet.comment):
-            direction, verdict = told[1], told[2]
-            if verdict == OWN:
+        if noted := packet.comment and _COMMENT.match(packet.comment):
+            direction, verdict = noted[1], noted[2]
+            if verdict == Verdict.OWN:
                 direction = Direction.ECHO.value
         direction = direction or self._direction(packet, src)
         peer: str | None = (
@@ -282,11 +283,8 @@ class Look:
     def _direction(self, packet: pcap.Packet, src: str | None) -> str:
         if packet.direction:
             return _DIRECTIONS[packet.direction]
-        if place := _COOKED.get(packet.linktype):
-            return (
-                Direction.OUT.value
-                if int.from_bytes(packet.data[place]) == _COOKED_OUT
-                else Direction.IN.value
-            )
+        if field := _COOKED.get(packet.linktype):
+            sent = int.from_bytes(packet.data[field]) == _COOKED_OUT
+            return Direction.OUT.value if sent else Direction.IN.value
         ours = src is not None and (src == self._host or src.startswith(self._below))
         return Direction.OUT.value if ours else Direction.IN.value

@@ -1,26 +1,29 @@
-"""``readStream.format("bccn")``: the bus, live, each message in exactly one batch whatever is killed on the way.
+"""``readStream.format("bccn")``: the bus, live, each message in exactly one batch, whatever process is killed.
 
     spark.readStream.format("bccn").option("spool", "/var/spool/bccn-query").load()
 
-    spool      directory of its own for this query, kept as long as its checkpoint (``segments``); executors on other
+    spool      a directory for this query alone, kept as long as its checkpoint (``spool_files``); executors on other
                hosts must see it, too
-    socket     of the daemon, default as for ``bccn``
+    socket     the daemon's socket; default as for ``bccn``
     channels   patterns, separated by white space; without them everything is tapped, as the recorder does, which
-               needs the right to
-    max_rows   at most in a batch (a segment, about a second of traffic, is the least); default: all there is
-    bytes      the most that the spool may take, default 1 GiB; ``seconds``: of traffic in a segment, default 1
+               needs the right to tap
+    max_rows   the most rows in a batch, but at least one spool file, about a second of traffic; default: all there is
+    bytes      the most that the spool may take, default 1 GiB; ``seconds``: of traffic in a spool file, default 1
     linger     seconds that the spooler goes on when no query reads, default 600
 
-Rows are as recorded (``rows``), in the order of their coming within a segment, each segment between ``opened`` and
-``closed``. What the daemon could not hand over in time, or did not fit the spool, is an ``unrecorded`` row.
+Rows are as recorded (``rows``), in the order in which they came, each spool file between ``opened`` and ``closed``.
+An ``unrecorded`` row counts messages that the daemon could not hand over in time, or that the spool had no room
+for.
 
 Rules
-- The offset is the number of a segment. A batch is the segments between two, so it is the same when it is repeated.
-- A number that is planned and gone was removed for want of room: that was counted, so it is passed over.
-- The reader holds the lock of ``<spool>/reader``: a spool gives each message to one query. If nobody holds the
-  spooler's, it takes it and starts one that goes on holding it, at the beginning and whenever it looks for more.
-- What is held (locks) is taken when it is needed: this object is pickled and sent about. Only the process in which
-  Spark asks for offsets holds anything, and it ends with the query, or with the driver.
+- The offset is the number of a spool file. A batch is the files between two offsets, so a repeated batch is the
+  same.
+- A planned file that is gone was removed to make room. Its messages have been counted, so it is passed over.
+- The reader holds the lock of ``<spool>/reader``: a spool gives each message to one query. If nobody holds the lock
+  of ``<spool>/spooler``, the reader takes it and starts a spooler that goes on holding it. It looks at the start
+  and whenever it asks for more.
+- Locks are taken when they are needed, because Spark pickles this object and sends it about. Only the process in
+  which Spark asks for offsets holds any, and it ends with the query or with the driver.
 """
 
 import os
@@ -41,7 +44,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from bccnd.errors import ConfigError, UnavailableError
-from bccnd.pipeline.source import rows, segments
+from bccnd.pipeline.source import rows, spool_files
 from bccnd.pipeline.source import spool as spooler
 from bccnd.pipeline.source.rows import mark
 from bccnd.recorder.layout import Mark
@@ -50,14 +53,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "bccn"
-PARTITION_SEGMENTS = 8  # read by one task, one after the other
-START_SECONDS = 10.0  # until a spooler has its connection, or says why not
+# Spool files that one task reads, one after the other.
+PARTITION_FILES = 8
+# Seconds in which a spooler has its connection, or says why not.
+START_SECONDS = 10.0
 
 Offset = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LiveOptions:
     """The options, checked."""
 
     spool: str
@@ -69,11 +74,11 @@ class Settings:
     linger: float = spooler.LINGER
 
     @classmethod
-    def of(cls, options: Any) -> "Settings":
-        """From Spark's own mapping, whose keys know no case. Raises ``ConfigError``."""
+    def of(cls, options: Any) -> "LiveOptions":
+        """From Spark's own mapping, whose keys ignore case. Raises ``ConfigError``."""
         folder = options.get("spool", options.get("path", ""))
         if not folder:
-            raise ConfigError(f'{FORMAT}: no spool: .option("spool", DIR) says where messages wait')
+            raise ConfigError(f'{FORMAT}: no spool: set .option("spool", DIR), where messages wait')
         return cls(
             str(Path(folder).absolute()),
             options.get("socket"),
@@ -85,9 +90,9 @@ class Settings:
         )
 
     def command(self, lock: int) -> list[str]:
-        """What starts the spooler."""
-        told = {"bytes": self.bytes, "seconds": self.seconds, "linger": self.linger, "lock": lock}
-        flags = [f"--{name}={value}" for name, value in told.items()]
+        """The command that starts the spooler. ``lock``: the descriptor that holds its lock."""
+        values = {"bytes": self.bytes, "seconds": self.seconds, "linger": self.linger, "lock": lock}
+        flags = [f"--{name}={value}" for name, value in values.items()]
         if self.socket:
             flags.append(f"--socket={self.socket}")
         channels = ["--channels", *self.channels] if self.channels else []
@@ -95,121 +100,121 @@ class Settings:
 
 
 def _number(options: Any, name: str, default: float) -> float:
-    told = options.get(name, default)
+    given = options.get(name, default)
     try:
-        number = float(told)
+        number = float(given)
     except ValueError:
         number = -1
     if not 0 <= number < 2**53:
-        raise ConfigError(f"{FORMAT}: {name} {told}: must be a number, not below 0")
+        raise ConfigError(f"{FORMAT}: {name} {given}: must be a number, not below 0")
     return number
 
 
 @dataclass(frozen=True)
-class Span(InputPartition):
-    """Segments of one task."""
+class Partition(InputPartition):
+    """The spool files of one task."""
 
     paths: tuple[str, ...]
 
 
 class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, settings: Settings, columns_wanted: Sequence[str]) -> None:
-        self._settings = settings
+    def __init__(self, options: LiveOptions, columns_wanted: Sequence[str]) -> None:
+        self._options = options
         self._columns = list(columns_wanted)
-        self._target: int | None = None  # of Trigger.AvailableNow: nothing newer
+        # The newest file that Trigger.AvailableNow reads.
+        self._target: int | None = None
         self._lock: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_lock": None}
 
-    # --- where Spark asks for offsets ---
+    # These run where Spark asks for offsets.
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        return {"segment": 0}  # all that waits
+        return {"segment": 0}  # before all files that wait
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._attend()
-        there = segments.listed(self._settings.spool)
+        self._claim_spool()
+        there = spool_files.listed(self._options.spool)
         self._target = there[-1].number if there else 0
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self._settings.max_rows) if self._settings.max_rows else ReadAllAvailable()
+        return ReadMaxRows(self._options.max_rows) if self._options.max_rows else ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        self._attend()
-        there = segments.listed(self._settings.spool)
+        self._claim_spool()
+        there = spool_files.listed(self._options.spool)
         first = start["segment"]
         if there and there[-1].number < first:
             raise ConfigError(
-                f"{self._settings.spool}: its newest segment is {there[-1].number}, the checkpoint is at {first}: "
+                f"{self._options.spool}: its newest file is {there[-1].number}, the checkpoint is at {first}: "
                 "this is another query's spool"
             )
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         last, messages = first, 0
-        for segment in there:
-            if segment.number <= first or (self._target is not None and segment.number > self._target):
+        for each in there:
+            if each.number <= first or (self._target is not None and each.number > self._target):
                 continue
-            messages += segment.messages
+            messages += each.messages
             if most is not None and messages > most and last != first:
                 break
-            last = segment.number
+            last = each.number
         return {"segment": last}
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        there = segments.listed(self._settings.spool)
+        there = spool_files.listed(self._options.spool)
         return {"segment": there[-1].number} if there else None
 
-    def partitions(self, start: Offset, end: Offset) -> list[Span]:
+    def partitions(self, start: Offset, end: Offset) -> list[Partition]:
         paths = [
-            segment.path
-            for segment in segments.listed(self._settings.spool)
-            if start["segment"] < segment.number <= end["segment"]
+            each.path
+            for each in spool_files.listed(self._options.spool)
+            if start["segment"] < each.number <= end["segment"]
         ]
         return [
-            Span(tuple(paths[at : at + PARTITION_SEGMENTS]))
-            for at in range(0, len(paths), PARTITION_SEGMENTS)
+            Partition(tuple(paths[at : at + PARTITION_FILES])) for at in range(0, len(paths), PARTITION_FILES)
         ]
 
     def commit(self, end: Offset) -> None:
-        segments.remove_through(self._settings.spool, end["segment"])
+        spool_files.remove_through(self._options.spool, end["segment"])
 
     def stop(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    def _attend(self) -> None:
-        """Have the spool to ourselves, and somebody who fills it."""
+    def _claim_spool(self) -> None:
+        """Hold the reader's lock, and start a spooler if none runs."""
         if self._lock is None:
-            self._lock = spooler.locked(self._settings.spool, spooler.READER, spooler.LOCK_SECONDS)
+            self._lock = spooler.locked(self._options.spool, spooler.READER, spooler.LOCK_SECONDS)
             if self._lock is None:
                 raise UnavailableError(
-                    f"{self._settings.spool}: another query reads this spool: each needs its own"
+                    f"{self._options.spool}: another query reads this spool: each needs its own"
                 )
-        lock = spooler.locked(self._settings.spool, spooler.SPOOLER)
+        lock = spooler.locked(self._options.spool, spooler.SPOOLER)
         if lock is not None:
             try:
-                _start(self._settings, lock)
+                _start(self._options, lock)
             finally:
                 os.close(lock)
 
-    # --- where Spark wants rows ---
+    # This runs where Spark wants rows.
 
-    def read(self, partition: Span) -> Iterator["pa.RecordBatch"]:  # type: ignore[override]
+    def read(self, partition: Partition) -> Iterator["pa.RecordBatch"]:  # type: ignore[override]
         for path in partition.paths:
-            for batch in read_segment(path):
+            for batch in read_file(path):
                 yield batch.select(self._columns)
 
 
-def read_segment(path: str) -> Iterator["pa.RecordBatch"]:
-    """The rows of a segment between its marks; none if it had to go."""
+def read_file(path: str) -> Iterator["pa.RecordBatch"]:
+    """The rows of a spool file between its marks; none if it was removed."""
     try:
-        header, content, starts, ends = segments.read(path)
+        header, content, starts, ends = spool_files.read(path)
     except FileNotFoundError:
         if Path(path).parent.is_dir():
             return
         raise ConfigError(
-            f"{Path(path).parent}: not on this executor: a spool must be where all of them see it"
+            f"{Path(path).parent}: not on this executor: a spool must be where all executors see it"
         ) from None
     host = header.host
     opened = [mark(header.opened, host, Mark.OPENED)]
@@ -221,11 +226,14 @@ def read_segment(path: str) -> Iterator["pa.RecordBatch"]:
     yield rows.batch_of([mark(header.closed, host, Mark.CLOSED)])
 
 
-def _start(settings: Settings, lock: int) -> None:
-    """A spooler that outlives us, once it reads the bus. Raises ``ConfigError`` with its own words."""
-    with (Path(settings.spool) / "log").open("wb") as log:
+def _start(options: LiveOptions, lock: int) -> None:
+    """Start a spooler that outlives this process, and return once it reads the bus.
+
+    Raises ``UnavailableError`` with the spooler's own words.
+    """
+    with (Path(options.spool) / "log").open("wb") as log:
         process = subprocess.Popen(
-            settings.command(lock),
+            options.command(lock),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -235,11 +243,11 @@ def _start(settings: Settings, lock: int) -> None:
     assert process.stdout is not None  # noqa: S101
     with process.stdout as stdout:
         readable, _, _ = select.select([stdout], [], [], START_SECONDS)
-        said = os.read(stdout.fileno(), len(spooler.READY)) if readable else b""
-    if said == spooler.READY:
+        output = os.read(stdout.fileno(), len(spooler.READY)) if readable else b""
+    if output == spooler.READY:
         return
     if not readable:
         process.kill()
     process.wait()
-    reason = (Path(settings.spool) / "log").read_text(errors="replace").strip().splitlines()
+    reason = (Path(options.spool) / "log").read_text(errors="replace").strip().splitlines()
     raise UnavailableError(reason[-1] if reason else f"{FORMAT}: the spooler does not start")

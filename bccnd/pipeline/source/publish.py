@@ -1,18 +1,18 @@
-"""``write`` and ``writeStream`` of the format ``bccn``: rows become messages, from where the rows are.
+"""``write`` and ``writeStream`` of the format ``bccn``: rows become messages, published from where the rows are.
 
     frame.select("channel", "payload").write.format("bccn").mode("append").save()
     frame.writeStream.format("bccn").option("checkpointLocation", DIR).start()
 
     channel (string), payload (string or binary; null is empty): these two columns and no others
-    socket     of the daemon that each executor's host has to have, default as for ``bccn``
-    timeout    seconds to wait for it, default 10
+    socket     the daemon's socket on each executor's host; default as for ``bccn``
+    timeout    seconds to wait for the daemon, default 10
 
 Rules
-- A task is over when the daemon has taken all its rows; else it fails, with the reason, and Spark repeats it.
-- Therefore at least once: what a task published before it failed, or a batch before the driver was killed, comes
-  again. A message that must count once carries an id that is the same every time it is made: a hash of what it is
-  about (as ``bccnd.pipeline.alerts`` does), never a random one or the time.
-- What the daemon rejects is an error that names the row: too large, a channel that is none, no right to it.
+- A task ends when the daemon has taken all its rows. Otherwise it fails with the reason, and Spark repeats it.
+- So messages come at least once: what a task published before it failed, or a batch before the driver was killed,
+  comes again. A message that must count once carries an id that is the same every time it is made: a hash of what it
+  is about (as ``bccnd.pipeline.alerts`` does), never a random number or the time.
+- A row that the daemon rejects is an error that names it: too large, not a channel, no right to publish there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMAT = "bccn"
-WINDOW = 1024  # rows between two answers of the daemon: among them one is found that it rejected
-TIMEOUT = 10.0  # seconds
+# Rows between two answers of the daemon: among these a rejected row is looked for.
+WINDOW = 1024
+# Seconds.
+TIMEOUT = 10.0
 
 Row = tuple[str | None, bytes | str | None]
 
@@ -44,7 +46,7 @@ class Published(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to, checked."""
+    """The options, checked."""
 
     socket: str | None
     timeout: float
@@ -70,7 +72,8 @@ class Target:
     def publish(self, batches: Iterator["pa.RecordBatch"]) -> Published:
         """Raises ``ConfigError`` naming the row that cannot be published, ``UnavailableError`` without a daemon."""
         count = 0
-        rejections: list[bccn.Notice] = []  # they come out of the barrier
+        # Not needed: the barrier raises them.
+        rejections: list[bccn.Notice] = []
         try:
             with bccn.Client(
                 self.socket, pack=True, timeout=self.timeout, wait=self.timeout, on_notice=rejections.append
@@ -109,7 +112,7 @@ class StreamPublisher(DataSourceStreamArrowWriter):
 
 
 def _publish(bus: bccn.Client, window: Sequence[Row], before: int) -> None:
-    """Returns when the daemon has taken them all."""
+    """Publish the rows, and return when the daemon has taken them all."""
     try:
         with bus.batch():
             for at, (channel, payload) in enumerate(window):
@@ -127,7 +130,7 @@ def _publish(bus: bccn.Client, window: Sequence[Row], before: int) -> None:
 
 
 def _rejected(window: Sequence[Row], error: bccn.RejectedError) -> int:
-    """Which row it was. The daemon names the channel; of those too large for it, the largest is one."""
+    """Which row the daemon rejected. It names the channel; of the rows there, the largest is one it rejects."""
     named = [at for at, (channel, _) in enumerate(window) if error.text.startswith(f"MSG {channel}:")]
     return max(named, key=lambda at: len(window[at][1] or b""), default=0)
 

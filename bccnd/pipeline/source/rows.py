@@ -1,6 +1,6 @@
-"""The recorded layout as Spark's sources here give it: one row per datagram, and marks between them.
+"""The rows of Spark's sources: one per datagram, as recorded, and marks between them.
 
-The columns are those of recorded files (``bccnd.recorder``) as Spark reads them: seq as decimal(20,0), so that the
+The columns are those of recorded files (``bccnd.recorder.layout``) as Spark reads them: seq as decimal(20,0), so that
 numbers from 2^63 on survive, and ``host``, which recorded files have in their path. Marks have the direction "" and
 the verdicts ``opened``, ``closed``, ``unrecorded`` (``size``: how many datagrams are missing there) and, only from
 captures, ``broken`` (``payload``: the reason).
@@ -19,6 +19,7 @@ from bccnd.recorder.rows import Dropped, Rows
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.columns import columns
 from bccnd.wire.sbus import Memory
+from bccnd.wire.verdict import Verdict
 
 ROWS = (
     "time_ns bigint, host string, interface string, direction string, verdict string, mode string, peer string, "
@@ -42,38 +43,29 @@ SCHEMA = pa.schema(
     ]
 )
 
-OK = "ok"
+# The mode of a datagram without integrity value.
 NO_SUM = "none"
+# The verdict of the mark after what can be read of a damaged capture.
 BROKEN = "broken"
 
-BATCH_ROWS = 16_384  # of one Arrow batch: some MB with payloads as large as they may be
-SIZE_LIMIT = 2**31 - 1  # of the column ``size``
+# Rows of one Arrow batch: some MB with the largest payloads.
+BATCH_ROWS = 16_384
+# Of the column ``size``.
+SIZE_LIMIT = 2**31 - 1
 
 Row = tuple[Any, ...]
-Parts = tuple[
-    str | None, str | None, int | None, str | None, bytes | None
-]  # mode, src, seq, channel, payload
+# Mode, src, seq, channel, payload.
+Parts = tuple[str | None, str | None, int | None, str | None, bytes | None]
 
 
 def mark(time_ns: int, host: str, verdict: str, size: int = 0, payload: bytes | None = None) -> Row:
-    return (
-        time_ns,
-        host,
-        None,
-        Direction.MARK.value,
-        verdict,
-        None,
-        None,
-        None,
-        None,
-        None,
-        payload,
-        min(size, SIZE_LIMIT),
-    )
+    """A row in the order of ``SCHEMA`` that is no datagram."""
+    nothing = (None,) * 5
+    return (time_ns, host, None, Direction.MARK.value, verdict, *nothing, payload, min(size, SIZE_LIMIT))
 
 
 def batch_of(rows: list[Row]) -> pa.RecordBatch:
-    """``rows`` in the order of ``SCHEMA``, at least one."""
+    """At least one row, in the order of ``SCHEMA``, as a batch."""
     columns = []
     for field, values in zip(SCHEMA, zip(*rows, strict=True), strict=True):
         if field.name == "seq":
@@ -84,18 +76,18 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
 
 
 def parts_of(datagram: bytes, integrity: Integrity) -> tuple[str, Parts]:
-    """The verdict of ``integrity`` on a datagram, and its parts; where it is rejected, those that can be read."""
+    """The verdict of ``integrity`` on a datagram, and its parts; of a rejected datagram those that can be read."""
     try:
         src, seq, channel, _, payload_at = integrity.open(datagram)
     except WireError as error:
         return str(error.reason), _readable(datagram)
     bracket = datagram[: datagram.find(b"]")]
     mode = NO_SUM if b":" not in bracket else "hmac" if b":hmac=" in bracket else "crc32"
-    return OK, (mode, src.decode(), seq, channel.decode(), datagram[payload_at:])
+    return Verdict.OK, (mode, src.decode(), seq, channel.decode(), datagram[payload_at:])
 
 
 def _readable(datagram: bytes) -> Parts:
-    """As the tap's packets are read: all of it is payload where there is no sound header."""
+    """The parts as the recorder reads them: without a sound header, all of the datagram is payload."""
     packet = b"RECV - 0 -\0" + datagram
     with mmap(-1, len(packet)) as memory:
         memory[:] = packet
@@ -107,26 +99,26 @@ def _readable(datagram: bytes) -> Parts:
 
 
 class Tapped:
-    """Makes rows here of what a tap has read on a host, in the order in which it came."""
+    """Makes rows of what a tap read on a host, in the order in which it came."""
 
     def __init__(self, host: str, local: Sequence[str]) -> None:
         """``local``: the patterns of channels that stay on the host."""
         self._host = host
-        self._read = Rows([pattern.encode() for pattern in local], host)
+        self._read = Rows(local, host)
 
     def batches(
         self, memory: Memory, starts: list[int], ends: list[int], opened: int
     ) -> Iterator[pa.RecordBatch]:
-        """``opened``: the time of what is missing before the first row."""
+        """``opened``: the time for a mark about messages that are missing before the first row."""
         time_ns = opened
         for item in self._read.read(memory, starts, ends):
             if isinstance(item, pa.RecordBatch):
-                yield self._as_told(item)
+                yield self._as_batch(item)
                 time_ns = item["time_ns"][-1].as_py()
             elif isinstance(item, Dropped):
                 yield batch_of([mark(time_ns, self._host, Mark.UNRECORDED, item.messages)])
 
-    def _as_told(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _as_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch[name].cast(SCHEMA.field(name).type) for name in batch.schema.names}
         columns["host"] = pa.repeat(self._host, len(batch))
         return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

@@ -1,4 +1,4 @@
-/* The driver of libbccn for the conformance suite (clients/CONFORMANCE.md). */
+/* The driver of libbccn for the conformance suite: clients/CONFORMANCE.md describes its commands. */
 #define _POSIX_C_SOURCE 200809L
 #include "../bccn.h"
 
@@ -10,10 +10,11 @@
 #include <unistd.h>
 
 #define WORDS 16
-#define SLICE 20 /* ms between looks at what happened besides messages */
+/* Milliseconds between looks at events other than messages. */
+#define SLICE 20
 
 struct word {
-    char *text; /* NUL-terminated, too */
+    char *text; /* ends with a NUL */
     size_t size;
 };
 
@@ -26,7 +27,7 @@ static bccn_bus *bus;
 static bccn_options options;
 static char *address, queue[256];
 static struct event *events, **events_end = &events;
-static int mourning; /* a child of fork: its exit is the parent's answer */
+static int forked; /* this is a child of fork, whose exit the parent answers */
 
 /* --- lines --- */
 
@@ -35,7 +36,7 @@ static int hex(char digit)
     return digit >= 'A' ? digit - 'A' + 10 : digit - '0';
 }
 
-/* Decodes in place: a word only gets shorter. */
+/* Decodes in place, since decoding only shortens a word. */
 static struct word decoded(char *text)
 {
     char *out = text;
@@ -75,7 +76,7 @@ static void say_error(const char *code, const char *text)
     say_text(text);
 }
 
-/* "ok", or the error; whether it was ok, and words may follow. */
+/* Prints "ok" or the error, and returns whether it was "ok" and words may follow. */
 static int say(int code)
 {
     if (code < 0)
@@ -90,7 +91,7 @@ static void usage(const char *text)
     say_error("usage", text);
 }
 
-/* --- what the client tells besides --- */
+/* --- notices --- */
 
 static void noticed(const bccn_notice *notice, void *user)
 {
@@ -172,7 +173,7 @@ static void say_message(const bccn_message *message)
 static void do_recv(const struct word *words, int count)
 {
     static bccn_message message;
-    static int waits; /* told lost, the message itself not yet: nothing else is called between two recv */
+    static int waits; /* the loss before `message` is printed, and the message not yet; the next recv prints it */
     double end = now() + atof(words[0].text);
     (void)count;
     for (;;) {
@@ -282,7 +283,7 @@ static void do_serve(const struct word *words, int count)
         printf(" %d", served);
 }
 
-/* The child answers here and goes on with the script; the parent's next answer is that of the child's exit. */
+/* The child answers the command and goes on with the script; the parent answers the exit of the child. */
 static void do_fork(const struct word *words, int count)
 {
     (void)count;
@@ -294,7 +295,7 @@ static void do_fork(const struct word *words, int count)
         printf("ok %d", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         return;
     }
-    mourning = 1;
+    forked = 1;
     int code = 0;
     if (words[0].text[0] == 'A') {
         close_bus();
@@ -436,7 +437,7 @@ int main(void)
 {
     char *line = NULL;
     size_t room = 0;
-    setvbuf(stdin, NULL, _IONBF, 0); /* a child reads on where its parent stopped, and the other way round */
+    setvbuf(stdin, NULL, _IONBF, 0); /* a child goes on reading where its parent stopped, and the other way round */
     while (getline(&line, &room, stdin) >= 0) {
         struct word words[WORDS];
         int count = 0;
@@ -452,7 +453,7 @@ int main(void)
     close_bus();
     free(address);
     free(line);
-    if (mourning)
-        _exit(0); /* what the parent has buffered is the parent's */
+    if (forked)
+        _exit(0); /* the buffers belong to the parent */
     return 0;
 }

@@ -1,5 +1,5 @@
-/* A worker: answers requests on jobs/upper with the text in capitals, tells how many it did on its heartbeat, and stops
- * when somebody sends it "stop".
+/* A worker: answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+ * somebody sends it "stop".
  *
  *     cc -o worker worker.c $(pkg-config --cflags --libs bccn)
  *     ./worker &
@@ -59,7 +59,7 @@ static void on_notice(const bccn_notice *notice, void *user)
 
 int main(int count, char **words)
 {
-    bccn_options options = { .full = 1, .wait = 10000 }; /* full: to know whom to answer */
+    bccn_options options = { .full = 1, .wait = 10000 }; /* the format full shows who asks */
     struct worker worker = { 0, 0 };
     bccn_bus *bus;
     int code = bccn_open(&bus, count > 1 ? words[1] : NULL, &options);
@@ -71,14 +71,14 @@ int main(int count, char **words)
     printf("%s is ready\n", bccn_get_name(bus));
     fflush(stdout);
 
-    /* Any loop around poll, select or epoll will do; other descriptors go in there, too. */
+    /* Any loop around poll, select or epoll works; add other descriptors as needed. */
     struct pollfd ready = { bccn_fd(bus), POLLIN, 0 };
     check(bus, ready.fd);
     while (!worker.stopped) {
         poll(&ready, 1, -1);
         check(bus, bccn_dispatch(bus));
     }
-    code = bccn_barrier(bus); /* nothing is left on its way */
+    code = bccn_barrier(bus); /* everything has arrived */
     check(bus, code);
     printf("%lu done\n", worker.done);
     bccn_close(bus);

@@ -1,8 +1,9 @@
-/* What the conformance script cannot ask of libbccn: callbacks, descriptors, signals, fork with both, errors in words.
- * The argument is the socket of a daemon. Silent when all is well.
+/* Tests what the conformance script cannot ask of libbccn: callbacks, descriptors, signals, fork with both, error
+ * texts. The argument is the socket of a daemon. The program prints only failures.
  */
 #define _GNU_SOURCE
 #include "../bccn.h"
+#include "expect.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -13,18 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SOON 5000 /* ms until something that must happen is given up */
-
 static const char *address;
-
-static void expect_true(int line, const char *what, int is)
-{
-    if (!is) {
-        fprintf(stderr, "behaviour.c:%d: not %s\n", line, what);
-        exit(1);
-    }
-}
-#define expect(what) expect_true(__LINE__, #what, (what) != 0)
 
 static bccn_bus *opened(const bccn_options *options)
 {
@@ -48,7 +38,7 @@ static void count_call(bccn_bus *bus, const bccn_message *message, void *user)
     ++*(int *)user;
 }
 
-/* Asks and publishes while the message it was given has to stay. */
+/* Asks and publishes; the message of the callback must stay valid meanwhile. */
 static void ask_inside(bccn_bus *bus, const bccn_message *message, void *user)
 {
     bccn_message other;
@@ -79,7 +69,7 @@ static void test_callbacks(void)
     expect(bccn_send(bus, "b/x", NULL, 0) == 0 && bccn_send(bus, "b/y", "", 0) == 0 && bccn_barrier(bus) == 0);
     expect(bccn_dispatch(bus) == 2 && first == 2 && second == 1);
 
-    expect(bccn_subscribe(bus, "b/y") == 0); /* with and without callback: both get it */
+    expect(bccn_subscribe(bus, "b/y") == 0); /* the callback gets the message, and so does bccn_recv */
     expect(bccn_send(bus, "b/y", "too", 3) == 0 && bccn_recv(bus, &message, SOON) == 1);
     expect(first == 3 && message.size == 3 && bccn_recv(bus, &message, 0) == 0);
 
@@ -103,11 +93,11 @@ static void test_descriptor(void)
     expect(fd >= 0 && !readable(fd, 0));
     expect(bccn_listen(bus, "fd/x", count_call, &called) == 0);
     expect(bccn_send(bus, "fd/x", "1", 1) == 0 && readable(fd, SOON) && bccn_dispatch(bus) == 1 && !readable(fd, 0));
-    /* Read by a barrier, it waits in the client and not in the socket. */
+    /* The barrier reads the message, which then waits in the client and not in the socket. */
     expect(bccn_send(bus, "fd/x", "2", 1) == 0 && bccn_barrier(bus) == 0 && readable(fd, 0));
     expect(bccn_fd(bus) == fd && bccn_dispatch(bus) == 1 && !readable(fd, 0) && called == 2);
 
-    pid_t child = fork(); /* closes the parent's client, or uses it: neither is felt here */
+    pid_t child = fork(); /* a child closes the parent's client, another uses it: the parent notices neither */
     if (child == 0) {
         if (fork() == 0) {
             bccn_close(bus);
@@ -135,7 +125,7 @@ static void test_signals(void)
     bccn_bus *bus = opened(NULL);
     bccn_message message;
     struct itimerval soon = { { 0, 20000 }, { 0, 20000 } }, never = { { 0, 0 }, { 0, 0 } };
-    signal(SIGALRM, ignore); /* which restarts system calls */
+    signal(SIGALRM, ignore); /* signal(3) makes system calls restart */
     setitimer(ITIMER_REAL, &soon, NULL);
     expect(bccn_recv(bus, &message, -1) == BCCN_E_INTERRUPTED);
     expect(bccn_recv(bus, &message, SOON) == BCCN_E_INTERRUPTED);
@@ -154,7 +144,7 @@ static void test_errors(void)
     expect(bccn_open(&other, address, &options) == BCCN_E_NAME_TAKEN && strstr(bccn_error_text(other), "name-taken"));
     bccn_close(other);
     expect(bccn_send(bus, "a b", "", 0) == 0 && bccn_send(bus, "a", large, sizeof large) == 0);
-    expect(bccn_barrier(bus) == BCCN_E_BAD_CHANNEL && strstr(bccn_error_text(bus), "so were 1 more"));
+    expect(bccn_barrier(bus) == BCCN_E_BAD_CHANNEL && strstr(bccn_error_text(bus), "1 more rejected"));
     expect(bccn_barrier(bus) == 0);
     expect(bccn_send(bus, "local/x", large, 1 << 20) == BCCN_E_TOO_LARGE);
     expect(bccn_control(bus, "queue", NULL, &answer) == 0 && strstr(answer, "packets=10 "));

@@ -1,4 +1,4 @@
-// The C++ header against a real daemon, whose address is the argument; without one it is only compiled.
+// Tests the C++ header with the daemon whose address is the argument. Without an argument it is only compiled.
 #include "../bccn.hpp"
 
 #include <iostream>
@@ -52,7 +52,7 @@ int main(int count, char **words)
     }
     assert(!bus.receive(0s));
 
-    // A message outlives the move of its bus, with all that is needed to answer it.
+    // A message outlives the move of its bus, and can still be answered.
     bus.subscribe("cpp/moved");
     other.subscribe("!");
     other.send("cpp/moved", "token\n?");

@@ -1,24 +1,15 @@
-/* What of libbccn only shows when one holds the other end of its socket, or breaks its connection.
- * The argument is the socket of a daemon. Silent when all is well.
+/* Tests libbccn with its internals: the other end of its socket is held here, or its connection is broken.
+ * The argument is the socket of a daemon. The program prints only failures.
  */
 #include "../bccn.c"
+#include "expect.h"
 
 #include <sys/wait.h>
 
-#define SOON 5000 /* ms until something that must happen is given up */
 #define CHANNEL "inside/x"
 
 static const char *address;
 static int daemon_end;
-
-static void expect_true(int line, const char *what, int is)
-{
-    if (!is) {
-        fprintf(stderr, "inside.c:%d: not %s\n", line, what);
-        exit(1);
-    }
-}
-#define expect(what) expect_true(__LINE__, #what, (what) != 0)
 
 static bccn_bus *opened(const char *name)
 {
@@ -48,7 +39,7 @@ static void let_all_go(bccn_bus *bus)
     close(daemon_end);
 }
 
-/* The numbers sent as payloads that lie in the socket follow on `last`; the last of them. */
+/* Expect that the payloads in the socket are the numbers after `last`, and return the last of them. */
 static long numbers_after(long last)
 {
     static unsigned char bytes[2 * PACKET_LIMIT];
@@ -61,7 +52,7 @@ static long numbers_after(long last)
     return last;
 }
 
-static void test_what_a_full_socket_did_not_take_of_a_batch_is_sent_later(void)
+static void test_a_full_socket_delays_the_rest_of_a_batch(void)
 {
     bccn_bus *bus = held(20);
     char number[32];
@@ -99,20 +90,20 @@ static void test_the_largest_packets(void)
     bccn_bus *bus = held(SOON);
     bccn_message message;
     memset(channel, 'c', sizeof channel - 1);
-    expect(bccn_batch_begin(bus) == 0); /* with a full pack before it: no byte more than there is room for */
+    expect(bccn_batch_begin(bus) == 0); /* a full PACK comes first, so that the packet just fits behind it */
     expect(bccn_send(bus, "a", large, PACK_LIMIT - 5 - 4 - 6) == 0 && bus->out_size == PACK_LIMIT);
     expect(bccn_send(bus, channel, large, 65536) == BCCN_E_TOO_LARGE);
     expect(bccn_send(bus, channel, large, SIZE_MAX) == BCCN_E_TOO_LARGE);
     expect(bccn_send(bus, "a", large, PACKET_LIMIT - 6) == 0);
     expect(recv(daemon_end, large, sizeof large, 0) > 0 && recv(daemon_end, large, sizeof large, 0) == PACKET_LIMIT);
-    memcpy(large, "MSG a", 6); /* cut short it would be another message */
+    memcpy(large, "MSG a", 6); /* cut short, it would be another message */
     expect(send(daemon_end, large, PACKET_LIMIT + 1, 0) > 0 && bccn_recv(bus, &message, 0) == BCCN_E_PROTOCOL);
     expect(send(daemon_end, large, PACKET_LIMIT, 0) > 0 && bccn_recv(bus, &message, 0) == 1);
     expect(message.size == PACKET_LIMIT - 6);
     let_all_go(bus);
 }
 
-static void test_broken_parts_spoil_no_others(void)
+static void test_broken_parts_leave_the_others_intact(void)
 {
     static const unsigned char pack[] = "PACK \0\0\0\7MSG a\0001" "\0\0\0\3bad" "\0\0\0\10CMSG x\0y"
                                         "\0\0\0\7MSG a\0002" "\0\0\1\0";
@@ -133,21 +124,21 @@ static void note_loss(const bccn_notice *notice, void *user)
     *(uint64_t *)user += notice->kind == BCCN_LOST ? notice->count : 0;
 }
 
-static void test_a_gap_keeps_its_place(void)
+static void test_a_gap_stays_between_its_messages(void)
 {
     static const unsigned char gap[] = "CMSG dropped\0002", before[] =
         "PACK \0\0\0\7MSG a\0001" "\0\0\0\16CMSG dropped\0003" "\0\0\0\7MSG a\0002";
-    uint64_t told = 0;
+    uint64_t reported = 0;
     bccn_bus *bus = held(SOON);
     bccn_message message;
-    bccn_on_notice(bus, note_loss, &told);
+    bccn_on_notice(bus, note_loss, &reported);
     expect(send(daemon_end, before, sizeof before - 1, 0) > 0 && send(daemon_end, gap, sizeof gap - 1, 0) > 0);
     expect(send(daemon_end, "MSG a\0003", 7, 0) > 0);
     while (read_packet(bus, 0) > 0) /* as a barrier would */
         ;
-    expect(told == 0 && bccn_recv(bus, &message, 0) == 1 && message.lost == 0);
-    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 3 && *(char *)message.payload == '2' && told == 3);
-    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 2 && *(char *)message.payload == '3' && told == 5);
+    expect(reported == 0 && bccn_recv(bus, &message, 0) == 1 && message.lost == 0);
+    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 3 && *(char *)message.payload == '2' && reported == 3);
+    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 2 && *(char *)message.payload == '3' && reported == 5);
     let_all_go(bus);
 }
 
@@ -157,7 +148,7 @@ static void count_call(bccn_bus *bus, const bccn_message *message, void *user)
     ++*(int *)user;
 }
 
-/* There is always one more where this came from. */
+/* Each notice, and each call, causes another. */
 static void notice_again(const bccn_notice *notice, void *user)
 {
     ++*(int *)user;
@@ -172,7 +163,7 @@ static void call_again(bccn_bus *bus, const bccn_message *message, void *user)
     expect(send(daemon_end, "MSG !\0", 6, 0) > 0);
 }
 
-static void test_a_wait_ends_in_time_however_much_comes(void)
+static void test_a_wait_ends_in_time_whatever_arrives(void)
 {
     int called = 0, noticed = 0;
     bccn_bus *bus = held(SOON);
@@ -188,7 +179,7 @@ static void test_a_wait_ends_in_time_however_much_comes(void)
     let_all_go(bus);
 }
 
-static void test_a_child_of_a_program_without_connection_has_a_name_of_its_own(void)
+static void test_a_child_of_a_disconnected_program_has_its_own_name(void)
 {
     bccn_bus *bus = opened("inside/parent/1");
     let_go(bus);
@@ -205,7 +196,7 @@ static void test_a_child_of_a_program_without_connection_has_a_name_of_its_own(v
     bccn_close(bus);
 }
 
-/* In the middle of its callback, which goes on with the message that it has. */
+/* The parent and the child both go on with the message of the callback. */
 static void fork_inside(bccn_bus *bus, const bccn_message *message, void *user)
 {
     pid_t child = fork();
@@ -229,7 +220,7 @@ static void test_a_callback_that_forks(void)
     bccn_close(bus);
 }
 
-static void test_connecting_waits_while_others_do(void)
+static void test_connecting_waits_behind_other_clients(void)
 {
     struct sockaddr_un full = { .sun_family = AF_UNIX };
     char name[64];
@@ -254,7 +245,7 @@ static void test_connecting_waits_while_others_do(void)
     close(listener);
 }
 
-static void test_what_failed_is_not_wanted(void)
+static void test_a_failed_call_changes_no_setting(void)
 {
     char text[SETTING_LIMIT + 1];
     bccn_bus *bus = opened(NULL);
@@ -270,16 +261,16 @@ int main(int count, char **words)
 {
     expect(count == 2);
     address = words[1];
-    alarm(60); /* a wait that does not end is a failure, too */
-    test_what_a_full_socket_did_not_take_of_a_batch_is_sent_later();
+    alarm(60); /* a wait without an end is a failure, too */
+    test_a_full_socket_delays_the_rest_of_a_batch();
     test_a_batch_keeps_its_order_over_a_new_connection();
     test_the_largest_packets();
-    test_broken_parts_spoil_no_others();
-    test_a_gap_keeps_its_place();
-    test_a_wait_ends_in_time_however_much_comes();
-    test_a_child_of_a_program_without_connection_has_a_name_of_its_own();
+    test_broken_parts_leave_the_others_intact();
+    test_a_gap_stays_between_its_messages();
+    test_a_wait_ends_in_time_whatever_arrives();
+    test_a_child_of_a_disconnected_program_has_its_own_name();
     test_a_callback_that_forks();
-    test_connecting_waits_while_others_do();
-    test_what_failed_is_not_wanted();
+    test_connecting_waits_behind_other_clients();
+    test_a_failed_call_changes_no_setting();
     return 0;
 }

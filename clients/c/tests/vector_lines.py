@@ -1,12 +1,12 @@
-"""The golden vectors (clients/vectors) as lines for a program without a JSON reader.
+"""Prints the golden vectors (clients/vectors) as lines, for a program without a JSON reader.
 
     match SEPARATOR PATTERN CHANNEL yes|no      whether the pattern matches
-    send PACKET CHANNEL PAYLOAD                 what publishing writes
-    recv PACKET [CHANNEL PAYLOAD]...            what a packet from the daemon brings in the format plain
+    send PACKET CHANNEL PAYLOAD                 the packet that publishing writes
+    recv PACKET [CHANNEL PAYLOAD]...            the messages in a packet from the daemon, in the format plain
     full PACKET CHANNEL PAYLOAD SRC SEQ PEER UNIX_NS VERDICT DATAGRAM
-    broken PACKET                               is no packet that a daemon sends
+    broken PACKET                               a packet that no daemon sends
 
-Words are hex, and ``-`` where there is nothing; but for yes, no and the numbers.
+Words are hex, except yes, no and numbers; an empty word is ``-``.
 
     python3 vector_lines.py FOLDER
 """
@@ -33,7 +33,7 @@ def of_patterns(vectors: dict[str, list[Entry]]) -> Iterator[str]:
 
 
 def said(packet: str) -> str | None:
-    """Channel and payload of a MSG; None for anything else."""
+    """The channel and payload of a MSG; None for anything else."""
     channel, nul, payload = bytes.fromhex(packet)[4:].partition(b"\0")
     return f"{channel.hex()} {payload.hex() or '-'}" if nul and packet.startswith(MSG) else None
 

@@ -1,6 +1,6 @@
-/* Holds libbccn to the golden vectors: reads what vector_lines.py prints, and says nothing but what differs.
+/* Checks libbccn against the golden vectors: reads the lines of vector_lines.py, and prints only differences.
  *
- * A bus whose connection is one end of a socket pair writes to us and reads what we write.
+ * The connection of the bus is one end of a socket pair; this program writes and reads at the other.
  */
 #include "../bccn.c"
 
@@ -20,7 +20,7 @@ static void differs(const char *line, const char *what)
     wrong++;
 }
 
-/* Hex or "-", in place; with a NUL behind. */
+/* Decodes hex or "-" in place, and adds a NUL. */
 static struct bytes bytes_of(char *word)
 {
     struct bytes bytes = { (unsigned char *)word, 0 };
@@ -79,7 +79,7 @@ static void receives(const char *line, char **words, int count)
             differs(line, "another message");
     }
     if (bccn_recv(bus, &message, 0) != 0)
-        differs(line, "one message more");
+        differs(line, "another message follows");
 }
 
 static void receives_full(const char *line, char **words)

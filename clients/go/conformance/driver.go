@@ -16,12 +16,12 @@ import (
 	"bccn"
 )
 
-// A driver is what the script has made so far. Commands return the words after "ok".
+// A driver is the state of the script. Commands return the words after "ok".
 type driver struct {
 	options bccn.Options
 	bus     *bccn.Client
 	events  chan string
-	held    *bccn.Message // told what was lost before it, not yet itself
+	held    *bccn.Message // the loss before it is printed, and the message not yet
 }
 
 type command struct {
@@ -216,12 +216,13 @@ func (d *driver) flood(words []string) ([]string, error) {
 	return nil, batch.Flush()
 }
 
-// receive looks for messages first: what happened to the connection is told while those before it still wait.
+// receive looks for messages first: a notice about the connection may arrive before the messages that precede it are
+// read.
 func (d *driver) receive(words []string) ([]string, error) {
 	if d.held != nil {
 		message := *d.held
 		d.held = nil
-		return told(message), nil
+		return wordsOf(message), nil
 	}
 	for deadline := time.Now().Add(seconds(words[0])); ; {
 		ctx, cancel := context.WithDeadline(background, deadline)
@@ -235,7 +236,7 @@ func (d *driver) receive(words []string) ([]string, error) {
 			return []string{"lost", strconv.FormatUint(message.Lost, 10)}, nil
 		}
 		if err == nil {
-			return told(message), nil
+			return wordsOf(message), nil
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return nil, err
@@ -251,7 +252,7 @@ func (d *driver) receive(words []string) ([]string, error) {
 	}
 }
 
-func told(message bccn.Message) []string {
+func wordsOf(message bccn.Message) []string {
 	words := []string{"msg", encoded([]byte(message.Channel)), encoded(message.Payload)}
 	if message.Peer != "" {
 		words = append(words, encoded([]byte(message.Src)), strconv.FormatUint(message.Seq, 10),
@@ -285,11 +286,11 @@ func (d *driver) request(words []string) ([]string, error) {
 		most = number(words[3])
 	}
 	answers, err := d.bus.RequestMany(ctx, words[0], []byte(words[1]), most)
-	told := make([]string, len(answers))
+	found := make([]string, len(answers))
 	for i, answer := range answers {
-		told[i] = encoded(answer.Payload)
+		found[i] = encoded(answer.Payload)
 	}
-	return told, err
+	return found, err
 }
 
 func (d *driver) serve(words []string) ([]string, error) {

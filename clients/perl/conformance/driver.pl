@@ -6,11 +6,13 @@ use Time::HiRes qw(time);
 
 use Bccn;
 
-use constant SLICE => 0.02; # seconds between looks at what happened besides messages
+# Seconds between looks at events other than messages.
+use constant SLICE => 0.02;
 
 my (%options, $address, $bus, @events, $held);
 
-my %commands = ( # least and most words, whether a client must be open
+# The least and most words of each command, and whether it needs an open client.
+my %commands = (
     format      => [ 1, 1, 0, sub { $options{format}    = $_[0]; return } ],
     pack        => [ 1, 1, 0, sub { $options{pack}      = $_[0] eq 'on'; return } ],
     separator   => [ 1, 1, 0, sub { $options{separator} = $_[0]; return } ],
@@ -35,7 +37,7 @@ my %commands = ( # least and most words, whether a client must be open
     fork        => [ 1, 1, 1, \&fork_with ],
 );
 
-# --- lines; unbuffered, for a child reads on where its parent stopped, and the other way round ---
+# --- lines, unbuffered: a child goes on reading where its parent stopped, and the other way round ---
 
 sub read_line {
     my $line = '';
@@ -102,12 +104,12 @@ sub receive {
         return shift @events if @events;
         my $left = $end - time;
         my $message = $held // $bus->recv($left < 0 ? 0 : $left < SLICE ? $left : SLICE);
-        return told($message) if $message;
+        return words_of($message) if $message;
         return 'timeout' if $left <= 0 && !@events;
     }
 }
 
-sub told {
+sub words_of {
     ($held) = @_;
     if (my $lost = $held->{lost}) {
         $held->{lost} = 0;
@@ -153,7 +155,7 @@ sub serve {
     return $served;
 }
 
-# The child answers here and goes on with the script; the parent's next answer is that of the child's exit.
+# Forks. The child answers the command and goes on with the script; the parent answers the exit of the child.
 sub fork_with {
     my ($pattern) = @_;
     my $child = fork // die "fork: $!\n";

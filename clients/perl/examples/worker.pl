@@ -1,6 +1,6 @@
 #!/usr/bin/perl
-# A worker: answers requests on jobs/upper with the text in capitals, tells how many it did on its heartbeat, and stops
-# when somebody sends it "stop".
+# A worker: answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+# somebody sends it "stop".
 #
 #     perl -Ilib examples/worker.pl &
 #     bccn req jobs/upper 'hello there'
@@ -11,8 +11,8 @@ use IO::Select;
 
 use Bccn;
 
-my ($done, $told, $stopped) = (0, 0, 0);
-my $bus = Bccn->new(address => $ARGV[0], format => 'full', wait => 10); # full: to know whom to answer
+my ($done, $reported, $stopped) = (0, 0, 0);
+my $bus = Bccn->new(address => $ARGV[0], format => 'full', wait => 10); # the format full shows who asks
 
 $bus->serve('jobs/upper', sub {
     my ($text) = @_;
@@ -27,11 +27,11 @@ $bus->heartbeat_start(5, 'ready');
 $| = 1;
 printf "%s is ready\n", $bus->get_name;
 
-# Any loop around select, poll or epoll will do; other descriptors go in there, too.
+# Any loop around select, poll or epoll works; add other descriptors as needed.
 my $inputs = IO::Select->new($bus->fileno);
 while (!$stopped) {
     $bus->dispatch if $inputs->can_read;
-    $bus->heartbeat_start(5, ($told = $done) . ' done') if $told < $done;
+    $bus->heartbeat_start(5, ($reported = $done) . ' done') if $reported < $done;
 }
-$bus->barrier; # nothing is left on its way
+$bus->barrier; # everything has arrived
 print "$done done\n";

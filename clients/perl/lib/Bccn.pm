@@ -14,11 +14,15 @@ use Bccn::Readiness;
 
 our $VERSION = '0.1.0';
 
+# Channels whose callbacks are remembered.
+use constant ROUTES_LIMIT => 1024;
+
+# Nobody listens on other hosts if so many questions bring no answer, since datagrams get lost. The first question
+# waits, so that an answer at once costs the segment nothing. Times are seconds.
 use constant {
-    ROUTES_LIMIT => 1024, # channels whose takers are remembered
-    ASK_AFTER    => 0.02, # seconds; whoever answers at once costs the segment no question
-    ASK_EVERY    => 0.1,  # a daemon answers in a fraction of that
-    QUESTIONS    => 3,    # of which all must be lost, or their answers, to take somebody for nobody
+    QUESTIONS => 3,
+    ASK_AFTER => 0.02,
+    ASK_EVERY => 0.1,
 };
 
 my %DEFAULTS = (
@@ -59,10 +63,10 @@ sub new {
         wanted        => \%wanted,
         subscriptions => [], # pattern, regex, callback
         routes        => {},
-        listening     => 0,  # to `!` for the program
-        hearing       => 0,  # to it for answers to requests
+        listening     => 0,  # the program wants `!` for itself
+        hearing       => 0,  # it wants `!` for answers to requests
         listener      => undef,
-        calling       => 0,  # callbacks
+        calling       => 0,  # there are callbacks
         requests      => 0,
         buffer        => '',
         pack_limit    => 0,
@@ -75,13 +79,13 @@ sub new {
 
 sub close {
     my $self = shift;
-    delete $self->{readiness}; # first: in a child of fork the parent goes on watching
+    delete $self->{readiness}; # first: _let_go must not remove the socket from the epoll of a parent
     $self->_let_go;
     @{$self}{qw(closed pid)} = (1, 0);
     return;
 }
 
-# A thread has nothing of another's bus.
+# A thread gets no copy of the bus of another.
 sub CLONE_SKIP { return 1 }
 
 sub get_name {
@@ -139,7 +143,7 @@ sub send {
 {
     no warnings 'once';
     *publish    = \&send;
-    *send_topic = \&send; # bccn.txt's name for it
+    *send_topic = \&send; # the other name that BCCN1 programs use
     *whoami     = \&get_name;
 }
 
@@ -157,7 +161,7 @@ sub batch {
     my ($self, $code) = @_;
     $self->_enter;
     return $code->() if $self->{batch};
-    $self->_ensure; # which tells the limit
+    $self->_ensure; # a connection has agreed on the size of a PACK
     $self->{batch} = [];
     my $said  = eval { $code->(); 1 };
     my $error = $@;
@@ -184,7 +188,7 @@ sub barrier {
     $self->_ask(undef);
     my ($first, $count, $doubt) = @{$self}{qw(rejection rejections in_doubt)};
     @{$self}{qw(rejection rejections in_doubt)} = (undef, 0, 0);
-    $self->_fail($first->[0], $first->[1] . ($count > 1 ? '; so were ' . ($count - 1) . ' more' : '')) if $first;
+    $self->_fail($first->[0], $first->[1] . ($count > 1 ? '; ' . ($count - 1) . ' more rejected' : '')) if $first;
     $self->_fail('unconfirmed', "the daemon went away: up to $doubt messages may not have been published") if $doubt;
     return $self->_settle;
 }
@@ -195,12 +199,12 @@ sub listen {
     my ($self, $pattern, $callback) = @_;
     $self->_enter;
     $self->_ensure;
-    if ($pattern eq '!') { # no pattern of the protocol, but a request of its own
+    if ($pattern eq '!') { # the protocol has a request for this, and not a pattern
         $self->_request('listen');
         @{$self}{qw(listening listener)} = (1, $callback);
     }
     else {
-        $self->_fail('invalid', "pattern '$pattern': only ASCII, without white space") if $pattern =~ /[^!-~]/;
+        $self->_fail('invalid', "pattern '$pattern': must be ASCII without white space") if $pattern =~ /[^!-~]/;
         my $subscription = {
             pattern  => $pattern,
             regex    => pattern_regex($pattern, $self->{separator}),
@@ -280,7 +284,7 @@ sub fileno {
 
 # --- callbacks ---
 
-# Call whom a message is for; whether it is (also) for recv.
+# Calls the callbacks of a message. True: recv returns it, too.
 sub _deliver {
     my ($self, $message) = @_;
     my $route = $self->{routes}{ $message->{channel} } // $self->_route($message->{channel});
@@ -291,11 +295,11 @@ sub _deliver {
 
 sub _route {
     my ($self, $channel) = @_;
-    my @takers = $channel =~ /\A!/ ? $self->{listener}
+    my @matching = $channel =~ /\A!/ ? $self->{listener}
         : map { $_->{callback} } grep { $channel =~ $_->{regex} } @{ $self->{subscriptions} };
-    my @callbacks = grep {defined} @takers;
+    my @callbacks = grep {defined} @matching;
     $self->{routes} = {} if keys %{ $self->{routes} } >= ROUTES_LIMIT;
-    return $self->{routes}{$channel} = [ @callbacks < @takers || !@callbacks, @callbacks ];
+    return $self->{routes}{$channel} = [ @callbacks < @matching || !@callbacks, @callbacks ];
 }
 
 sub _reroute {
@@ -305,8 +309,10 @@ sub _reroute {
     return $self->_settle;
 }
 
-# --- request and reply: a request's payload is a line of the asker's choice, the token, and the question; its answer
-# goes to !<asker> and begins with the same line ---
+# --- request and reply ---
+#
+# The payload of a request is a token, an LF, and the question. An answer goes to !<asker> and begins with the same line
+# (clients/PROTOCOL.md, "Request and reply").
 
 sub request {
     my ($self, $channel, $question, $timeout) = @_;
@@ -315,39 +321,40 @@ sub request {
     $self->_publish_request($channel, $question // '');
     for my $questions (0 .. QUESTIONS) {
         my $due = Bccn::Connection::now() + ($questions ? ASK_EVERY : ASK_AFTER);
-        $due = $deadline if $self->{heard} || $due > $deadline;
+        $due = $deadline if $self->{has_listeners} || $due > $deadline;
         my $answer = $self->_next_answer($due);
         return $answer if $answer || $due == $deadline;
-        next if $self->{heard};
+        next if $self->{has_listeners};
         my $said = $questions < QUESTIONS ? $self->_listeners("$channel $self->{token}$self->{requests}?") : '0';
         $self->_fail('nobody', "nobody listens to $channel") if $said eq '0';
-        $self->{heard} ||= $said ne '0 asked';
+        $self->{has_listeners} ||= $said ne '0 asked';
     }
     return $self->_next_answer($deadline);
 }
 
-# Publish a request, and learn whether it was taken, and whether anybody here listens.
+# Publishes a request, and finds out whether the daemon took it and whether anybody on this host listens.
 sub _publish_request {
     my ($self, $channel, $question) = @_;
     if (!$self->{listening} && !$self->{hearing}) {
         $self->_ask('CMSG listen');
     }
-    elsif ($self->{batch} || $self->{published} > $self->{confirmed}) { # what is rejected later is this request
+    elsif ($self->{batch} || $self->{published} > $self->{confirmed}) { # any later rejection is about this request
         $self->_ask;
     }
-    $self->{hearing}   = 1;
-    $self->{answers}   = [];
-    $self->{requested} = $channel;
-    $self->{heard}     = 0; # by somebody, as far as is known
+    $self->{hearing}       = 1;
+    $self->{answers}       = [];
+    $self->{requested}     = $channel;
+    $self->{has_listeners} = 0; # 1: somebody listens, or nobody can know
     $self->{requests}++;
     local @{$self}{qw(rejection rejections)} = (undef, 0);
     $self->send($channel, "$self->{token}$self->{requests}\n$question");
-    $self->{heard} ||= $self->_listeners($channel) ne '0';
+    $self->{has_listeners} ||= $self->_listeners($channel) ne '0';
     $self->_fail(@{ $self->{rejection} }) if $self->{rejection};
     return;
 }
 
-# How many listen here, and what came of asking the other hosts; empty: a daemon that does not know.
+# Returns how many listen on this host, and the result of asking the others; empty: the daemon does not know the
+# request.
 sub _listeners {
     my ($self, $value) = @_;
     my $said = eval { $self->_request('listeners', $value) };
@@ -385,14 +392,14 @@ sub reply {
     my ($self, $request, $answer) = @_;
     my $at = question_at($request->{payload});
     my $src = $request->{src} // '?';
-    $self->_fail('invalid', 'no request, or (but in the format full) from nobody known')
+    $self->_fail('invalid', 'not a request with a known sender (which needs the format full)')
         if !defined $at || $src =~ /[?*]/;
     return $self->send_to($src, substr($request->{payload}, 0, $at) . ($answer // ''));
 }
 
 sub serve {
     my ($self, $pattern, $code) = @_;
-    $self->_fail('invalid', 'serving takes the format full: it tells whom to answer') if !$self->{wanted}{format};
+    $self->_fail('invalid', 'serve needs the format full, which shows who asks') if !$self->{wanted}{format};
     return $self->listen($pattern, sub {
         my ($message, $bus) = @_;
         my $question = $bus->question($message) // return;
@@ -424,83 +431,83 @@ Bccn - LISTEN/NOTIFY between the programs of a network segment: the client of th
 
 =head1 DESCRIPTION
 
-A connection to the daemon of this host, which is made again by itself when it breaks, with every subscription and
-setting. Calls wait for that, as for anything of the daemon, up to the C<timeout> of the bus. Times are seconds, also
-fractions of one; without one a call waits for ever.
+A bus is a connection to the daemon of this host. It reconnects by itself, with every subscription and setting. A call
+waits for that, as for any answer of the daemon, up to the C<timeout> of the bus. Times are seconds and may have
+fractions; without a time a call waits for ever.
 
-Payloads are bytes: encode characters first (L<Encode>). One bus belongs to one thread; a new thread has none.
+Payloads are bytes: encode characters first (L<Encode>). One thread uses a bus; a new thread gets no copy of it.
 
 =head1 A BUS
 
 =head2 Bccn->new(%options)
 
-Connects. Fails with C<unavailable>, C<refused>, or with what the daemon has against the options:
+Connects to the daemon. Fails with C<unavailable>, C<refused>, or the daemon's answer to the options:
 
-    address    its socket: a path, or @name for an abstract one; without, $ENV{BCCN_SOCKET},
-               else /run/bccnd/bus.sock, else that of $ENV{XDG_RUNTIME_DIR}
-    name       own name; without, the daemon's <host>/<program>/<pid>
-    format     'plain' or 'full': messages with src, seq, peer, time and verdict
-    pack       1: many messages in one packet, both ways: much faster for bursts
+    address    the socket: a path, or @name for an abstract one; by default the usual places:
+               $ENV{BCCN_SOCKET}, /run/bccnd/bus.sock, $ENV{XDG_RUNTIME_DIR}/bccnd/bus.sock
+    name       the name of the bus; by default the daemon gives <host>/<program>/<pid>
+    format     'plain', or 'full': messages have src, seq, peer, time and verdict
+    pack       1: several messages share a packet, both ways: much faster for bursts
     echo       0: own messages that match are not received
     separator  of the tokens in patterns: '/' or '.'
-    queue      the daemon's queue for us: { packets => 1000, bytes => 1e6, policy => 'block' },
-               or parts of it; policies are drop-oldest, drop-newest, block and disconnect
-    tap        1: every datagram of the segment, too (needs the right)
+    queue      what may wait in the daemon: { packets => 1000, bytes => 1e6, policy => 'block' },
+               or a part of it; policies are drop-oldest, drop-newest, block and disconnect
+    tap        1: every datagram of the segment is received, too (needs the right to tap)
     reconnect  0: calls fail with 'unavailable' once the connection is gone
     timeout    how long a call waits for the daemon (5)
     wait       how long to keep trying for the first connection (0)
-    on_notice  called with each notice (below); without, they are warnings
+    on_notice  called with each notice (below); by default notices are warnings
 
 =head2 close
 
-Lets go of the connection at once: call C<barrier> first to know that all has arrived. So does the end of the last
-reference.
+Closes the connection at once; call C<barrier> first to be sure that everything has arrived. The end of the last
+reference closes the bus, too.
 
 =head2 get_name, whoami
 
-Own name, as others see it.
+Returns the name of the bus, as others see it.
 
 =head2 set_name($name)
 
-Takes another one, and keeps it over reconnections.
+Takes another name, and keeps it over reconnections.
 
 =head2 heartbeat_start($seconds, $text)
 
-Has the daemon say on C<< heartbeat/<name> >> every so many seconds that we are there. The text, if any, says how we
-are; another call changes it, 0 seconds end it.
+Makes the daemon publish the text, if any, on C<< heartbeat/<name> >> every so many seconds. Another call changes the
+text, and 0 seconds end the heartbeats. They go on over reconnections.
 
 =head2 control($key, $value)
 
-Any control request of the protocol; returns the value of its answer. Not said again to a new connection.
+Sends any control request of the protocol and returns the value of its answer. A new connection does not repeat it.
 
 =head2 lost
 
-How many messages the daemon has dropped because this program read too slowly.
+Returns how many messages the daemon has dropped because this program read too slowly.
 
 =head1 PUBLISHING
 
 =head2 publish, send, send_topic($channel, $payload)
 
-Hands one message to the daemon; waits only while it is away or takes no more. What the daemon then rejects is a
-notice, and an error of the next C<barrier>. After C<unavailable> and C<timeout> it was not sent.
+Hands one message to the daemon. The call waits only while the daemon is away or takes no more; after C<unavailable>
+and C<timeout> the message was not sent. If the daemon then rejects the message, a notice says so, and the next
+C<barrier> fails. The three names mean the same.
 
 =head2 send_all($payload)
 
-To every listening program of the segment.
+Publishes to every listening program of the segment.
 
 =head2 send_to($target, $payload)
 
-To the program of that name, or to all below it.
+Publishes to the program of that name, or to all programs below it.
 
 =head2 batch($code)
 
-What is published while the code runs is sent when it ends, in as few packets as can be with C<pack>. Also when it
-dies.
+Sends what the code publishes when the code ends or dies; with C<pack>, in as few packets as possible.
 
 =head2 barrier
 
-Returns once the daemon has processed everything sent before. Fails with the first that it had against a message since
-the last barrier; with C<unconfirmed> when the connection broke in between.
+Returns once the daemon has processed everything sent before. Fails with the first error that the daemon reported about
+a message since the last barrier, or with C<unconfirmed> if the connection broke in between.
 
 =head1 RECEIVING
 
@@ -508,116 +515,119 @@ A message is a hash:
 
     channel   '!' and '!<target>': to all, to this program
     payload
-    lost      messages for us that the daemon dropped directly before it: we read too slowly
+    lost      how many messages the daemon dropped directly before this one,
+              because this program read too slowly
 
 and in the format full:
 
-    src, seq  the sender, and its number
+    src, seq  the source, and the number of the message within it
     peer      'ip:port', or 'local'
-    time_ns   when the daemon received it: Unix time, nanoseconds
+    time_ns   when the daemon received it, in nanoseconds of Unix time
     verdict   'ok'; 'retained': a last value from before the subscription; others only for a tap
-    datagram  as it was on the wire
+    datagram  the datagram as it is on the wire
 
 =head2 subscribe($pattern)
 
-Returns when the subscription is in force. Its messages come out of C<recv> and C<dispatch>. The pattern C<!> means
-what is directed to this program or to all.
+Subscribes, and returns when the subscription is in force. C<recv> and C<dispatch> return its messages. The pattern
+C<!> stands for messages to this program and to all.
 
 =head2 listen($pattern, $callback)
 
-The same, but its messages go to C<< $callback->($message, $bus) >>, from inside C<recv> and C<dispatch>. What it dies
-of, they die of.
+Subscribes, too, but C<recv> and C<dispatch> pass the messages to C<< $callback->($message, $bus) >>. If the callback
+dies, so do they.
 
 =head2 unsubscribe($pattern)
 
-Takes back one of either, the last one of that pattern.
+Takes back the last subscription to the pattern, with or without a callback.
 
 =head2 recv($timeout)
 
-The next message that is not for callbacks only, calling those meanwhile; C<undef>: none in time. Times out rather than
-fails while the daemon is away.
+Waits for the next message that is not for callbacks alone, and calls the callbacks meanwhile; C<undef>: none in time.
+While the daemon is away the call waits and does not fail.
 
 =head2 dispatch
 
-Handles all that is pending, without waiting: calls the callbacks, returns the messages that none took.
+Handles all messages that wait, without waiting for more: calls the callbacks, and returns the messages without one.
 
 =head2 fileno
 
-A descriptor for select, poll and epoll loops: readable means C<dispatch>. It stays the same over reconnections, but not
-over fork. Needs a 64-bit Linux on x86, ARM, RISC-V, POWER, LoongArch or s390, otherwise C<unsupported>.
+Returns a descriptor for select, poll and epoll loops: when it is readable, call C<dispatch>. It stays the same over
+reconnections, but not over fork. It needs a 64-bit Linux on x86, ARM, RISC-V, POWER, LoongArch or s390, and fails
+elsewhere with C<unsupported>.
 
     my $inputs = IO::Select->new($bus->fileno, \*STDIN);
     for my $ready ($inputs->can_read) { ... }
 
 =head1 REQUEST AND REPLY
 
-A request's payload is a line of the asker's choice, a line feed, and the question; its answer goes to the asker's name
-and begins with the same line. All clients of the bus do it like that.
+The payload of a request is a token, a line feed, and the question. An answer goes to the asker's name and begins with
+the same line. All clients of the bus follow this convention.
 
 =head2 request($channel, $question, $timeout)
 
-Asks, and waits for the first answer: a message, its payload without the line; C<undef>: none in time. Fails with
-C<nobody>, within a third of a second, when no program of this host or of another with a daemon would get it. Other
-messages wait meanwhile.
+Asks, and waits for the first answer: a message, with its payload without the line; C<undef>: none in time. Fails with
+C<nobody>, within a third of a second, if no program of this host or of another with a daemon would get the request.
+Other messages wait meanwhile.
 
 =head2 next_answer($timeout)
 
-Another answer to the last request. One that comes after the next request is passed over.
+Waits for another answer to the last request. Answers that come after the next request are dropped.
 
 =head2 serve($pattern, $code)
 
-Answers requests: C<listen> with C<< $code->($question, $message) >>, whose value is the answer; C<undef>: none. Takes
+Answers requests: calls C<< $code->($question, $message) >>, and replies with its value unless that is C<undef>. Needs
 the format full, as C<reply> does.
 
 =head2 question($message)
 
-The question, if the message is a request; otherwise C<undef>.
+Returns the question if the message is a request, and otherwise C<undef>.
 
 =head2 reply($message, $answer)
 
-Answers it.
+Answers a request.
 
 =head1 NOTICES
 
-What happens to the connection besides is told by C<< on_notice->($notice) >> at the end of a call (if it fails without
-one, of the next call), a hash of C<kind>, C<count>, and C<text>, a line for people:
+The bus reports what happens to the connection with C<< on_notice->($notice) >> at the end of a call. A notice is a hash
+of C<kind>, C<count>, and C<text>, a line for people:
 
-    lost          messages: they came faster than they were read
-    rejected      something published, or wanted again, was not taken; `code` says why
-    revoked       a right was taken back, and what rests on it has ended
-    closing       the daemon says that it closes the connection, and why
-    disconnected  `count` published messages may not have been taken
-    reconnected   with every subscription in force
+    lost          the daemon dropped `count` messages: this program read too slowly
+    rejected      the daemon rejected a message, or a setting on a new connection; `code` says why
+    revoked       the daemon took back a right, and what rested on it has ended
+    closing       the daemon closes the connection; the text says why
+    disconnected  the connection ended; `count` published messages may not have been taken
+    reconnected   there is a connection again, with every subscription in force
 
 =head1 ERRORS
 
-Methods die with a Bccn::Error: C<code> is a word for programs, C<text> a line for people; as a string, it is the line
-and the place of the call.
+Methods die with a Bccn::Error. Its C<code> is a word for programs, and its C<text> a line for people; as a string it is
+the line and the place of the call.
 
     if (!eval { $bus->barrier; 1 }) {
         die $@ if !ref $@ || $@->code ne 'too-large';
     }
 
-    invalid      an argument that cannot be sent
+    invalid      an argument that cannot be sent at all
     unavailable  no daemon, or it went away and did not come back in time
-    unconfirmed  it is back, but what was handed to the one before may not have been published
-    timeout      it does not answer or take more
-    nobody       a request where nobody listens
-    backlog      asking and asking without receiving what waits
-    protocol     the daemon sent what is not of the protocol
-    closed       the bus was closed
+    unconfirmed  the daemon went away: messages may not have been published
+    timeout      the daemon does not answer or takes no more
+    nobody       nobody listens to this request
+    backlog      too many messages wait: receive them before asking
+    protocol     the daemon sent a packet that is not of this protocol
+    closed       the bus is closed
 
-and the words of the daemon: bad-channel, bad-pattern, too-large, name-taken, refused ...
+Other codes are those of the daemon: bad-channel, bad-pattern, too-large, name-taken, refused ...
 
 =head1 FORK
 
-A child may use its parent's bus: the first call gives it a connection of its own, subscribed alike, named
-C<< <parent's name>/<pid> >> (pattern B of the protocol's "Fork handling"); or it makes one for itself (pattern A). What
-waited for the parent stays the parent's. Sequence numbers are given by the daemon; there is none to get or set.
+A child may use the bus of its parent. The first call opens a connection of its own, with the same subscriptions, under
+the name C<< <parent's name>/<pid> >>. Or the child opens another bus. Messages that waited for the parent stay with the
+parent. The daemon gives the sequence numbers; there is no method to get or set them.
 
 =head1 SIGNALS
 
-Calls that wait go on waiting after a signal handler has run; a handler that dies ends them. SIGPIPE is not raised.
+A call that waits goes on waiting after a signal handler has run; a handler that dies ends it. The bus raises no
+SIGPIPE.
 
 =head1 LICENSE
 

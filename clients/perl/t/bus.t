@@ -1,5 +1,5 @@
-# What is particular to Perl, against the daemon that $BCCN_SOCKET names. What all clients do is in the conformance
-# suite; these are callbacks, poll loops, errors and what Perl strings may be.
+# Tests what only the Perl client has, with the daemon at $BCCN_SOCKET: callbacks, poll loops, errors, and strings that
+# are not bytes. The conformance suite tests the rest.
 use strict;
 use warnings;
 
@@ -29,20 +29,20 @@ subtest 'errors are objects' => sub {
     isa_ok($error, 'Bccn::Error');
     is($error->code, 'unavailable', 'code');
     like($error->text, qr{\Ano daemon at /nonexistent/bus\.sock: \S.*\z}, 'text');
-    like("$error", qr/ at \Q$0\E line \d+\.\n\z/, 'the place is that of the call');
-    is(error_of(sub { Bccn->new(adress => '/tmp') })->code, 'invalid', 'an option that does not exist');
-    is(error_of(sub { Bccn->new(format => 'lines') })->code, 'invalid', 'a format that is none');
-    is(error_of(sub { Bccn->new(separator => ',') })->code, 'invalid', 'a separator that is none');
+    like("$error", qr/ at \Q$0\E line \d+\.\n\z/, 'the line is that of the call');
+    is(error_of(sub { Bccn->new(adress => '/tmp') })->code, 'invalid', 'an unknown option');
+    is(error_of(sub { Bccn->new(format => 'lines') })->code, 'invalid', 'an unknown format');
+    is(error_of(sub { Bccn->new(separator => ',') })->code, 'invalid', 'an unknown separator');
     is(error_of(sub { Bccn->new(address => '/' . 'x' x 108) })->code, 'invalid', 'a path too long for a socket');
-    is(error_of(sub { Bccn->new(name => 'no name') })->code, 'bad-name', 'what the daemon has against it');
+    is(error_of(sub { Bccn->new(name => 'no name') })->code, 'bad-name', 'a name that the daemon rejects');
 
     my $bus = Bccn->new;
     is(error_of(sub { $bus->publish('a', "\x{263A}") })->code, 'invalid', 'characters are not bytes');
     is(error_of(sub { $bus->heartbeat_start(5, "\x{263A}") })->code, 'invalid', 'nor in a heartbeat');
     is(error_of(sub { $bus->publish("a\0b", 'c') })->code, 'invalid', 'a channel with a NUL');
-    is(error_of(sub { $bus->control('no-such-key') })->code, 'unknown-key', 'a request the daemon does not know');
+    is(error_of(sub { $bus->control('no-such-key') })->code, 'unknown-key', 'a request that the daemon does not know');
     is(error_of(sub { $bus->serve('a', sub { }) })->code, 'invalid', 'serving in the format plain');
-    is(error_of(sub { $bus->reply({ payload => 'no request' }, '') })->code, 'invalid', 'a reply to no request');
+    is(error_of(sub { $bus->reply({ payload => 'no request' }, '') })->code, 'invalid', 'a reply to a message that is not a request');
     $bus->close;
     is(error_of(sub { $bus->recv })->code, 'closed', 'after close');
 };
@@ -55,22 +55,22 @@ subtest 'callbacks and recv' => sub {
     $bus->subscribe('plain');
     $bus->publish('cb/a',   1);
     $bus->publish('cb/a/b', 2);
-    is($bus->recv(5)->{payload}, 'seen', 'recv calls back, and returns what is for it');
-    is_deeply([ \@both, \@one ], [ [ 1, 2 ], [1] ], 'each pattern has its own');
+    is($bus->recv(5)->{payload}, 'seen', 'recv calls callbacks, and returns a message without one');
+    is_deeply([ \@both, \@one ], [ [ 1, 2 ], [1] ], 'each callback gets the messages of its pattern');
     $bus->subscribe('cb/a');
     $bus->publish('cb/a', 3);
-    is_deeply([ map { $_->{payload} } map { $bus->recv(5) } 1 .. 2 ], [ 3, 'seen' ], 'for both');
+    is_deeply([ map { $_->{payload} } map { $bus->recv(5) } 1 .. 2 ], [ 3, 'seen' ], 'recv and the callbacks get it');
     $bus->unsubscribe('cb/a');
     $bus->publish('cb/a', 4);
-    is($bus->recv(5)->{payload}, 'seen', 'no longer for recv');
-    is($bus->recv(0), undef, 'nothing more');
+    is($bus->recv(5)->{payload}, 'seen', 'recv no longer gets it');
+    is($bus->recv(0), undef, 'no other message');
 
     $bus->listen('!', sub { die "not today\n" });
     $bus->send_to($bus->whoami, 'x');
-    is(error_of(sub { $bus->recv(5) }), "not today\n", 'what a callback dies of, its caller hears');
+    is(error_of(sub { $bus->recv(5) }), "not today\n", 'recv dies when a callback dies');
     $bus->subscribe('!');
     $bus->send_all('y');
-    is($bus->recv(5)->{channel}, '!', 'the last word on ! counts');
+    is($bus->recv(5)->{channel}, '!', 'the last subscription to ! counts');
 };
 
 subtest 'poll loops' => sub {
@@ -83,15 +83,15 @@ subtest 'poll loops' => sub {
     $other->barrier;
     ok(is_readable($fd, 5), 'readable');
     $bus->barrier; # reads it
-    ok(is_readable($fd, 0), 'also when it has been read, but not taken');
+    ok(is_readable($fd, 0), 'still readable while the message waits in the bus');
     my @messages = $bus->dispatch;
     is_deeply([ map { @{$_}{qw(channel payload src lost verdict)} } @messages ],
-        [ 'poll/x', 'hello', $other->whoami, 0, 'ok' ], 'dispatch returns what no callback took');
-    ok(!is_readable($fd, 0), 'nothing more');
-    is_deeply([ $bus->dispatch ], [], 'and does not wait');
+        [ 'poll/x', 'hello', $other->whoami, 0, 'ok' ], 'dispatch returns messages without a callback');
+    ok(!is_readable($fd, 0), 'no longer readable');
+    is_deeply([ $bus->dispatch ], [], 'dispatch does not wait');
 };
 
-subtest 'a timeout is kept through signals' => sub {
+subtest 'signals do not change a timeout' => sub {
     my $bus    = Bccn->new;
     my $alarms = 0;
     local $SIG{ALRM} = sub { $alarms++; ualarm(20_000) if $alarms < 3 };
@@ -111,9 +111,9 @@ subtest 'batches' => sub {
             $bus->publish('local/batch', $large);
             $bus->batch(sub { $bus->publish('batch/x', 4) });
         });
-        is_deeply([ map { $bus->recv(5)->{payload} } 1 .. 4 ], [ 1, 2, $large, 4 ], 'all at its end, in order');
+        is_deeply([ map { $bus->recv(5)->{payload} } 1 .. 4 ], [ 1, 2, $large, 4 ], 'sends all messages at its end, in order');
         like(error_of(sub { $bus->batch(sub { $bus->publish('batch/x', 5); die "halfway\n" }) }), qr/halfway/, 'dies');
-        is($bus->recv(5)->{payload}, 5, 'and what was published before is sent');
+        is($bus->recv(5)->{payload}, 5, 'sends what was published before');
     }
 };
 
@@ -127,19 +127,19 @@ subtest 'requests' => sub {
     }
     my $bus = Bccn->new(on_notice => sub { });
     my $answer;
-    for (1 .. 100) { # it may have been ready before we listened
+    for (1 .. 100) { # the child may not serve yet
         last if $answer = $bus->request('upper', "two\nlines", 0.1);
     }
     is($answer->{payload}, "TWO\nLINES", 'the answer');
     is($bus->request('upper', 'silence', 0.1), undef, 'none in time');
-    is($bus->request('upper', 'again', 5)->{payload}, 'AGAIN', 'a late answer is not taken for this one');
+    is($bus->request('upper', 'again', 5)->{payload}, 'AGAIN', 'a late answer to another request does not count');
     is($bus->next_answer(0), undef, 'nobody else answered');
     like(error_of(sub { $bus->request('bad channel', '', 5) })->code, qr/bad-channel/, 'a request that is rejected');
     kill TERM => $pid;
     waitpid $pid, 0;
 };
 
-subtest 'a child of fork lets go of nothing of its parent' => sub {
+subtest 'a child of fork does not disturb its parent' => sub {
     my $bus = Bccn->new;
     $bus->subscribe('fork/>');
     my $fd    = $bus->fileno;
@@ -156,7 +156,7 @@ subtest 'a child of fork lets go of nothing of its parent' => sub {
     is_deeply([ map { $_->{payload} } $bus->dispatch ], ['child'], 'and its connection');
 };
 
-is_deeply(\@warnings, [], 'no warnings until now');
+is_deeply(\@warnings, [], 'no warnings so far');
 
 subtest 'notices' => sub {
     my @notices;
@@ -165,7 +165,7 @@ subtest 'notices' => sub {
     my $error = error_of(sub { $bus->barrier });
     is($error->code, 'bad-channel', 'the error of the barrier');
     is_deeply([ map { @{$_}{qw(kind code count)} } @notices ], [ 'rejected', 'bad-channel', 1 ], 'the notice');
-    is($notices[0]{text}, $error->text, 'they say the same');
+    is($notices[0]{text}, $error->text, 'both have the same text');
 
     $bus = Bccn->new;
     $bus->publish('bad channel');

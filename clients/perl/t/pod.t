@@ -1,4 +1,4 @@
-# The manual is sound, and says something about every public method.
+# Tests that the manual has no POD errors and a heading for every public method.
 use strict;
 use warnings;
 

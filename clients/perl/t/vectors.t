@@ -1,4 +1,4 @@
-# The golden vectors (clients/vectors), as far as they are about what a client writes, reads and matches.
+# Tests with the golden vectors (clients/vectors) of packets and patterns that a client writes, reads or matches.
 use strict;
 use warnings;
 

@@ -182,6 +182,11 @@ def _pattern(pattern: str) -> bytes:
     return pattern.encode()
 
 
+def answer_key(key: str) -> str:
+    """The key of the answer to a control request."""
+    return "pong" if key == "ping" else key
+
+
 def build_control(key: str, value: str | None = None) -> bytes:
     if not key or any(byte in key for byte in WHITE_SPACE):
         raise InvalidError(f"control key {key!r}: must not be empty nor contain white space")

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use bccn::{Client, Error, Message, NoticeKind, Options};
 
-const SLICE: Duration = Duration::from_millis(20); // between looks at what happened besides messages
+/// Between looks at events other than messages.
+const SLICE: Duration = Duration::from_millis(20);
 
 type Words = Result<Vec<String>, Error>;
 type Run = fn(&mut Driver, &mut Client, &[Vec<u8>]) -> Words;
 
-/// What the script has made so far.
+/// The state of the script.
 #[derive(Default)]
 struct Driver {
     full: bool,
@@ -23,7 +24,7 @@ struct Driver {
     address: Option<String>,
     bus: Option<Client>,
     events: Option<Receiver<NoticeKind>>,
-    held: VecDeque<Message>, // told what was lost before it, not yet itself
+    held: VecDeque<Message>, // the loss before it is printed, and the message not yet
 }
 
 fn main() {
@@ -154,9 +155,9 @@ impl Driver {
     fn open(&mut self) -> Words {
         self.bus = None;
         self.held.clear();
-        let (told, events) = channel();
+        let (sender, events) = channel();
         let mut options = Options::new().full(self.full).pack(self.pack).on_notice(move |notice| {
-            let _ = told.send(notice.kind); // nobody wants to know any more
+            let _ = sender.send(notice.kind); // fails when the driver has opened another client
         });
         if let Some(separator) = self.separator {
             options = options.separator(separator);
@@ -180,7 +181,7 @@ impl Driver {
                 None => {}
             }
             if let Some(message) = self.held.pop_front() {
-                return Ok(told(&message));
+                return Ok(words_of(&message));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match bus.recv_timeout(left.min(SLICE))? {
@@ -189,14 +190,14 @@ impl Driver {
                     self.held.push_back(message);
                     return Ok(vec!["lost".into(), lost]);
                 }
-                Some(message) => return Ok(told(&message)),
+                Some(message) => return Ok(words_of(&message)),
                 None if left.is_zero() => return Ok(vec!["timeout".into()]),
                 None => {}
             }
         }
     }
 
-    /// The child answers here and goes on with the script; the parent's next answer is that of the child's exit.
+    /// Forks. The child answers the command and goes on with the script; the parent answers the exit of the child.
     fn fork(&mut self, own: bool) -> Words {
         // SAFETY: there is one thread.
         let child = unsafe { libc::fork() };
@@ -215,7 +216,7 @@ impl Driver {
     }
 }
 
-fn told(message: &Message) -> Vec<String> {
+fn words_of(message: &Message) -> Vec<String> {
     let mut words = vec!["msg".into(), encoded(message.channel.as_bytes()), encoded(&message.payload)];
     if let Some(origin) = &message.origin {
         words.extend([encoded(origin.src.as_bytes()), origin.seq.to_string()]);

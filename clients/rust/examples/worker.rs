@@ -1,5 +1,5 @@
-//! A worker: answers requests on jobs/upper with the text in capitals, tells how many it did on its heartbeat, and stops
-//! when somebody sends it "stop".
+//! A worker: answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+//! somebody sends it "stop".
 //!
 //!     cargo run --example worker &
 //!     bccn req jobs/upper 'hello there'
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bccn::{Options, Result};
 
-const BEAT: u32 = 5; // seconds
+/// Seconds between heartbeats.
+const BEAT: u32 = 5;
 
 fn main() -> ExitCode {
     match run(std::env::args().nth(1).as_deref()) {
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
 
 fn run(address: Option<&str>) -> Result<()> {
     let mut bus = Options::new()
-        .full(true) // to know whom to answer
+        .full(true) // shows who asks
         .wait(Duration::from_secs(10))
         .on_notice(|notice| eprintln!("worker: {}", notice.text))
         .open(address)?;
@@ -47,5 +48,5 @@ fn run(address: Option<&str>) -> Result<()> {
         }
     }
     println!("{done} done");
-    bus.barrier() // nothing is left on its way
+    bus.barrier() // everything has arrived
 }

@@ -1,12 +1,20 @@
+//! A client outlives its connections. It remembers what the program wants, sends all of that to each new connection,
+//! and keeps received messages until the program takes them.
+//!
+//! ```text
+//! program <- recv    <- backlog          <- read_ahead <- socket
+//! program <- request <- exchange.answers <-/
+//! ```
+//!
 //! Rules:
-//! 1. What is wanted (name, options, subscriptions, ...) is kept here and outlives a connection; `greet` says all of it to a
-//!    new one.
-//! 2. Whoever waits for the daemon sends a ping with a number after the request. Everything the daemon had to say about the
-//!    request has come when its pong comes, and a late answer to an earlier one cannot be mistaken for it.
-//! 3. The socket does not block; every wait is a poll(2) with a deadline, and goes on reading unless the backlog is full, or
-//!    two who wait for each other would wait for ever. A connection that ends is read to its end first.
-//! 4. Nothing is dropped here. Only who asks for messages reads on; the rest waits in the daemon's queue, which is bounded.
-//! 5. Every function begins and ends in `call`, where a child of fork becomes a sender of its own.
+//! 1. The client remembers name, options and subscriptions; `greet` sends all of them to a new connection.
+//! 2. A call that waits for the daemon sends a numbered ping after its request. When the pong arrives, everything that
+//!    the daemon has to say about the request has arrived. A late pong to an earlier request has another number.
+//! 3. The socket does not block. Every wait is a poll(2) with a deadline, and keeps reading unless the backlog is full;
+//!    otherwise two programs that wait for each other would wait for ever. A connection that has ended is read to its
+//!    end.
+//! 4. The client drops nothing. If the program does not receive, its messages wait in the bounded queue of the daemon.
+//! 5. Every function runs inside `call`, where a child of fork becomes a source of its own.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -18,18 +26,18 @@ use crate::request::Exchange;
 use crate::socket::{generation, random, watch_forks, Readiness, Socket};
 use crate::{Error, Options, Result};
 
-/// A program's place on the bus of its host.
+/// A connection to the bus of this host, which reconnects by itself.
 pub struct Client {
-    // wanted
+    // what the program wants
     pub(crate) options: Options,
     pub(crate) address: Option<String>,
     pub(crate) heartbeat: Option<String>,
     pub(crate) subscriptions: Vec<String>,
     pub(crate) listening: bool,
-    pub(crate) hearing: bool, // listening, but only for answers
+    pub(crate) hearing: bool, // listens, but only for answers
 
     // the connection
-    pub(crate) generation: u32, // of the process whose connection it is
+    pub(crate) generation: u32, // of the process that opened the connection
     pub(crate) socket: Option<Socket>,
     pub(crate) readiness: Readiness,
     pub(crate) was_connected: bool,
@@ -39,23 +47,23 @@ pub struct Client {
     pub(crate) unreachable: String, // why there is no connection
     pub(crate) glance_at: Instant,
     pub(crate) name: String,
-    pub(crate) pack_limit: usize, // bytes; 0: not agreed
+    pub(crate) pack_limit: usize, // bytes; 0: packing is not agreed
     pub(crate) buffer: Vec<u8>,
     pub(crate) out: Vec<u8>,
 
     // asked and published
     pub(crate) asked: u64, // the number of the last ping, and of the last pong
     pub(crate) answered: u64,
-    pub(crate) awaited: String, // the key whose answer is wanted; empty: none
+    pub(crate) awaited: String, // the key of the answer that is kept; empty: none
     pub(crate) answer: Option<String>,
-    pub(crate) complaint: Option<Error>, // about what was asked since the last pong
+    pub(crate) complaint: Option<Error>, // about the requests since the last pong
     pub(crate) published: u64,
     pub(crate) published_when_asked: u64,
     pub(crate) confirmed: u64,
     pub(crate) in_doubt: u64,
     pub(crate) rejection: Option<Error>, // the first since the last barrier
     pub(crate) rejections: u64,
-    pub(crate) token: String, // what the tokens of our requests begin with
+    pub(crate) token: String, // the beginning of the token of each request
     pub(crate) requests: u64,
     pub(crate) exchange: Option<Exchange>,
 
@@ -67,14 +75,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connect to `address`: a path, `@name` (abstract), or None: `$BCCN_SOCKET`, else `/run/bccnd/bus.sock`, else that of
-    /// `$XDG_RUNTIME_DIR`. Dropping the client lets go of the connection at once: call [`Client::barrier`] first to know
-    /// that all has arrived.
+    /// Connects to `address`: a path, `@name` (abstract), or `None` for the usual places: `$BCCN_SOCKET`,
+    /// `/run/bccnd/bus.sock`, `$XDG_RUNTIME_DIR/bccnd/bus.sock`.
+    ///
+    /// Dropping the client closes the connection at once; call [`Client::barrier`] first to be sure that everything has
+    /// arrived.
     pub fn open(address: Option<&str>) -> Result<Client> {
         Options::new().open(address)
     }
 
-    /// Wanted as told, with nothing else yet.
+    /// A client that has not connected yet.
     pub(crate) fn unconnected(address: Option<String>, options: Options) -> Result<Client> {
         let made = watch_forks().and_then(|()| Ok((Readiness::new()?, random()?)));
         let (readiness, token) = made.map_err(|error| Error::Unavailable(format!("no descriptor: {error}")))?;
@@ -122,23 +132,24 @@ impl Client {
 
     // --- publishing ---
 
-    /// Hand one message to the daemon; waits only while it is away or takes no more. What the daemon then rejects is a notice,
-    /// and the error of the next [`Client::barrier`]. After an error it was not sent.
+    /// Hands one message to the daemon. The call waits only while the daemon is away or takes no more; after an error
+    /// the message was not sent. If the daemon then rejects the message, a notice says so, and the next
+    /// [`Client::barrier`] fails.
     pub fn publish(&mut self, channel: &str, payload: impl AsRef<[u8]>) -> Result<()> {
         self.publish_parts("", channel, b"", payload.as_ref())
     }
 
-    /// The name of `publish` in the document of the protocol.
+    /// [`Client::publish`] under the other name that BCCN1 programs use.
     pub fn send_topic(&mut self, channel: &str, payload: impl AsRef<[u8]>) -> Result<()> {
         self.publish(channel, payload)
     }
 
-    /// To every listening program of the segment.
+    /// Publishes to every listening program of the segment.
     pub fn send_all(&mut self, payload: impl AsRef<[u8]>) -> Result<()> {
         self.publish("!", payload)
     }
 
-    /// To the program whose src is `target`, or to all below it.
+    /// Publishes to the program whose src is `target`, or to all programs below it.
     pub fn send_to(&mut self, target: &str, payload: impl AsRef<[u8]>) -> Result<()> {
         self.publish_parts("!", target, b"", payload.as_ref())
     }
@@ -167,20 +178,22 @@ impl Client {
         result
     }
 
-    /// Gather messages into as few packets as can be, where [`Options::pack`] was agreed; otherwise they go one by one.
+    /// Gathers messages into as few packets as possible, if packing was agreed ([`Options::pack`]); otherwise they go
+    /// one by one.
     pub fn batch(&mut self) -> Batch<'_> {
         Batch { generation: generation(), client: self, packet: PACK.to_vec(), messages: 0 }
     }
 
-    /// Return once the daemon has processed everything sent before. An error is the first that it had against a message since
-    /// the last barrier; [`Error::Unconfirmed`] when the connection broke in between and messages may be missing.
+    /// Returns once the daemon has processed everything sent before. The error is the first that the daemon reported
+    /// about a message since the last barrier, or [`Error::Unconfirmed`] if the connection broke in between and
+    /// messages may be missing.
     pub fn barrier(&mut self) -> Result<()> {
         self.call(|client| client.ask(None, true, client.usual_deadline()))?;
         let doubt = std::mem::take(&mut self.in_doubt);
         let rejections = std::mem::take(&mut self.rejections);
         match self.rejection.take() {
             Some(Error::Rejected { code, text }) if rejections > 1 => {
-                Err(Error::Rejected { code, text: format!("{text}; so were {} more", rejections - 1) })
+                Err(Error::Rejected { code, text: format!("{text}; {} more rejected", rejections - 1) })
             }
             Some(error) => Err(error),
             None if doubt > 0 => Err(Error::Unconfirmed(doubt)),
@@ -190,7 +203,8 @@ impl Client {
 
     // --- subscribing and receiving ---
 
-    /// Return when the subscription is in force. It is kept over reconnections, but for [`Error::Rejected`].
+    /// Subscribes to `pattern`, and returns when the subscription is in force. It stays over reconnections; after
+    /// [`Error::Rejected`] there is none.
     pub fn subscribe(&mut self, pattern: &str) -> Result<()> {
         let packet = build_sub("SUB", pattern)?;
         self.call(|client| {
@@ -205,7 +219,7 @@ impl Client {
         })
     }
 
-    /// Take back one subscription to that pattern.
+    /// Takes back one subscription to `pattern`.
     pub fn unsubscribe(&mut self, pattern: &str) -> Result<()> {
         let packet = build_sub("UNSUB", pattern)?;
         self.call(|client| {
@@ -219,18 +233,18 @@ impl Client {
     }
 
     fn forget(&mut self, pattern: &str) -> bool {
-        let place = self.subscriptions.iter().rposition(|known| known == pattern);
-        place.map(|place| self.subscriptions.remove(place)).is_some()
+        let index = self.subscriptions.iter().rposition(|known| known == pattern);
+        index.map(|index| self.subscriptions.remove(index)).is_some()
     }
 
-    /// Receive messages to all (`!`) and to this program; who subscribes to anything does anyway.
+    /// Makes the client receive messages to all (`!`) and to this program. Any subscription does that, too.
     pub fn listen(&mut self) -> Result<()> {
         self.control("listen", "")?;
         self.listening = true;
         Ok(())
     }
 
-    /// The next message; waits for ever, through reconnections.
+    /// Waits for the next message, for ever and over reconnections.
     pub fn recv(&mut self) -> Result<Message> {
         loop {
             if let Some(message) = self.recv_until(None)? {
@@ -239,42 +253,44 @@ impl Client {
         }
     }
 
-    /// The next message; None when there was none in time.
+    /// Waits for the next message; `None` if there is none in time.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Message>> {
         self.recv_until(deadline_in(timeout))
     }
 
-    /// A message that is there already. Whenever the descriptor ([`AsRawFd`]) is readable, call it until it gives None.
+    /// Returns a message that is there already. Whenever the descriptor ([`AsRawFd`]) is readable, call this until it
+    /// returns `None`.
     pub fn try_recv(&mut self) -> Result<Option<Message>> {
         self.recv_timeout(Duration::ZERO)
     }
 
-    /// An iterator that waits for messages; it ends only if the loop around it does.
+    /// Returns an iterator that waits for messages, without an end of its own.
     pub fn messages(&mut self) -> Messages<'_> {
         Messages { client: self }
     }
 
     // --- asking ---
 
-    /// Own src, as others see it; while there is no connection the last one (in a child of fork its parent's).
+    /// Returns the client's src as others see it; without a connection, the last one (in a child of fork, its
+    /// parent's).
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Ask the daemon for the own src.
+    /// Asks the daemon for the client's src.
     pub fn whoami(&mut self) -> Result<String> {
         self.control("whoami", "")
     }
 
-    /// Take another src; kept over reconnections.
+    /// Takes another src, and keeps it over reconnections.
     pub fn set_name(&mut self, name: &str) -> Result<()> {
         self.control("name", name)?;
         self.options.name = Some(name.into());
         Ok(())
     }
 
-    /// Have the daemon say on `heartbeat/<name>` every so many seconds that we are there, and `leaving` when we leave. `text`
-    /// says how we are; another call changes it, 0 seconds end it. Kept over reconnections.
+    /// Makes the daemon publish `text` on `heartbeat/<name>` every so many seconds, and `leaving` when the client
+    /// disconnects. Another call changes the text, and 0 seconds end the heartbeats. They go on over reconnections.
     pub fn heartbeat_start(&mut self, seconds: u32, text: &str) -> Result<()> {
         let value = if seconds == 0 { "off".into() } else { format!("{seconds} {text}").trim_end().to_string() };
         self.control("heartbeat", &value)?;
@@ -282,7 +298,7 @@ impl Client {
         Ok(())
     }
 
-    /// Any control request of the protocol; its answer. It is not said again to a new connection.
+    /// Sends any control request of the protocol and returns its answer. A new connection does not repeat it.
     pub fn control(&mut self, key: &str, value: &str) -> Result<String> {
         self.call(|client| client.ask_control(key, value, client.usual_deadline()))
     }
@@ -315,7 +331,7 @@ impl Iterator for Messages<'_> {
     }
 }
 
-/// See [`Client::batch`]. What is left is sent when it is dropped, whose errors only [`Batch::flush`] tells.
+/// See [`Client::batch`]. Dropping a batch sends the rest of it; only [`Batch::flush`] reports errors of that.
 #[derive(Debug)]
 pub struct Batch<'a> {
     generation: u32, // of the process that gathers
@@ -325,7 +341,8 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Add a message, and send what is full. Errors are those of [`Client::publish`], about any message of the batch.
+    /// Adds a message, and sends the packet when it is full. The errors are those of [`Client::publish`], about any
+    /// message of the batch.
     pub fn publish(&mut self, channel: &str, payload: impl AsRef<[u8]>) -> Result<()> {
         self.forget_parents();
         let (payload, limit) = (payload.as_ref(), self.client.pack_limit.min(PACK_LIMIT));
@@ -346,7 +363,7 @@ impl Batch<'_> {
         result
     }
 
-    /// Hand what is left to the daemon, and begin anew.
+    /// Hands the rest of the batch to the daemon, and empties it.
     pub fn flush(&mut self) -> Result<()> {
         self.forget_parents();
         let messages = std::mem::take(&mut self.messages);
@@ -364,7 +381,7 @@ impl Batch<'_> {
         result
     }
 
-    /// What a parent gathered is not for its child of fork to send.
+    /// A child of fork does not send what its parent has gathered.
     fn forget_parents(&mut self) {
         if self.generation != generation() {
             self.generation = generation();

@@ -4,25 +4,24 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument cannot be sent at all.
+    /// The client refuses an argument, which cannot be sent at all.
     Invalid(String),
-    /// The daemon said no. `code` is a word of the protocol (`too-large`, `bad-pattern`, `refused`, ...); `text` begins with
-    /// the packet.
+    /// The daemon rejected a packet.
     Rejected {
-        /// Why.
+        /// A word of the protocol: `too-large`, `bad-pattern`, `refused`, ...
         code: String,
-        /// What, and why, for people.
+        /// A line for people, which begins with the packet.
         text: String,
     },
-    /// No daemon, or it went away and did not come back in time.
+    /// There is no daemon, or it went away and did not come back in time.
     Unavailable(String),
-    /// It is back, but so many messages that were handed to the one before may not have been published.
+    /// The daemon went away: up to so many messages may not have been published.
     Unconfirmed(u64),
-    /// The daemon, or whoever was asked, does not answer; or the daemon takes no more.
+    /// The daemon does not answer or takes no more, or no answer to a request came.
     Timeout(String),
-    /// This program asks and asks, and does not receive the so many bytes that wait for it.
+    /// So many bytes of messages wait: the program must receive them before it asks.
     Backlog(usize),
-    /// The daemon sent what is not of this protocol.
+    /// The daemon sent a packet that is not of this protocol.
     Protocol(String),
     /// Nobody listens to a request on this channel.
     Nobody(String),
@@ -32,7 +31,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A word for programs: the daemon's, or one for each kind.
+    /// Returns a word for programs: that of the daemon, or one for each kind of error.
     pub fn code(&self) -> &str {
         match self {
             Error::Invalid(_) => "invalid",

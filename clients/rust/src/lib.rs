@@ -11,13 +11,15 @@
 //! # Ok::<(), bccn::Error>(())
 //! ```
 //!
-//! - A client belongs to one thread at a time, and blocks; it starts no thread of its own. For loops around poll, epoll or
-//!   a reactor it has a descriptor: when that is readable, call [`Client::try_recv`] until it gives nothing.
-//! - The connection is made again by itself when it breaks, with every subscription and setting. Calls wait for that, as for
-//!   anything of the daemon, up to [`Options::timeout`].
-//! - A child of fork may go on with its parent's client: its first call makes a connection of its own, subscribed alike,
-//!   named `<parent's name>/<pid>` (pattern B of the protocol's document); or it drops it, which the parent does not feel,
-//!   and opens its own (pattern A). What waited for the parent stays the parent's. Linux only.
+//! - One thread at a time uses a client. Calls block; a client starts no thread. For a loop around poll or epoll, or a
+//!   reactor, the client has a descriptor: when that is readable, call [`Client::try_recv`] until it returns `None`.
+//! - A client reconnects by itself, with every subscription and setting. A call waits for that, as for any answer of
+//!   the daemon, up to [`Options::timeout`].
+//! - A child of fork may use the client of its parent. The first call opens a connection of its own, with the same
+//!   subscriptions, under the name `<parent's name>/<pid>`. Or the child drops that client, which the parent does not
+//!   notice, and opens another. Messages that waited for the parent stay with the parent.
+//!
+//! The crate is for Linux only.
 #![warn(missing_docs)]
 
 mod client;

@@ -1,4 +1,4 @@
-//! The connection: making it, what is said and read on it, waiting. The rules are those at the head of `client.rs`.
+//! The connection: connecting, sending, asking, reading and waiting. The head of `client.rs` has the rules.
 
 use std::io::ErrorKind;
 use std::mem::take;
@@ -10,18 +10,28 @@ use crate::protocol::{build_control, parse, unpack, Message, Packet, PACK};
 use crate::socket::{generation, Socket};
 use crate::{Client, Error, Notice, NoticeKind, Options, Result};
 
-/// None: never.
+/// When a wait ends; `None`: never.
 pub(crate) type Deadline = Option<Instant>;
 
 const SERVICE_SOCKET: &str = "/run/bccnd/bus.sock";
-pub(crate) const PACKET_ROOM: usize = 128 << 10; // bytes; the longest packet of the daemon has 71 kB
-const BACKLOG_LIMIT: usize = 64 << 20; // bytes read but not taken, above which nothing more is asked for
-const GLANCE_INTERVAL: Duration = Duration::from_millis(100); // between looks, while only sending, at what came
-const GLANCE_LIMIT: usize = 1 << 20; // bytes of backlog above which such looks would only fill memory
-const GLANCE_PACKETS: usize = 1024; // of one look
-pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(20); // connecting to a local socket that is not there is cheap
+
+/// Bytes; the longest packet of the daemon has 71 kB.
+pub(crate) const PACKET_ROOM: usize = 128 << 10;
+/// With so many bytes of messages waiting, calls that ask the daemon fail.
+const BACKLOG_LIMIT: usize = 64 << 20;
+
+/// A program that only sends still reads what the daemon reports: how often, until how many bytes wait, and how many
+/// packets at a time.
+const GLANCE_INTERVAL: Duration = Duration::from_millis(100);
+const GLANCE_LIMIT: usize = 1 << 20;
+const GLANCE_PACKETS: usize = 1024;
+
+/// A failed connect(2) to a local socket costs microseconds, so the first pause is short.
+pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 const BACKOFF_LIMIT: Duration = Duration::from_secs(1);
-const MEMORY_PAUSE: Duration = Duration::from_millis(1); // poll(2) does not wait for memory of the kernel
+
+/// poll(2) does not wait until the kernel has memory again.
+const MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) fn deadline_in(time: Duration) -> Deadline {
     Instant::now().checked_add(time)
@@ -43,13 +53,13 @@ impl Client {
         Ok(client)
     }
 
-    /// What every function of the client does before and after its own.
+    /// Runs a function of the client, and does what comes before and after each of them.
     pub(crate) fn call<T>(&mut self, function: impl FnOnce(&mut Client) -> Result<T>) -> Result<T> {
         if self.generation != generation() {
             self.become_child()?;
         }
         let result = function(self);
-        // For poll loops: something waits here, or it will be time to connect again.
+        // For poll loops: a message waits here, or it will be time to connect again.
         self.readiness.ring(match self.socket {
             _ if !self.backlog.is_empty() => Some(self.opened),
             None => Some(self.retry_at),
@@ -58,7 +68,8 @@ impl Client {
         result
     }
 
-    /// A sender of its own, with nothing of the parent's ("Fork handling" of the protocol's document).
+    /// Makes the client of a child of fork a source of its own, without the messages of its parent
+    /// (clients/PROTOCOL.md, "Names and numbers").
     fn become_child(&mut self) -> Result<()> {
         let fresh = Client::unconnected(self.address.clone(), Options::default())?;
         let mut child = Client {
@@ -72,7 +83,7 @@ impl Client {
         if !self.name.is_empty() {
             child.options.name = Some(format!("{}/{}", self.name, std::process::id()));
         }
-        *self = child; // which closes only the copies of the parent's descriptors
+        *self = child; // closes only copies of the parent's descriptors
         Ok(())
     }
 
@@ -86,7 +97,7 @@ impl Client {
 
     // --- connecting ---
 
-    /// A connection, made again if need be.
+    /// Connects if there is no connection; tries until the deadline.
     pub(crate) fn ensure(&mut self, deadline: Deadline) -> Result<()> {
         if self.socket.is_some() {
             return Ok(());
@@ -113,7 +124,7 @@ impl Client {
         Ok(())
     }
 
-    /// Once.
+    /// Connects and greets once.
     fn attempt(&mut self) -> Result<()> {
         let path = socket_path(self.address.as_deref());
         let socket = Socket::connect(&path).map_err(|error| match error.kind() {
@@ -134,7 +145,7 @@ impl Client {
         greeted
     }
 
-    /// Say all that is wanted to a new connection.
+    /// Sends the settings and subscriptions to a new connection.
     fn greet(&mut self) -> Result<()> {
         let deadline = self.usual_deadline();
         self.complaint = None;
@@ -144,9 +155,9 @@ impl Client {
             (Err(Error::Timeout(text)), _) => Err(Error::Unavailable(text)),
             (Err(error), _) => Err(error),
             (Ok(()), Some(error)) if !self.was_connected => Err(error),
-            // Our old connection may hold our name a little longer.
+            // Our old connection may hold the name a little longer.
             (Ok(()), Some(Error::Rejected { code, text })) if code == "name-taken" => Err(Error::Unavailable(text)),
-            _ => Ok(()), // what else was not granted again was told as a notice
+            _ => Ok(()), // a notice has reported any other rejection
         }
     }
 
@@ -177,7 +188,7 @@ impl Client {
         self.pack_limit = 0;
     }
 
-    /// The connection ended and has been read to its end.
+    /// Ends a connection that has been read to its end.
     fn lose(&mut self, reason: &str) -> Error {
         self.let_go();
         let doubt = self.published - self.confirmed;
@@ -196,7 +207,7 @@ impl Client {
 
     // --- sending ---
 
-    /// Send a packet with so many messages in it, through reconnections and a full socket.
+    /// Sends a packet with so many messages in it, over reconnections and a full socket.
     pub(crate) fn transmit(&mut self, packet: &[u8], messages: u64, deadline: Deadline) -> Result<()> {
         loop {
             self.ensure(deadline)?;
@@ -210,14 +221,14 @@ impl Client {
         }
     }
 
-    /// Send a packet on this connection.
+    /// Sends a packet on this connection.
     fn send_here(&mut self, packet: &[u8], deadline: Deadline) -> Result<()> {
         loop {
             let socket = self.socket.as_ref().ok_or_else(|| self.gone())?;
             let Err(error) = socket.send(packet) else { return Ok(()) };
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => {
-                    // Make room by reading: the daemon may be waiting for us.
+                    // Keep reading: the daemon may be waiting for us to read.
                     let reading = self.backlog_size < BACKLOG_LIMIT;
                     if !socket.wait(reading, true, deadline) {
                         return Err(Error::Timeout("not sent: the daemon takes no more".into()));
@@ -235,7 +246,7 @@ impl Client {
                 }
                 Some(libc::EINTR) => {}
                 _ => {
-                    while self.read_ahead()? {} // take what still came
+                    while self.read_ahead()? {} // the daemon is gone: read what it had sent
                     return Err(self.lose("the daemon went away"));
                 }
             }
@@ -244,8 +255,8 @@ impl Client {
 
     // --- asking ---
 
-    /// Send a packet (None: only the ping) and wait until the daemon has dealt with it. When the connection breaks, it is
-    /// sent `again` on the next one, or else is part of what a new connection is told anyway.
+    /// Sends a packet (`None`: only a ping), and waits until the daemon has processed it. If the connection breaks, the
+    /// packet is sent `again` on the next one; without `again` it is part of the greeting of a new connection.
     pub(crate) fn ask(&mut self, packet: Option<&[u8]>, again: bool, deadline: Deadline) -> Result<()> {
         let mut said = false;
         loop {
@@ -265,11 +276,11 @@ impl Client {
         }
     }
 
-    /// A control request; its answer.
+    /// Sends a control request and returns its answer.
     pub(crate) fn ask_control(&mut self, key: &str, value: &str, deadline: Deadline) -> Result<String> {
         let packet = build_control(key, value)?;
         if key == "ping" {
-            return Err(Error::Invalid("control key \"ping\": that is what a barrier is for".into()));
+            return Err(Error::Invalid("control key \"ping\": call barrier".into()));
         }
         self.awaited = key.into();
         let result = self.ask(Some(&packet), true, deadline);
@@ -277,7 +288,7 @@ impl Client {
         result.map(|()| self.answer.take().unwrap_or_default())
     }
 
-    /// Wait until the daemon has dealt with all that was sent on this connection.
+    /// Waits until the daemon has processed all that was sent on this connection.
     fn await_pong(&mut self, deadline: Deadline) -> Result<()> {
         self.asked += 1;
         self.published_when_asked = self.published;
@@ -311,7 +322,7 @@ impl Client {
         })
     }
 
-    /// Read a packet or wait for one, connecting again when that is due; false at the deadline.
+    /// Reads a packet or waits for one, and reconnects when that is due. False at the deadline.
     pub(crate) fn step(&mut self, deadline: Deadline) -> Result<bool> {
         match self.ensure(Some(Instant::now())).and_then(|()| self.read_ahead()) {
             Ok(false) => Ok(self.wait_readable(deadline)),
@@ -329,7 +340,7 @@ impl Client {
         self.socket.as_ref().map_or(true, |socket| socket.wait(true, false, deadline))
     }
 
-    /// For programs that only send: hear now and then what the daemon has to say.
+    /// For programs that only send: reads now and then what the daemon reports.
     pub(crate) fn glance(&mut self) {
         let now = Instant::now();
         if now < self.glance_at {
@@ -343,7 +354,7 @@ impl Client {
         }
     }
 
-    /// One packet, if there is one, to where it belongs; false: there is none.
+    /// Reads and handles one packet; false if there is none.
     fn read_ahead(&mut self) -> Result<bool> {
         loop {
             let Some(socket) = &self.socket else { return Err(self.gone()) };
@@ -357,7 +368,7 @@ impl Client {
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(false),
-                    // A reset is told once; what was sent before it can still be read.
+                    // A reset comes once; earlier packets can still be read.
                     ErrorKind::Interrupted | ErrorKind::ConnectionReset => {}
                     _ => return Err(self.lose(&error.to_string())),
                 },
@@ -395,21 +406,21 @@ impl Client {
                 let text = format!("{count} {plural} lost: they came faster than they were read");
                 self.notify(NoticeKind::Lost, count, text);
             }
-            "revoked" => self.notify(NoticeKind::Revoked, 1, format!("no right any more to {value}")),
+            "revoked" => self.notify(NoticeKind::Revoked, 1, format!("no longer allowed: {value}")),
             "closing" => self.notify(NoticeKind::Closing, 0, format!("the daemon closes the connection: {value}")),
             "pong" => {
                 self.answered = value.parse().unwrap_or_default();
                 if self.answered == self.asked {
                     self.confirmed = self.published_when_asked;
                 } else {
-                    (self.complaint, self.answer) = (None, None); // of a request that was given up
+                    (self.complaint, self.answer) = (None, None); // they belong to a request that was given up
                 }
             }
             _ => {
                 match key {
                     "whoami" | "name" => self.name.clone_from(&value),
                     "pack" => self.pack_limit = value.strip_prefix("on ").map_or(0, |limit| limit.parse().unwrap_or(0)),
-                    _ => {} // a notice of a newer daemon, or somebody's answer
+                    _ => {} // another answer, or a notice of a newer daemon
                 }
                 if key == self.awaited {
                     self.answer = Some(value);
@@ -435,8 +446,8 @@ impl Client {
     }
 }
 
-/// The address, else $BCCN_SOCKET, else the first that exists of the service's and the user's own socket; where none
-/// exists, the service's: it is the one to complain about.
+/// The address, or $BCCN_SOCKET, or the first that exists of the service's socket and the user's own. If neither
+/// exists, that of the service, so that the error names it.
 fn socket_path(address: Option<&str>) -> String {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     if let Some(path) = address.map(String::from).or_else(|| variable("BCCN_SOCKET")) {
@@ -449,7 +460,7 @@ fn socket_path(address: Option<&str>) -> String {
     }
 }
 
-/// From 0 to 1: the clock's last digits are random enough to keep clients apart.
+/// A number from 0 to 1. The last digits of the clock are random enough to spread clients.
 fn chance() -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     f64::from(now.subsec_nanos() / 64 % 1024) / 1024.0

@@ -1,10 +1,10 @@
-//! What a program wants of its client, and what it is told of the connection.
+//! What a program wants of its client, and the notices that it gets about the connection.
 
 use std::time::Duration;
 
 use crate::{Client, Result};
 
-/// What to ask of the daemon, and how to wait for it. The default is a plain client.
+/// The settings of a client.
 pub struct Options {
     pub(crate) name: Option<String>,
     pub(crate) full: bool,
@@ -36,101 +36,101 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The default.
+    /// Returns the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Own src, instead of the daemon's `<host>/<program>/<pid>`.
+    /// Sets the client's src, in place of the daemon's `<host>/<program>/<pid>`.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Messages with their [`Origin`](crate::Origin).
+    /// Sets whether messages have their [`Origin`](crate::Origin).
     pub fn full(mut self, full: bool) -> Self {
         self.full = full;
         self
     }
 
-    /// Many messages in one packet, both ways: many times the throughput for bursts.
+    /// Sets whether several messages share a packet, both ways: bursts are many times faster.
     pub fn pack(mut self, pack: bool) -> Self {
         self.pack = pack;
         self
     }
 
-    /// Whether own messages that match are received; they are.
+    /// Sets whether the client gets its own messages that match. The default is true.
     pub fn echo(mut self, echo: bool) -> Self {
         self.echo = echo;
         self
     }
 
-    /// Every datagram of the segment, too (needs the right).
+    /// Sets whether the client gets every datagram of the segment, too. It needs the right to tap.
     pub fn tap(mut self, tap: bool) -> Self {
         self.tap = tap;
         self
     }
 
-    /// Of the tokens in patterns: `/` or `.`.
+    /// Sets the separator of the tokens in patterns: `/` or `.`.
     pub fn separator(mut self, separator: char) -> Self {
         self.separator = separator;
         self
     }
 
-    /// The daemon's queue for us: `packets=1000 bytes=1000000 policy=drop-oldest`, or parts of it.
+    /// Sets what may wait in the daemon: `packets=1000 bytes=1000000 policy=drop-oldest`, or a part of it.
     pub fn queue(mut self, queue: &str) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// How long a call waits for the daemon: to be there again, to answer, to take a message. Five seconds.
+    /// Sets how long a call waits for the daemon. The default is five seconds.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long `open` keeps trying.
+    /// Sets how long `open` keeps trying. By default it tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Called with what happens to the connection, from inside any function of the client.
+    /// Sets the function that gets notices. Any function of the client may call it.
     pub fn on_notice(mut self, callback: impl FnMut(&Notice) + Send + 'static) -> Self {
         self.on_notice = Box::new(callback);
         self
     }
 
-    /// Connect; `address` as for [`Client::open`].
+    /// Connects to `address`, which is as for [`Client::open`].
     pub fn open(self, address: Option<&str>) -> Result<Client> {
         Client::connect(address, self)
     }
 }
 
-/// Something that happened to the connection.
+/// A report of something that happened to the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// What.
+    /// What happened.
     pub kind: NoticeKind,
-    /// Of messages, where the kind counts some.
+    /// How many messages it is about, if the kind counts messages.
     pub count: u64,
     /// A line for people.
     pub text: String,
 }
 
-/// See [`Notice`].
+/// The kinds of [`Notice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoticeKind {
-    /// `count` messages: they came faster than they were read.
+    /// The daemon dropped `count` messages: this program read too slowly.
     Lost,
-    /// Something published, or wanted again, was not taken.
+    /// The daemon rejected a message, or a setting on a new connection.
     Rejected,
-    /// A right was taken back, and what rests on it has ended.
+    /// The daemon took back a right, and what rested on it has ended.
     Revoked,
-    /// The daemon says that it closes the connection, and why.
+    /// The daemon closes the connection; the text says why.
     Closing,
-    /// `count` published messages may not have been taken.
+    /// The connection ended; `count` published messages may not have been taken.
     Disconnected,
     /// There is a connection again, with every subscription in force.
     Reconnected,

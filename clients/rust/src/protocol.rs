@@ -1,64 +1,69 @@
-//! The packets of the local bus (README of bccnd, "The local protocol on one screen"; clients/vectors/sbus.json).
+//! The packets of the local socket (clients/PROTOCOL.md, "Packets"; clients/vectors/sbus.json).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{Error, Result};
 
 pub(crate) const PACK: &[u8] = b"PACK ";
-pub(crate) const LENGTH_SIZE: usize = 4; // of a length in a PACK
-pub(crate) const PACK_LIMIT: usize = 65536; // bytes of a PACK, whatever the daemon takes
-const MESSAGE_COST: usize = 256; // bytes of a message apart from its payload, about
-const TIME_DIGITS: usize = 20; // what 64 bits of nanoseconds can take
+/// Bytes of a length in a PACK.
+pub(crate) const LENGTH_SIZE: usize = 4;
+/// The client sends no PACK longer than this, even if the daemon takes one.
+pub(crate) const PACK_LIMIT: usize = 65536;
+/// About so many bytes belong to a message besides its payload.
+const MESSAGE_COST: usize = 256;
+/// The decimal digits of a 64-bit number.
+const TIME_DIGITS: usize = 20;
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// `!` and `!<target>` are to all and to this program.
+    /// The channel; `!` and `!<target>` are to all and to this program.
     pub channel: String,
-    /// Any bytes.
+    /// The payload, which is any bytes.
     pub payload: Vec<u8>,
-    /// Messages for us that the daemon dropped directly before this one: we read too slowly.
+    /// How many messages the daemon dropped directly before this one, because this program read too slowly.
     pub lost: u64,
-    /// Where it came from; only with [`Options::full`](crate::Options::full).
+    /// Where the message came from; only with [`Options::full`](crate::Options::full).
     pub origin: Option<Origin>,
 }
 
-/// What the format `full` tells of a message.
+/// Where a message came from, as the format `full` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Who sent it: `<host>/<program>/<pid>`, or `?` for somebody without a name.
+    /// The source: `<host>/<program>/<pid>`, or `?` for a sender without a name.
     pub src: String,
-    /// Its number there.
+    /// The number of the message within its source.
     pub seq: u64,
-    /// `ip:port`, or `local` for a sender on this host.
+    /// The address: `ip:port`, or `local` for a sender on this host.
     pub peer: String,
     /// When the daemon received it.
     pub time: SystemTime,
-    /// `ok`, `retained`; to a tap also why it was not delivered.
+    /// `ok` or `retained`; to a tap also why it was not delivered.
     pub verdict: String,
     /// The whole BCCN1 datagram.
     pub datagram: Vec<u8>,
 }
 
 impl Message {
-    /// The payload as text; what is not UTF-8 in it is replaced.
+    /// Returns the payload as text. Bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.payload)
     }
 
-    /// Bytes, about, that it takes while it waits.
+    /// About how many bytes of memory the message takes.
     pub(crate) fn size(&self) -> usize {
         let datagram = self.origin.as_ref().map_or(0, |origin| origin.datagram.len());
         MESSAGE_COST + self.payload.len() + datagram
     }
 
-    /// Whether it is the last value of its channel, from before the subscription. Only the format `full` can tell.
+    /// Returns whether the message is the last value of its channel, from before the subscription. It needs
+    /// [`Options::full`](crate::Options::full).
     pub fn retained(&self) -> bool {
         self.origin.as_ref().is_some_and(|origin| origin.verdict == "retained")
     }
 }
 
-/// What a packet from the daemon (not a PACK) is.
+/// A packet from the daemon, other than a PACK.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     Message(Message),
@@ -70,8 +75,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn cut(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let place = bytes.iter().position(|&byte| byte == at)?;
-    Some((&bytes[..place], &bytes[place + 1..]))
+    let index = bytes.iter().position(|&byte| byte == at)?;
+    Some((&bytes[..index], &bytes[index + 1..]))
 }
 
 pub(crate) fn parse(packet: &[u8]) -> Result<Packet> {
@@ -86,14 +91,14 @@ pub(crate) fn parse(packet: &[u8]) -> Result<Packet> {
     }
 }
 
-/// `<peer> <unix_ns> <verdict>` and a datagram.
+/// Reads `<peer> <unix_ns> <verdict>` and a datagram.
 fn parse_full(head: &str, datagram: &[u8]) -> Option<Message> {
     let [peer, time, verdict] = head.split(' ').collect::<Vec<_>>()[..] else { return None };
     if time.is_empty() || time.len() > TIME_DIGITS || !time.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let time = UNIX_EPOCH + Duration::from_nanos(time.parse().unwrap_or(u64::MAX));
-    // Only a tap is shown bytes that are not BCCN1: those have no fields.
+    // Only a tap gets bytes that are not BCCN1: those have no fields.
     let (src, seq, channel, payload) = fields(datagram).unwrap_or_default();
     let origin = Origin { src, seq, peer: peer.into(), time, verdict: verdict.into(), datagram: datagram.to_vec() };
     Some(Message { channel, payload, lost: 0, origin: Some(origin) })
@@ -121,8 +126,8 @@ pub(crate) fn unpack(packet: &[u8]) -> Result<Vec<&[u8]>> {
     Ok(inside)
 }
 
-/// Append a MSG packet for the channel of that sign and name. The daemon judges the channel; what its framing could not
-/// show to it is refused here.
+/// Appends a MSG packet for the channel of this sign and name. It refuses only a NUL in the channel, which would end
+/// the channel early; the daemon checks the rest.
 pub(crate) fn append_msg(out: &mut Vec<u8>, sign: &str, channel: &str, head: &[u8], payload: &[u8]) -> Result<()> {
     if channel.contains('\0') {
         return Err(Error::Invalid(format!("channel {channel:?}: must not contain NUL")));
@@ -137,10 +142,10 @@ fn is_white(byte: u8) -> bool {
     b" \t\n\x0b\x0c\r\0".contains(&byte)
 }
 
-/// `word` is SUB or UNSUB.
+/// Builds a packet with the `word` SUB or UNSUB.
 pub(crate) fn build_sub(word: &str, pattern: &str) -> Result<Vec<u8>> {
     if !pattern.is_ascii() || pattern.bytes().any(is_white) {
-        return Err(Error::Invalid(format!("pattern {pattern:?}: only ASCII, without white space")));
+        return Err(Error::Invalid(format!("pattern {pattern:?}: must be ASCII without white space")));
     }
     Ok(format!("{word} {pattern}").into_bytes())
 }
@@ -152,8 +157,8 @@ pub(crate) fn build_control(key: &str, value: &str) -> Result<Vec<u8>> {
     Ok(format!("CMSG {key}\0{value}").into_bytes())
 }
 
-/// Whether a subscription to `pattern` brings messages of `channel`. The daemon delivers one copy and does not say for which
-/// pattern. `separator` is `/` or `.`.
+/// Returns whether a subscription to `pattern` brings messages of `channel`. The `separator` is `/` or `.`. The daemon
+/// delivers one copy of a message and does not say which patterns match.
 pub fn matches(pattern: &str, channel: &str, separator: char) -> bool {
     if channel.starts_with('!') {
         return false;

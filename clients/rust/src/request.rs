@@ -1,11 +1,12 @@
-//! Request and reply, as every client of the bus does it.
+//! Request and reply (clients/PROTOCOL.md, "Request and reply").
 //!
 //! Rules:
-//! 1. A request is a message whose first line is a token; answers are directed to who sent it and begin with the same line.
-//!    Tokens cannot be guessed and belong to one client: what begins like ours is an answer, perhaps a late one.
-//! 2. A request is published once. Who listens on this host the daemon says at once. If nobody does, and no answer came
-//!    within ASK_AFTER, the daemons of the other hosts are asked: those with listeners answer, with the token and a `?`.
-//!    After so many questions without any answer nobody listens: one lost datagram is not taken for that.
+//! 1. A request is a message whose first line is a token; an answer is directed to the asker and begins with the same
+//!    line. A token cannot be guessed and belongs to one client: a message that begins like ours is an answer, perhaps
+//!    a late one.
+//! 2. A request is published once. The daemon says at once how many listen on this host. If nobody does, and no answer
+//!    came within `ASK_AFTER`, the client asks the daemons of the other hosts: those with listeners answer, with the
+//!    token and a `?`. Nobody listens if several questions bring no answer; a single one could have been lost.
 
 use std::time::{Duration, Instant};
 
@@ -13,34 +14,39 @@ use crate::link::{deadline_in, is_past, Deadline};
 use crate::protocol::{cut, Message};
 use crate::{Client, Error, Result};
 
-const TOKEN_LIMIT: usize = 128; // bytes
-const QUESTIONS: u32 = 3;
-const ASK_AFTER: Duration = Duration::from_millis(20); // whoever answers at once costs the segment no question
-const ASK_EVERY: Duration = Duration::from_millis(100);
-const ANSWERS_LIMIT: usize = 65536; // to one request: beyond this it is a flood
+/// Bytes of the first line of a request.
+const TOKEN_LIMIT: usize = 128;
 
-/// A request of ours on its way.
+/// The first question waits for `ASK_AFTER`, so that an answer at once costs the segment nothing.
+const QUESTIONS: u32 = 3;
+const ASK_AFTER: Duration = Duration::from_millis(20);
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// More answers to one request are a flood, and are dropped.
+const ANSWERS_LIMIT: usize = 65536;
+
+/// A request that waits for answers.
 pub(crate) struct Exchange {
     token: String,
     channel: String,
     answers: Vec<Message>,
-    settled: bool, // somebody listens, or it is not to be known
+    settled: bool, // somebody listens, or nobody can know
     rejection: Option<Error>,
 }
 
-/// A message that asks something of this program: see [`Message::request`].
+/// A request to this program: see [`Message::request`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Who asks.
+    /// The src of the asker.
     pub src: &'a str,
-    /// What, without the token.
+    /// The payload without the token.
     pub question: &'a [u8],
     head: &'a [u8], // the token and its LF
 }
 
 impl Message {
-    /// The message as a request; None: it is none, or from nobody known. Who asks is only known with
-    /// [`Options::full`](crate::Options::full).
+    /// Returns the message as a request. `None`: it is not a request, or its sender is unknown; the sender is known
+    /// only with [`Options::full`](crate::Options::full).
     pub fn request(&self) -> Option<Request<'_>> {
         let src = self.origin.as_ref()?.src.as_str();
         let (token, question) = cut(&self.payload, b'\n')?;
@@ -51,13 +57,15 @@ impl Message {
 }
 
 impl Client {
-    /// Ask on `channel` and return the first answer. [`Error::Nobody`] within a third of a second, when no program of this
-    /// host or of another with a daemon would get it; [`Error::Timeout`]. Answers are heard without subscribing to anything.
+    /// Asks on `channel` and returns the first answer. The errors are [`Error::Timeout`], and within a third of a
+    /// second [`Error::Nobody`], if no program of this host or of another with a daemon would get the request. The call
+    /// needs no subscription.
     pub fn request(&mut self, channel: &str, question: impl AsRef<[u8]>, timeout: Duration) -> Result<Message> {
         self.request_many(channel, question, 1, timeout).map(|mut answers| answers.remove(0))
     }
 
-    /// [`Client::request`] for the first `most` answers that come in time. Fewer are an error only when there is none.
+    /// Asks like [`Client::request`] and returns the first `most` answers that come in time. Fewer are an error only if
+    /// there are none.
     pub fn request_many(
         &mut self,
         channel: &str,
@@ -76,17 +84,17 @@ impl Client {
                 rejection: None,
             });
             let result = client.exchange(channel, question.as_ref(), most.clamp(1, ANSWERS_LIMIT), deadline);
-            let exchange = client.exchange.take().expect("made above, and taken only here");
+            let exchange = client.exchange.take().expect("only this function takes it");
             result.map(|()| exchange.answers)
         })
     }
 
-    /// Answer a request, as often as wanted; errors are those of [`Client::publish`].
+    /// Answers a request, any number of times. The errors are those of [`Client::publish`].
     pub fn reply(&mut self, request: &Request<'_>, answer: impl AsRef<[u8]>) -> Result<()> {
         self.publish_parts("!", request.src, request.head, answer.as_ref())
     }
 
-    /// Fill `self.exchange`.
+    /// Publishes the request of `self.exchange`, and gathers answers there.
     fn exchange(&mut self, channel: &str, question: &[u8], most: usize, deadline: Deadline) -> Result<()> {
         self.publish_request(channel, question, deadline)?;
         let (mut due, mut left) = (Instant::now() + ASK_AFTER, QUESTIONS);
@@ -111,7 +119,8 @@ impl Client {
         }
     }
 
-    /// Hand it to the daemon, once, and learn who listens here. What was published before is settled first.
+    /// Hands the request to the daemon once, and finds out whether anybody on this host listens. Messages published
+    /// before are confirmed first, so that any rejection is about the request.
     fn publish_request(&mut self, channel: &str, question: &[u8], deadline: Deadline) -> Result<()> {
         if !self.listening && !self.hearing {
             self.ask_control("listen", "", deadline)?;
@@ -133,7 +142,7 @@ impl Client {
         Ok(())
     }
 
-    /// Have the daemon ask those of the other hosts. It answers `<n>`, `<n> asked` or `<n> busy`.
+    /// Makes the daemon ask those of the other hosts. It answers `<n>`, `<n> asked` or `<n> busy`.
     fn ask_others(&mut self, channel: &str, deadline: Deadline) -> Result<()> {
         let token = self.exchange.as_ref().map(|exchange| exchange.token.clone()).unwrap_or_default();
         let answer = self.ask_control("listeners", &format!("{channel} {token}?"), deadline)?;
@@ -143,11 +152,12 @@ impl Client {
         if exchange.settled || outcome == "asked" {
             return Ok(());
         }
-        Err(Error::Nobody(format!("nobody on this host listens to {channel}, which does not leave it")))
+        Err(Error::Nobody(format!("nobody on this host listens to {channel}, a local channel")))
     }
 
-    /// Whether a message is an answer to a request of this client, in time or late, or came only because such are heard. A
-    /// request to all also comes back to who asks: that is none.
+    /// Keeps an answer to a request of this client. True: the program does not get the message, which is an answer, in
+    /// time or late, or came only because the client listens for answers. A request to all comes back to the asker, and
+    /// is not an answer.
     pub(crate) fn is_for_exchanges(&mut self, message: &Message) -> bool {
         if !message.channel.starts_with('!') {
             return false;
@@ -172,7 +182,7 @@ impl Client {
         true
     }
 
-    /// The error, unless it is about the request on its way, which keeps it.
+    /// Gives an error to the request that it is about; returns any other error.
     pub(crate) fn blame_exchange(&mut self, error: Error) -> Option<Error> {
         match (&mut self.exchange, &error) {
             (Some(exchange), Error::Rejected { text, .. })

@@ -1,5 +1,5 @@
-//! What the standard library does not have: sockets of type SEQPACKET, a descriptor for poll loops, to notice a fork. All
-//! that is unsafe is here.
+//! What the standard library lacks: sockets of type SEQPACKET, a descriptor for poll loops, and a way to detect a fork.
+//! All unsafe code is here.
 
 use std::io;
 use std::mem;
@@ -18,15 +18,16 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     Ok(result)
 }
 
-/// A descriptor that a system call made just now.
+/// Owns a descriptor that a system call has just returned.
 fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: it is new, so nobody else has it.
+    // SAFETY: the descriptor is new, so nothing else owns it.
     checked(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Changes in a child of fork, once `watch_forks` was called; many times cheaper than to ask for the process id.
+/// A number that changes in a child of fork, once `watch_forks` was called. Reading it is many times cheaper than
+/// getpid(2).
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
@@ -43,7 +44,7 @@ pub(crate) fn watch_forks() -> io::Result<()> {
     }
 }
 
-/// What nobody can guess.
+/// A number that nobody can guess.
 pub(crate) fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     // SAFETY: the buffer is as long as it says.
@@ -52,17 +53,17 @@ pub(crate) fn random() -> io::Result<u64> {
 }
 
 impl Socket {
-    /// `address`: a path, or `@name` (abstract).
+    /// Connects to `address`: a path, or `@name` (abstract).
     pub fn connect(address: &str) -> io::Result<Socket> {
         // SAFETY: a sockaddr_un may be all zero.
         let mut to: libc::sockaddr_un = unsafe { mem::zeroed() };
         to.sun_family = libc::AF_UNIX as libc::sa_family_t;
         let bytes = address.as_bytes();
         if bytes.len() >= to.sun_path.len() || bytes.contains(&0) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no address of a socket"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an address of a socket"));
         }
-        for (place, byte) in to.sun_path.iter_mut().zip(bytes) {
-            *place = *byte as libc::c_char;
+        for (to, from) in to.sun_path.iter_mut().zip(bytes) {
+            *to = *from as libc::c_char;
         }
         let mut size = mem::size_of::<libc::sa_family_t>() + bytes.len();
         match bytes.first() {
@@ -83,24 +84,24 @@ impl Socket {
     }
 
     pub fn send(&self, packet: &[u8]) -> io::Result<()> {
-        // SAFETY: the packet is as long as it says.
+        // SAFETY: the pointer and the length are those of a slice.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
         checked(sent.signum() as libc::c_int).map(drop)
     }
 
-    /// The size of one packet; 0 at the end of the connection.
+    /// Receives one packet and returns its size; 0 at the end of the connection.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the buffer is as long as it says.
+        // SAFETY: the pointer and the length are those of a slice.
         let size = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         checked(size.signum() as libc::c_int).map(|_| size as usize)
     }
 
-    /// Wait until it can be read, or (`room`) written, or until the deadline: false.
+    /// Waits until the socket can be read, or (`room`) written. False at the deadline.
     pub fn wait(&self, read: bool, room: bool, deadline: Option<Instant>) -> bool {
         let events = if read { libc::POLLIN } else { 0 } | if room { libc::POLLOUT } else { 0 };
         loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            // Rounded up: a millisecond too early would be asked again, and again.
+            // Rounded up, since the last part of a millisecond would be a busy loop.
             let milliseconds = left.map_or(-1, |left| (left.as_micros().div_ceil(1000)).min(1_000_000) as libc::c_int);
             let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events, revents: 0 };
             // SAFETY: one pollfd.
@@ -114,8 +115,8 @@ impl Socket {
     }
 }
 
-/// One descriptor that stays the same while connections come and go: an epoll over the connection and a timer, which rings
-/// when something waits in the client, or when it is time to connect again.
+/// A descriptor that stays the same while connections come and go: an epoll of the connection and a timer. The timer
+/// rings when a message waits in the client, or when it is time to connect again.
 pub(crate) struct Readiness {
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -147,12 +148,12 @@ impl Readiness {
         self.change(libc::EPOLL_CTL_ADD, socket.0.as_raw_fd())
     }
 
-    /// Closing is not enough while a child of fork has a copy.
+    /// Removes a socket from the epoll: close(2) does not do that while a child of fork has a copy.
     pub fn forget(&self, socket: &Socket) {
         let _ = self.change(libc::EPOLL_CTL_DEL, socket.0.as_raw_fd());
     }
 
-    /// Be readable from then on; None: only with the connection.
+    /// Makes the descriptor readable from `at` on; `None`: only when the connection is.
     pub fn ring(&mut self, at: Option<Instant>) {
         if at == self.ring_at {
             return;
@@ -160,7 +161,7 @@ impl Readiness {
         self.ring_at = at;
         let left = at.map(|at| at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1))); // 0: never
         let left = left.unwrap_or_default();
-        // SAFETY: an itimerspec may be all zero; both pointers are what timerfd_settime wants.
+        // SAFETY: an itimerspec may be all zero; one pointer is to it, and the other may be null.
         unsafe {
             let mut timer: libc::itimerspec = mem::zeroed();
             timer.it_value.tv_sec = left.as_secs() as libc::time_t;

@@ -1,4 +1,4 @@
-//! The golden vectors of every client: clients/vectors/README.md says what they mean.
+//! Tests with the golden vectors, which clients/vectors/README.md describes.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::protocol::{append_msg, build_control, build_sub, parse, unpack, Message, Packet, PACK};
 use crate::{matches, Error, Result};
 
-/// Entries of a list, of those types (empty: of all); how many is printed.
+/// The entries of a list with these types (none: all entries). Prints how many there are.
 fn vectors(file: &str, list: &str, types: &[&str]) -> Vec<Value> {
     let path = format!("{}/../vectors/{file}.json", env!("CARGO_MANIFEST_DIR"));
     let data = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -43,7 +43,7 @@ fn message(packet: &[u8]) -> Message {
     }
 }
 
-/// Read a packet as a client does, with all that it holds.
+/// Reads a packet as a client does, and the packets in it.
 fn read(packet: &[u8]) -> Result<()> {
     if packet.starts_with(PACK) {
         return unpack(packet)?.into_iter().try_for_each(|part| parse(part).map(drop));
@@ -52,7 +52,7 @@ fn read(packet: &[u8]) -> Result<()> {
 }
 
 #[test]
-fn patterns_match_as_the_daemon_says() {
+fn patterns_match_as_in_the_daemon() {
     for vector in vectors("patterns", "matches", &[]) {
         let separator = text(&vector, "separator").chars().next().expect("one");
         let found = matches(text(&vector, "pattern"), text(&vector, "channel"), separator);
@@ -82,7 +82,7 @@ fn subscriptions_are_written() {
 
 #[test]
 fn control_is_read_and_written() {
-    // The daemon writes none but the canonical ones.
+    // The daemon writes only canonical packets.
     for vector in vectors("sbus", "valid", &["CMSG"]).iter().filter(|vector| canonical(vector)) {
         let (packet, value) = (bytes(vector, "packet"), bytes(vector, "value"));
         let value = String::from_utf8_lossy(&value);
@@ -139,11 +139,11 @@ fn damaged_packets_are_read_or_a_protocol_error() {
     let check = |packet: &[u8]| assert!(matches!(read(packet), Ok(()) | Err(Error::Protocol(_))), "{packet:?}");
     for vector in vectors("sbus", "valid", &[]) {
         let packet = bytes(&vector, "packet");
-        for place in 0..packet.len().min(200) {
-            check(&packet[..place]);
+        for index in 0..packet.len().min(200) {
+            check(&packet[..index]);
             for byte in [0, b' ', b'0', b':', b'|', b']', 0xff] {
                 let mut damaged = packet.clone();
-                damaged[place] = byte;
+                damaged[index] = byte;
                 check(&damaged);
             }
         }

@@ -1,4 +1,4 @@
-//! What is Rust's own of the client, against the daemon at $BCCN_SOCKET; the rest is in tests/clients of the project.
+//! Tests what only the Rust client has, with the daemon at $BCCN_SOCKET. The conformance suite tests the rest.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn messages_are_an_iterator() {
 }
 
 #[test]
-fn origins_tell_who_sent_it_and_when() {
+fn origins_say_who_sent_a_message_and_when() {
     let (mut bus, channel) = open(Options::new().full(true));
     let before = std::time::SystemTime::now();
     bus.publish(&channel, "x").unwrap();
@@ -84,7 +84,7 @@ fn a_dropped_batch_is_sent_but_not_by_a_child_of_fork() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_have_a_code_and_a_text() {
     let (mut bus, channel) = open(Options::new());
     let error = bus.publish("a\0b", "").unwrap_err();
     assert_eq!((error.code(), error.to_string().as_str()), ("invalid", "channel \"a\\0b\": must not contain NUL"));
@@ -110,7 +110,7 @@ fn the_longest_waits_do_not_overflow() {
 }
 
 #[test]
-fn a_client_can_be_given_to_another_thread() {
+fn a_client_moves_to_another_thread() {
     let (mut bus, channel) = open(Options::new());
     let other = std::thread::spawn(move || {
         bus.publish(&channel, "x")?;

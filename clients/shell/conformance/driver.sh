@@ -4,7 +4,8 @@ LC_ALL=C
 export LC_ALL
 . ./bccn.sh
 
-slice=0.05 # seconds between looks at what happened besides messages
+# Seconds between looks at events other than messages.
+slice=0.05
 format=plain separator=/ queue='' address='' events='' held='' opened=''
 BCCN_ON_NOTICE=note
 
@@ -12,7 +13,7 @@ note() {
     case $1 in *connected) events="$events $1" ;; esac
 }
 
-# A word of the script as %b reads it: in $raw.
+# Sets $raw to a word of the script as %b reads it.
 decode() {
     raw=$1
     case $1 in
@@ -30,7 +31,7 @@ decode() {
     esac
 }
 
-# The other way round: in $word.
+# Sets $word to a word of the script from one that is as %b reads it.
 encode() {
     word=$1
     case $1 in
@@ -46,7 +47,7 @@ encode() {
     esac
 }
 
-# Say ok and words that are as %b reads them.
+# Prints ok and words that are as %b reads them.
 say() {
     line=ok
     for raw; do
@@ -147,7 +148,7 @@ serve() {
     say $served
 }
 
-# The child answers here and goes on with the script; the parent's next answer is that of the child's exit.
+# Forks. The child answers the command and goes on with the script; the parent answers the exit of the child.
 fork() {
     (
         if [ "$1" = A ]; then
@@ -188,7 +189,7 @@ obey() {
         decode "$1"
         first=$(printf '%b.' "$raw" | tr -d '\000') && first=${first%.}
     fi
-    if [ $# -gt 1 ]; then decode "$2"; fi # its last user has $raw
+    if [ $# -gt 1 ]; then decode "$2"; fi # $raw stays for the command
     case $command in
         format) format=$first && say ;;
         separator) separator=$first && say ;;
@@ -218,7 +219,7 @@ obey() {
     esac
 }
 
-# read takes a byte at a time: a child reads on where its parent stopped, and the other way round.
+# read takes a byte at a time: a child goes on reading where its parent stopped, and the other way round.
 obey_all() {
     while IFS= read -r command; do
         [ "$command" != exit ] || exit 0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A worker: answers requests on jobs/upper with the text in capitals, tells how many it did on its heartbeat, and stops
-# when somebody sends it "stop".
+# A worker: answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+# somebody sends it "stop".
 #
 #     sh examples/worker.sh &
 #     bccn req jobs/upper 'hello there'
@@ -9,19 +9,19 @@ set -eu
 # shellcheck source=bccn.sh
 . "${0%/*}/../bccn.sh"
 
-done=0 told=0 stopped=''
+done=0 reported=0 stopped=''
 
 answer() {
     bccn_question || return 0
     done=$((done + 1))
-    bccn_reply -b "$(printf %s "$BCCN_QUESTION_RAW" | tr '[:lower:]' '[:upper:]')" # raw: with every NUL
+    bccn_reply -b "$(printf %s "$BCCN_QUESTION_RAW" | tr '[:lower:]' '[:upper:]')" # the raw form keeps NULs
 }
 
 obey() {
     if [ "$BCCN_PAYLOAD" = stop ]; then stopped=1; fi
 }
 
-bccn_open -f full -w 10 ${1+"$1"} || { # full: to know whom to answer
+bccn_open -f full -w 10 ${1+"$1"} || { # the format full shows who asks
     printf '%s\n' "$BCCN_TEXT" >&2
     exit 1
 }
@@ -32,10 +32,10 @@ printf '%s is ready\n' "$BCCN_NAME"
 
 while [ -z "$stopped" ]; do
     bccn_dispatch
-    if [ $told -lt $done ]; then
-        told=$done
-        bccn_heartbeat_start 5 "$told done"
+    if [ $reported -lt $done ]; then
+        reported=$done
+        bccn_heartbeat_start 5 "$reported done"
     fi
 done
-bccn_barrier # nothing is left on its way
+bccn_barrier # everything has arrived
 printf '%s done\n' $done

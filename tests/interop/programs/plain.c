@@ -1,4 +1,4 @@
-/* The same plain BCCN program as plain.py, in C. usage: plain BROADCAST PORT */
+/* A plain BCCN1 program: does in C what plain.py does. usage: plain BROADCAST PORT */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
             ssize_t n = read(0, in, 1000);
             if (n <= 0)
                 return 0;
-            in[n - 1] = 0; /* the line's end */
+            in[n - 1] = 0; /* cuts off the LF */
             char *blank = strchr(in, ' ');
             if (blank)
                 *blank = '|';

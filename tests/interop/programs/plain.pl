@@ -1,4 +1,4 @@
-# The same plain BCCN program as plain.py, in Perl with its core modules.
+# A plain BCCN1 program: does in Perl, with its core modules, what plain.py does.
 # usage: plain.pl BROADCAST PORT
 use strict;
 use warnings;

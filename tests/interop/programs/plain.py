@@ -1,4 +1,4 @@
-"""A plain BCCN program: prints every datagram it hears, sends what it reads ("<chan> <payload>" lines).
+"""A plain BCCN1 program: prints the datagrams it receives, and sends the lines "<chan> <payload>" it reads.
 
 usage: plain.py BROADCAST PORT [reuseport]
 """

@@ -1,4 +1,4 @@
-"""A spooler in a process of its own, and what its segments hold."""
+"""A spooler in a process of its own, and the rows of its spool files."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import bccn
-from bccnd.pipeline.source import segments
-from bccnd.pipeline.source.live import read_segment
+from bccnd.pipeline.source import spool_files
+from bccnd.pipeline.source.live import read_file
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, wait_until
 
@@ -22,14 +22,14 @@ def start(spool: Path, *flags: str) -> subprocess.Popen[bytes]:
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """The exit code, and what it complained about."""
+    """The exit code and the complaints."""
     _, complaint = process.communicate(timeout=PATIENCE)
     return process.returncode, complaint.decode()
 
 
 @contextmanager
 def spooling(daemon: DaemonProcess, spool: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One that reads the bus; at the end it must have left by itself, with all that it read written."""
+    """A spooler that reads the bus; at the end it must stop on SIGTERM, with all that it read written."""
     process = start(spool, f"--socket={daemon.socket}", *flags)
     try:
         assert process.stdout is not None
@@ -45,14 +45,15 @@ def spooling(daemon: DaemonProcess, spool: Path, *flags: str) -> Iterator[subpro
 def publish(daemon: DaemonProcess, channel: str, numbers: range) -> None:
     with bccn.Client(str(daemon.socket), pack=True) as bus:
         bus.publish_many((channel, str(number)) for number in numbers)
-        bus.barrier()  # whoever reads has them in its socket now
+        # The sockets of all readers have them now.
+        bus.barrier()
 
 
 def spooled(spool: Path) -> list[dict[str, Any]]:
     return [
         row
-        for each in segments.listed(str(spool))
-        for batch in read_segment(each.path)
+        for each in spool_files.listed(str(spool))
+        for batch in read_file(each.path)
         for row in batch.to_pylist()
     ]
 
@@ -62,8 +63,8 @@ def payloads(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def await_messages(spool: Path, count: int) -> None:
-    """Until so many have been in segments that are still there."""
+    """Wait until the spool files hold this many messages."""
     wait_until(
-        lambda: spool.exists() and sum(each.messages for each in segments.listed(str(spool))) >= count,
+        lambda: spool.exists() and sum(each.messages for each in spool_files.listed(str(spool))) >= count,
         f"{count} messages in {spool}",
     )

@@ -1,4 +1,4 @@
-"""The format ``bccn`` by its name: what goes in by ``write`` comes out of ``readStream``."""
+"""The format ``bccn`` by its name: ``readStream`` reads what ``write`` published."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.daemon_process import DaemonProcess
 from tests.pipeline.source.spooling import await_messages, spooling
 
 
-def test_what_a_frame_published_a_stream_reads(
+def test_a_stream_reads_what_a_frame_published(
     spark: SparkSession, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     folder = tmp_path / "spool"

@@ -1,4 +1,4 @@
-"""``bccn-pcap``: real captures of real traffic, and files as nobody wants them."""
+"""``bccn-pcap``: real captures of real traffic, and damaged files."""
 
 import gzip
 import struct
@@ -20,9 +20,8 @@ from bccnd.pipeline.analyse import Keeping, Span, tables
 from bccnd.pipeline.ingest import taken_over
 from bccnd.pipeline.layout import RECORDED
 from bccnd.pipeline.source.captures import (
+    CaptureOptions,
     CaptureSource,
-    Settings,
-    broken,
     captures,
     files_of,
     host_of,
@@ -41,9 +40,9 @@ KEY = b"a key that nobody knows"
 FIELDS = SCHEMA.names
 
 
-def packet(payload: bytes, time_ns: int = 10**18, source: str = "10.0.0.7", **told: Any) -> Packet:
+def packet(payload: bytes, time_ns: int = 10**18, source: str = "10.0.0.7", **fields: Any) -> Packet:
     data = UdpDatagram(source, 5400, "10.0.0.255", 5400, payload).serialize()
-    return Packet(time_ns, data, len(data), **told)
+    return Packet(time_ns, data, len(data), **fields)
 
 
 def write(path: Path, *packets: Packet) -> Path:
@@ -53,7 +52,8 @@ def write(path: Path, *packets: Packet) -> Path:
 
 def rows(path: Path, **options: Any) -> list[dict[str, Any]]:
     return [
-        dict(zip(FIELDS, row, strict=True)) for row in rows_of(str(path), Settings((str(path),), **options))
+        dict(zip(FIELDS, row, strict=True))
+        for row in rows_of(str(path), CaptureOptions((str(path),), **options))
     ]
 
 
@@ -62,7 +62,7 @@ def verdicts(path: Path, **options: Any) -> list[str]:
 
 
 @pytest.mark.needs("root", "tcpdump")
-def test_tcpdump_of_a_daemon(
+def test_a_tcpdump_of_a_daemon_is_read_exactly(
     spark: SparkSession, daemon: DaemonProcess, loopback_port: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "here.pcap"
@@ -116,7 +116,7 @@ def test_tcpdump_of_a_daemon(
     assert all(row["peer"].startswith("127.") and row["size"] > 20 for row in sent)
 
 
-def test_numbers_that_only_uint64_holds(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_largest_sequence_number_survives(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcapng", packet(datagram("b/x/1", 2**64 - 1, "c", b"\0\xff")))
     read = captures(spark, str(path)).where("direction = 'in'").select("src", "seq", "payload", "size")
     expected = spark.createDataFrame(
@@ -137,7 +137,7 @@ def test_with_a_key_file_hmac_is_required(tmp_path: Path) -> None:
     assert [row["mode"] for row in rows(path)][1:4] == ["hmac", "hmac", "none"]
 
 
-def test_what_is_rejected_shows_the_parts_that_can_be_read(tmp_path: Path) -> None:
+def test_rejected_datagrams_show_the_parts_that_can_be_read(tmp_path: Path) -> None:
     crc = Integrity([], Level.CRC32).seal(b"b/x/1:1:c|p")
     broken_ones = [b"noise", b"BCCN1[7]\xff:1:c|p", b"BCCN1[6]b:x:c|"]
     path = write(
@@ -162,7 +162,7 @@ def test_what_is_rejected_shows_the_parts_that_can_be_read(tmp_path: Path) -> No
     ]
 
 
-def test_direction_is_what_the_capture_says_or_whose_source_it_is(tmp_path: Path) -> None:
+def test_direction_is_from_the_capture_or_else_from_the_source(tmp_path: Path) -> None:
     ours, theirs = datagram("a/x/1", 1, "c"), datagram("ab/x/1", 1, "c")
     cooked = bytes([0, 4, *bytes(12), 8, 0])
     data = cooked + packet(theirs).data
@@ -189,7 +189,7 @@ def test_direction_is_what_the_capture_says_or_whose_source_it_is(tmp_path: Path
     assert [row["direction"] for row in rows(cooked_path)] == ["", "out", ""]
 
 
-def test_marks_say_from_when_to_when_and_what_is_missing(tmp_path: Path) -> None:
+def test_marks_show_the_time_covered_and_packets_missing(tmp_path: Path) -> None:
     other = UdpDatagram("10.0.0.7", 53, "10.0.0.8", 53, b"no business of ours").serialize()
     sound = datagram("b", 1, "c")
     path = write(
@@ -201,7 +201,7 @@ def test_marks_say_from_when_to_when_and_what_is_missing(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-def test_what_is_recorded_ends_at_midnight_and_goes_on(tmp_path: Path) -> None:
+def test_midnight_closes_the_record_and_opens_it_again(tmp_path: Path) -> None:
     day = 86_400 * 10**9
     sound = datagram("b", 1, "c")
     path = write(tmp_path / "a.pcapng", packet(sound, day - 1), packet(sound, 3 * day))
@@ -211,9 +211,7 @@ def test_what_is_recorded_ends_at_midnight_and_goes_on(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_analysis_names_what_captures_of_two_hosts_say_was_lost(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_analysis_finds_the_loss_in_two_captures(spark: SparkSession, tmp_path: Path) -> None:
     second, start = 10**9, 1_700_000_000 * 10**9
     sent = [(start + number * second // 100, datagram("a/x/1", number, "c")) for number in range(6000)]
     write(tmp_path / "a.pcapng", *[packet(content, time_ns) for time_ns, content in sent])
@@ -243,8 +241,8 @@ def test_a_cut_file_is_read_as_far_as_it_goes(spark: SparkSession, tmp_path: Pat
     read = captures(spark, str(tmp_path))
     counted = {tuple(row) for row in read.where("direction != ''").groupBy("host").count().collect()}
     assert counted == {("b", 10), ("cut", 9 + 9)}
-    told = {Path(row["path"]).name: row["reason"] for row in broken(read).collect()}
-    assert told == {
+    broken = read.where("direction = '' and verdict = 'broken'").collect()
+    assert {Path(row["file"]).name: bytes(row["payload"]).decode() for row in broken} == {
         "cut.pcapng": "ends in the middle of a packet; those before it were whole",
         "cut.pcap.gz": "Compressed file ended before the end-of-stream marker was reached",
         "noise.pcap": "no capture file: neither pcap nor pcapng",
@@ -254,7 +252,7 @@ def test_a_cut_file_is_read_as_far_as_it_goes(spark: SparkSession, tmp_path: Pat
         captures(spark, str(tmp_path / "cut.pcapng"), mode="failfast").count()
 
 
-def test_a_datagram_of_which_the_capture_has_the_beginning_only(tmp_path: Path) -> None:
+def test_a_cut_datagram_has_the_verdict_cut(tmp_path: Path) -> None:
     data = packet(datagram("b/x/1", 1, "c", bytes(500))).data
     path = write(tmp_path / "a.pcapng", Packet(1, data[:100], len(data)))
     [row] = rows(path)[1:-1]
@@ -262,7 +260,7 @@ def test_a_datagram_of_which_the_capture_has_the_beginning_only(tmp_path: Path) 
     assert row["size"] == len(datagram("b/x/1", 1, "c", bytes(500)))
 
 
-def test_a_partition_is_a_file_and_only_the_columns_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_is_a_partition_with_the_columns_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     for name in "abc":
         write(tmp_path / f"{name}.pcapng", packet(datagram(name, 1, "c")))
     (tmp_path / ".d.pcapng").write_bytes(b"not yet whole")
@@ -279,7 +277,7 @@ def test_a_partition_is_a_file_and_only_the_columns_asked_for(spark: SparkSessio
         ("/x/a", "a"), ("/x/host=b%2Fc/a.pcap", "b/c"), ("/x/.pcap", ".pcap"), ("/x/a.cap", "a"),
     ],
 )  # fmt: skip
-def test_whose_capture_it_is(path: str, host: str) -> None:
+def test_the_host_is_named_by_the_path(path: str, host: str) -> None:
     assert host_of(path) == host
 
 
@@ -303,12 +301,12 @@ def test_wrong_options_are_named(options: dict[str, str]) -> None:
         CaptureSource({"path": "x", **options}).reader(None)  # type: ignore[arg-type]
 
 
-def test_a_wrong_path_ends_the_query_with_one_line_that_names_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_wrong_path_ends_the_query_and_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match=r"none\.pcap: no such file or folder"):
         captures(spark, str(tmp_path / "none.pcap")).count()
 
 
-def test_failfast_without_spark(tmp_path: Path) -> None:
+def test_failfast_raises_without_spark(tmp_path: Path) -> None:
     path = tmp_path / "noise.pcap"
     path.write_bytes(b"no capture")
     with pytest.raises(CaptureError):

@@ -1,4 +1,4 @@
-"""The live source: offsets, and a query that loses nothing and has nothing twice, whoever is killed."""
+"""The live source: offsets, and a query that loses nothing and repeats nothing, whatever is killed."""
 
 import os
 import pickle
@@ -18,10 +18,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import bccn
 from bccnd.errors import ConfigError, UnavailableError
-from bccnd.pipeline.source import segments, spool
-from bccnd.pipeline.source.live import PARTITION_SEGMENTS, LiveReader, Settings, read_segment
+from bccnd.pipeline.source import spool, spool_files
+from bccnd.pipeline.source.live import PARTITION_FILES, LiveOptions, LiveReader, read_file
 from bccnd.pipeline.source.rows import SCHEMA
-from bccnd.pipeline.source.segments import Header
+from bccnd.pipeline.source.spool_files import Header
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import wait_until
 from tests.pipeline.source.spooling import await_messages, publish, spooling
@@ -31,15 +31,15 @@ ALL = ReadAllAvailable()
 
 
 def fill(folder: Path, messages: list[int], first: int = 1) -> None:
-    """Segments that claim to hold so many."""
+    """Spool files whose names say that they hold this many messages."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, count in enumerate(messages, first):
-        segments.write(str(folder), number, count, Header("here", number, number + 1), memoryview(b""))
+        spool_files.write(str(folder), number, count, Header("here", number, number + 1), memoryview(b""))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A spool whose spooler is somebody else: none is started."""
+    """A spool whose spooler seems to run: none is started."""
     lock = spool.locked(str(tmp_path / "spool"), spool.SPOOLER)
     assert lock is not None
     yield tmp_path / "spool"
@@ -48,29 +48,29 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @contextmanager
 def reading(folder: Path, **options: object) -> Iterator[LiveReader]:
-    reader = LiveReader(Settings.of({"spool": str(folder), **options}), SCHEMA.names)
+    reader = LiveReader(LiveOptions.of({"spool": str(folder), **options}), SCHEMA.names)
     try:
         yield reader
     finally:
         reader.stop()
 
 
-def test_an_offset_is_the_number_of_a_segment(folder: Path) -> None:
+def test_an_offset_is_the_number_of_a_spool_file(folder: Path) -> None:
     with reading(folder) as reader:
         start = reader.initialOffset()
         assert reader.latestOffset(start, ALL) == start
         fill(folder, [1] * 20)
         end = reader.latestOffset(start, ALL)
         assert end == {"segment": 20}
-        spans = reader.partitions(start, end)
-        assert [len(span.paths) for span in spans] == [PARTITION_SEGMENTS, PARTITION_SEGMENTS, 4]
+        partitions = reader.partitions(start, end)
+        assert [len(each.paths) for each in partitions] == [PARTITION_FILES, PARTITION_FILES, 4]
         assert reader.partitions(end, end) == []
         assert [
-            Path(path).name for span in reader.partitions({"segment": 17}, end) for path in span.paths
+            Path(path).name for each in reader.partitions({"segment": 17}, end) for path in each.paths
         ] == [f"{number:017}-1.segment" for number in (18, 19, 20)]
 
 
-def test_a_batch_has_as_many_rows_as_it_may_and_at_least_a_segment(folder: Path) -> None:
+def test_a_batch_has_at_most_max_rows_but_at_least_a_file(folder: Path) -> None:
     fill(folder, [10, 10, 10, 50, 1])
     with reading(folder, max_rows="25") as reader:
         limit = reader.getDefaultReadLimit()
@@ -90,27 +90,27 @@ def test_available_now_ends_where_it_began_to_look(folder: Path) -> None:
         assert reader.reportLatestOffset() == {"segment": 3}
 
 
-def test_what_is_committed_goes_but_for_the_newest_number(folder: Path) -> None:
+def test_a_commit_removes_files_except_the_newest(folder: Path) -> None:
     fill(folder, [1, 1, 1])
     with reading(folder) as reader:
         reader.commit({"segment": 2})
-        assert [each.number for each in segments.listed(str(folder))] == [3]
+        assert [each.number for each in spool_files.listed(str(folder))] == [3]
         reader.commit({"segment": 3})
-        assert segments.next_number(str(folder)) == 4
+        assert spool_files.next_number(str(folder)) == 4
 
 
-def test_a_planned_segment_that_had_to_go_is_passed_over(folder: Path) -> None:
+def test_a_planned_file_that_was_removed_is_passed_over(folder: Path) -> None:
     fill(folder, [1, 1])
     with reading(folder) as reader:
-        [span] = reader.partitions({"segment": 0}, {"segment": 2})
-        Path(span.paths[0]).unlink()
-        batches = [row for batch in reader.read(span) for row in batch.to_pylist()]
+        [partition] = reader.partitions({"segment": 0}, {"segment": 2})
+        Path(partition.paths[0]).unlink()
+        batches = [row for batch in reader.read(partition) for row in batch.to_pylist()]
         assert [(row["verdict"], row["time_ns"]) for row in batches] == [("opened", 2), ("closed", 3)]
     with pytest.raises(ConfigError, match="not on this executor"):
-        list(read_segment("/nowhere/00000000000000001-1.segment"))
+        list(read_file("/nowhere/00000000000000001-1.segment"))
 
 
-def test_a_spool_is_one_querys(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spool_serves_one_query(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "LOCK_SECONDS", 0.05)
     fill(folder, [1])
     with reading(folder) as first, reading(folder) as second:
@@ -123,15 +123,15 @@ def test_a_spool_is_one_querys(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
             second.latestOffset({"segment": 9}, ALL)
 
 
-def test_a_reader_is_sent_about_without_its_lock(folder: Path) -> None:
+def test_a_pickled_reader_holds_no_lock(folder: Path) -> None:
     fill(folder, [1])
     with reading(folder) as reader:
         reader.latestOffset({"segment": 0}, ALL)
         copy = pickle.loads(pickle.dumps(reader))  # noqa: S301
         assert [
             batch.num_rows
-            for span in copy.partitions({"segment": 0}, {"segment": 1})
-            for batch in copy.read(span)
+            for each in copy.partitions({"segment": 0}, {"segment": 1})
+            for batch in copy.read(each)
         ]
         copy.stop()
         assert spool.locked(str(folder), spool.READER) is None, "the reader itself still has it"
@@ -140,10 +140,10 @@ def test_a_reader_is_sent_about_without_its_lock(folder: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"spool": "x", "max_rows": "many"}, {"spool": "x", "bytes": "-1"}])
 def test_wrong_options_are_named(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=[*options, "spool"][-1 if len(options) < 2 else 1]):
-        Settings.of(options)
+        LiveOptions.of(options)
 
 
-def test_why_no_spooler_starts_is_said(tmp_path: Path) -> None:
+def test_the_reason_why_no_spooler_starts_is_raised(tmp_path: Path) -> None:
     with (
         reading(tmp_path / "spool", socket=str(tmp_path / "none")) as reader,
         pytest.raises(UnavailableError, match="no daemon at"),
@@ -151,7 +151,9 @@ def test_why_no_spooler_starts_is_said(tmp_path: Path) -> None:
         reader.latestOffset({"segment": 0}, ALL)
 
 
-def test_available_now_with_spark(spark: SparkSession, daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_available_now_reads_each_message_once_with_spark(
+    spark: SparkSession, daemon: DaemonProcess, tmp_path: Path
+) -> None:
     folder = tmp_path / "spool"
     seen: list[tuple[int, int]] = []
 
@@ -174,12 +176,12 @@ def test_available_now_with_spark(spark: SparkSession, daemon: DaemonProcess, tm
         assert run() == [*range(30)]
         assert len({batch for batch, _ in seen}) == 3
         publish(daemon, "local/x", range(30, 40))
-        wait_until(lambda: segments.listed(str(folder))[-1].messages == 10, "the last segment")
+        wait_until(lambda: spool_files.listed(str(folder))[-1].messages == 10, "the last spool file")
         assert run() == [*range(30, 40)]
 
 
 class Publisher(threading.Thread):
-    """Numbers on ``local/x``, 1000 a second, until told to stop; remembers when."""
+    """Publishes numbers on ``local/x``, 1000 a second, until it is stopped; remembers when."""
 
     def __init__(self, socket: Path) -> None:
         super().__init__()
@@ -211,13 +213,13 @@ class Driver:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """The driver and the JVM at once; nothing of theirs is tidied up."""
+        """Kill the driver and the JVM at once: neither can tidy up."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
-def test_nothing_twice_and_nothing_missing_whoever_is_killed(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_kills_lose_nothing_and_repeat_nothing(daemon: DaemonProcess, tmp_path: Path) -> None:
     publisher = Publisher(daemon.socket)
     driver = Driver(tmp_path, daemon.socket)
     spooler = 0
@@ -232,9 +234,11 @@ def test_nothing_twice_and_nothing_missing_whoever_is_killed(daemon: DaemonProce
         spooler = _spooler(tmp_path)
         os.kill(spooler, signal.SIGKILL)
         wait_until(lambda: _spooler(tmp_path) not in (0, spooler), "another spooler", LONG)
-        newest = segments.listed(str(tmp_path / "spool"))[-1].number
+        newest = spool_files.listed(str(tmp_path / "spool"))[-1].number
         wait_until(
-            lambda: segments.listed(str(tmp_path / "spool"))[-1].number > newest + 2, "its segments", LONG
+            lambda: spool_files.listed(str(tmp_path / "spool"))[-1].number > newest + 2,
+            "its spool files",
+            LONG,
         )
         publisher.stop()
         count = len(publisher.times_ns)
@@ -245,9 +249,9 @@ def test_nothing_twice_and_nothing_missing_whoever_is_killed(daemon: DaemonProce
         if last := _spooler(tmp_path):
             os.kill(last, signal.SIGTERM)
     numbers = _numbers(tmp_path)
-    assert len(numbers) == len(set(numbers)), "something came twice"
+    assert len(numbers) == len(set(numbers)), "a message came twice"
     missing = sorted(set(range(count)) - set(numbers))
-    # The spooler that was killed had a fraction of a second in its memory; the marks tell of it.
+    # The spooler that was killed had a fraction of a second in its memory; the marks show it.
     marks = _rows(tmp_path, ds.field("direction") == "")
     opened = sorted(row["time_ns"] for row in marks if row["verdict"] == "opened")
     closed = sorted(row["time_ns"] for row in marks if row["verdict"] == "closed")

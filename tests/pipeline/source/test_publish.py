@@ -1,4 +1,4 @@
-"""Rows as messages: all of them are published, or the task fails and says which row it was."""
+"""Rows as messages: all are published, or the task fails and names the row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def target(daemon: DaemonProcess) -> Target:
     return Target(str(daemon.socket), 5.0)
 
 
-def test_all_rows_are_published_in_their_order(daemon: DaemonProcess) -> None:
+def test_all_rows_are_published_in_order(daemon: DaemonProcess) -> None:
     with bccn.Client(str(daemon.socket), pack=True) as bus:
         bus.subscribe("local/>")
         count = 2 * WINDOW + 7
@@ -62,7 +62,7 @@ def test_a_row_that_cannot_be_published_is_named(
         target(daemon).publish(batches(*rows, wrong, *rows[:10]))
 
 
-def test_a_daemon_that_is_away_or_refuses(tmp_path: Path, loopback_port: int) -> None:
+def test_a_missing_or_refusing_daemon_fails_the_task(tmp_path: Path, loopback_port: int) -> None:
     away = Target(str(tmp_path / "none"), 0.1)
     with pytest.raises(UnavailableError, match="0 rows of the frame were published"):
         away.publish(batches(("a", b"")))
@@ -86,7 +86,7 @@ def test_a_daemon_that_is_away_or_refuses(tmp_path: Path, loopback_port: int) ->
         ("channel string, payload binary", {"timeout": "soon"}, False, "timeout soon"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_a_task_starts(
+def test_wrong_columns_and_options_fail_before_a_task_starts(
     spark: SparkSession, columns: str, options: dict[str, str], overwrite: bool, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):

@@ -1,4 +1,4 @@
-"""Datagrams as rows: the columns that Spark is told are those that Arrow has."""
+"""Datagrams as rows: Spark and Arrow have the same columns."""
 
 import pyarrow as pa
 from hypothesis import example, given
@@ -7,18 +7,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from bccnd.pipeline.source.rows import OK, ROWS, SCHEMA, SIZE_LIMIT, batch_of, mark, parts_of
+from bccnd.pipeline.source.rows import ROWS, SCHEMA, SIZE_LIMIT, batch_of, mark, parts_of
 from bccnd.wire.bccn1 import Integrity
+from bccnd.wire.verdict import Verdict
 from tests.plain_bccn import datagram
 
 OPEN = Integrity()
 
 
-def test_spark_and_arrow_are_told_the_same(spark: SparkSession) -> None:
+def test_spark_and_arrow_have_the_same_columns(spark: SparkSession) -> None:
     assert to_arrow_schema(StructType.fromDDL(ROWS), timezone="UTC").equals(SCHEMA)
 
 
-def test_a_mark_has_no_datagram_and_its_count_fits_the_column() -> None:
+def test_a_mark_has_no_datagram_and_its_size_fits_the_column() -> None:
     [row] = batch_of([mark(7, "a", "unrecorded", 2**40)]).to_pylist()
     assert {name: value for name, value in row.items() if value is not None} == {
         "time_ns": 7, "host": "a", "direction": "", "verdict": "unrecorded", "size": SIZE_LIMIT,
@@ -26,10 +27,10 @@ def test_a_mark_has_no_datagram_and_its_count_fits_the_column() -> None:
 
 
 @given(seq=st.integers(0, 2**64 - 1), payload=st.binary(max_size=100))
-def test_a_sound_datagram_comes_out_as_it_went_in(seq: int, payload: bytes) -> None:
+def test_a_sound_datagram_becomes_a_row_unchanged(seq: int, payload: bytes) -> None:
     sound = datagram("a/x/1", seq, "c/d", payload)
     verdict, parts = parts_of(sound, OPEN)
-    assert (verdict, parts) == (OK, ("none", "a/x/1", seq, "c/d", payload))
+    assert (verdict, parts) == (Verdict.OK, ("none", "a/x/1", seq, "c/d", payload))
     [row] = batch_of(
         [(1, "h", None, "in", verdict, parts[0], "1.2.3.4:5", *parts[1:], len(sound))]
     ).to_pylist()

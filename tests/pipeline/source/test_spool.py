@@ -1,11 +1,13 @@
-"""The spooler beside a real daemon: what it keeps, and what of it is left after everything that may happen."""
+"""The spooler beside a real daemon: what it keeps, and what is left of it after kills and full disks."""
 
 import os
 import resource
 import signal
 from pathlib import Path
 
-from bccnd.pipeline.source import segments, spool
+import bccn
+from bccnd.pipeline.source import spool, spool_files
+from bccnd.wire.verdict import Verdict
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import wait_until
 from tests.pipeline.source.spooling import (
@@ -19,7 +21,7 @@ from tests.pipeline.source.spooling import (
 )
 
 
-def test_what_is_on_the_bus_is_in_the_segments_once(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_each_message_is_spooled_once(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     with spooling(daemon, folder, "--seconds=0.2") as process:
         publish(daemon, "local/x", range(1000))
@@ -31,7 +33,7 @@ def test_what_is_on_the_bus_is_in_the_segments_once(daemon: DaemonProcess, tmp_p
     assert payloads(rows) == [*range(1010)]
     echoes = [row["verdict"] for row in rows if row["direction"] == "echo"]
     assert len(echoes) == 10
-    assert set(echoes) <= {"own", "duplicate"}, "its sender may have left when it came back"
+    assert set(echoes) <= {Verdict.OWN, Verdict.DUPLICATE}, "the sender may have left when its echo came back"
     assert {row["host"] for row in rows} == {"here"}
     assert {row["channel"]: row["direction"] for row in rows if row["direction"] in ("out", "local")} == {
         "local/x": "local",
@@ -40,11 +42,11 @@ def test_what_is_on_the_bus_is_in_the_segments_once(daemon: DaemonProcess, tmp_p
     marks = [(row["verdict"], row["time_ns"]) for row in rows if not row["direction"]]
     assert [verdict for verdict, _ in marks] == ["opened", "closed"] * (len(marks) // 2)
     assert [time for _, time in marks[1:-1:2]] == [time for _, time in marks[2::2]], (
-        "one goes on where the other ends"
+        "each goes on where the one before it ends"
     )
 
 
-def test_only_the_channels_asked_for(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_only_the_channels_asked_for_are_spooled(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     with spooling(daemon, folder, "--channels", "local/a/>", "far/>"):
         for number, channel in enumerate(("local/a/x", "local/b/x", "far/x", "local/a")):
@@ -53,7 +55,7 @@ def test_only_the_channels_asked_for(daemon: DaemonProcess, tmp_path: Path) -> N
     assert payloads(spooled(folder)) == [0, 2]
 
 
-def test_the_daemon_goes_and_comes_back(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_spooler_goes_on_when_the_daemon_is_back(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     with spooling(daemon, folder, "--seconds=0.1"):
         publish(daemon, "local/x", range(10))
@@ -67,18 +69,16 @@ def test_the_daemon_goes_and_comes_back(daemon: DaemonProcess, tmp_path: Path) -
     assert payloads(rows) == [*range(20)]
     marks = [row["time_ns"] for row in rows if not row["direction"]]
     assert any(closed < opened for closed, opened in zip(marks[1:-1:2], marks[2::2], strict=True)), (
-        "a gap is told"
+        "the gap shows"
     )
 
 
 def _tapped(daemon: DaemonProcess) -> bool:
-    import bccn
-
     with bccn.Client(str(daemon.socket)) as bus:
         return any(row["tap"] for row in bus.clients())
 
 
-def test_killed_it_loses_what_was_not_synced_and_numbers_go_on(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_a_kill_loses_only_unsynced_messages_and_numbers_go_on(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     process = start(folder, f"--socket={daemon.socket}", "--seconds=0.1")
     assert process.stdout is not None
@@ -87,29 +87,29 @@ def test_killed_it_loses_what_was_not_synced_and_numbers_go_on(daemon: DaemonPro
     await_messages(folder, 10)
     process.kill()
     process.communicate()
-    [before] = segments.listed(str(folder))
+    [before] = spool_files.listed(str(folder))
     (folder / ".segment").write_bytes(b"half of one")
     with spooling(daemon, folder):
         publish(daemon, "local/x", range(10, 20))
         await_messages(folder, 20)
     assert payloads(spooled(folder)) == [*range(20)]
-    numbers = [each.number for each in segments.listed(str(folder))]
+    numbers = [each.number for each in spool_files.listed(str(folder))]
     assert numbers == [*range(before.number, before.number + len(numbers))]
 
 
-def test_a_full_spool_gives_up_the_oldest_and_says_so(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_a_full_spool_removes_the_oldest_and_counts_it(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     with spooling(daemon, folder, "--seconds=0.05", "--bytes=20000"):
         for number in range(0, 1000, 100):
             publish(daemon, "local/x", range(number, number + 100))
-            wait_until(lambda upto=number + 100: _newest(folder) >= upto, "its segment")  # type: ignore[misc]
+            wait_until(lambda upto=number + 100: _newest(folder) >= upto, "its file")  # type: ignore[misc]
     rows = spooled(folder)
     there = payloads(rows)
-    assert sum(each.size for each in segments.listed(str(folder))) <= 20_000 + 8_000
+    assert sum(each.size for each in spool_files.listed(str(folder))) <= 20_000 + 8_000
     assert there == [*range(1000 - len(there), 1000)]
     assert 0 < len(there) < 1000
-    told = [row["size"] for row in rows if row["verdict"] == "unrecorded"]
-    assert sum(told) == 1000 - len(there), "those that go hand on what they tell of"
+    removed = [row["size"] for row in rows if row["verdict"] == "unrecorded"]
+    assert sum(removed) == 1000 - len(there), "a removed file hands on what it counted"
 
 
 def _asleep(pid: int) -> bool:
@@ -120,7 +120,7 @@ def _newest(folder: Path) -> int:
     return max(payloads(spooled(folder)), default=-1) + 1
 
 
-def test_a_full_disk_stops_the_writing_and_nothing_else(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_a_full_disk_stops_nothing_but_writing(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     with spooling(daemon, folder, "--seconds=0.1") as process:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
@@ -128,20 +128,20 @@ def test_a_full_disk_stops_the_writing_and_nothing_else(daemon: DaemonProcess, t
         assert process.stderr is not None
         assert b"File too large" in process.stderr.readline()
         publish(daemon, "local/x", range(1000, 2000))
-        assert segments.listed(str(folder)) == []
+        assert spool_files.listed(str(folder)) == []
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
         await_messages(folder, 2000)
     assert payloads(spooled(folder)) == [*range(2000)]
 
 
-def test_one_spooler_a_spool(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_a_spool_has_one_spooler(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     with spooling(daemon, folder):
         code, complaint = ended(start(folder, f"--socket={daemon.socket}"))
         assert (code, complaint) == (5, f"bccnd spool: {folder}: another spooler writes there\n")
 
 
-def test_without_a_daemon_or_its_consent_it_ends_with_one_line(tmp_path: Path, loopback_port: int) -> None:
+def test_no_daemon_or_no_right_is_one_line(tmp_path: Path, loopback_port: int) -> None:
     code, complaint = ended(start(tmp_path / "spool", f"--socket={tmp_path / 'none'}"))
     assert (code, complaint.count("\n")) == (5, 1)
     settings = tmp_path / "bccnd.toml"
@@ -152,7 +152,7 @@ def test_without_a_daemon_or_its_consent_it_ends_with_one_line(tmp_path: Path, l
     assert (code, complaint.count("\n")) == (4, 1), complaint
 
 
-def test_it_leaves_once_nobody_reads(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_spooler_ends_once_nobody_reads(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     folder.mkdir()
     reader = spool.locked(str(folder), spool.READER)
@@ -171,7 +171,7 @@ def test_it_leaves_once_nobody_reads(daemon: DaemonProcess, tmp_path: Path) -> N
         process.communicate()
 
 
-def test_a_lock_is_handed_over_without_a_moment_between(daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_a_lock_is_handed_over_without_a_gap(daemon: DaemonProcess, tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     lock = spool.locked(str(folder), spool.SPOOLER)
     assert lock is not None
@@ -189,8 +189,8 @@ def test_sigterm_writes_what_was_read(daemon: DaemonProcess, tmp_path: Path) -> 
     folder = tmp_path / "spool"
     with spooling(daemon, folder, "--seconds=3600") as process:
         publish(daemon, "local/x", range(10))
-        assert segments.listed(str(folder)) == []
-        wait_until(lambda: _asleep(process.pid), "it to have read all that there is")
+        assert spool_files.listed(str(folder)) == []
+        wait_until(lambda: _asleep(process.pid), "it to have read everything")
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 0
     assert payloads(spooled(folder)) == [*range(10)]

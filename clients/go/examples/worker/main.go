@@ -1,5 +1,5 @@
-// A worker: answers requests on jobs/upper with the text in capitals, tells how many it did on its heartbeat, and stops
-// when somebody sends it "stop".
+// Worker answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when somebody
+// sends it "stop".
 //
 //	go run ./examples/worker &
 //	bccn req jobs/upper 'hello there'
@@ -33,7 +33,7 @@ func main() {
 
 func run(ctx context.Context, address string) error {
 	bus, err := bccn.Open(address, bccn.Options{
-		Full:     true, // to know whom to answer
+		Full:     true, // shows who asks
 		Wait:     10 * time.Second,
 		OnNotice: func(notice bccn.Notice) { log.Print(notice) },
 	})
@@ -75,5 +75,5 @@ func run(ctx context.Context, address string) error {
 
 func finish(bus *bccn.Client, done int) error {
 	fmt.Println(done, "done")
-	return bus.Barrier(context.Background()) // nothing is left on its way
+	return bus.Barrier(context.Background()) // everything has arrived
 }

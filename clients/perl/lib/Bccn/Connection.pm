@@ -1,20 +1,22 @@
 package Bccn::Connection;
 
-# The connection under a Bccn, which is made again when it breaks; everything here is private to the two.
+# The connection of a Bccn, which reconnects when it breaks. Everything here is private to the two classes.
+#
+#     program <- recv, callbacks <- backlog <- _read <- socket
+#     program <- request         <- answers <-/
 #
 # Rules:
-# 1. What is wanted (name, format, subscriptions, ...) is kept here and outlives a connection; `_greet` says all of it to
-#    a new one.
-# 2. Whoever waits for the daemon sends a ping with a number after the request. Everything the daemon had to say about
-#    the request has come when its pong comes, and a late answer to an earlier one cannot be mistaken for it.
-# 3. The socket does not block; every wait is a select with a deadline, and goes on reading, or two who wait for each
-#    other would wait for ever. A connection that ends is read to its end first.
-# 4. Messages wait in `backlog` until they are taken; nothing is dropped here. Who does not receive lets messages wait in
-#    the daemon's queue, which is bounded.
-# 5. Notices are told at the end of a call, never in the midst of a packet: whoever hears them may call the bus.
-# 6. A child of fork touches nothing of its parent's but to close its copy.
+# 1. The bus remembers name, format, subscriptions and so on; `_greet` sends all of them to a new connection.
+# 2. A call that waits for the daemon sends a numbered ping after its request. When the pong arrives, everything that
+#    the daemon has to say about the request has arrived. A late pong to an earlier request has another number.
+# 3. The socket does not block. Every wait is a select with a deadline, and keeps reading; otherwise two programs that
+#    wait for each other would wait for ever. A connection that has ended is read to its end.
+# 4. Messages wait in `backlog` until the program takes them; the bus drops none. If the program does not receive, its
+#    messages wait in the bounded queue of the daemon.
+# 5. The bus reports notices at the end of a call, and never while it reads a packet: the callback may call the bus.
+# 6. A child of fork only closes its copy of the parent's connection.
 #
-# Times are seconds of the monotonic clock. Functions about one connection return false when it broke meanwhile.
+# Times are seconds of the monotonic clock. Functions about one connection return false if it broke meanwhile.
 
 use strict;
 use warnings;
@@ -29,20 +31,38 @@ use Bccn::Protocol qw(PACK pack_packets parse unpack_packets);
 our $VERSION = '0.1.0';
 
 use constant {
-    RECEIVE_LIMIT   => 128 * 1024,          # bytes of a packet; the longest of the daemon has 71 kB
-    PATH_LIMIT      => 107,                 # bytes of a socket's address (unix(7))
-    GATHERED_LIMIT  => 65536,               # bytes of a PACK, whatever the daemon would take
-    BACKLOG_LIMIT   => 64 * 1024 * 1024,    # bytes read but not taken, above which nothing more is asked for
-    MESSAGE_COST    => 1024,                # bytes of a message apart from its payload, about
-    GLANCE_INTERVAL => 0.1,                 # between looks, while only sending, at what the daemon has to say
-    GLANCE_LIMIT    => 1024 * 1024,         # bytes of backlog above which such looks would only fill memory
-    READ_LIMIT      => 1024,                # packets or messages handled by one call that does not wait
-    BACKOFF_FIRST   => 0.02,                # connecting to a local socket that is not there costs microseconds
-    BACKOFF_LIMIT   => 1,
-    MEMORY_PAUSE    => 0.001,               # when the kernel has no memory for a packet: select does not wait for that
-    WAIT_LIMIT      => 1_000_000,           # of one select
-    NEVER           => 9**9**9,
-    SERVICE_SOCKET  => '/run/bccnd/bus.sock',
+    SERVICE_SOCKET => '/run/bccnd/bus.sock',
+    NEVER          => 9**9**9,
+
+    # Sizes in bytes. The longest packet of the daemon has 71 kB; unix(7) limits the address of a socket.
+    RECEIVE_LIMIT => 128 * 1024,
+    PATH_LIMIT    => 107,
+
+    # The bus sends no PACK longer than this, even if the daemon takes one.
+    GATHERED_LIMIT => 65536,
+
+    # About so many bytes belong to a message besides its payload.
+    MESSAGE_COST => 1024,
+
+    # With so many bytes of messages waiting, calls that ask the daemon fail.
+    BACKLOG_LIMIT => 64 * 1024 * 1024,
+
+    # A program that only sends still reads what the daemon reports: how often, and until how many bytes wait.
+    GLANCE_INTERVAL => 0.1,
+    GLANCE_LIMIT    => 1024 * 1024,
+
+    # Packets or messages that one call handles without waiting.
+    READ_LIMIT => 1024,
+
+    # A failed connect to a local socket costs microseconds, so the first pause is short.
+    BACKOFF_FIRST => 0.02,
+    BACKOFF_LIMIT => 1,
+
+    # select does not wait until the kernel has memory again.
+    MEMORY_PAUSE => 0.001,
+
+    # The longest time of one select.
+    WAIT_LIMIT => 1_000_000,
 };
 
 sub now { return clock_gettime(CLOCK_MONOTONIC) }
@@ -58,7 +78,7 @@ sub _enter {
     return $self->_become_child;
 }
 
-# Tell what happened, and poll loops how things stand; to be called when `unsettled`.
+# At the end of a call that is `unsettled`: reports notices, and sets the timer of poll loops.
 sub _settle {
     my $self = shift;
     my $readiness = $self->{unsettled} = $self->{readiness};
@@ -82,17 +102,17 @@ sub _notice {
     return;
 }
 
-# We are a child of the process that used the bus before: a sender of our own, with nothing of the parent's.
+# Makes the bus of a child of fork a source of its own, without the messages of its parent.
 sub _become_child {
     my $self = shift;
     $self->{wanted}{name} = "$self->{name}/$$" if $self->{name} ne '';
-    delete $self->{readiness}; # first: the parent goes on watching
+    delete $self->{readiness}; # first: _let_go must not remove the socket from the epoll of the parent
     $self->_let_go;
     $self->_start;
     return;
 }
 
-# As nothing had been said or heard yet.
+# Sets the state of a process that has not connected yet.
 sub _start {
     my $self  = shift;
     my %state = (
@@ -103,7 +123,7 @@ sub _start {
         retry_at      => 0,
         glance_at     => 0,
         backlog       => [],
-        waiting       => 0, # bytes in it
+        waiting       => 0, # bytes in the backlog
         answers       => [],
         notices       => [],
         batch         => undef,
@@ -117,7 +137,7 @@ sub _start {
         in_doubt      => 0,
         rejections    => 0,
         rejection     => undef, # the first since the last barrier
-        complaint     => undef, # about the request on its way
+        complaint     => undef, # about the current request
         token         => sprintf('%x-%x.', $$, clock_gettime(CLOCK_REALTIME) * 1e9),
     );
     @{$self}{ keys %state } = values %state;
@@ -126,7 +146,7 @@ sub _start {
 
 # --- making a connection ---
 
-# A connection, made again if need be; tries until the deadline.
+# Connects if there is no connection; tries until the deadline.
 sub _ensure {
     my ($self, $deadline) = @_;
     return if $self->{socket};
@@ -137,17 +157,17 @@ sub _ensure {
     return;
 }
 
-# One attempt, when it is time for it; whether there is a connection now.
+# Tries once, when it is time for it. True: there is a connection.
 sub _try {
     my $self = shift;
-    $self->_fail('closed', 'the bus is closed') if $self->{closed}; # by a signal handler
+    $self->_fail('closed', 'the bus is closed') if $self->{closed}; # a signal handler may have closed it
     $self->_fail('unavailable', 'the connection to the daemon is gone')
         if $self->{was_connected} && !$self->{reconnect};
     my $wait = $self->{retry_at} - now();
     sleep $wait if $wait > 0;
     my $reason = $self->_attempt;
     if (defined $reason) {
-        my $jitter = now() * 1e6 % 1000 / 1000; # keeps clients apart, and children of one parent, too
+        my $jitter = now() * 1e6 % 1000 / 1000; # spreads clients, and children of one parent, too
         $self->{reason}   = $reason;
         $self->{retry_at} = now() + $self->{backoff} * (0.5 + $jitter);
         $self->{backoff}  = $self->{backoff} * 2 < BACKOFF_LIMIT ? $self->{backoff} * 2 : BACKOFF_LIMIT;
@@ -160,7 +180,7 @@ sub _try {
     return 1;
 }
 
-# Connect and greet, once; why that did not work, or undef.
+# Connects and greets once. Returns why that failed, or undef.
 sub _attempt {
     my $self = shift;
     my $path = _usual_address($self->{address});
@@ -193,7 +213,7 @@ sub _usual_address {
     return $ENV{XDG_RUNTIME_DIR} && !-e SERVICE_SOCKET() && -e $own ? $own : SERVICE_SOCKET;
 }
 
-# Say all that is wanted to a new connection; why that was in vain, or undef.
+# Sends the settings and subscriptions to a new connection. Returns why that failed, or undef.
 sub _greet {
     my $self     = shift;
     my $deadline = deadline_in($self->{timeout});
@@ -211,7 +231,7 @@ sub _greet {
     my $complaint = delete $self->{complaint} or return;
     $self->_fail(@{$complaint}) if !$self->{was_connected};
 
-    # Our old connection may hold our name a little longer; anything else was told as a notice.
+    # Our old connection may hold the name a little longer; a notice has reported any other rejection.
     return $complaint->[0] eq 'name-taken' ? $complaint->[1] : undef;
 }
 
@@ -225,7 +245,7 @@ sub _let_go {
     return;
 }
 
-# The connection ended and has been read to its end.
+# Ends a connection that has been read to its end.
 sub _lose {
     my ($self, $reason) = @_;
     my $doubt = $self->{published} - $self->{confirmed};
@@ -239,30 +259,30 @@ sub _lose {
 
 # --- reading ---
 
-# One packet, if there is one, to where it belongs: 1; 0: there is none; undef: the connection ended.
+# Reads and handles one packet. Returns 1; 0: there is none; undef: the connection has ended.
 sub _read {
     my $self = shift;
     while (my $socket = $self->{socket}) {
         my $size = sysread $socket, $self->{buffer}, RECEIVE_LIMIT;
         if ($size) {
             if (substr($self->{buffer}, 0, 5) eq PACK) {
-                $self->_sort($_) for unpack_packets($self->{buffer});
+                $self->_handle($_) for unpack_packets($self->{buffer});
             }
             else {
-                $self->_sort($self->{buffer});
+                $self->_handle($self->{buffer});
             }
             return 1;
         }
         return $self->_lose('the daemon went away') if defined $size;
         return 0 if $! == EAGAIN;
-        next if $! == EINTR || $! == ECONNRESET; # the latter is told once; what was sent before can be read
+        next if $! == EINTR || $! == ECONNRESET; # ECONNRESET comes once; earlier packets can still be read
         return $self->_lose("the daemon went away: $!");
     }
     return;
 }
 
-# Put one packet where it belongs.
-sub _sort {
+# Handles one packet. It takes the packet from @_, which saves a copy.
+sub _handle {
     my $self  = $_[0];
     my $event = parse($_[1]);
     return $self->_control(@{$event}) if ref $event eq 'ARRAY';
@@ -277,15 +297,15 @@ sub _sort {
     return;
 }
 
-# What a message is to our requests: 1 an answer to the last one, 0 nothing, -1 nothing the program wants to see.
+# Whether a message answers a request of ours: 1: the last one; 0: none; -1: none that the program wants to see.
 sub _is_answer {
     my ($self, $message) = @_;
     return 0 if substr($message->{channel}, 0, 1) ne '!';
     my $is_ours = index($message->{payload}, $self->{token}) == 0 && $message->{channel} ne $self->{requested};
-    return $self->{listening} || @{ $self->{subscriptions} } ? 0 : -1 if !$is_ours; # who subscribes listens, too
+    return $self->{listening} || @{ $self->{subscriptions} } ? 0 : -1 if !$is_ours; # any subscription listens, too
     return -1 if $message->{payload} !~ /\A\Q$self->{token}$self->{requests}\E([\n?])/; # late
-    $self->{heard} = 1;
-    return $1 eq "\n" ? 1 : -1; # "?": a daemon that has listeners
+    $self->{has_listeners} = 1;
+    return $1 eq "\n" ? 1 : -1; # "?": a daemon with listeners
 }
 
 sub _control {
@@ -298,7 +318,7 @@ sub _control {
         if ($value eq $self->{asked}) {
             $self->{confirmed} = $self->{published_when_asked};
         }
-        else { # what came until now belongs to a request that was given up
+        else { # the errors until now belong to a request that was given up
             undef $self->{complaint};
         }
     }
@@ -309,12 +329,12 @@ sub _control {
         $self->_notice('lost', $value, "$some lost: they came faster than they were read");
     }
     elsif ($key eq 'revoked') {
-        $self->_notice('revoked', 1, "no right any more to $value");
+        $self->_notice('revoked', 1, "no longer allowed: $value");
     }
     elsif ($key eq 'closing') {
         $self->_notice('closing', 0, "the daemon closes the connection: $value");
     }
-    else { # otherwise a notice of a newer daemon
+    else { # an answer, or a notice of a newer daemon
         $self->{name} = $value if $key eq 'whoami' || $key eq 'name';
         $self->{pack_limit} = $value =~ /\Aon ([0-9]+)/ ? $1 : 0 if $key eq 'pack';
         $self->{pack_limit} = GATHERED_LIMIT if $self->{pack_limit} > GATHERED_LIMIT;
@@ -339,7 +359,7 @@ sub _error {
     return;
 }
 
-# The oldest message that waits here, or else in the socket.
+# Returns the oldest message that waits here, or else in the socket.
 sub _next_message {
     my $self = shift;
     my $backlog = $self->{backlog};
@@ -349,7 +369,7 @@ sub _next_message {
     return $message;
 }
 
-# Wait until there is something to read, or connect again when that is due: false when the deadline came first.
+# Waits until there is something to read, and reconnects when that is due. False at the deadline.
 sub _await_input {
     my ($self, $deadline) = @_;
     return $self->_wait($deadline, 1) if $self->{socket};
@@ -362,7 +382,7 @@ sub _await_input {
     return 1;
 }
 
-# Wait for the socket: true when it may be read (or written), false at the deadline.
+# Waits until the socket can be read or written. False at the deadline.
 sub _wait {
     my ($self, $deadline, $reading, $writing) = @_;
     my $bits = '';
@@ -372,7 +392,7 @@ sub _wait {
         $left = $left < 0 ? 0 : $left > WAIT_LIMIT ? WAIT_LIMIT : $left;
         my ($read, $write) = ($reading ? $bits : undef, $writing ? $bits : undef);
         my $ready = select $read, $write, undef, $left;
-        return 1 if $ready > 0 || ($ready < 0 && $! != EINTR); # what is wrong the next call tells
+        return 1 if $ready > 0 || ($ready < 0 && $! != EINTR); # the next call reports an error
         return 1 if !$self->{socket};                          # a signal handler has closed it
         return 0 if $ready == 0 && now() >= $deadline;
     }
@@ -380,14 +400,14 @@ sub _wait {
 
 # --- writing and asking ---
 
-# Send a packet on this connection.
+# Sends a packet on this connection.
 sub _send_here {
     my ($self, $packet, $deadline) = @_;
     utf8::downgrade($packet, 1) or $self->_fail('invalid', 'not bytes: encode the characters first');
     while (my $socket = $self->{socket}) {
         return 1 if defined CORE::send $socket, $packet, MSG_NOSIGNAL;
         next if $! == EINTR;
-        if ($! == EAGAIN) { # read meanwhile: the daemon may be waiting for us to
+        if ($! == EAGAIN) { # keep reading: the daemon may be waiting for us to read
             my $reading = $self->{waiting} < BACKLOG_LIMIT;
             $self->_wait($deadline, $reading, 1)
                 or $self->_fail('timeout', 'not sent: the daemon takes no more messages');
@@ -400,7 +420,7 @@ sub _send_here {
         elsif ($! == EMSGSIZE) {
             $self->_fail('too-large', 'packet: ' . length($packet) . ' bytes, too many to send');
         }
-        else { # it is gone: take what still came
+        else { # the daemon is gone: read what it had sent
             1 while $self->_read;
             $self->_lose('the daemon went away') if $self->{socket};
         }
@@ -408,7 +428,7 @@ sub _send_here {
     return;
 }
 
-# Send a packet of so many messages, through reconnections and a full socket.
+# Sends a packet of so many messages, over reconnections and a full socket.
 sub _transmit {
     my ($self, $packet, $messages) = @_;
     my $deadline = deadline_in($self->{timeout});
@@ -417,14 +437,15 @@ sub _transmit {
     return;
 }
 
-# The same as _ensure for who tries again and again: a daemon that only ever hangs up is none.
+# _ensure for calls that try again and again: a daemon that accepts connections and always closes them must not keep
+# them busy for ever.
 sub _ensure_in_time {
     my ($self, $deadline) = @_;
     $self->_fail('unavailable', $self->{reason}) if !$self->{socket} && now() > $deadline;
     return $self->_ensure($deadline);
 }
 
-# What a batch gathered: in one packet where that was agreed.
+# Sends the packets of a batch, in one packet if packing was agreed.
 sub _flush {
     my $self = shift;
     my @packets = splice @{ $self->{batch} // return };
@@ -437,7 +458,7 @@ sub _flush {
     return;
 }
 
-# Wait until the daemon has dealt with all that was sent on this connection.
+# Waits until the daemon has processed all that was sent on this connection.
 sub _await {
     my ($self, $deadline) = @_;
     $self->{published_when_asked} = $self->{published};
@@ -449,8 +470,8 @@ sub _await {
     return 1;
 }
 
-# Send a request (undef: only a ping) and wait until the daemon has dealt with it. When the connection breaks it is made
-# again on the next one, unless it is `greeted`: part of what a new connection is told anyway.
+# Sends a request (undef: only a ping), and waits until the daemon has processed it. If the connection breaks, the
+# request is repeated on the next one, unless it is `greeted`: part of the greeting of a new connection.
 sub _ask {
     my ($self, $packet, $greeted) = @_;
     my $deadline = deadline_in($self->{timeout});
@@ -469,7 +490,7 @@ sub _ask {
     }
 }
 
-# A control request; the value of its answer.
+# Sends a control request and returns the value of its answer.
 sub _request {
     my ($self, $key, $value) = @_;
     local $self->{awaited} = $key;
@@ -484,7 +505,8 @@ sub _check_backlog {
     return $self->_fail('backlog', scalar @{ $self->{backlog} } . ' messages wait: receive them');
 }
 
-# For programs that only send: hear now and then what the daemon says, before it has to close a deaf client.
+# For programs that only send: reads now and then what the daemon reports. The daemon closes a client that reads
+# nothing.
 sub _glance {
     my $self = shift;
     my $now  = now();

@@ -1,7 +1,7 @@
 package Bccn::Error;
 
-# What can go wrong: thrown by every method of Bccn. `code` is a word for programs, `text` a line for people, and as a
-# string it is the line with the place that made the call, as `die` has it.
+# The exception of every method of Bccn. `code` is a word for programs, `text` a line for people; as a string it is the
+# line and the place of the call, as with `die`.
 
 use strict;
 use warnings;

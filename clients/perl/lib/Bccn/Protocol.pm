@@ -1,9 +1,9 @@
 package Bccn::Protocol;
 
-# The packets of the local socket and the rules of patterns: pure functions, no I/O.
+# The packets of the local socket (clients/PROTOCOL.md, "Packets") and the rules of patterns: pure functions, no I/O.
 #
 # A message is a hash: channel, payload, and in the format full src, seq, peer, time_ns, verdict, datagram.
-# An answer or a notice of the daemon is a reference to an array of key and value.
+# An answer or a notice of the daemon is an array of key and value.
 
 use strict;
 use warnings;
@@ -15,10 +15,12 @@ use Bccn::Error;
 our $VERSION   = '0.1.0';
 our @EXPORT_OK = qw(PACK parse unpack_packets pack_packets pattern_regex question_at);
 
-use constant PACK        => 'PACK ';
-use constant TOKEN_LIMIT => 128;       # bytes of the first line of a request
+use constant PACK => 'PACK ';
 
-# What one packet (not a PACK) says.
+# Bytes of the first line of a request.
+use constant TOKEN_LIMIT => 128;
+
+# Reads one packet (not a PACK).
 sub parse {
     my $nul  = index $_[0], "\0";
     if ($nul >= 0) {
@@ -31,7 +33,7 @@ sub parse {
     return _alien();
 }
 
-# RECV <peer> <unix_ns> <verdict> NUL <datagram>. A datagram that is not BCCN1 only a tap gets to see: it has no channel.
+# Reads RECV <peer> <unix_ns> <verdict> NUL <datagram>. Only a tap gets a datagram that is not BCCN1: it has no channel.
 sub _parse_full {
     my ($head, $datagram) = @_;
     my ($peer, $time, $verdict) = $head =~ /\A([^ ]*) ([0-9]{1,20}) ([^ ]*)\z/ or _alien();
@@ -44,27 +46,28 @@ sub _parse_full {
 }
 
 sub _alien {
-    return Bccn::Error->throw('protocol', 'the daemon sent what is not of this protocol');
+    return Bccn::Error->throw('protocol', 'the daemon sent a packet that is not of this protocol');
 }
 
 sub pack_packets {
     return PACK . pack '(N/a*)*', @_;
 }
 
-# The packets inside a PACK. unpack() overlooks lengths that reach beyond the end, or dies of them; packing again tells.
+# Returns the packets inside a PACK. unpack() ignores lengths that reach beyond the end, or dies of them; packing again
+# finds these.
 sub unpack_packets {
     my ($pack) = @_;
     my @packets = eval { unpack 'x5 (N/a*)*', $pack };
     return pack_packets(@packets) eq $pack ? @packets : _alien();
 }
 
-# A regular expression for the channels that a subscription brings:
+# Returns a regular expression for the channels that a subscription brings:
 #
 #     a/b      that channel                 a/*/c    `*` is the rest of one token, possibly nothing
 #     a/       `a/` and anything after      a/>      `a/` and at least one byte after
 #     (empty)  every channel                >        every channel
 #
-# Never `!...`: that goes by name. A `*` elsewhere is refused by the daemon and matches nothing.
+# No pattern matches `!...`, which clients get by name. The daemon refuses a `*` elsewhere, which matches nothing.
 sub pattern_regex {
     my ($pattern, $separator) = @_;
     my $within = "[^\Q$separator\E]*";
@@ -82,7 +85,8 @@ sub _token_regex {
     return $after eq '' ? quotemeta($before) . $within : '(?!)';
 }
 
-# Where the question begins in the payload of a request, behind its first line, the token; undef: it is none.
+# Returns where the question begins in the payload of a request, behind the token and its LF; undef: it is not a
+# request.
 sub question_at {
     my $end = index $_[0], "\n";
     return $end >= 1 && $end <= TOKEN_LIMIT ? $end + 1 : undef;

@@ -1,10 +1,9 @@
 package Bccn::Readiness;
 
-# One descriptor for select, poll and epoll loops that stays the same while connections come and go: an epoll descriptor
-# (readable when something in it is) over the socket and a timer. The timer rings when messages that have been read
-# wait in the client, and when it is time to connect again.
+# A descriptor for select, poll and epoll loops that stays the same while connections come and go: an epoll of the
+# socket and a timer. The timer rings when messages wait in the client, or when it is time to connect again.
 #
-# Perl has no function for either, and core modules have none; syscall() has, given the numbers.
+# Neither Perl nor its core modules have functions for these, so syscall() calls them by number.
 
 use strict;
 use warnings;
@@ -27,7 +26,7 @@ use constant {
     NEVER           => 9**9**9,
 };
 
-# epoll_create1, epoll_ctl, timerfd_create, timerfd_settime; newer machines share the first row's.
+# epoll_create1, epoll_ctl, timerfd_create, timerfd_settime; newer machines share the numbers of the first row.
 my @NUMBERS = (
     [ qr/\A(?:aarch64|riscv64|loongarch64)-linux/, 20,  21,  85,  86 ],
     [ qr/\Ax86_64-linux(?!-gnux32)/,               291, 233, 283, 286 ],
@@ -49,7 +48,7 @@ sub new {
 
 sub fd { return $_[0]{epoll} }
 
-# Look at this socket from now on, or at none.
+# Watches this socket from now on, or none.
 sub watch {
     my ($self, $fd) = @_;
     $self->_control(EPOLL_CTL_DEL, $self->{watched}) if defined $self->{watched}; # a child of fork may have a copy
@@ -58,7 +57,7 @@ sub watch {
     return;
 }
 
-# Be readable from this time of the monotonic clock on: 0 for now, NEVER.
+# Makes the descriptor readable from this time of the monotonic clock on: 0 for now, NEVER for no time.
 sub ring_at {
     my ($self, $time) = @_;
     return if $time == $self->{ring_at};

@@ -1,9 +1,10 @@
-"""The recipes of README.md, run as they stand on a host of their own; only the socket's path is replaced."""
+"""The recipes of the documents, run as they stand on a host of their own; only the socket's path is replaced."""
 
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,23 +13,27 @@ import pytest
 
 import bccn
 from tests.daemon_process import DaemonProcess
+from tests.documents import DOCUMENTS, blocks, coded, rows, section
 from tests.hosts.segment import Host, Segment
 from tests.needs import require
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.running_program import RunningProgram
 
-TESTS = Path(__file__).parents[1]
-README = (TESTS.parent / "README.md").read_text()
 SOCKET = "/run/bccnd/bus.sock"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-RECIPES = [code.strip() for language, code in BLOCKS if language == "sh" and re.search("socat|tcpdump", code)]
-PYTHON = [code for language, code in BLOCKS if language == "python"]
+# The clients' own READMEs are for the tests of each client.
+BLOCKS = [block for block in blocks() if not re.fullmatch(r"clients/\w+/README\.md", block.document)]
+SHELL = [block.code.strip() for block in BLOCKS if block.language == "sh"]
+RECIPES = [code for code in SHELL if re.search("socat|tcpdump", code)]
+WIRE = "bccnd/wire/BCCN1.md"
+PYTHON = [block.code for block in BLOCKS if block.language == "python" and block.document != WIRE]
 
 SUBSCRIBE = "socat - UNIX-CONNECT"
 PUBLISH = "printf 'MSG "
 TRACE = "tcpdump"
 HEAR = "socat -u UDP4-RECV"
 SEND = "printf 'BCCN1"
+# Commands that other tests run: of the quick start, the units and the metrics; and the first steps, as in the former.
+RUN_ELSEWHERE = ["sh etc/quickstart.sh", "install -Dm644", "curl -s http://127.0.0.1:9540/metrics", "bccnd &"]
 
 
 def recipe(beginning: str) -> str:
@@ -40,7 +45,18 @@ def test_every_recipe_is_run_here() -> None:
     assert sorted(RECIPES) == sorted(map(recipe, [SUBSCRIBE, PUBLISH, TRACE, HEAR, SEND]))
 
 
-@pytest.mark.parametrize("shown", re.findall(r"BCCN1\[\d+\][^'\n]*", README))
+def test_every_other_command_is_run_elsewhere() -> None:
+    others = [code for code in SHELL if code not in RECIPES]
+    assert [code for code in others if not code.startswith(tuple(RUN_ELSEWHERE))] == []
+
+
+def datagrams_shown() -> list[str]:
+    """A session is shown as hex, and tested as such (``tests/clients/test_protocol.py``)."""
+    text = re.sub(r"^```session\n.*?^```$", "", "\n".join(DOCUMENTS.values()), flags=re.DOTALL | re.MULTILINE)
+    return sorted(set(re.findall(r"BCCN1\[\d+\][^'`\s]+[^'`\n]*", text)))
+
+
+@pytest.mark.parametrize("shown", datagrams_shown())
 def test_every_datagram_shown_counts_right(shown: str) -> None:
     length, _, body = shown.removeprefix("BCCN1[").partition("]")
     assert int(length) == len(body)
@@ -140,16 +156,32 @@ def test_a_client_in_ten_lines_of_python(daemon: DaemonProcess, code: str) -> No
     assert shown.stdout == "demo/greeting hello\n"
 
 
+def test_a_whole_program_takes_part_without_a_daemon(daemon: DaemonProcess, loopback_port: int) -> None:
+    code = "".join(block.code for block in blocks(WIRE) if block.language == "python")
+    code = code.replace("255.255.255.255", "127.255.255.255").replace("5400", str(loopback_port))
+    with PacketClient(daemon.socket) as client:
+        name = client.request("whoami")
+        client.subscribe("demo/>")
+        program = RunningProgram([sys.executable, "-c", f"{code}\nmain()"])
+        try:
+            assert client.message() == ("demo/greeting", b"hello")
+            client.publish("other/x", b"not wanted")
+            client.publish("demo/x", b"heard")
+            assert program.read_until("heard").startswith(f"(b'{name}', ")
+        finally:
+            program.close()
+
+
 def pattern_table() -> list[tuple[str, str, bool]]:
-    """(pattern, channel, whether it matches) of the README's table of patterns."""
-    _, _, table = README.partition("| pattern | matches | not |\n")
-    cells = [row.split("|")[1:4] for row in table.partition("\n\n")[0].splitlines()[1:]]
+    """(pattern, channel, whether it matches)"""
+    cells = rows(section("clients/PROTOCOL.md", "Channels and patterns"), of=1)
     return [
         (pattern, channel, column == 1)
         for row in cells
-        for pattern in re.findall(r"`(.*?)`", row[0])
+        for pattern in coded(row[0])
         for column in (1, 2)
-        for channel in re.findall(r"`([^!]*?)`", row[column])
+        for channel in coded(row[column])
+        if "!" not in channel and "..." not in channel
     ]
 
 
@@ -158,16 +190,6 @@ def test_the_table_of_patterns_is_right(pattern: str, channel: str, expected: bo
     assert bccn.matches(pattern, channel) is expected
 
 
-# --- what is promised ---
-
-PROMISES = re.findall(r"\| `([\w/]+\.py)::(\w+)` \|$", README, flags=re.MULTILINE)
-
-
-def test_promises_are_read() -> None:
-    assert len(PROMISES) == README.count(".py::test_") > 10
-
-
-@pytest.mark.parametrize(("file", "name"), PROMISES)
-def test_every_promise_has_its_test(file: str, name: str) -> None:
-    source = (TESTS / file).read_text()
-    assert re.search(rf"^(async )?(def {name}\(|{name} = )", source, flags=re.MULTILINE)
+@pytest.mark.parametrize("code", [block.code for block in BLOCKS if block.language == "toml"])
+def test_settings_that_are_shown_are_toml(code: str) -> None:
+    assert tomllib.loads(code)

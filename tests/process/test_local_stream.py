@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bccnd.errors import ConfigError, UnavailableError
-from bccnd.net import local_stream
+from bccnd.process import local_stream
 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("[::1]", socket.AF_INET6)])

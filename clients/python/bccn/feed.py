@@ -1,0 +1,196 @@
+"""A raw feed of the bus: packets as the daemon sends them, side by side in memory.
+
+``Client`` makes a message of each packet. A program that records everything has no time for that: the socket holds a
+fraction of a second of traffic, so one thread does nothing but empty it, and another takes the packets apart.
+
+    connect(): status, queue, pack, then tap or SUBs  ->  fill(block), wait(), fill(block) ... until it is False
+        ^                                                                                              |
+        `------------------------------------------- pause() <-----------------------------------------'
+
+Rules
+- A feed with patterns subscribes to them. A feed without patterns taps everything, which needs the right to tap.
+- Every connection asks for everything again (``clients/PROTOCOL.md``, "Control requests"). Of ``queues`` the daemon
+  grants the first that its limits allow, or keeps its own.
+- ``fill`` does not wait. ``wait`` and ``pause`` do, until ``wake`` is called from a thread or a signal handler.
+- A connection that ends is read to its end: nothing that the daemon had sent is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+import weakref
+from contextlib import suppress
+from mmap import mmap
+
+from bccn.errors import ProtocolError, RejectedError, TimedOutError, UnavailableError
+from bccn.protocol import build_control, build_sub
+from bccn.transport import WRITABLE, Backoff, Transport, ask
+
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The longest packet that is read. The daemon sends at most 71 kB.
+PACKET_LIMIT = 128 << 10
+
+
+class Block:
+    """Memory that a feed fills with packets. ``gap``: bytes left free before each of them."""
+
+    __slots__ = ("ends", "gap", "memory", "starts", "view")
+
+    def __init__(self, size: int, gap: int = 0) -> None:
+        self.memory = mmap(-1, size)
+        self.view = memoryview(self.memory)
+        self.gap = gap
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    @property
+    def used(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the longest packet would find no room."""
+        return self.used + self.gap + PACKET_LIMIT > len(self.memory)
+
+    def put(self, packet: bytes) -> None:
+        """Add a packet; the block must not be full."""
+        if len(packet) > PACKET_LIMIT:
+            raise _too_long(len(packet))
+        start = self.used + self.gap
+        self.starts.append(start)
+        self.ends.append(start + len(packet))
+        self.memory[start : start + len(packet)] = packet
+
+    def clear(self) -> None:
+        self.starts.clear()
+        self.ends.clear()
+
+
+class Feed:
+    """The packets of the bus, from one connection after the other.
+
+    ``connect`` sets ``host``, the name of the host, and ``local``, the patterns of channels that stay there.
+    ``path`` is looked up as ``Client`` does. ``timeout``: seconds for the greeting.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        patterns: Sequence[str] = (),
+        *,
+        queues: Sequence[str] = (),
+        timeout: float = 5.0,
+    ) -> None:
+        self.host = ""
+        self.local: tuple[str, ...] = ()
+        self._path = path
+        self._patterns = patterns
+        self._queues = queues
+        self._timeout = timeout
+        self._transport: Transport | None = None
+        # Packets that came before the last answer of the greeting.
+        self._early: list[bytes] = []
+        self._backoff = Backoff()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._bell)
+        self._ready = select.poll()
+        self._ready.register(self._bell, select.POLLIN)
+
+    def connect(self) -> None:
+        """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
+        self.close()
+        self._transport = Transport(self._path)
+        self._ready.register(self._transport, select.POLLIN)
+        try:
+            self._greet(self._transport, time.monotonic() + self._timeout)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, TimedOutError):
+                raise UnavailableError(str(error)) from None
+            raise
+        self._backoff = Backoff()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._ready.unregister(self._transport)
+            self._transport.close()
+            self._transport = None
+        self._early = []
+
+    def fill(self, block: Block) -> bool:
+        """Read what is there, or as much as fits. False: the connection has ended, and all of it was read.
+
+        Raises ProtocolError for a packet that is too long.
+        """
+        while self._early and not block.full:
+            block.put(self._early.pop(0))
+        if self._transport is None:
+            return False
+        receive_into, view, starts, ends = self._transport.receive_into, block.view, block.starts, block.ends
+        gap, last = block.gap, len(block.memory) - block.gap - PACKET_LIMIT
+        used = block.used
+        try:
+            while used <= last:
+                start = used + gap
+                length = receive_into(view[start : start + PACKET_LIMIT])
+                if length is None:
+                    break
+                if length > PACKET_LIMIT:
+                    raise _too_long(length)
+                used = start + length
+                starts.append(start)
+                ends.append(used)
+        except UnavailableError:
+            return False
+        return True
+
+    def request(self, key: str, value: str) -> None:
+        """Ask without waiting; the answer comes among the packets. A daemon that takes nothing now is not asked."""
+        if self._transport is not None:
+            with suppress(UnavailableError):  # ``fill`` finds that, too, after what is left to read
+                self._transport.send(build_control(key, value))
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there is something to read, but no longer than this."""
+        for descriptor, _ in self._ready.poll(max(0.0, seconds) * 1000):
+            if descriptor == self._bell:
+                os.eventfd_read(self._bell)
+
+    def pause(self) -> None:
+        """Wait before the next attempt to connect: longer each time, up to a second or so."""
+        self.wait(self._backoff.next())
+
+    def wake(self) -> None:
+        """End the present wait, or else the next."""
+        os.eventfd_write(self._bell, 1)
+
+    def _greet(self, transport: Transport, deadline: float) -> None:
+        def answer(key: str, value: str = "") -> str:
+            return ask(transport, key, value, deadline=deadline, early=self._early)
+
+        status = json.loads(answer("status"))
+        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
+        for queue in self._queues:
+            with suppress(RejectedError):
+                answer("queue", queue)
+                break
+        answer("pack", "on")
+        if not self._patterns:
+            answer("tap", "interface")
+            return
+        answer("format", "full")
+        for pattern in self._patterns:
+            while not transport.send(build_sub(pattern)):
+                if not transport.wait(WRITABLE, deadline):
+                    raise TimedOutError("the daemon takes no request")
+        answer("ping")
+
+
+def _too_long(length: int) -> ProtocolError:
+    return ProtocolError(f"the daemon sent {length} bytes, a packet has at most {PACKET_LIMIT}")

@@ -1,0 +1,161 @@
+"""One socket to the daemon: connect, send a packet, receive a packet, close.
+
+Nothing here knows what a client wants. ``Connection`` puts a session on a transport, ``ask`` makes one request on a
+transport that nobody else uses.
+
+Rules:
+1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits, with
+   ``wait`` or in an event loop.
+2. ECONNRESET on receiving comes once, when the daemon has died with packets of ours unread. What it had sent is still
+   there: receive again (``clients/PROTOCOL.md``, "The socket").
+3. ``close`` ends the connection even if a child of fork has a copy of the socket, and wakes a thread that waits on
+   it. In such a child it closes the copy only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+
+from bccn.errors import RefusedError, RejectedError, TimedOutError, UnavailableError, rejected
+from bccn.path import socket_address, socket_path
+from bccn.protocol import RECEIVE_LIMIT, Control, answer_key, build_control, parse
+
+# Seconds between attempts to connect. One to a local socket that is not there costs microseconds.
+BACKOFF_FIRST = 0.02
+BACKOFF_LIMIT = 1.0
+# Seconds; poll(2) counts milliseconds in an int.
+POLL_LIMIT = 86400.0
+
+# Seconds to wait when the kernel has no memory for a packet: poll(2) does not wait for that.
+MEMORY_PAUSE = 0.001
+
+READABLE = select.POLLIN
+WRITABLE = select.POLLOUT
+
+
+class Transport:
+    """A connection to the daemon at ``path``, which is looked up as ``socket_path`` does.
+
+    Raises RefusedError without the permission to connect, UnavailableError where no daemon listens.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = socket_path(path)
+        self.lacks_memory = False
+        self._pid = os.getpid()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.setblocking(False)
+            self._socket.connect(socket_address(self.path))
+        except BaseException as error:
+            self._socket.close()
+            if isinstance(error, PermissionError):
+                raise RefusedError("refused", f"no permission to connect to {self.path}") from None
+            if isinstance(error, OSError):
+                raise UnavailableError(f"no daemon at {self.path}: {error.strerror or error}") from None
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, packet: bytes) -> bool:
+        """Send one packet; False: there is no room for it in the socket, or in the kernel (``lacks_memory``).
+
+        Raises RejectedError for a packet that no socket takes, UnavailableError at the end of the connection.
+        """
+        try:
+            self._socket.send(packet, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise RejectedError("too-large", f"packet: {len(packet)} bytes, too many to send") from None
+            if error.errno in (errno.ENOBUFS, errno.ENOMEM):
+                self.lacks_memory = True
+                return False
+            raise UnavailableError("the daemon went away") from None
+        return True
+
+    def receive_into(self, memory: bytearray | memoryview) -> int | None:
+        """Receive one packet; returns its size, or None while there is no packet.
+
+        A packet that is larger than ``memory`` is cut off. Raises UnavailableError at the end of the connection.
+        """
+        while True:
+            try:
+                size = self._socket.recv_into(memory, 0, socket.MSG_TRUNC)
+            except BlockingIOError:
+                return None
+            except ConnectionResetError:
+                continue
+            except OSError as error:
+                raise UnavailableError(f"the connection broke: {error.strerror or error}") from None
+            if size == 0:
+                raise UnavailableError("the daemon went away")
+            return size
+
+    def wait(self, events: int, deadline: float) -> bool:
+        """Wait for READABLE, WRITABLE or both; False once ``deadline`` (monotonic seconds) has passed."""
+        if self.lacks_memory and events & WRITABLE:
+            self.lacks_memory = False
+            time.sleep(MEMORY_PAUSE)
+            return True
+        poll = select.poll()
+        poll.register(self._socket, events)
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if poll.poll(min(left, POLL_LIMIT) * 1000):
+                return True
+            if left <= POLL_LIMIT:
+                return False
+
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            try:  # noqa: SIM105 - contextlib would be imported for this alone
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except OSError:  # the daemon has closed it, or this is the second call
+                pass
+        self._socket.close()
+
+
+class Backoff:
+    """How long to wait before the next attempt to connect: longer each time, and not the same for every client."""
+
+    def __init__(self) -> None:
+        self._seconds = BACKOFF_FIRST
+
+    def next(self) -> float:
+        seconds, self._seconds = self._seconds, min(self._seconds * 2, BACKOFF_LIMIT)
+        return seconds * (0.5 + os.urandom(1)[0] / 255)
+
+
+def ask(
+    transport: Transport, key: str, value: str | None = None, *, deadline: float, early: list[bytes]
+) -> str:
+    """Make one control request and wait for its answer until ``deadline`` (monotonic seconds).
+
+    Packets that come before the answer are appended to ``early`` as they are. Raises RejectedError (RefusedError
+    without the right) when the daemon rejects it or a SUB sent before it, TimedOutError, UnavailableError,
+    ProtocolError.
+    """
+    request, expected, memory = build_control(key, value), answer_key(key), bytearray(RECEIVE_LIMIT)
+    while not transport.send(request):
+        if not transport.wait(WRITABLE, deadline):
+            raise TimedOutError("the daemon takes no request")
+    while True:
+        size = transport.receive_into(memory)
+        if size is None:
+            if not transport.wait(READABLE, deadline):
+                raise TimedOutError("the daemon does not answer")
+            continue
+        packet = bytes(memory[:size])
+        answer = parse(packet) if packet.startswith(b"CMSG ") else None
+        if isinstance(answer, Control) and answer.key == expected:
+            return answer.value
+        if isinstance(answer, Control) and answer.key == "error":
+            raise rejected(*answer.value.partition(" ")[::2])
+        early.append(packet)

@@ -1,0 +1,183 @@
+"""One socket to the daemon: connecting, sending, receiving, waiting, closing, and one request on it."""
+
+import errno
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import bccn
+from bccn.transport import (
+    BACKOFF_FIRST,
+    BACKOFF_LIMIT,
+    READABLE,
+    WRITABLE,
+    Backoff,
+    Transport,
+    ask,
+)
+from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.packet_client import PATIENCE
+
+
+def soon() -> float:
+    return time.monotonic() + PATIENCE
+
+
+def test_where_no_daemon_listens(tmp_path: Path) -> None:
+    with pytest.raises(bccn.UnavailableError, match=r"no daemon at .*/none: No such file"):
+        Transport(tmp_path / "none")
+    with pytest.raises(bccn.UnavailableError, match="too long"):
+        Transport("x" * 200)
+
+
+def test_an_answer_and_what_comes_before_it(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG ping":
+            connection.send(b"MSG a\0x")
+            connection.send(b"CMSG dropped\x003")
+        return False
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        transport, early = Transport(scripted.path), list[bytes]()
+        assert ask(transport, "whoami", deadline=soon(), early=early) == "here/test/1"
+        assert early == []
+        assert ask(transport, "ping", deadline=soon(), early=early) == ""
+        assert early == [b"MSG a\0x", b"CMSG dropped\x003"]
+        transport.close()
+
+
+def test_a_refusal_is_raised(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        return bool(connection.send(b"CMSG error\0refused CMSG tap: no right"))
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        transport = Transport(scripted.path)
+        with pytest.raises(bccn.RefusedError, match="no right"):
+            ask(transport, "tap", "on", deadline=soon(), early=[])
+        transport.close()
+
+
+def test_no_answer_in_time(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
+        transport = Transport(scripted.path)
+        with pytest.raises(bccn.TimedOutError):
+            ask(transport, "ping", deadline=time.monotonic() + 0.05, early=[])
+        transport.close()
+
+
+def test_a_full_socket_is_waited_for(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: go_on.wait(PATIENCE)) as scripted:
+        transport = Transport(scripted.path)
+        while transport.send(b"MSG a\0" + b"x" * 1000):
+            pass
+        assert not transport.wait(WRITABLE, time.monotonic() + 0.05)
+        go_on.set()
+        assert transport.wait(WRITABLE, soon())
+        transport.close()
+
+
+def test_too_large_for_any_socket(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
+        transport = Transport(scripted.path)
+        with pytest.raises(bccn.RejectedError, match="too many to send"):
+            transport.send(b"x" * (1 << 24))
+        transport.close()
+
+
+class Starved:
+    """A socket for whose packets the kernel has no memory once."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner = inner
+        self._starved = True
+
+    def send(self, packet: bytes, flags: int) -> int:
+        if self._starved:
+            self._starved = False
+            raise OSError(errno.ENOBUFS, "no memory")
+        return self._inner.send(packet, flags)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def test_a_kernel_without_memory_is_waited_for(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: False) as scripted:
+        transport = Transport(scripted.path)
+        transport._socket = Starved(transport._socket)  # type: ignore[assignment]
+        assert not transport.send(b"CMSG ping")
+        assert transport.lacks_memory
+        assert transport.wait(WRITABLE, soon())
+        assert not transport.lacks_memory
+        assert ask(transport, "ping", "x", deadline=soon(), early=[]) == "x"
+        transport.close()
+
+
+def test_the_end_comes_after_what_was_sent_before(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        connection.send(b"MSG a\0last")
+        connection.recv(1, socket.MSG_PEEK)
+        connection.close()  # with a packet unread: ECONNRESET comes first
+        return True
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        transport, memory = Transport(scripted.path), bytearray(100)
+        transport.send(b"MSG a\0first")
+        transport.send(b"MSG a\0second")
+        while (size := transport.receive_into(memory)) is None:
+            assert transport.wait(READABLE, soon())
+        assert memory[:size] == b"MSG a\0last"
+        assert transport.wait(READABLE, soon())
+        with pytest.raises(bccn.UnavailableError, match="went away"):
+            transport.receive_into(memory)
+        with pytest.raises(bccn.UnavailableError):
+            transport.send(b"MSG a\0third")
+        transport.close()
+
+
+def test_a_larger_packet_shows_its_size(tmp_path: Path) -> None:
+    with ScriptedDaemon(
+        tmp_path / "bus", lambda connection, _: bool(connection.send(b"x" * 100))
+    ) as scripted:
+        transport, memory = Transport(scripted.path), bytearray(10)
+        transport.send(b"MSG a\0")
+        assert transport.wait(READABLE, soon())
+        assert transport.receive_into(memory) == 100
+        assert memory == b"x" * 10
+        transport.close()
+
+
+def test_closing_wakes_a_thread_that_waits(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
+        transport, woken = Transport(scripted.path), list[bool]()
+        waiting = threading.Thread(target=lambda: woken.append(transport.wait(READABLE, soon())))
+        waiting.start()
+        time.sleep(0.05)
+        transport.close()
+        waiting.join(PATIENCE)
+        assert woken == [True]
+        transport.close()
+
+
+def test_a_child_of_fork_closes_its_copy_only(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: False) as scripted:
+        transport = Transport(scripted.path)
+        pid = os.fork()
+        if pid == 0:
+            transport.close()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        assert ask(transport, "ping", "still here", deadline=soon(), early=[]) == "still here"
+        transport.close()
+
+
+def test_pauses_between_attempts_grow_up_to_a_limit() -> None:
+    backoff = Backoff()
+    pauses = [backoff.next() for _ in range(10)]
+    assert BACKOFF_FIRST * 0.5 <= pauses[0] <= BACKOFF_FIRST * 1.5
+    assert all(BACKOFF_LIMIT * 0.5 <= pause <= BACKOFF_LIMIT * 1.5 for pause in pauses[6:])

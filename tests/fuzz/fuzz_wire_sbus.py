@@ -34,7 +34,7 @@ def one_input(data: bytes) -> None:
 
 
 def survives(packet: sbus.Packet) -> bool:
-    """Whether the way back gives the same: nothing in it looks like a line end that a shell has added."""
+    """Whether serializing gives the same again: nothing in it looks like a line end that a shell added."""
     match packet:
         case Sub(pattern, typed):
             return not pattern.endswith(b"\r" if typed else b"\n")

@@ -34,7 +34,7 @@ def run(bench: Bench) -> Report:
 
 
 def _microseconds(bench: Bench, contender: Contender) -> list[float]:
-    """How long each round trip of a run took; the first ones, which open paths and fill caches, left out."""
+    """How long each round trip of a run took, without the first ones, which fill caches."""
     load, count = bench.programs.load, max(50, int(bench.seconds * 1e6 / PAUSE_US))
     with bench.folder() as folder, contender.start(folder) as relay, ExitStack() as running:
         common = {

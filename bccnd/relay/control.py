@@ -45,8 +45,8 @@ class Control:
         method = self.KEYS.get(request.key)
         if method is None:
             raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in self.KEYS))
-        value = method(self, session, request.value, moment)
-        answer = Cmsg(b"pong" if request.key == b"ping" else request.key, value)
+        key = b"pong" if request.key == b"ping" else request.key
+        answer = Cmsg(key, method(self, session, request.value, moment))
         if request.key == b"status" or self._effects.taps is not None:
             self._effects.asked = session, answer
         else:

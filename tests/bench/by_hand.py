@@ -1,8 +1,9 @@
-"""The two main answers of the pipeline, from the recorded files by DuckDB, as who knows both would write it by hand.
+"""The two main results of the pipeline, computed from the recorded files by DuckDB with queries written by hand.
 
-The method is the pipeline's, words of 64 numbers, which was the fastest in DuckDB, too: of ten million messages the
-losses by source took 3.5 s of processor time and 340 MB, by a window over all rows 13 s and 1.4 GB. What is left out
-is what the generated traffic has not got: holes in the records, hosts without one, numbers that are used again.
+The method is the pipeline's, words of 64 numbers. It was the fastest in DuckDB too: for ten million messages the
+losses by source took 3.5 s of processor time and 340 MB; a window over all rows took 13 s and 1.4 GB. The queries
+leave out what the generated traffic does not have: gaps in the records, hosts without records, and numbers that are
+used again.
 
     python -m tests.bench.by_hand DIR OUTPUT
 """

@@ -1,6 +1,6 @@
-"""Charts of what was measured: bars for contenders side by side, lines for how something grows; as SVG and PNG.
+"""Charts of the figures, as SVG and PNG: bars compare contenders, lines show growth.
 
-The data need no library; drawing needs matplotlib, which is the extra ``bench``.
+The data need no library. Drawing needs matplotlib, from the extra ``bench``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 Runs = Sequence[float]  # the values of one contender, a value a run
 
-# A contender looks the same in all charts. The colour-blind tell them apart, too (Okabe and Ito).
+# A contender looks the same in all charts. The colours suit the colour-blind too (Okabe and Ito).
 COLOURS = {
     "bccnd": "#0072b2",
     "bccnd packed": "#56b4e9",

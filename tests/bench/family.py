@@ -1,9 +1,9 @@
-"""A process with all that it starts: what they take of memory and processor together.
+"""The memory and processor time of a process and of all that it starts.
 
-The children of a child are nobody's once it has gone, so they are looked at while they live. A look at a JVM with its
-hundred threads takes milliseconds: the longer a program runs, the further apart they are, up to APART_SECONDS. What a
-process uses after the last look is missing. Memory counts from the second look on: a process that is about to run
-another program still shares all of its parent's.
+The children of a process that has ended cannot be attributed, so samples are taken while it lives. Sampling a JVM
+with its hundred threads takes milliseconds: the longer a program runs, the further apart the samples are, up to
+APART_SECONDS. What a process uses after the last sample is missing. Memory counts from the second sample on: before
+``exec`` a process still shares all of its parent's.
 """
 
 import os

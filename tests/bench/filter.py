@@ -1,8 +1,8 @@
-"""What the kernel's filter spares the daemon: its CPU time per foreign datagram, without the filter and with it.
+"""The daemon's CPU time per foreign datagram, with the kernel's filter and without it.
 
     python tests/bench/filter.py [DATAGRAMS]
 
-Floods two daemons on the loopback with datagrams that are no BCCN, at a pace that they can follow.
+It sends two daemons on the loopback datagrams that are not BCCN, as fast as they can follow.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Traffic through a relay: publishers and subscribers are C programs, every message is counted."""
+"""Traffic through a relay. Publishers and subscribers are C programs that count every message."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,7 @@ from tests.bench.programs import LoadProcess, MeasurementError, Tally, words
 from tests.bench.rounds import STEP, Bench, Flow
 from tests.packet_client import PacketClient
 
-CHANNEL = "local/bench"  # stays on the host, as with the brokers that it is compared with
+CHANNEL = "local/bench"  # stays on the host, as with the brokers
 PAYLOAD = 100  # bytes
 PATTERNS_A_CLIENT = 1000  # the default limit is 1024
 

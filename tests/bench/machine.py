@@ -1,4 +1,4 @@
-"""What the figures were taken on, and who else was using it meanwhile."""
+"""The machine that the figures come from, and how busy others kept it."""
 
 import os
 import platform
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 TICKS = os.sysconf("SC_CLK_TCK")
-NOISY = 0.05  # of the machine in other hands: figures of such a time are not to be trusted
+# The share of the machine that others may use. Above it figures are not trusted.
+NOISY = 0.05
 
 
 def described() -> dict[str, Any]:

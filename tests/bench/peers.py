@@ -1,4 +1,4 @@
-"""The relays that are measured: each is started afresh for a run, on sockets of its own, and ended by its pid.
+"""The relays to measure. Each run starts one anew, on sockets of its own, and ends it by its pid.
 
 To add one, write a function that yields a running ``Relay`` and name it in ``CONTENDERS``.
 """

@@ -1,6 +1,6 @@
-"""The load programs: compiled from ``load/``, started, listened to and ended.
+"""The load programs: how they are compiled from ``load/``, started, read and ended.
 
-A program's words and roles stand at the top of its C file. Its figures come as one line of JSON.
+The head of each C file describes its arguments and roles. A program prints its figures as one line of JSON.
 """
 
 import json

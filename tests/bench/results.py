@@ -1,7 +1,7 @@
-"""Figures: what was measured, beside what, and against which target; as a table and as JSON.
+"""Figures with what they are compared with and their targets, as a table and as JSON.
 
-A comparison is the median of the ratios of its rounds: in a round each contender had one run, one after the other,
-so what slows the machine down for a while slows both sides of a ratio.
+A comparison is the median of the ratios of its rounds. In a round each contender has one run, one after the other, so
+that whatever slows the machine down for a while slows both sides of a ratio.
 """
 
 import json

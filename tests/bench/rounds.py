@@ -1,9 +1,9 @@
-"""How runs are arranged: A B C, A B C, ..., each long enough; a round that others disturbed is repeated.
+"""The order of runs: A B C, A B C, ..., each long enough. A round that others disturbed is repeated.
 
-Who fails is left out from then on, with the reason, and so has no figures: what works mostly does not work.
+A contender that fails once is left out from then on, with the reason, and has no figures.
 
-A run is a function from a number of messages to a ``Flow``. ``Bench.flows`` finds out for each contender how many
-messages make a run of the length that was asked for, and throws these first runs away.
+A run is a function from a number of messages to a ``Flow``. ``Bench.flows`` finds for each contender the number of
+messages that makes a run of the wanted length, and discards these first runs.
 """
 
 import shutil

@@ -3,7 +3,7 @@
     namespace ...-near                      namespace ...-far
         eth0 10.98.0.1/24 ================= eth0 10.98.0.2/24
 
-The pair is made between the namespaces: nothing of it appears on the machine's own interfaces.
+The pair is made between the namespaces and never appears on the machine's own interfaces.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Key files: any bytes give keys by the rules of ``bccnd.process.keys``, or one line that tells no part of them."""
+"""Key files: any bytes give keys by the rules of ``bccnd.process.keys``, or one line that shows no part of them."""
 
 import os
 from collections.abc import Iterable

@@ -5,8 +5,8 @@ and leave, and datagrams of the segment. ``Model`` does what the README says in 
 no queues. It learns two things from the relay, in which order packets were read and how datagrams were judged (the
 table of sources has tests of its own). At the end
 
-- every client that stayed has got each of its messages, in order, or been told exactly where how many are missing;
-  one that was closed has got a beginning of that;
+- every client that stayed has got each of its messages, in order, or a notice at the right place of how many are
+  missing; one that was closed has got a beginning of that;
 - every request has one answer, in order, and every wrong packet the right error;
 - every message that is not local has gone to the segment, in order;
 - nothing is left of anybody (``Bus.assert_idle``).

@@ -98,11 +98,13 @@ def cannot_match(pattern: bytes, separator: bytes, channel: bytes) -> bool:
 
 def seeds() -> Iterable[bytes]:
     for separator in SEPARATORS:
-        told = [entry for entry in entries("patterns", "matches") if entry["separator"] == separator.decode()]
-        patterns = sorted({entry["pattern"] for entry in told})
-        for entry in told:
+        vectors = [
+            entry for entry in entries("patterns", "matches") if entry["separator"] == separator.decode()
+        ]
+        patterns = sorted({entry["pattern"] for entry in vectors})
+        for entry in vectors:
             yield mixed(separator, entry["channel"], entry["pattern"])
-        for channel in sorted({entry["channel"] for entry in told}):
+        for channel in sorted({entry["channel"] for entry in vectors}):
             yield mixed(separator, channel, *patterns[:MOST_PATTERNS])
     for entry in entries("patterns", "refused"):
         yield mixed(entry["separator"].encode(), "a/b", entry["pattern"])

@@ -1,4 +1,4 @@
-"""What a predecessor left, as bytes: plain values or a ``BccndError``, whatever the bytes say; never a call."""
+"""The bytes of a predecessor's state give plain values or a ``BccndError``, and never call anything."""
 
 import pickle
 import pickletools

@@ -1,4 +1,4 @@
-"""The relay as the README tells it, one packet at a time: no cache, no runs, no queues, no offsets.
+"""The relay as its documents describe it, one packet at a time: no cache, no runs, no queues, no offsets.
 
 ``read`` takes the packets of one client, ``hear`` datagrams of the segment; both in the order in which the relay has
 read them, with what it judged of each datagram. ``judge`` then holds against it what a client got.
@@ -227,8 +227,8 @@ class Model:
         for client in self.connected.values():
             if client.settings[b"tap"] == b"interface" and isinstance(seen, bytes):
                 recv = Recv.parse(seen[5:])
-                told = replace(recv, interface=NOWHERE if recv.peer == b"local" else INTERFACE)
-                client.expected.append(told.serialize())
+                shown = replace(recv, interface=NOWHERE if recv.peer == b"local" else INTERFACE)
+                client.expected.append(shown.serialize())
             elif client.tapping:
                 client.expected.append(seen)
 
@@ -388,7 +388,7 @@ class Model:
 
 
 def notices_of(src: bytes) -> list[bytes]:
-    """The channels that tell of a source."""
+    """The channels that report a source."""
     return [b"%b%b/%b" % (NOTICES, event.encode(), src) for event in Event]
 
 

@@ -1,7 +1,7 @@
-"""The clients of every language: what they publish and take, unpacked, beside a loop written by hand in C.
+"""The clients of every language: how fast they publish and receive, unpacked, beside a loop written by hand in C.
 
-A client is its conformance driver, so what is measured is what its users call. The daemon is the same for all, and
-faster than any of them; a publisher has ended when the daemon has everything.
+Each client runs in its conformance driver, which calls what users call. The daemon is the same for all and faster
+than any of them. A publisher ends when the daemon has everything.
 """
 
 import shutil

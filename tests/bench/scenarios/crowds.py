@@ -1,4 +1,4 @@
-"""What else is connected, subscribed and named should cost the traffic nothing: each case against the plain one."""
+"""Idle clients, patterns and channels should cost the traffic nothing: each case against the plain one."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""How cost grows: with subscribers, with the size of messages, with clients and patterns that do not match."""
+"""How cost grows with subscribers, with the size of messages, and with clients and patterns that do not match."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

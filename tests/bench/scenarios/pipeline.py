@@ -1,11 +1,11 @@
 """How the pipeline grows: records of 200 hosts, from five to fifty million messages, beside DuckDB.
 
-All traffic is generated (``tests/pipeline/network.py``): bursts of loss, duplicates, disorder, restarts. A size gives
-figures only if the pipeline, the query by hand (``by_hand.py``) and what was generated agree: for every pair how many
-were sent and lost, for every source at every receiver how many were received, lost and doubled.
+All traffic is generated (``tests/pipeline/network.py``): bursts of loss, duplicates, reordering, restarts. A size
+gives figures only if the pipeline, the queries by hand (``by_hand.py``) and the generator agree on how many messages
+each pair sent and lost, and how many of each source each receiver received, lost and got twice.
 
-The command runs as people run it, start of Spark included. DuckDB answers two questions of what was recorded. It is
-compared with the steps of ``analyse`` that answer these; all of ``ingest`` and ``analyse`` stand beside.
+The command runs as people run it, with the start of Spark. DuckDB answers two questions from the records. The figures
+compare it with the steps of ``analyse`` that answer the same, and show all of ``ingest`` and ``analyse`` beside.
 """
 
 import re

@@ -1,8 +1,8 @@
 """A recorder beside the daemon: what it costs the relay, and how much it keeps up with.
 
-Whatever was published is counted in the recorded files, row by row, or stands there as unrecorded: a run in which
-anything is missing gives no figure. The rate without loss is the highest at which nothing is unrecorded and neither
-daemon nor kernel drops anything, found by bisection.
+Every published message must be a row of the recorded files or be counted there as unrecorded: otherwise the run gives
+no figure. The rate without loss is the highest at which nothing is unrecorded and neither daemon nor kernel drops
+anything, found by bisection.
 """
 
 import signal

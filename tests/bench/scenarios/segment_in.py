@@ -1,8 +1,8 @@
 """From the segment to local subscribers: signed datagrams over a veth pair, against a bare receiver in C.
 
-The sender is the same, and does not wait for anybody: what a receiver takes is what it gave out while the sender
-sent as fast as it can, and the kernel counts what it lost. The rate without loss is searched for besides
-(RFC 2544, 26.1), as a flood is not what a network is for.
+The sender is the same and waits for nobody. It sends as fast as it can, a receiver's figure is what it passes on
+meanwhile, and the kernel counts the loss. The rate without loss is a figure of its own (RFC 2544, 26.1), as networks
+are not made for floods.
 """
 
 from collections.abc import Callable

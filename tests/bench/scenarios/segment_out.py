@@ -1,6 +1,6 @@
 """From a local publisher to the segment: hmac on, over a veth pair, against a bare sender in C.
 
-Both are counted by the same bare receiver at the other end, from the first publish to the last datagram.
+The same bare receiver at the other end counts both, from the first publish to the last datagram.
 """
 
 from contextlib import ExitStack

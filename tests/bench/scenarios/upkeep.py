@@ -1,4 +1,4 @@
-"""What a daemon takes when it has little to do: memory, processor time, and how soon it answers after its start."""
+"""The cost of a daemon with little to do: memory, processor time, and the time from its start to its first answer."""
 
 import time
 from contextlib import ExitStack
@@ -129,7 +129,7 @@ def _idle_percent(bench: Bench) -> float:
 
 
 def _soak(bench: Bench, report: Report) -> None:
-    """Steady traffic over many channels, churn, and clients that come and go; memory all the while."""
+    """Steady traffic over many channels, churn, and clients that come and go: how memory develops."""
     messages = int(SOAK_RATE * bench.soak_seconds) // STEP * STEP
     load, below = bench.programs.load, f"{CHANNEL}/>"
     samples: dict[float, list[float]] = {}

@@ -105,7 +105,7 @@ def test_each_verdict_has_its_meaning() -> None:
     assert drawn is not None
     assert [(line[0], line[-1]) for line in drawn["reasons"].rows] == [
         ("envelope", "datagrams with a malformed envelope"),
-        ("late", "datagrams that come after their successors; harmless"),
+        ("late", "datagrams overtaken by later ones; harmless"),
         ("of-a-later-version", "not known to this version"),
     ]
     assert drawn["peers"].rows[0][-3:] == ["-", "-", "-"]

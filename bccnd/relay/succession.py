@@ -117,7 +117,7 @@ def _session_state(session: Session) -> dict[str, Any]:
         "subscriptions": [(*key, count) for key, count in session.subscriptions.items()],
         "outbox": session.outbox.state(),
         "refused": sorted(session.refused),
-        "waits_for": [other.number for other in session.waits_for],
+        "waits_for": sorted(other.number for other in session.waits_for),
     }
 
 

@@ -8,7 +8,7 @@ Rules
 - Messages of one route and one sender are a group and are handed over together; ``pass_on`` gathers them, ``flush``
   hands them over. Whoever changes what a route means, or uses the memory again, flushes first.
 - A message of this host takes the next number of its source. Local channels are numbered apart, or the other hosts
-  would take their numbers for losses.
+  would take their numbers for losses, and only those that somebody sees whole.
 - Whole datagrams are copied only for those who want them: ``Origin`` makes them when asked.
 """
 
@@ -139,10 +139,9 @@ class Publisher:
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
             sealed = self._outgoing.seal(self._rules.codec, source.name, seq, starts, ends)
-        else:
+        elif route.full or route.retained or (self._taps and not route.private):
             seq, source.local_seq = source.local_seq, source.local_seq + count
-            if route.full or route.retained or self._taps:
-                sealed = self._unsigned.datagrams(source.name, seq, self._memory, starts, ends)
+            sealed = self._unsigned.datagrams(source.name, seq, self._memory, starts, ends)
         self.pass_on(route, starts, ends, Origin(sealed, sender), moment)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:

@@ -443,6 +443,13 @@ def test_the_rest_of_a_pack_waits_with_its_broken_end():
     assert bus.closed == {client.name: "framing"}
 
 
+def test_a_broken_pack_is_answered_after_a_status():
+    bus = Bus()
+    client = bus.connect(b"CMSG pack\0on")
+    client.say(b"CMSG status", sbus.PACK + b"\xff")
+    assert [packet[:11] for packet in client.heard()] == [b"CMSG status", b"CMSG error\0", b"CMSG closin"]
+
+
 @pytest.mark.parametrize("between", [b"CMSG status", b"CMSG tap\0on"])
 def test_a_client_found_gone_in_between_has_published_all(between: bytes):
     bus = Bus()

@@ -148,3 +148,32 @@ def test_sources_say_how_they_are_and_a_successor_knows() -> None:
     for _ in range(30):
         successor.tick(1.0)
     assert rows(successor)[0] == ("far/bccnd/1", "silent", "9.9", 10.0)
+
+
+def test_a_restart_is_reported_before_its_message_even_if_dropped() -> None:
+    bus = Bus()
+    watcher = bus.connect(b"SUB a", b"SUB local/presence/restarted/>")
+    beat(bus, 5000)
+    bus.hear(datagram(b"far/bccnd/1", 7, b"a", b"1"), datagram(b"far/bccnd/1", 8, b"a", b"2"))
+    chans = [packet.partition(b"\0")[0] for packet in watcher.heard()]
+    assert chans == [PREFIX + b"restarted/far/bccnd/1", b"MSG a", b"MSG a"]
+    beat(bus, 5000)
+    bus.hear(datagram(b"far/bccnd/1", 7, b"local/a"))
+    assert events(watcher) == ["restarted/far/bccnd/1"]
+
+
+def test_each_heartbeat_is_reported_as_it_comes() -> None:
+    """Also of those that are read together: what is said of the first knows nothing of the next."""
+    bus = Bus()
+    watcher = bus.connect(b"SUB local/presence/>")
+    src = b"far/x/1"
+    bus.hear(
+        *[
+            datagram(src, seq, b"heartbeat/" + src, text)
+            for seq, text in ((1, b""), (2, b""), (3, b"leaving"))
+        ]
+    )
+    assert [(event, about["heartbeat"]) for event, about in told(watcher)] == [
+        ("appeared/far/x/1", None),
+        ("left/far/x/1", 1.0),
+    ]

@@ -265,7 +265,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(STEPS, st.integers(1, 4))
 def test_nothing_differs_from_the_obvious(steps: list[tuple[str, str, int]], misses: int) -> None:
     world, naive = World(misses=misses), Naive(misses)

@@ -1,6 +1,7 @@
 """The daemon as a source: its name is taken, its numbers go forward, what it says reaches whom it concerns."""
 
 from bccnd.relay.succession import restore, state_of
+from bccnd.wire.sbus import Recv
 from tests.relay.fakes import CLOCK, Bus, datagram
 
 
@@ -74,3 +75,13 @@ def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None
     restore(successor.relay, state, {})
     assert successor.relay.state.names.get(b"here/bccnd/0") is successor.relay.state.own
     assert successor.relay.state.own.seq == CLOCK
+
+
+def test_local_numbers_count_what_is_seen_whole() -> None:
+    """Else a client of the format full would take what nobody saw for losses."""
+    bus = Bus()
+    publisher = bus.connect(b"MSG local/a\0", b"MSG local/a\0")
+    full = bus.connect(b"CMSG format\0full", b"SUB local/>")
+    publisher.say(b"MSG local/a\0", b"MSG local/a\0")
+    shown = [bus.integrity.open(Recv.parse(packet[5:]).datagram) for packet in full.heard()]
+    assert [seq for _, seq, *_ in shown] == [1, 2]

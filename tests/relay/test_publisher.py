@@ -5,14 +5,14 @@ from bccnd.wire.sbus import Recv
 from tests.relay.fakes import CLOCK, Bus, datagram
 
 
-def test_the_name_is_the_daemon_s() -> None:
+def test_daemon_holds_its_name() -> None:
     bus = Bus()
     assert bus.relay.state.own.name == b"here/bccnd/0"
     twin = bus.connect(pid=0, program=b"bccnd")
     assert twin.session.name != bus.relay.state.own.name
 
 
-def test_numbers_begin_at_the_clock_or_where_a_run_before_ended() -> None:
+def test_numbers_begin_at_the_clock_or_after_an_earlier_run() -> None:
     bus = Bus()
     bus.begin()
     assert bus.relay.state.own.seq == CLOCK
@@ -22,7 +22,7 @@ def test_numbers_begin_at_the_clock_or_where_a_run_before_ended() -> None:
     assert later.relay.state.own.seq == CLOCK + 5
 
 
-def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
+def test_own_echo_is_own_and_an_impostor_a_conflict() -> None:
     bus = Bus()
     bus.begin()
     bus.say(bus.relay.state.own, b"a", b"x")
@@ -35,7 +35,7 @@ def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
     assert bus.relay.state.rejected == {"own": 1, "conflict": 1}
 
 
-def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_here() -> None:
+def test_every_format_and_taps_get_it_and_local_stays_local() -> None:
     bus = Bus()
     bus.begin()
     plain = bus.connect(b"SUB >")
@@ -67,7 +67,7 @@ def test_name_and_numbers_stay_over_a_replacement() -> None:
     assert successor.relay.state.names.get(b"here/bccnd/0") is None
 
 
-def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None:
+def test_predecessor_without_a_source_leaves_the_name() -> None:
     state = state_of(Bus().relay)
     del state["own"]
     successor = Bus()

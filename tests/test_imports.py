@@ -173,8 +173,8 @@ def test_the_python_client_needs_only_the_standard_library(path: Path) -> None:
 
 def imported_modules(path: Path) -> set[str]:
     """The modules of bccnd that one imports, whatever it names of them."""
-    names = {module_name(each) for each in MODULES}
-    return {each if each in names else each.rpartition(".")[0] for each in imports_of(path)} & names
+    others = {module_name(each) for each in MODULES if each != path}
+    return {name if name in others else name.rpartition(".")[0] for name in imports_of(path)} & others
 
 
 def find_cycle(imported: dict[str, set[str]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The one way of a message to those who get it, wherever it comes from: a client, the segment, the daemon itself.
+"""The one path of a message to its subscribers, wherever it comes from: a client, the segment, the daemon itself.
 
     client_input ---.                     .--> retained
     segment_input --+--> pass_on(route) --+--> RECV packets, for clients of the format ``full`` and taps
@@ -27,10 +27,10 @@ from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import NOWHERE, Memory, Recv
 from bccnd.wire.verdict import Verdict
 
-LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
-OWN_BYTES = (
-    4096  # the longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped
-)
+# The peer in RECV of what a client of this host sent.
+LOCAL_PEER = b"local"
+# The longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped.
+OWN_BYTES = 4096
 
 
 class Origin:
@@ -133,7 +133,7 @@ class Publisher:
         sender: Session | None,
         moment: Moment,
     ) -> None:
-        """Number the messages at these spans, send them to the segment unless the route is local, and pass them on."""
+        """Number the messages at these spans, send them to the segment unless their route is local, pass them on."""
         count = len(starts)
         sealed: Sealed = []
         if not route.local:

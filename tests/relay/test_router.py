@@ -217,10 +217,10 @@ def test_patterns_of_the_two_separators_are_apart():
 
 def test_nobody_is_addressed_before_it_listens():
     host = Host()
-    deaf, listening, subscribed = host.session(), host.session(), host.session(b"a")
+    silent, listening, subscribed = host.session(), host.session(), host.session(b"a")
     host.router.listen(listening)
     assert host.members(b"!") == host.members(b"!here") == [listening, subscribed]
-    assert host.members(b"!" + deaf.name) == []
+    assert host.members(b"!" + silent.name) == []
 
 
 def test_client_without_subscriptions_still_listens():

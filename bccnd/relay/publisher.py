@@ -83,8 +83,8 @@ class Publisher:
     ) -> None:
         """Messages with one route, as MSG packets at these spans.
 
-        ``sender``: the local client, None for the segment and for the daemon's own words; ``origin``: None when nobody
-        wants whole datagrams (``wants_whole``); ``first``: the index of the first message in its origin.
+        ``sender``: the local client, None for the segment and for the daemon's own words; ``origin``: None when
+        nobody wants whole datagrams (``wants_whole``); ``first``: the index of the first message in its origin.
         """
         group = self._group
         if route is not group.route or sender is not group.sender:

@@ -1,18 +1,19 @@
-"""What the daemons ask each other, and answer: is one there, and does anybody listen to a channel.
+"""What daemons ask each other, and answer: is one there, and does anybody listen to a channel.
 
 Rules
-- The first line of a request is a token of the requester's choice, the rest is the request. The answer goes to
-  ``!<requester>`` and begins with the same line. Anything else is for others, or for nobody: no answer.
+- The first line of a request is a token that the requester chose, the rest is the request. The answer goes to
+  ``!<requester>`` and begins with the same line. Nothing else is answered.
 
       directed to ``!<host>/bccnd[/<pid>]``    ping                -> pong <version>
                                                listeners <chan>    -> listeners <n>
       to all daemons, on QUESTIONS             listeners <chan>    -> listeners <n>, but for n = 0: silence
 
-- Listeners are the clients that a message would reach now, but for the one who asks; and the daemon itself, where it
-  is directed to it. Taps see everything and are none. What stays on a host is told on that host alone.
-- So many answers a second, and as many questions for clients (``CMSG listeners`` with a token): who asks in the name
-  of another must not make us flood that one.
-- Who is called a daemon gets no answer, as a daemon asks nothing for itself: two cannot keep each other busy.
+- Listeners are the clients that a message would reach now, without the requester; and the daemon itself, where a
+  message is directed to it. Taps see everything and do not count. Only its own host learns of a local channel.
+- Answers are limited to so many a second, and so are questions for clients (``CMSG listeners`` with a token): whoever
+  asks in the name of somebody else must not make this daemon flood that one.
+- A source that is called a daemon gets no answer, as a daemon asks nothing for itself: two never keep each other
+  busy.
 """
 
 from dataclasses import dataclass
@@ -25,8 +26,10 @@ from bccnd.relay.session import Session
 from bccnd.wire.bccn1 import UNKNOWN_SRC, split_target, valid_chan
 
 TOKEN_LIMIT = 128  # bytes
-PER_SECOND, BURST = 20.0, 40.0  # of pings answered: a person asks, or a watchdog
-LISTENERS_PER_SECOND = 200.0  # asked about, and answered: a program asks for each request that is slow
+# Pings answered a second, and at once: a person asks, or a watchdog.
+PER_SECOND, BURST = 20.0, 40.0
+# Questions asked, and answered, a second: a program asks one for each request that is slow.
+LISTENERS_PER_SECOND = 200.0
 
 
 class Allowance:

@@ -2,22 +2,24 @@
 (``bccnd/wire/BCCN1.md``, "Duplicates and restarts").
 
 Rules
-- The document's: ``seq <= last`` and ``last - seq < sanity`` is a duplicate or stale and is dropped; a sharper
-  fall is a restart of the source and is accepted; anything above ``last`` is accepted.
-- A gap counts as lost. What arrives later than its successors moves from lost to late; it is dropped, unless a
-  reorder window is configured and reaches back to it. So received + late + lost is the span that was seen.
-- A jump forward of more than JUMP numbers, like a restart, begins a new span: it is not that many losses.
-- What clients of this host sent comes back from the network after they left; however much it is, none of it is new.
-- A recording played again looks like a restart to the document's rule. Numbers from CLOCKED on are a clock's, as ours
-  are, and never go back; so with ``drop_replays`` a sharp fall between two of them is ``replayed`` and dropped. A
-  source that counts from 1 or from epoch seconds keeps the document's rule. What is dropped so does not count as
-  heard: a source whose numbers did fall, against the rule, is silent for ``seconds`` at most.
+- A number at or below ``last`` is a duplicate or late as long as ``last - seq < sanity``, and is dropped; a number
+  further below is a restart of the source, and is accepted; any number above ``last`` is accepted.
+- Numbers that are left out count as lost. A message that comes after its successors moves from lost to late. It is
+  dropped, unless a reorder window is configured and reaches back to it. So received + late + lost is the range of
+  numbers that was seen.
+- A jump forward of more than JUMP numbers, like a restart, begins a new range: it is not that many losses.
+- Datagrams of clients that have left may still come back from the network; they are duplicates, however many they
+  are.
+- A replayed recording looks like a restart. Numbers from CLOCKED on are a clock's, as ours are, and never go back; so
+  where replays are dropped (``dedup.replays``), a fall between two of them is ``replayed``. A source that counts from
+  1 or from epoch seconds may restart. A replayed datagram does not count as heard: a source whose clock did go back
+  is silent for ``seconds`` at most.
 - The table is bounded in sources and in time. A source is a newcomer until PROOF_MESSAGES were accepted from it over
-  PROOF_SECONDS. Newcomers displace each other only, so that a flood of forged sources costs no proven one its
-  account; they have the room that the proven ones leave, which is a quarter of the table or more.
-- Each part of the table has two generations. When the young one holds half of the part, or has been young for the
-  expiry time, the old one is forgotten and the young one grows old. A source that speaks moves to the young one.
-  So what is forgotten has been silent longest, at no cost per message.
+  PROOF_SECONDS. Newcomers displace only each other: a flood of forged sources costs no proven one its account. They
+  have the room that the proven ones leave, a quarter of the table or more.
+- Each part of the table has two generations. When the young one holds half of the part, or has been young for
+  ``seconds``, the old one is forgotten and the young one grows old. A source that speaks moves to the young one. So
+  the sources that are forgotten have been silent longest, and a message costs nothing.
 """
 
 from collections.abc import Iterator

@@ -79,7 +79,7 @@ class Names:
         return self._holders.get(name)
 
     def hold(self, name: bytes, holder: LocalSource) -> None:
-        """Give ``holder``, who is no client, this name."""
+        """Give this name to ``holder``, which is not a client."""
         self._holders[name] = holder
 
     def assign(self, peer: Peer, holder: LocalSource) -> bytes:

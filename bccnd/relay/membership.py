@@ -100,7 +100,7 @@ class Membership:
             self._notices.of_client(Event.APPEARED, name, session, moment)
 
     def begin_numbers(self, source: LocalSource, wanted: int) -> None:
-        """Go on behind what was heard under the name, or a jump behind another host that had it before.
+        """Number on behind what was heard under the name, or a jump behind another host that had the name before.
 
         Those who hear it then neither drop it as old nor take what lies between for losses.
         """

@@ -139,7 +139,7 @@ class Outbox:
         """Queue a message, or a PACK of them, by the client's policy.
 
         ``publisher_waits``: the publisher can be held, so that under ``block`` the message is taken beyond the
-        limit; what was read from it with one call is the most by which the limit is passed.
+        limit; the messages read from it with one call are the most by which it passes the limit.
         """
         size, messages = len(entry), _messages(entry)
         if self._lacks_room(size, messages):

@@ -1,14 +1,18 @@
-"""Who is there: the sources that say so regularly on ``heartbeat/<src>``, and what became of them.
+"""Presence: the sources that beat on ``heartbeat/<src>``, and whether they are alive, silent or have left.
+
+    (unknown) --- first beat ---> alive --- nothing heard for ``misses`` intervals ---> silent
+                                  ^   |                                                    |
+                                  |   '--- ``leaving`` ---> left                           |
+                                  '---- beats again ---------'---- anything is heard ------'
 
 Rules
 - The interval of a source is learnt from the gaps between its heartbeats: a shorter one at once, a longer one when it
-  has come twice, so that a lost heartbeat does not look like a slower pace. Before there was a gap it is ASSUMED.
-- A source is silent when nothing at all was heard of it for ``misses`` intervals; whatever is heard later brings it
-  back. Who said ``leaving`` has left, until it beats again.
-- Nothing is done per message: ``heard`` says when a source was last heard, and is asked when a source is due. Who is
-  due stands at the head of a heap; at most CHECKS are made a tick, what is left waits for the next.
-- Bounded: when the table is full a newcomer takes the place of one that is gone; if none is, it is not watched.
-- A source that ``heard`` does not know any more is forgotten without a word.
+  has come twice, so that a lost heartbeat does not look like a slower pace. Before the first gap it is ASSUMED.
+- A message costs nothing here: ``heard`` knows when a source was last heard, and is asked when the source is due. At
+  most CHECKS sources are looked at in one call; the others stay due.
+- The table is bounded. When it is full, a newcomer takes the place of a source that is gone; if none is, the newcomer
+  is not watched.
+- A source that ``heard`` no longer knows is forgotten without an event.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,11 +23,15 @@ from typing import Any
 from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.options import Heartbeat
 
-ASSUMED = 60.0  # seconds, of who was heard once: patience costs less than a false alarm
+# Seconds between the heartbeats of a source that was heard once: patience costs less than a false alarm.
+ASSUMED = 60.0
 SHORTEST, LONGEST = 1.0, 3600.0
-SHORTER, LONGER = 0.75, 1.5  # of the interval: gaps between these are its jitter
-CHECKS = 1000  # a tick
-GONE_SECONDS = 60.0  # at most, between two looks at whether a silent source is back
+# Gaps between these shares of the interval are its jitter.
+SHORTER, LONGER = 0.75, 1.5
+# Sources looked at in one call, some milliseconds of work.
+CHECKS = 1000
+# Seconds at most between two looks at whether a silent source is back.
+GONE_SECONDS = 60.0
 STATUS = b"bccnd/"
 VERSION_LIMIT = 64
 

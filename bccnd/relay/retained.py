@@ -1,13 +1,13 @@
-"""The last value of a channel, for those who come late: the newest message of each channel that is to be kept.
+"""The last value of a channel, for subscribers that come late: the newest message of each channel that is kept.
 
 Rules
-- Kept are the channels that match one of the patterns (setting ``retain.patterns``); never those that begin with "!".
-- Newest is what was taken last, from a client of this host or from the segment. It replaces what there was. An empty
-  payload deletes it, as users of MQTT expect; it is delivered like any other message.
-- Bounded in channels and in bytes, bookkeeping included; the channel that was updated longest ago goes first. A
-  message that is larger than the bound by itself is not kept, nor is the one before it: no value is better than an
-  old one.
-- What is kept is what this daemon has heard. It does not ask others, and does not outlive a stop.
+- Channels that match one of the patterns (setting ``retain.patterns``) are kept; never those that begin with "!".
+- The newest message is the one taken last, from a client of this host or from the segment. It replaces the one
+  before. An empty payload deletes the value, as users of MQTT expect; it is delivered like any other message.
+- The table is bounded in channels and in bytes, bookkeeping included; the channel that was updated longest ago goes
+  first. A message that is larger than the bound by itself is not kept, nor is the one before it: no value is better
+  than an old one.
+- The daemon keeps what it has heard. It does not ask other hosts, and what it keeps does not outlive it.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,8 @@ from bccnd.relay.options import Retain
 from bccnd.wire.sbus import Msg, Recv
 from bccnd.wire.verdict import Verdict
 
-ENTRY_COST = 512  # bytes of memory that a kept message takes beside its datagram and channel, about
+# Bytes of memory that a kept message takes beside its datagram and channel, about.
+ENTRY_COST = 512
 
 
 class Kept(NamedTuple):

@@ -1,16 +1,18 @@
 """What a client may do: publish, subscribe, tap, bridge, take a name.
 
 Rules
-- A ``Grant`` is one entry of the configuration: whom it is for, and what it gives. All conditions it names must hold;
-  naming none it is for everybody. What the grants for a client give adds up; what none gives is refused.
-- uid and groups are the kernel's word (SO_PEERCRED, SO_PEERGROUPS) from when the client connected. The name of the
-  program is not: its owner can change it. A client whose program is unknown matches no grant that names one.
+- A ``Grant`` is one entry of the configuration: the clients it is for, and what it gives them. All conditions it
+  names must hold; a grant without conditions is for every client. The grants for a client add up; what none gives is
+  refused.
+- The uid and the groups are the kernel's (SO_PEERCRED, SO_PEERGROUPS), from when the client connected. The name of
+  the program is not: its owner can change it. A client whose program is unknown matches no grant that names one.
 - A pattern of ``publish`` that begins with "!" is for directed channels, matched by what follows the "!"; "!" alone
-  is the channel of all. Other patterns never match those. Who may subscribe to anything may also listen; "!" in
-  ``subscribe`` gives that alone.
-- A subscription must lie within one granted pattern (``pattern.covers``), so that nothing is left out of it silently.
-- A bridged datagram keeps the source it names, whichever that is, but its channel must be one that the bridge may
-  publish on.
+  is the channel of all clients. Other patterns never match those. A client that may subscribe to anything may also
+  listen; "!" in ``subscribe`` gives only that.
+- A subscription must lie within one granted pattern (``pattern.covers``): a client never gets part of what it asked
+  for without knowing.
+- A bridged datagram keeps its source, whichever that is, but the bridge must have the right to publish on its
+  channel.
 """
 
 from collections import Counter
@@ -22,9 +24,12 @@ from weakref import WeakValueDictionary
 from bccnd.relay.identity import Peer
 from bccnd.relay.pattern import covers, matches
 
-ALL = b"!"  # the channel of all, and listening
-CHANNELS_DECIDED = 1024  # remembered for each set of grants: publishers are few and keep to few channels
-REFUSALS_KEPT = 20  # to be logged, from look to look: programs that start over and over must not fill a disk
+# The channel of all clients, and the right to listen.
+ALL = b"!"
+# Decisions remembered for each set of grants: publishers are few, and keep to few channels.
+CHANNELS_DECIDED = 1024
+# Refusals logged from one look to the next: a program that starts over and over must not fill a disk.
+REFUSALS_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,18 @@
-"""From a channel to the sessions that get its messages.
+"""From a channel to its subscribers.
 
 Rules
-- A plain channel goes to the sessions with a matching pattern, ``!`` to every listening session, ``!<target>`` to
-  the listening sessions whose name matches (``bccnd/wire/BCCN1.md``, "Channels"). Each gets one copy.
-  A tap sees every datagram anyway and is in no route.
-- A pattern that a session holds twice has to be removed twice (``clients/PROTOCOL.md``, "Packets").
-- What a channel is besides (local, retained, noted) stands with its route, so that it is looked up with it.
-- Presence notices are local and never retained, and go to those alone who subscribed to a pattern below NOTICES; as
-  no datagram carries them, a tap gets them as others do.
-- Routes are cached by channel, in two generations: when the young one holds half of the limit, the old one is
-  forgotten and the young one grows old. What makes an entry wrong removes it: a pattern without wildcards its own
-  channel, one with wildcards those that begin as it does, names and listening the directed ones, everything else all.
-  Channels with the same route share one object, so that consecutive messages can be grouped by identity.
+- A plain channel goes to the sessions with a matching pattern, ``!`` to every listening session, ``!<target>`` to the
+  listening sessions whose name matches (``bccnd/wire/BCCN1.md``, "Channels"). Each gets one copy. A session that taps
+  sees every datagram anyway, and is in no route.
+- A session that holds a pattern twice has to remove it twice (``clients/PROTOCOL.md``, "Packets").
+- How a channel is treated (local, retained, noted) is part of its route: one look-up finds both.
+- Presence notices are local and never retained. They go only to sessions with a pattern below NOTICES, taps among
+  them, as no datagram carries them.
+- Routes are cached by channel in two generations: when the young one holds half of the limit, the old one is
+  forgotten and the young one grows old. A change removes the entries it makes wrong: a pattern without wildcards
+  removes its own channel, one with wildcards those that begin as it does, a new name or listener the directed ones,
+  anything else all.
+- Channels with the same subscribers that are treated alike share one route, so that messages are grouped by identity.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +26,8 @@ from bccnd.wire.bccn1 import split_target
 
 NOTICES = b"local/presence/"
 HEARTBEATS = b"heartbeat/"
-QUESTIONS = b"bccnd/ask"  # to the daemons of all hosts
+# To the daemons of all hosts.
+QUESTIONS = b"bccnd/ask"
 # Cached channels that a new pattern is compared with, which takes a millisecond; of more, all are looked up anew.
 SWEPT = 16384
 

@@ -1,10 +1,10 @@
-"""Clients that read too slowly: of whom an administrator is to hear, and when.
+"""Clients that read too slowly, and when an administrator hears of them.
 
 Rules
-- An episode begins when a client loses a message, or when others begin to wait for it (``block``). It is over when
-  the client has taken everything, but not before CALM_SECONDS have passed: who falls_behind again and again in that
-  time is one episode, and one line in the log.
-- Each episode is reported when it begins and when it is over; leaving ends it, too.
+- An episode begins when a client loses a message, or when publishers begin to wait for it (``block``). It ends when
+  the client has taken everything, but not before CALM_SECONDS have passed: a client that falls behind again and again
+  in that time is one episode, and one line in the log.
+- An episode is reported when it begins and when it ends. It also ends when the client leaves.
 """
 
 from dataclasses import dataclass

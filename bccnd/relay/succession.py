@@ -21,7 +21,8 @@ from bccnd.relay.state import Counters
 from bccnd.wire.verdict import verdict_of
 
 FORMAT = 2
-KEPT = LocalSource.__slots__  # of the daemon as a source
+# What is kept of the daemon as a source.
+KEPT = LocalSource.__slots__
 
 # Attributes of a session that are plain values already.
 _PLAIN = (

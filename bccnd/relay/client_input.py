@@ -269,12 +269,13 @@ class ClientInput:
         src, seq, chan = opened[:3]
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "packet: no right to publish on the channel of the datagram")
-        verdict, _ = self._segment.judge(src, seq, chan, 1, lambda _: LOCAL_PEER, 0, moment)
+        route = self._router.route(chan)
+        verdict, _ = self._segment.judge(src, seq, route, 1, lambda _: LOCAL_PEER, 0, moment)
         if verdict is not OK:
             raise PacketError("bad-datagram", f"packet: {verdict}")
         self._outgoing.add(datagram)
         first = self._segment.make_message(opened, start)
-        self._segment.deliver(Origin([datagram]), 0, src, chan, ([first], [end]), moment, session)
+        self._segment.deliver(Origin([datagram]), 0, src, chan, route, ([first], [end]), moment, session)
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)

@@ -18,7 +18,7 @@ from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import Origin, Publisher
-from bccnd.relay.router import HEARTBEATS
+from bccnd.relay.router import HEARTBEATS, Route
 from bccnd.relay.session import Session
 from bccnd.relay.state import State
 from bccnd.wire.batch import Run
@@ -86,17 +86,18 @@ class SegmentInput:
 
     def _run(self, batch: Batch, run: Run, moment: Moment) -> None:
         index, src, seq, chan, starts, ends = run
+        route = self._router.route(chan)
         done, count = 0, len(starts)
         while done < count:
             first = index + done
-            verdict, same = self.judge(src, seq + done, chan, count - done, batch.peer, first, moment)
+            verdict, same = self.judge(src, seq + done, route, count - done, batch.peer, first, moment)
             if verdict is not OK:
                 self._drop(batch, first, same, verdict, moment)
             elif same == count:
-                self._accept(batch, first, src, chan, (starts, ends), moment)
+                self._accept(batch, first, src, chan, route, (starts, ends), moment)
             else:
                 part = slice(done, done + same)
-                self._accept(batch, first, src, chan, (starts[part], ends[part]), moment)
+                self._accept(batch, first, src, chan, route, (starts[part], ends[part]), moment)
             done += same
 
     def _one(self, batch: Batch, index: int, moment: Moment) -> None:
@@ -109,18 +110,19 @@ class SegmentInput:
             self._drop(batch, index, 1, error.verdict, moment)
             return
         src, seq, chan = opened[:3]
-        verdict, _ = self.judge(src, seq, chan, 1, batch.peer, index, moment)
+        route = self._router.route(chan)
+        verdict, _ = self.judge(src, seq, route, 1, batch.peer, index, moment)
         if verdict is not OK:
             self._drop(batch, index, 1, verdict, moment)
             return
         origin = Origin([datagram], batch.peer(index), batch.interface)
-        self._accept(origin, 0, src, chan, ([self.make_message(opened, start)], [end]), moment)
+        self._accept(origin, 0, src, chan, route, ([self.make_message(opened, start)], [end]), moment)
 
     def judge(
         self,
         src: bytes,
         seq: int,
-        chan: bytes,
+        route: Route,
         count: int,
         peer: Callable[[int], bytes],
         index: int,
@@ -150,7 +152,7 @@ class SegmentInput:
                 if verdict is Verdict.RESTARTED:
                     self._presence.restarted(key, moment.monotonic)
                     self._notices.of_sources(moment)
-        return (Verdict.LOCAL_CHANNEL if self._router.route(chan).local else OK), count
+        return (Verdict.LOCAL_CHANNEL if route.local else OK), count
 
     def _drop(self, batch: Batch, index: int, count: int, verdict: Verdict, moment: Moment) -> None:
         self._rejected[verdict] += count
@@ -158,12 +160,12 @@ class SegmentInput:
             self._publisher.show_dropped(batch, index, count, verdict, moment)
 
     def _accept(
-        self, origin: Origin, first: int, src: bytes, chan: bytes, spans: Spans, moment: Moment
+        self, origin: Origin, first: int, src: bytes, chan: bytes, route: Route, spans: Spans, moment: Moment
     ) -> None:
         self._counters.accepted += len(spans[0])
-        if not self._taps and not self._router.route(chan).size:
+        if not self._taps and not route.size:
             self._counters.unwanted += len(spans[0])
-        self.deliver(origin, first, src, chan, spans, moment)
+        self.deliver(origin, first, src, chan, route, spans, moment)
 
     def deliver(
         self,
@@ -171,12 +173,12 @@ class SegmentInput:
         first: int,
         src: bytes,
         chan: bytes,
+        route: Route,
         spans: Spans,
         moment: Moment,
         sender: Session | None = None,
     ) -> None:
         """Pass on the messages at these spans, from datagram ``first`` of their origin on."""
-        route = self._router.route(chan)
         self._publisher.pass_on(route, spans, sender, origin, moment, first)
         if route.noted:
             for start, end in zip(*spans, strict=True):

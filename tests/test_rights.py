@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.test_service import BCCND_AS_NOBODY, assert_one_line, bccnd
+from tests.daemon.test_program import BCCND_AS_NOBODY, assert_one_line, bccnd
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram

@@ -42,8 +42,8 @@ log = structlog.get_logger()
 
 
 class Bus:
-    """``packet_limit``: the longest packet of a client; ``settle``: called after each turn, True when something went to
-    the segment; ``congested``: whether the segment takes no more; ``on_idle``: called when all have left.
+    """``packet_limit``: the longest packet of a client; ``settle``: called after each turn, True when a datagram went
+    to the segment; ``congested``: whether the segment takes no more; ``on_idle``: called when all have left.
     """
 
     def __init__(

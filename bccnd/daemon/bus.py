@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from asyncio import AbstractEventLoop
+from collections import deque
 from collections.abc import Callable
 
 import structlog
@@ -71,6 +72,7 @@ class Bus:
         self._on_idle = on_idle
         self._sockets: dict[int, socket.socket] = {}
         self._held_back: set[Session] = set()  # until the way out has room
+        self._ending: deque[Session] = deque()
         self._door = report.Door()
         self._serving = False
         self._spare = -1
@@ -118,7 +120,7 @@ class Bus:
         self._held_back.clear()
 
     def carry_out(self, effects: Effects) -> None:
-        """Do what the relay wants done with clients. To end one can have further effects."""
+        """Do what the relay wants done with clients."""
         for session in effects.watch:
             if self._relay.is_backlogged(session):
                 self._loop.add_writer(session.port, self._writable, session)
@@ -128,8 +130,15 @@ class Bus:
         for session in effects.resume:
             if session.number in self._sockets and session not in self._held_back:
                 self._loop.add_reader(session.port, self._readable, session)
-        for session in effects.close:
-            self._end(session, session.closing)
+        # The last words of one client can find the next gone, and so on: the first call ends them all, one after the
+        # other, as calls inside each other would be too many.
+        is_first = not self._ending
+        self._ending += effects.close
+        while is_first and self._ending:
+            try:
+                self._end(self._ending[0], self._ending[0].closing)
+            finally:
+                self._ending.popleft()
 
     # -- clients come
 

@@ -131,9 +131,12 @@ class ClientInput:
         after = first + 1
         if after < len(starts):
             routes = self._router.cached if route.open and session.rights.publish_all else {chan: route}
-            after = alike(memory, (starts, ends), after, routes, route, longest)
-            if not route.local:
-                after = max(first + 1, min(after, first + self._outgoing.room))
+            if route.local or len(starts) - first <= self._outgoing.room:
+                after = alike(memory, (starts, ends), after, routes, route, longest)
+            else:
+                # No further than there is room: each part of many messages would cost as much as all of them.
+                near = slice(first, max(after, first + self._outgoing.room))
+                after = first + alike(memory, (starts[near], ends[near]), 1, routes, route, longest)
         packets.at = after
         session.published += after - first
         spans = starts, ends

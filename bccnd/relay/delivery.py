@@ -211,9 +211,11 @@ class Delivery:
             if now >= closed_at:
                 self.close(session, "slow")
                 continue
+            again_at = slow_at
             if now >= slow_at:
                 self.slow.falls_behind(session, Trouble.HOLDS, now)
-            self._stalls.set(session, min(slow_at, closed_at) if now < slow_at else closed_at)
+                again_at = now + STALL_SECONDS  # a reload may shorten block_seconds
+            self._stalls.set(session, min(again_at, closed_at))
 
     # -- serving a client
 

@@ -82,6 +82,21 @@ def test_last_words_of_a_client_that_a_delivery_finds_gone(daemon: DaemonProcess
 # --- the listener ---
 
 
+def test_last_words_that_find_the_next_client_gone(daemon: DaemonProcess) -> None:
+    count = 300
+    with PacketClient(daemon.socket) as listener, ExitStack() as row:
+        listener.subscribe(f"row/{count}")
+        clients = [row.enter_context(PacketClient(daemon.socket)) for _ in range(count)]
+        for number, client in enumerate(clients):
+            client.subscribe(f"row/{number}")
+        with stopped(daemon):
+            for number, client in enumerate(clients):
+                client.publish(f"row/{number + 1}")
+            row.close()
+        assert listener.message() == (f"row/{count}", b"")
+        wait_until(lambda: listener.status()["clients"] == 1, "the clients to be forgotten")
+
+
 def test_without_any_descriptor_clients_wait_and_the_daemon_serves_on(daemon: DaemonProcess) -> None:
     """Not even the spare descriptor helps below a limit that is lower than what is open."""
     pid = daemon.process.pid

@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
-from bccnd.relay.effects import SEALED_LIMIT
+from bccnd.relay import client_input
+from bccnd.relay.effects import SEALED_LIMIT, Spans
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
+from bccnd.wire.native import alike
 from bccnd.wire.sbus import Recv
 from tests.relay.fakes import CLOCK, Bus, datagram
 from tests.relay.rubble import channels, mostly, payloads
@@ -388,6 +390,19 @@ def test_each_part_fills_the_region_and_no_more():
     publisher.say(sbus.pack(many()))
     assert [part for part in parts if part] == [SEALED_LIMIT, SEALED_LIMIT, 500]
     assert bus.sent == []
+
+
+def test_each_message_of_many_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
+    """The time that a client can take with one read grows with what it sends, not with its square."""
+    bus, looked_at = Bus(), []
+
+    def counting(memory: object, spans: Spans, first: int, *others: object) -> int:
+        looked_at.append(len(spans[0]) - first)
+        return alike(memory, spans, first, *others)
+
+    monkeypatch.setattr(client_input, "alike", counting)
+    bus.connect(b"CMSG pack\0on").say(sbus.pack(many()))
+    assert sum(looked_at) <= MANY
 
 
 def test_local_messages_need_no_region():

@@ -5,7 +5,7 @@ import pytest
 from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS
 from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
 from bccnd.wire import sbus
-from tests.relay.fakes import UNLIMITED, Bus, FakeClient, datagram
+from tests.relay.fakes import UNLIMITED, Bus, FakeClient, datagram, options
 
 FORMATS = [b"CMSG format\0plain", b"CMSG format\0full", b"CMSG format\0lines", b"CMSG pack\0on"]
 
@@ -429,6 +429,19 @@ def test_block_client_that_takes_a_little_stays():
         reader.take(1)
     assert reader.connected
     assert publisher.held
+
+
+def test_a_shorter_time_holds_for_those_who_block_already():
+    bus = Bus(block_seconds=60)
+    reader = slow(bus, "block")
+    publisher = bus.connect()
+    publisher.say(*messages(*range(4)))
+    bus.tick(10)
+    assert publisher.held
+    bus.reconfigure(options=options(block_seconds=5))
+    bus.tick(1)
+    assert bus.closed == {reader.name: "slow"}
+    assert not publisher.held
 
 
 @pytest.mark.parametrize("policy", [Policy.DROP_OLDEST, Policy.DROP_NEWEST])

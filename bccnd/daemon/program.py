@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             runner.run(_run(argv, predecessor, passed))
     except BccndError as error:
         if predecessor is not None:
-            predecessor.say_failed(error)
+            predecessor.report_failure(error)
         sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
         return error.exit_code
     return 0

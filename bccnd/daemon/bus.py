@@ -51,7 +51,7 @@ log = structlog.get_logger()
 class Bus:
     """Serves the clients of one listener.
 
-    ``packet_limit``: the longest packet of a client, in bytes; ``client_bytes``: the send buffer of a client's socket;
+    ``packet_limit``: the longest packet of a client, in bytes; ``client_bytes``: the send buffer of its socket;
     ``settle``: called after each turn, returns True when a datagram went to the segment; ``congested``: whether the
     network side is; ``on_idle``: called when the last client has left.
     """

@@ -3,9 +3,9 @@
 Rules
 - Every datagram goes out by every binding. The network side is congested while one of them is. Without any binding a
   datagram counts as unsent.
-- Bindings come and go (``follow``). A binding that stays keeps its socket and its queue. From a binding that goes the
-  daemon reads what it has heard, and gives its queue up. Opening a binding is tried again until it succeeds; a failure
-  is reported once for each reason.
+- Bindings come and go (``follow``). A binding that stays keeps its socket and its queue. When a binding goes, what its
+  socket has received is still read, and its queue is given up. Opening a binding is tried again until it succeeds,
+  and reported once for each reason.
 - The counters include bindings that have gone.
 """
 
@@ -43,8 +43,8 @@ log = structlog.get_logger()
 class Segments:
     """``open`` is the list of open sockets; it begins as ``segments``.
 
-    ``copies``, ``spread``: those of each ``Egress``; ``settle``: called after each batch that was read; ``on_relief``:
-    called when the network side is no longer congested.
+    ``copies``, ``spread``: those of each ``Egress``; ``settle``: called after each batch that was read;
+    ``on_relief``: called when the network side is no longer congested.
     """
 
     def __init__(

@@ -212,7 +212,7 @@ class Daemon:
         return sends
 
     def _answer(self, session: Session, answer: Cmsg) -> None:
-        """Answer a request that the relay leaves to the daemon (``Effects.asked``), once its effects are carried out."""
+        """Answer a request that the relay leaves to the daemon (``Effects.asked``), after its other effects."""
         if answer.key == b"status":
             answer = Cmsg(answer.key, json.dumps(self._status(), separators=(",", ":")).encode())
         self.relay.answer(session, answer, self._moment())

@@ -1,4 +1,4 @@
-"""Datagrams that wait for room: with a manual clock and a scripted network, and through a real socket that is full."""
+"""Datagrams that wait for room: with a manual clock and a scripted network, and with a real socket."""
 
 import asyncio
 import heapq

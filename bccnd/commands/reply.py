@@ -6,7 +6,7 @@ Rules
 - The output of the command is the reply, whatever its exit status. There is no reply if the command fails without
   output, is killed, or takes too long. Each failure is one line on stderr, which the command shares.
 - A command and the processes it has started are a process group, which is killed as a whole.
-- SIGTERM ends ``bccn reply``: it takes no further requests, and answers those it has begun. Ctrl-C kills the commands.
+- On SIGTERM ``bccn reply`` takes no further requests and answers those it has begun. Ctrl-C kills the commands.
 """
 
 import argparse

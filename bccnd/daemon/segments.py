@@ -3,9 +3,9 @@
 Rules
 - Every datagram goes out by every binding. The network side is congested while one of them is. Without any binding a
   datagram counts as unsent.
-- Bindings come and go (``follow``). A binding that stays keeps its socket and its queue. When a binding goes, what its
-  socket has received is still read, and its queue is given up. Opening a binding is tried again until it succeeds,
-  and reported once for each reason.
+- Bindings come and go (``follow``). A binding that stays keeps its socket and its queue. When a binding goes, what
+  its socket has received is still read, and its queue is given up. Opening a binding is tried until it succeeds; each
+  reason for a failure is reported once.
 - The counters include bindings that have gone.
 """
 

@@ -170,6 +170,44 @@ def test_the_python_client_needs_only_the_standard_library(path: Path) -> None:
     assert {name.split(".")[0] for name in imports_of(path)} <= sys.stdlib_module_names | {"bccn"}
 
 
+def imported_modules(path: Path) -> set[str]:
+    """The modules of bccnd that one imports, whatever it names of them."""
+    others = {module_name(each) for each in MODULES if each != path}
+    return {name if name in others else name.rpartition(".")[0] for name in imports_of(path)} & others
+
+
+def find_cycle(imported: dict[str, set[str]]) -> list[str]:
+    """A chain of modules from one back to itself, each importing the next; empty when there is none."""
+    done: set[str] = set()
+
+    def visit(module: str, chain: list[str]) -> list[str]:
+        if module in chain:
+            return [*chain[chain.index(module) :], module]
+        if module not in done:
+            for following in sorted(imported.get(module, ())):
+                if cycle := visit(following, [*chain, module]):
+                    return cycle
+            done.add(module)
+        return []
+
+    return next((cycle for module in sorted(imported) if (cycle := visit(module, []))), [])
+
+
+def test_the_reader_of_cycles_finds_one() -> None:
+    assert find_cycle({"a": {"b", "x"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert find_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_modules_import_each_other() -> None:
+    cycle = find_cycle({module_name(path): imported_modules(path) for path in MODULES})
+    assert not cycle, " -> ".join(cycle)
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "relay").glob("*.py")), ids=module_id)
+def test_the_relay_imports_nothing_for_types_alone(path: Path) -> None:
+    assert "TYPE_CHECKING" not in path.read_text()
+
+
 def test_the_top_level_is_as_documented() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],

@@ -117,7 +117,7 @@ class ClientInput:
                 self._refuse(session, error, moment)
         self._publisher.flush(moment)
         self._counters.published += session.published - published_before
-        if packets.broken and packets.at == len(packets.starts):
+        if packets.broken and packets.at == len(packets.starts) and not self._effects.asked:
             packets.forget()
             text = "packet: PACK with a length that reaches beyond it"
             self._refuse(session, FramingError("bad-packet", text), moment)

@@ -1,4 +1,4 @@
-"""CMSG: what a client may ask of the daemon (``clients/PROTOCOL.md``, "Control").
+"""CMSG: what a client may ask of the daemon (``clients/PROTOCOL.md``, "Control requests").
 
 One method per key, from the value of the request to the value of its answer; each request is answered once, so
 that a client can wait for it. A refusal is a ``PacketError``, which becomes ``CMSG error``. To add a key, write

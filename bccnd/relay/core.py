@@ -148,7 +148,7 @@ class Relay:
         self._delivery.answer(session, answer, moment.monotonic)
 
     def close(self, session: Session, reason: str) -> None:
-        """Have a client disconnected, which is told why if it can still hear."""
+        """Have a client disconnected. It gets the reason if it can still read."""
         self._delivery.close(session, reason)
 
     # -- time

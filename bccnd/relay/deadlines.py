@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Alarm:
-    """When the first of several ``Deadlines`` is due: never too late, and too early at first, or when one was removed."""
+    """When the first of several ``Deadlines`` is due: never too late; too early at first, and when one was removed."""
 
     __slots__ = ("due",)
 

@@ -1,4 +1,5 @@
-"""What has been heard from each source: duplicates, losses, restarts (``bccn.txt``, "SEQUENCE NUMBERS AND DEDUP").
+"""What has been heard from each source: duplicates, losses, restarts
+(``bccnd/wire/BCCN1.md``, "Duplicates and restarts").
 
 Rules
 - The document's: ``seq <= last`` and ``last - seq < sanity`` is a duplicate or stale and is dropped; a sharper
@@ -25,8 +26,10 @@ from typing import Any
 from bccnd.relay.options import Dedup
 from bccnd.wire.verdict import Verdict
 
-JUMP = 2**20  # more numbers than a source can have lost and still be worth counting one by one
-WINDOW = 64  # how far back duplicates are told from late ones
+# More numbers than a source can have lost and still be worth counting one by one.
+JUMP = 2**20
+# How far back duplicates are distinguished from late datagrams.
+WINDOW = 64
 # No counter and no clock of seconds or milliseconds has come so far; a clock of microseconds passed it in 2001.
 CLOCKED = 10**15
 PROOF_MESSAGES = 3
@@ -113,7 +116,7 @@ class Sources:
         self.configure(options, authenticated=authenticated)
 
     def configure(self, options: Dedup, *, authenticated: bool) -> None:
-        """Other rules from now on, for the sources that are known too. ``authenticated``: whether hmac is required."""
+        """Use other rules from now on, for known sources too. ``authenticated``: whether hmac is required."""
         self._sanity = options.sanity
         self._seconds = options.seconds
         self._reorder = options.reorder

@@ -4,8 +4,8 @@ Rules
 - A group of messages goes to its subscribers from where it lies in the memory. Messages are copied only for a client
   that did not take them.
 - A client with anything in its outbox gets everything through it, so that order is kept.
-- A single message goes as it is; several go as one PACK to a client that agreed to it. Messages that were read side by
-  side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
+- A single message goes as it is; several go as one PACK to a client that agreed to it. Messages that were read side
+  by side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
   a queue that is too small for such a piece gets its messages one by one.
 - Under ``block`` a local publisher is held (``Session.waits_for``) as soon as the client takes no more, until little
   waits for the client, or until the client has taken nothing for ``block_seconds`` and is closed. To hold at once
@@ -28,11 +28,14 @@ from bccnd.relay.slow import SlowClients, Trouble
 from bccnd.wire import sbus
 from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Memory, Msg
 
-FLUSH_PACKETS = 64  # per client and call; then the others have their turn
-STALL_SECONDS = 1.0  # holding publishers is what ``block`` is for; taking nothing for so long is trouble
-ANSWERS_FATAL = 4096  # unread answers after which a client is closed: it asks but never listens
-
-GONE = -1  # what a transport says of a client that is no longer there
+# Per client and call; then the others have their turn.
+FLUSH_PACKETS = 64
+# ``block`` is meant to hold publishers; a client that takes nothing for so long is in trouble.
+STALL_SECONDS = 1.0
+# Unread answers after which a client is closed: it asks but never listens.
+ANSWERS_FATAL = 4096
+# What a transport answers for a client that is no longer there.
+GONE = -1
 
 
 class Transport(Protocol):
@@ -170,7 +173,7 @@ class Delivery:
             self._release(session)
 
     def close(self, session: Session, reason: str) -> None:
-        """Have the caller disconnect a client, which is told why if it can still hear."""
+        """Have the caller disconnect a client. The client gets the reason if it can still read."""
         if not session.closing:
             session.closing = reason
             self._effects.close.append(session)
@@ -212,7 +215,7 @@ class Delivery:
                 self.slow.falls_behind(session, Trouble.HOLDS, now)
             self._stalls.set(session, min(slow_at, closed_at) if now < slow_at else closed_at)
 
-    # -- the ways to serve a client
+    # -- serving a client
 
     def _send_spans(
         self, sessions: list[Session], ports: list[int], group: Group, skip: Session | None, now: float

@@ -3,9 +3,9 @@
 Rules
 - The caller takes the effects after each call and carries them out in the order of the fields.
 - Datagrams lie in a region of the arena that the next call writes into: the caller sends or copies them first.
-- ``asked`` is a request that the caller completes: it applies ``taps`` before it answers ``CMSG tap``, so that a client
-  sees everything from the answer on, and it puts ``CMSG status`` together. The relay reads no further packet of that
-  client until then.
+- ``asked`` is a request that the caller completes: it applies ``taps`` before it answers ``CMSG tap``, so that a
+  client sees everything from the answer on, and it puts ``CMSG status`` together. The relay reads no further packet
+  of that client until then.
 - Nobody is closed while packets of a client are left: what it has sent counts, and to read the last words of another
   would take the memory that they lie in.
 """

@@ -1,4 +1,5 @@
-"""Heartbeats out: which sources of this host say regularly that they are there (``bccnd/wire/BCCN1.md``, "Heartbeats").
+"""Heartbeats out: the sources of this host that regularly say they are there
+(``bccnd/wire/BCCN1.md``, "Heartbeats").
 
 Rules
 - The daemon beats as a source of its own, with ``bccnd/<version>``; a client beats once it has asked to
@@ -16,7 +17,8 @@ from bccnd.relay.identity import LocalSource
 
 LEAVING = b"leaving"
 SECONDS_LIMIT = 3600
-TEXT_LIMIT = 256  # bytes: a status line, not a message
+# Bytes: a status line, not a message.
+TEXT_LIMIT = 256
 
 
 class Beat(NamedTuple):

@@ -1,4 +1,4 @@
-"""Who a local client is on the segment: its src (``bccn.txt``, "Src composition", "Fork handling").
+"""Who a local client is on the segment: its src (``bccnd/wire/BCCN1.md``, "Sources", "Forked programs").
 
 Rules
 - The kernel's word for the peer gives ``<host>/<program>/<pid>``. A second connection of the same process is
@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from bccnd.errors import DeniedError, PacketError
 from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, matches_target, split_target, valid_src
 
-PROGRAM = b"bccnd"  # of the daemon itself, as a source
-PROGRAM_LIMIT = 32  # with a host of 64 bytes a name leaves room for tags below SRC_LIMIT
+# The program of the daemon itself, as a source.
+PROGRAM = b"bccnd"
+# With a host of 64 bytes a name leaves room for tags below SRC_LIMIT.
+PROGRAM_LIMIT = 32
 _NOT_IN_A_TOKEN = re.compile(rb"[^!-~]|[/:|*?!]")
 
 
@@ -122,7 +124,7 @@ class Names:
         return max(wanted, self._seq_floor)
 
     def directed(self, target: bytes) -> list[LocalSource]:
-        """The holders that a directed message to ``target`` is for (``bccn.txt``, "Match rule")."""
+        """The holders that a directed message to ``target`` is for (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         exact, value = split_target(target)
         if exact:
             return [self._holders[value]] if value in self._holders else []

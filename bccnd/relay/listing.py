@@ -1,5 +1,5 @@
 """Rows of clients and of sources, a page at a time, as ``CMSG clients`` and ``CMSG sources`` give them
-(``clients/PROTOCOL.md``, "Looking around").
+(``clients/PROTOCOL.md``, "Control requests").
 
 A page ends after PAGE_ROWS rows or PAGE_BYTES; its ``next`` is the cursor to ask with for what follows, or null.
 """
@@ -16,9 +16,12 @@ from bccnd.relay.session import Session
 from bccnd.relay.slow import SlowClients
 from bccnd.relay.state import State
 
-PAGE_ROWS = 100  # of a list in one answer, which one look at the table has to find
-PAGE_BYTES = 32 << 10  # of rows in one answer: names come from strangers, and JSON makes six bytes of one
-HELD_NAMES = 5  # of those whom a client holds up, in its row
+# Rows in one answer, which one look at the table has to find.
+PAGE_ROWS = 100
+# Bytes of rows in one answer: names come from strangers, and JSON can make six bytes of one.
+PAGE_BYTES = 32 << 10
+# Publishers that a client holds, named in its row.
+HELD_NAMES = 5
 
 
 def clients(state: State, slow: SlowClients, cursor: bytes, now: float) -> bytes:

@@ -24,7 +24,8 @@ from bccnd.relay.state import State
 from bccnd.wire.bccn1 import SEQ_LIMIT
 from bccnd.wire.sbus import Cmsg
 
-REVOCATIONS_TOLD = 1000  # to one client at once: a client with too many unread answers would be closed
+# To one client at once: a client with too many unread answers would be closed.
+REVOCATIONS_LIMIT = 1000
 
 
 @dataclass(eq=False)
@@ -148,7 +149,7 @@ class Membership:
                 if not rights.may_subscribe(pattern, separator):
                     router.revoke(session, (separator, pattern))
                     revoked.append(b"SUB " + pattern)
-            if len(revoked) > REVOCATIONS_TOLD:
-                revoked[REVOCATIONS_TOLD:] = [b"and %d more" % (len(revoked) - REVOCATIONS_TOLD)]
+            if len(revoked) > REVOCATIONS_LIMIT:
+                revoked[REVOCATIONS_LIMIT:] = [b"and %d more" % (len(revoked) - REVOCATIONS_LIMIT)]
             for packet in revoked:
                 self._delivery.answer(session, Cmsg(b"revoked", packet), moment.monotonic)

@@ -1,6 +1,6 @@
 """What the daemon says by itself: presence notices, and heartbeats.
 
-    local/presence/<event>/<src>    who came, fell silent or left, about sources of the segment and clients of this host
+    local/presence/<event>/<src>    a source of the segment or a client of this host came, fell silent or left
     heartbeat/<src>                 the daemon and the clients that asked for it are there, or are leaving
 
 Rules

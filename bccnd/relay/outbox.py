@@ -6,8 +6,8 @@ Rules
 - Messages are bounded in number and bytes per client, and in bytes over all clients (``Ledger``). When one more
   does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: it is
   taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from the network.
-- Several messages in one PACK are a ``CountedPack``: one entry, which counts as its messages and is dropped as a whole. So
-  the backlog of a client that agreed to packing costs per PACK.
+- Several messages in one PACK are a ``CountedPack``: one entry, which counts as its messages and is dropped as a
+  whole. So the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
   gap grows until the client takes it, so an episode of any length is one notice.
 - The ledger holds no packets and no bytes when every outbox has been cleared.
@@ -22,7 +22,8 @@ from typing import Any
 
 from bccnd.relay.options import Policy
 
-ANSWERS_LIMIT = 64  # unread answers after which a client is not read from
+# Unread answers after which a client is not read from.
+ANSWERS_LIMIT = 64
 # With ``block``, half of this may wait when publishers go on: about what one read of theirs gives.
 AHEAD_PACKETS = 64
 AHEAD_BYTES = 128 << 10
@@ -79,8 +80,8 @@ class _Gap:
 class Outbox:
     """The queue of one client: ``packets`` messages of ``size`` bytes in all, and answers among them.
 
-    ``notice`` renders a gap as the packet that tells the client. What goes out is, in this order: the answers that
-    dropping passed over, the gap that it left at the head, the entries.
+    ``notice`` renders a gap as the packet that reports it to the client. What goes out is, in this order: the
+    answers that dropping passed over, the gap that it left at the head, the entries.
     """
 
     __slots__ = (
@@ -135,7 +136,7 @@ class Outbox:
         return _messages(entry) <= self.max_packets and len(entry) <= self.max_size
 
     def put(self, entry: bytes | CountedPack, *, publisher_waits: bool = False) -> Outcome:
-        """Queue a message, or a bundle of them, by the client's policy.
+        """Queue a message, or a PACK of them, by the client's policy.
 
         ``publisher_waits``: the publisher can be held, so that under ``block`` the message is taken beyond the
         limit; what was read from it with one call is the most by which the limit is passed.

@@ -1,4 +1,4 @@
-"""Which channels a pattern means (``sbus.txt``, "Routing keys"; ``DECISIONS``: patterns; README, "Patterns").
+"""Which channels a pattern means (``clients/PROTOCOL.md``, "Channels and patterns").
 
     demo/tx     that channel           demo/*/in   ``*`` is the rest of one token, also nothing
     demo/>      all below ``demo/``    demo/       that separator and anything after it
@@ -72,7 +72,7 @@ def _expression(pattern: bytes, separator: bytes) -> bytes:
 
 
 def has_wildcard(pattern: bytes, separator: bytes) -> bool:
-    """Whether it can match any channel but the one that is spelt like it."""
+    """Whether it can match any channel but the one of the same bytes."""
     return b"*" in pattern or pattern.rpartition(separator)[2] in (b"", b">")
 
 

@@ -1,4 +1,4 @@
-"""The one way of a message to those who get it, wherever it comes from: a client, the segment, the daemon itself.
+"""The one path of a message to its subscribers, wherever it comes from: a client, the segment, the daemon itself.
 
     client_input ---.                     .--> retained
     segment_input --+--> pass_on(route) --+--> RECV packets, for clients of the format ``full`` and taps
@@ -8,7 +8,7 @@ Rules
 - Messages of one route and one sender are a group and are handed over together; ``pass_on`` gathers them, ``flush``
   hands them over. Whoever changes what a route means, or uses the memory again, flushes first.
 - A message of this host takes the next number of its source. Local channels are numbered apart, or the other hosts
-  would take their numbers for losses.
+  would take their numbers for losses, and only those that somebody sees whole.
 - Whole datagrams are copied only for those who want them: ``Origin`` makes them when asked.
 """
 
@@ -28,10 +28,10 @@ from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import NOWHERE, Memory, Recv
 from bccnd.wire.verdict import Verdict
 
-LOCAL_PEER = b"local"  # in RECV, for what a client of this host sent
-OWN_BYTES = (
-    4096  # the longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped
-)
+# The peer in RECV of what a client of this host sent.
+LOCAL_PEER = b"local"
+# The longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped.
+OWN_BYTES = 4096
 
 
 class Origin:
@@ -83,8 +83,8 @@ class Publisher:
     ) -> None:
         """Messages with one route, as MSG packets at these spans.
 
-        ``sender``: the local client, None for the segment and for the daemon's own words; ``origin``: None when nobody
-        wants whole datagrams (``wants_whole``); ``first``: the index of the first message in its origin.
+        ``sender``: the local client, None for the segment and for the daemon's own words; ``origin``: None when
+        nobody wants whole datagrams (``wants_whole``); ``first``: the index of the first message in its origin.
         """
         group = self._group
         if route is not group.route or sender is not group.sender:
@@ -100,7 +100,7 @@ class Publisher:
 
     def wants_whole(self, route: Route) -> bool:
         """Whether somebody wants the datagrams of messages with this route."""
-        return bool(route.full or route.retained or self._taps)
+        return bool(route.full or route.retained or (self._taps and not route.private))
 
     def flush(self, moment: Moment) -> None:
         """Hand over what has been gathered."""
@@ -114,16 +114,15 @@ class Publisher:
     def publish(
         self, source: LocalSource, route: Route, spans: Spans, sender: Session | None, moment: Moment
     ) -> None:
-        """Number the messages at these spans, send them to the segment unless the route is local, and pass them on."""
+        """Number the messages at these spans, send them to the segment unless their route is local, pass them on."""
         count, origin = len(spans[0]), None
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
             sealed = self._outgoing.seal(self._rules.codec, source.name, seq, spans)
             origin = Origin(sealed) if self.wants_whole(route) else None
-        else:
+        elif self.wants_whole(route):
             seq, source.local_seq = source.local_seq, source.local_seq + count
-            if self.wants_whole(route):
-                origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans))
+            origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans))
         self.pass_on(route, spans, sender, origin, moment)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:

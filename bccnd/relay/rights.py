@@ -1,4 +1,4 @@
-"""What a client may do: publish, subscribe, tap, bridge, take a name (README, "Rights").
+"""What a client may do: publish, subscribe, tap, bridge, take a name.
 
 Rules
 - A ``Grant`` is one entry of the configuration: whom it is for, and what it gives. All conditions it names must hold;

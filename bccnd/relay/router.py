@@ -2,12 +2,12 @@
 
 Rules
 - A plain channel goes to the sessions with a matching pattern, ``!`` to every listening session, ``!<target>`` to
-  the listening sessions whose name matches (``bccn.txt``, "CHAN FORMS AND DELIVERY ALGORITHM"). Each gets one copy.
+  the listening sessions whose name matches (``bccnd/wire/BCCN1.md``, "Channels"). Each gets one copy.
   A tap sees every datagram anyway and is in no route.
-- A pattern that a session holds twice has to be removed twice (``sbus.txt``, "Subscribe").
+- A pattern that a session holds twice has to be removed twice (``clients/PROTOCOL.md``, "Packets").
 - What a channel is besides (local, retained, noted) stands with its route, so that it is looked up with it.
 - Presence notices are local and never retained, and go to those alone who subscribed to a pattern below NOTICES; as
-  no datagram tells of them, a tap gets them as others do.
+  no datagram carries them, a tap gets them as others do.
 - Routes are cached by channel, in two generations: when the young one holds half of the limit, the old one is
   forgotten and the young one grows old. What makes an entry wrong removes it: a pattern without wildcards its own
   channel, one with wildcards those that begin as it does, names and listening the directed ones, everything else all.
@@ -33,8 +33,8 @@ SWEPT = 16384
 class Route:
     """What is known of one channel: its subscribers, sorted by how they are served, and how it is treated.
 
-    ``single``: subscribers that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``: the
-    way out to each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
+    ``single``: subscribers that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``:
+    the port of each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
     ``local``: it never leaves the host; ``retained``: its newest message is kept; ``noted``: its messages are
     heartbeats, or for the daemon itself; ``private``: no tap sees them.
     """

@@ -149,6 +149,7 @@ class SegmentInput:
                 self._sources.note_peer(key, peer(index))
                 if verdict is Verdict.RESTARTED:
                     self._presence.restarted(key, moment.monotonic)
+                    self._notices.of_sources(moment)
         return (Verdict.LOCAL_CHANNEL if self._router.route(chan).local else OK), count
 
     def _drop(self, batch: Batch, index: int, count: int, verdict: Verdict, moment: Moment) -> None:
@@ -180,13 +181,12 @@ class SegmentInput:
         if route.noted:
             for start, end in zip(*spans, strict=True):
                 self._note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], moment)
-        if self._presence.events:
-            self._notices.of_sources(moment)
 
     def _note(self, src: bytes, chan: bytes, payload: bytes, moment: Moment) -> None:
         """A message that was delivered and that the daemon itself makes something of."""
         if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
             self._presence.beat(src, payload, moment.monotonic)
+            self._notices.of_sources(moment)
         elif not chan.startswith(HEARTBEATS):
             self._answers.request(src, chan, payload, moment)
 

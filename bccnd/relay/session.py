@@ -1,7 +1,7 @@
 """One connected client, as the relay sees it: who it is, how it wants to be served, what waits for it.
 
 Rules
-- ``port`` is the way out to the client; to the relay it is a number that only the transport understands.
+- ``port`` is a number that only the transport understands.
 - A session listens once it has subscribed to anything or said ``CMSG listen``; only then directed messages
   and ``!`` reach it.
 - ``waits_for``: the sessions that this one, as a publisher, is held up by (``block``), or itself, while it has too
@@ -19,7 +19,7 @@ from bccnd.wire.sbus import Cmsg
 
 
 class Format(StrEnum):
-    """How messages are delivered (README, "The local protocol")."""
+    """How messages are delivered (``clients/PROTOCOL.md``, "Packets")."""
 
     PLAIN = "plain"  # MSG <chan> NUL <payload>
     FULL = "full"  # RECV <peer> <unix_ns> <verdict> NUL <datagram>
@@ -68,7 +68,7 @@ class Session(LocalSource):
         self.echo = True
         self.listening = False
         self.tap = False
-        self.tap_interface = False  # it is told by which interface a datagram came, too
+        self.tap_interface = False  # RECV shows it the interface of each datagram
         self.subscriptions: dict[tuple[bytes, bytes], int] = {}  # (separator, pattern) -> how often
         self.outbox: Outbox
         self.queue_asked: dict[str, Any] = {}  # packets, bytes, policy: what the client chose by CMSG queue

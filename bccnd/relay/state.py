@@ -55,7 +55,7 @@ class Counters:
 
 @dataclass(slots=True)
 class State:
-    """``sessions``: by their number; ``ports``: by the way out to them; ``taps``: those that tap; ``own``: the daemon
+    """``sessions``: by their number; ``ports``: by their port; ``taps``: those that tap; ``own``: the daemon
     itself as a source; ``last_number``: of the youngest session.
     """
 

@@ -5,7 +5,7 @@ Rules
 - What a field means does not change while FORMAT stays; new fields may come, a missing one has its default. A
   successor refuses another FORMAT, and the old program goes on serving.
 - Settings are not state: limits, keys and rights are the successor's own, who decides anew on subscriptions and taps
-  (``Relay.set_access``) once it serves. What is queued is kept in any case.
+  (``Relay.apply_rights``) once it serves. What is queued is kept in any case.
 - Taken between two calls of the relay, when nothing is on its way through it.
 """
 
@@ -117,7 +117,7 @@ def _session_state(session: Session) -> dict[str, Any]:
         "subscriptions": [(*key, count) for key, count in session.subscriptions.items()],
         "outbox": session.outbox.state(),
         "refused": sorted(session.refused),
-        "waits_for": [other.number for other in session.waits_for],
+        "waits_for": sorted(other.number for other in session.waits_for),
     }
 
 

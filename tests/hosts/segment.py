@@ -12,6 +12,7 @@ system, so a test connects to the Unix socket of any daemon directly.
 
 import ctypes
 import itertools
+import json
 import os
 import re
 import socket
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from tests.daemon_process import die_with_parent
+from tests.packet_client import wait_until
 from tests.plain_bccn import plain_socket
 
 BROADCAST = "255.255.255.255"
@@ -122,6 +124,7 @@ class Segment:
             ip("-n", self._switch, "link", "set", "br0", "up")
             for number, name in enumerate(names, start=1):
                 self._add_host(name, f"10.99.0.{number}")
+            wait_until(self._forwards, "the bridge to forward")
         except BaseException:
             self.close()
             raise
@@ -154,6 +157,11 @@ class Segment:
         ip("-n", host.namespace, "link", "set", "eth0", "up")
         ip("-n", host.namespace, "route", "add", "default", "dev", "eth0")
         self.hosts.append(host)
+
+    def _forwards(self) -> bool:
+        """On a busy machine the bridge drops what comes until the kernel has seen all links up."""
+        ports = json.loads(ip("-n", self._switch, "-d", "-j", "link", "show", "master", "br0"))
+        return all(port["linkinfo"]["info_slave_data"]["state"] == "forwarding" for port in ports)
 
     def close(self) -> None:
         while self._made:

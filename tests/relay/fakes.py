@@ -194,6 +194,7 @@ class Bus:
         self.sent: list[bytes] = []
         self.closed: dict[bytes, str] = {}  # name -> why the relay had it disconnected
         self.tapped = False
+        self._packets_left = False
         self._next_port = 10
 
     def new_relay(self) -> Relay:
@@ -265,11 +266,10 @@ class Bus:
                 if client.connected and not client.held:
                     packets, client.unread = client.unread[:BATCH], client.unread[BATCH:]
                     read = Packets(*self._lay(packets, self._client_slots))
-                    self.relay.from_client(client.session, read, self.moment)
-                    self.settle()
                     while read.left:
                         assert client.connected, "nobody leaves while packets are left"
                         self.relay.from_client(client.session, read, self.moment)
+                        self._packets_left = read.left
                         self.settle()
 
     def end(self, session: Session) -> None:
@@ -314,7 +314,7 @@ class Bus:
                 self.closed[session.name] = session.closing
                 self.end(session)
         self.assert_consistent()
-        if resumed:
+        if resumed and not self._packets_left:  # the memory that they lie in is not free
             self.read()
 
     def bytes_of(self, datagrams: Datagrams) -> list[bytes]:

@@ -105,7 +105,7 @@ def test_a_local_channel_takes_as_much_as_is_configured(payload_limit: int):
     assert bus.sent == []
 
 
-def test_what_is_empty():
+def test_empty_packets():
     bus = Bus()
     client = bus.connect(b"SUB ")
     assert client.ask(b"MSG a\0", b"", b"MSG a\0")[::2] == [b"MSG a\0", b"MSG a\0"]
@@ -133,7 +133,7 @@ def test_local_channels_take_no_numbers_of_the_segment():
 HERE, THERE = b"10.0.0.2:5400", b"10.0.0.3:5400"
 
 
-def test_a_tap_sees_each_datagram_once_and_needs_no_subscription():
+def test_tap_sees_each_datagram_once_without_subscription():
     bus = Bus()
     tap = bus.connect(b"SUB ", b"CMSG tap\0on", b"CMSG echo/off", privileged=True)
     client = bus.connect(pid=7)
@@ -187,7 +187,7 @@ def test_a_bridged_datagram_goes_everywhere_as_it_is():
         (datagram(b"x", 1, b"a", b"x" * 1384), "too-large", "packet: 1401 bytes on the wire, at most 1400"),
     ],
 )
-def test_what_cannot_be_bridged(one: bytes, code: str, text: str):
+def test_datagrams_that_cannot_be_bridged(one: bytes, code: str, text: str):
     bus = Bus()
     bus.connect(pid=7)
     listener = bus.connect(b"SUB ")
@@ -317,7 +317,7 @@ def test_an_empty_pack():
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_a_typed_subscription_makes_a_client_read_and_write_lines(end: bytes):
+def test_typed_subscription_makes_a_client_use_lines(end: bytes):
     bus = Bus()
     plain = bus.connect(b"SUB >")
     typing = bus.connect(b"SUB a/>" + end)
@@ -345,7 +345,7 @@ def test_a_chosen_format_is_kept():
     assert client.ask(b"MSG a\0x") == [b"MSG a\0x"]
 
 
-def test_a_typed_subscription_that_is_wrong_is_answered_in_a_line():
+def test_wrong_typed_subscription_is_answered_in_a_line():
     (answer,) = Bus().connect().ask(b"SUB a*b\n")
     assert answer.startswith(b"CMSG error bad-pattern SUB a*b: ")
     assert answer.endswith(b"\n")
@@ -407,7 +407,7 @@ def test_a_bridge_fills_the_region_too():
     assert numbers(bus, [bus.sent[0], bus.sent[-1]]) == [CLOCK, CLOCK + 1]
 
 
-def test_what_waits_for_the_caller_keeps_its_place():
+def test_answers_of_the_caller_keep_their_place():
     bus = Bus()
     client = bus.connect(b"SUB a")
     packets = client.ask(
@@ -441,6 +441,13 @@ def test_the_rest_of_a_pack_waits_with_its_broken_end():
         b"CMSG closin",
     ]
     assert bus.closed == {client.name: "framing"}
+
+
+def test_a_broken_pack_is_answered_after_a_status():
+    bus = Bus()
+    client = bus.connect(b"CMSG pack\0on")
+    client.say(b"CMSG status", sbus.PACK + b"\xff")
+    assert [packet[:11] for packet in client.heard()] == [b"CMSG status", b"CMSG error\0", b"CMSG closin"]
 
 
 @pytest.mark.parametrize("between", [b"CMSG status", b"CMSG tap\0on"])

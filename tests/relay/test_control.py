@@ -99,7 +99,7 @@ def test_refusals_name_what_they_answer_and_change_nothing(bus: Bus, request_: b
 @pytest.mark.parametrize(
     "request_", [b"CMSG ", b"CMSG \0x", b"CMSG a\tb", b"CMSG \xc3\xa9", b"CMSG " + b"k" * 65]
 )
-def test_what_is_no_key_at_all(bus: Bus, request_: bytes):
+def test_malformed_keys_are_refused(bus: Bus, request_: bytes):
     client = bus.connect()
     assert error_of(client.ask(request_))[0] == "bad-packet"
     assert client.connected
@@ -248,7 +248,7 @@ def test_listeners(bus: Bus):
     assert bus.sent == []
 
 
-def test_listeners_elsewhere_are_asked_for_in_the_name_of_the_client(bus: Bus):
+def test_other_daemons_are_asked_in_the_clients_name(bus: Bus):
     client = bus.connect(b"CMSG listen", pid=7)
     watcher = bus.connect(b"SUB >")
     assert client.ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x001 asked"]
@@ -264,13 +264,13 @@ def test_listeners_elsewhere_are_asked_for_in_the_name_of_the_client(bus: Bus):
 @pytest.mark.parametrize(
     "chan", [b"local/a", b"local/presence/left/x", b"!here", b"!here/prog/9", b"!here/prog/*"]
 )
-def test_what_stays_on_this_host_is_asked_of_nobody_else(bus: Bus, chan: bytes):
+def test_other_daemons_are_not_asked_for_local_channels(bus: Bus, chan: bytes):
     assert bus.connect().ask(b"CMSG listeners\0%b t1" % chan) == [b"CMSG listeners\x000"]
     assert bus.sent == []
 
 
 @pytest.mark.parametrize("chan", [b"!", b"!he", b"!hereafter/prog/9", b"!far/prog/9"])
-def test_what_others_may_get_is_asked_of_them(bus: Bus, chan: bytes):
+def test_other_daemons_are_asked_for_other_channels(bus: Bus, chan: bytes):
     assert bus.connect().ask(b"CMSG listeners\0%b t1" % chan) == [b"CMSG listeners\x000 asked"]
 
 
@@ -286,7 +286,7 @@ def test_too_many_questions_are_not_asked(bus: Bus):
     assert len(bus.sent) == limit
 
 
-def test_only_who_may_publish_may_ask_who_listens(bus: Bus):
+def test_asking_for_listeners_needs_the_right_to_publish(bus: Bus):
     client = bus.connect()
     bus.reconfigure(access=AccessList([Grant(publish=(b"a",), subscribe=(b">",))]))
     assert client.ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x000 asked"]

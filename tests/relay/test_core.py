@@ -9,7 +9,7 @@ from bccnd.wire.bccn1 import Integrity, Level
 from tests.relay.fakes import CLOCK, Bus, datagram, options, value_of
 
 
-def test_one_who_left_at_once_has_still_published_all():
+def test_client_that_left_at_once_has_published_all():
     """Its own copies find nobody, but its messages count."""
     bus = Bus()
     reader = bus.connect(b"SUB a")
@@ -46,7 +46,7 @@ def test_new_settings_disconnect_nobody():
     assert [bus.integrity.open(sent)[2] for sent in bus.sent] == [b"a", b"local/a"]
 
 
-def test_a_shorter_queue_drops_by_its_policy_at_the_next_message():
+def test_shorter_queue_drops_by_its_policy_on_next_message():
     bus = Bus()
     slow, publisher = bus.connect(b"SUB a"), bus.connect()
     slow.stop_reading()
@@ -57,7 +57,7 @@ def test_a_shorter_queue_drops_by_its_policy_at_the_next_message():
 
 
 @pytest.mark.parametrize("by", ["settings", "client"])
-def test_who_no_longer_blocks_lets_go_of_those_that_wait(by: str):
+def test_client_that_stops_blocking_releases_publishers(by: str):
     bus = Bus(queue_packets=2, policy=Policy.BLOCK)
     slow, publisher = bus.connect(b"SUB a"), bus.connect()
     slow.stop_reading()

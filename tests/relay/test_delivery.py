@@ -33,7 +33,7 @@ def test_a_pack_reaches_a_packed_client_as_it_came():
     assert reader.heard_packets() == [packet]
 
 
-def test_a_pack_stays_sound_when_a_line_end_is_taken_off_its_last_message():
+def test_pack_stays_sound_without_its_last_line_end():
     bus = Bus()
     reader = bus.connect(b"SUB ", b"CMSG pack\0on")
     publisher = bus.connect(b"CMSG format\0lines", b"CMSG pack\0on")
@@ -41,7 +41,7 @@ def test_a_pack_stays_sound_when_a_line_end_is_taken_off_its_last_message():
     assert reader.heard_packets() == [sbus.pack([b"MSG a\0one", b"MSG a\0two"])]
 
 
-def test_messages_read_together_go_to_a_packed_client_as_one_packet():
+def test_messages_read_together_go_out_as_one_pack():
     bus = Bus()
     packed, plain = bus.connect(b"SUB ", b"CMSG pack\0on"), bus.connect(b"SUB ")
     bus.connect().say(*messages(1, 2, 3))
@@ -57,7 +57,7 @@ def test_a_lone_message_goes_to_a_packed_client_as_it_is():
     assert packed.heard_packets() == messages(1, 2)
 
 
-def test_what_came_from_the_segment_is_packed_too():
+def test_messages_of_the_segment_are_packed():
     bus = Bus()
     packed = bus.connect(b"SUB ", b"CMSG pack\0on")
     bus.hear(*[datagram(b"x", number, b"a", b"%d" % number) for number in (1, 2, 3)])
@@ -151,7 +151,7 @@ def test_a_pack_waits_and_is_dropped_as_a_whole():
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
-def test_a_queue_smaller_than_a_pack_takes_its_messages_one_by_one(policy: str):
+def test_queue_smaller_than_a_pack_takes_single_messages(policy: str):
     bus = Bus()
     reader = bus.connect(b"SUB ", b"CMSG pack\0on", b"CMSG queue\0packets=2 policy=%b" % policy.encode())
     reader.stop_reading()
@@ -179,7 +179,7 @@ def test_no_pack_comes_after_the_answer_that_ends_packing():
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("room", [0, 1, 2, 5])
-def test_order_is_kept_between_the_straight_way_and_the_queue(form: bytes, room: int):
+def test_order_is_kept_between_direct_sends_and_the_queue(form: bytes, room: int):
     bus = Bus()
     reader, twin = bus.connect(b"SUB ", form), bus.connect(b"SUB ", form)
     publisher = bus.connect(pid=1)
@@ -194,7 +194,7 @@ def test_order_is_kept_between_the_straight_way_and_the_queue(form: bytes, room:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_comes_after_a_backlog_waits_behind_it_though_there_is_room(form: bytes):
+def test_new_messages_wait_behind_a_backlog(form: bytes):
     """The client has read, and more messages come before the daemon has noticed."""
     bus = Bus()
     reader, twin = bus.connect(b"SUB ", form), bus.connect(b"SUB ", form)
@@ -210,7 +210,7 @@ def test_what_comes_after_a_backlog_waits_behind_it_though_there_is_room(form: b
     assert reader.take() == twin.heard()
 
 
-def test_one_who_does_not_read_costs_the_others_nothing():
+def test_slow_reader_loses_nothing_of_others():
     bus = Bus()
     stuck, reader = slow(bus, "drop-oldest"), bus.connect(b"SUB ")
     publisher = bus.connect()
@@ -220,7 +220,7 @@ def test_one_who_does_not_read_costs_the_others_nothing():
     assert stuck.take() == [b"CMSG dropped\x00296", *messages(*range(296, 300))]
 
 
-def test_a_turn_is_bounded():
+def test_turn_is_bounded():
     bus = Bus()
     reader = slow(bus, "drop-oldest", packets=1000)
     bus.connect().say(*messages(*range(200)))
@@ -254,7 +254,7 @@ def test_echo_off_in_every_format(form: bytes):
     assert client.heard() == []
 
 
-def test_who_is_gone_is_disconnected_once_and_the_others_get_theirs():
+def test_gone_client_is_closed_once_and_others_are_served():
     bus = Bus()
     clients = [bus.connect(b"SUB a", form) for form in FORMATS]
     rest = bus.connect(b"SUB a")
@@ -266,7 +266,7 @@ def test_who_is_gone_is_disconnected_once_and_the_others_get_theirs():
     assert set(bus.closed.values()) == {"gone"}
 
 
-def test_who_is_gone_while_its_queue_is_full():
+def test_client_gone_while_its_queue_is_full():
     bus = Bus()
     reader = slow(bus, "drop-oldest")
     bus.connect().say(*messages(1, 2))
@@ -336,7 +336,7 @@ def test_block_holds_the_publisher_as_soon_as_anything_waits():
     assert not publisher.held
 
 
-def test_block_loses_nothing_that_was_read_with_the_message_that_filled_the_queue():
+def test_block_loses_nothing_read_with_the_filling_message():
     bus = Bus()
     reader = slow(bus, "block")
     publisher = bus.connect()
@@ -378,7 +378,7 @@ def test_a_publisher_waits_for_all_whom_it_has_filled():
     assert not publisher.held
 
 
-def test_one_who_blocks_itself_is_not_cut_off():
+def test_client_that_blocks_itself_stays():
     bus = Bus()
     client = slow(bus, "block", packets=2)
     client.say(*messages(1, 2), b"CMSG ping")
@@ -389,7 +389,7 @@ def test_one_who_blocks_itself_is_not_cut_off():
     assert not client.held
 
 
-def test_two_who_hold_each_other_go_on_when_they_read():
+def test_clients_that_hold_each_other_go_on_when_they_read():
     bus = Bus()
     first, second = slow(bus, "block", packets=2), slow(bus, "block", packets=2)
     first.say(*messages(1, 2))
@@ -405,7 +405,7 @@ def test_two_who_hold_each_other_go_on_when_they_read():
 # Who is cut off
 
 
-def test_a_blocked_client_that_takes_nothing_is_cut_off():
+def test_block_client_that_takes_nothing_is_closed():
     bus = Bus(block_seconds=5)
     reader = slow(bus, "block")
     publisher = bus.connect()
@@ -419,7 +419,7 @@ def test_a_blocked_client_that_takes_nothing_is_cut_off():
     assert not publisher.unread
 
 
-def test_a_blocked_client_that_takes_a_little_is_not():
+def test_block_client_that_takes_a_little_stays():
     bus = Bus(block_seconds=5)
     reader = slow(bus, "block", packets=100)
     publisher = bus.connect()
@@ -432,7 +432,7 @@ def test_a_blocked_client_that_takes_a_little_is_not():
 
 
 @pytest.mark.parametrize("policy", [Policy.DROP_OLDEST, Policy.DROP_NEWEST])
-def test_nobody_else_is_cut_off_for_being_slow(policy: Policy):
+def test_only_block_clients_are_closed_for_being_slow(policy: Policy):
     bus = Bus()
     reader = slow(bus, policy)
     bus.connect().say(*messages(*range(100)))
@@ -452,7 +452,7 @@ def test_the_time_begins_with_the_backlog():
 # Answers
 
 
-def test_one_who_does_not_read_its_answers_is_held_and_then_goes_on():
+def test_client_with_unread_answers_is_held_until_it_reads():
     bus = Bus()
     client = bus.connect()
     client.stop_reading()
@@ -469,7 +469,7 @@ def test_one_who_does_not_read_its_answers_is_held_and_then_goes_on():
     assert not client.unread
 
 
-def test_one_who_asks_much_and_reads_nothing_is_closed():
+def test_client_that_never_reads_its_answers_is_closed():
     bus = Bus()
     client = bus.connect(b"CMSG pack\0on")
     client.stop_reading()
@@ -478,7 +478,7 @@ def test_one_who_asks_much_and_reads_nothing_is_closed():
     bus.assert_idle()
 
 
-def test_one_who_reads_its_answers_is_read_from_however_many_messages_wait_for_it():
+def test_client_that_reads_its_answers_is_not_held():
     bus = Bus()
     client, publisher = slow(bus, "drop-oldest", packets=10), bus.connect()
     publisher.say(*messages(*range(10)))
@@ -518,7 +518,7 @@ def test_leaving_with_messages_and_answers_waiting():
     bus.assert_idle()
 
 
-def test_who_is_closed_is_told_why_if_it_can_hear():
+def test_closed_client_gets_the_reason_if_it_can_read():
     bus = Bus()
     client, stuck = bus.connect(), slow(bus, "drop-oldest")
     stuck.say(b"CMSG ping")
@@ -532,7 +532,7 @@ def test_who_is_closed_is_told_why_if_it_can_hear():
     bus.assert_idle()
 
 
-def test_one_who_reads_lines_is_told_in_a_line():
+def test_lines_client_gets_the_notice_as_a_line():
     bus = Bus()
     client = bus.connect(b"SUB a\n")
     bus.relay.close(client.session, "shutdown")

@@ -142,7 +142,7 @@ def test_a_datagram_of_somebody_else_goes_as_it_is():
     assert sealing.take() == [*sealing.expected(1, b"one"), other, *sealing.expected(2, b"two")]
 
 
-def test_what_finds_no_room_goes_beyond_and_keeps_its_order():
+def test_datagrams_beyond_the_region_keep_their_order():
     """Also what would find room again: it comes later."""
     sealing = Sealing()
     for _ in range(SEALED_LIMIT - 2):
@@ -156,7 +156,7 @@ def test_what_finds_no_room_goes_beyond_and_keeps_its_order():
     assert sealing.take()[SEALED_LIMIT - 2 :] == [*late, b"BCCN1[0]"]
 
 
-def test_somebody_else_s_datagram_in_a_full_region():
+def test_bridged_datagram_goes_beyond_a_full_region():
     sealing = Sealing()
     for _ in range(SEALED_LIMIT):
         sealing.seal(b"x")

@@ -29,13 +29,13 @@ def beats(bus: Bus, seconds: int) -> list[int]:
     return found
 
 
-def test_the_daemon_beats_in_its_rhythm_from_its_offset_on() -> None:
+def test_daemon_beats_at_its_interval_from_its_offset() -> None:
     assert beats(beating(), 31) == [1, 10, 20, 30]
     assert beats(beating(offset=0.35), 30) == [4, 14, 24]
     assert beats(beating(0), 30) == []
 
 
-def test_what_it_says_reaches_subscribers_here_as_well() -> None:
+def test_own_heartbeats_reach_local_subscribers() -> None:
     bus = beating()
     client = bus.connect(b"SUB heartbeat/>")
     bus.tick(1.0)
@@ -50,7 +50,7 @@ def test_nothing_is_made_up_for_after_a_pause() -> None:
     assert beats(bus, 20) == [10, 20]
 
 
-def test_a_reload_changes_the_rhythm_and_one_that_does_not_leaves_it() -> None:
+def test_reload_restarts_heartbeats_only_if_they_change() -> None:
     bus = beating()
     bus.tick(1.0)
     change(bus, 10)
@@ -65,7 +65,7 @@ def change(bus: Bus, seconds: int) -> None:
     bus.reconfigure(options=options(local=[], heartbeat_seconds=seconds))
 
 
-def test_an_orderly_end_is_announced_and_only_by_who_has_beaten() -> None:
+def test_only_sources_that_beat_announce_their_end() -> None:
     bus = beating()
     bus.relay.end(bus.moment)
     bus.settle()
@@ -76,7 +76,7 @@ def test_an_orderly_end_is_announced_and_only_by_who_has_beaten() -> None:
 
 
 @given(st.integers(1, 9), st.lists(st.integers(1, 40), max_size=30))
-def test_at_most_one_a_tick_and_on_time(seconds: int, steps: list[int]) -> None:
+def test_one_heartbeat_at_a_time_and_on_time(seconds: int, steps: list[int]) -> None:
     bus = beating(seconds)
     due = bus.now
     for step in steps:
@@ -124,7 +124,7 @@ def test_a_client_beats_by_choice_in_its_own_numbers() -> None:
     assert beats(bus, 10) == []
 
 
-def test_another_request_replaces_the_one_before_and_off_ends_it() -> None:
+def test_new_heartbeat_replaces_the_last_and_off_ends_it() -> None:
     bus = Bus()
     client = bus.connect(b"CMSG heartbeat\x005", b"CMSG heartbeat\x003", pid=7)
     assert beats(bus, 6) == [1, 3, 6]
@@ -135,7 +135,7 @@ def test_another_request_replaces_the_one_before_and_off_ends_it() -> None:
     assert said(bus) == []
 
 
-def test_who_takes_another_name_leaves_under_the_old_one() -> None:
+def test_renamed_client_leaves_under_its_old_name() -> None:
     bus = Bus()
     client = bus.connect(b"CMSG heartbeat\x005", pid=7)
     bus.tick(1.0)
@@ -150,7 +150,7 @@ def test_who_takes_another_name_leaves_under_the_old_one() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"0", b"3601", b"-1", b"1.5", b"x", b"off now", b"5 " + b"x" * 257])
-def test_what_it_may_ask_for_has_bounds(value: bytes) -> None:
+def test_requested_heartbeats_are_bounded(value: bytes) -> None:
     bus = Bus()
     client = bus.connect()
     (answer,) = client.ask(b"CMSG heartbeat\0" + value)

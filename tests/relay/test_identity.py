@@ -43,7 +43,7 @@ def test_further_connections_of_a_process_are_numbered():
     assert names.assign(PEER, HOLDERS[9]) == b"here/prog/123/c2", "the first that is free"
 
 
-def test_a_peer_of_another_pid_namespace_gets_a_tag_that_nobody_had():
+def test_peer_of_another_pid_namespace_gets_a_fresh_tag():
     stranger = Peer(0, 1000, 100, b"prog")
     names, given_names = named(stranger, stranger)
     assert given_names == [b"here/prog/n1", b"here/prog/n2"]
@@ -125,7 +125,7 @@ def test_the_longest_name_still_takes_a_tag():
         b"here/prog/99/5/123",
     ],
 )
-def test_a_client_may_extend_its_name_or_stand_below_its_parent(new: bytes):
+def test_client_may_extend_its_own_or_its_parents_name(new: bytes):
     names = named(PEER)[0]
     names.rename(b"here/prog/123", new, PEER, granted=False, next_seq=1)
     assert names.get(new) is HOLDERS[0]
@@ -160,7 +160,7 @@ def test_other_names_need_a_right(new: bytes):
     "new",
     [b"", b"?", b"a b", b"a:b", b"a|b", b"a\0", b"a\n", b"\xc3\xa9", b"a/", b"a*", b"a/*", b"x" * 129],
 )
-def test_what_cannot_be_a_name_is_refused_to_everybody(new: bytes):
+def test_invalid_names_are_refused_to_everybody(new: bytes):
     assert refusal(named(PEER)[0], new, granted=True) == "bad-name"
 
 

@@ -4,7 +4,7 @@ from bccnd.relay.dedup import JUMP
 from tests.relay.fakes import CLOCK, Bus, datagram
 
 
-def test_a_name_that_a_client_gave_up_may_be_taken_by_another_host():
+def test_another_host_may_take_a_name_that_was_given_up():
     bus = Bus()
     listener = bus.connect(b"SUB demo/>")
     publisher = bus.connect(b"MSG demo/a\0here", pid=7)
@@ -42,7 +42,7 @@ def numbers(bus: Bus, datagrams: list[bytes]) -> list[int]:
     return [bus.integrity.open(sent)[1] for sent in datagrams]
 
 
-def test_a_client_that_returns_at_once_leaves_no_gap_in_its_numbers():
+def test_client_that_returns_at_once_leaves_no_gap():
     """Others would take the clock's microseconds in between for losses."""
     bus = Bus()
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_a_client_that_returns_later_begins_at_the_clock():
     assert numbers(bus, bus.sent) == [CLOCK, CLOCK + 2 * JUMP]
 
 
-def test_who_takes_over_a_name_of_another_host_is_heard_at_once():
+def test_client_taking_over_a_remote_name_is_heard_at_once():
     """A standby that connected earlier, or whose clock is behind, is neither stale nor replayed to others."""
     bus = Bus()
     standby = bus.connect(privileged=True)

@@ -69,7 +69,7 @@ def test_clients_of_this_host_appear_and_leave() -> None:
     assert events(watcher) == ["left/here/prog/7/x"]
 
 
-def test_only_who_names_them_gets_them() -> None:
+def test_only_a_pattern_that_names_notices_gets_them() -> None:
     bus = Bus(retain=[">"])
     others = [bus.connect(b"SUB " + pattern) for pattern in (b">", b"local/>", b"*/presence/>")]
     others.append(bus.connect(b"CMSG tap\0on", privileged=True))
@@ -106,14 +106,14 @@ def test_nobody_else_publishes_them_and_they_never_leave() -> None:
     assert (told(watcher), bus.sent) == ([], [])
 
 
-def test_a_heartbeat_in_another_s_name_tells_nothing() -> None:
+def test_heartbeat_in_another_name_is_ignored() -> None:
     bus = Bus()
     watcher = bus.connect(b"SUB local/presence/>")
     bus.hear(datagram(b"far/x/1", 1, b"heartbeat/far/x/2"), datagram(b"?", 1, b"heartbeat/?"))
     assert told(watcher) == []
 
 
-def test_what_a_bridge_brings_counts_and_what_is_kept_is_kept() -> None:
+def test_bridged_heartbeats_count_and_are_retained() -> None:
     bus = Bus(retain=["heartbeat/>"])
     watcher = bus.connect(b"SUB local/presence/>")
     bridge = bus.connect(privileged=True)
@@ -148,3 +148,32 @@ def test_sources_say_how_they_are_and_a_successor_knows() -> None:
     for _ in range(30):
         successor.tick(1.0)
     assert rows(successor)[0] == ("far/bccnd/1", "silent", "9.9", 10.0)
+
+
+def test_restart_is_reported_before_its_message() -> None:
+    bus = Bus()
+    watcher = bus.connect(b"SUB a", b"SUB local/presence/restarted/>")
+    beat(bus, 5000)
+    bus.hear(datagram(b"far/bccnd/1", 7, b"a", b"1"), datagram(b"far/bccnd/1", 8, b"a", b"2"))
+    chans = [packet.partition(b"\0")[0] for packet in watcher.heard()]
+    assert chans == [PREFIX + b"restarted/far/bccnd/1", b"MSG a", b"MSG a"]
+    beat(bus, 5000)
+    bus.hear(datagram(b"far/bccnd/1", 7, b"local/a"))
+    assert events(watcher) == ["restarted/far/bccnd/1"]
+
+
+def test_each_heartbeat_is_reported_as_it_comes() -> None:
+    """Also of those that are read together: what is said of the first knows nothing of the next."""
+    bus = Bus()
+    watcher = bus.connect(b"SUB local/presence/>")
+    src = b"far/x/1"
+    bus.hear(
+        *[
+            datagram(src, seq, b"heartbeat/" + src, text)
+            for seq, text in ((1, b""), (2, b""), (3, b"leaving"))
+        ]
+    )
+    assert [(event, about["heartbeat"]) for event, about in told(watcher)] == [
+        ("appeared/far/x/1", None),
+        ("left/far/x/1", 1.0),
+    ]

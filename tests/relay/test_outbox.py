@@ -42,13 +42,13 @@ QUEUED, DROPPED, OVERFLOW = Outcome.QUEUED, Outcome.DROPPED, Outcome.OVERFLOW
 # The policies
 
 
-def test_drop_oldest_keeps_the_newest_and_tells_the_loss_before_them():
+def test_drop_oldest_reports_the_loss_before_the_newest():
     box = outbox(Policy.DROP_OLDEST)
     assert put(box, b"1", b"2", b"3", b"4", b"5") == [QUEUED] * 3 + [DROPPED] * 2
     assert drain(box) == [b"lost 2", b"3", b"4", b"5"]
 
 
-def test_drop_newest_keeps_the_oldest_and_tells_the_loss_after_them():
+def test_drop_newest_reports_the_loss_after_the_oldest():
     box = outbox(Policy.DROP_NEWEST)
     assert put(box, b"1", b"2", b"3", b"4", b"5") == [QUEUED] * 3 + [DROPPED] * 2
     assert drain(box) == [b"1", b"2", b"3", b"lost 2"]
@@ -75,7 +75,7 @@ def test_block_drops_the_newest_of_what_the_network_brings():
 # Gaps
 
 
-def test_each_episode_of_drop_newest_has_its_notice_where_it_happened():
+def test_drop_newest_reports_each_loss_in_its_place():
     box = outbox(Policy.DROP_NEWEST, packets=2)
     put(box, b"1", b"2", b"3", b"4")
     assert box.next_packets(1) == [b"1"]
@@ -115,7 +115,7 @@ def pack(messages: int, size: int = 9) -> CountedPack:
     return CountedPack(b"pack of %d" % messages + b"." * (size - 9), messages)
 
 
-def test_a_bundle_counts_as_its_messages_and_leaves_as_one_packet():
+def test_pack_counts_as_its_messages_and_leaves_as_one_packet():
     box = outbox(packets=5)
     put(box, b"1", pack(3), b"2")
     assert (box.packets, box.size) == (5, 11)
@@ -124,7 +124,7 @@ def test_a_bundle_counts_as_its_messages_and_leaves_as_one_packet():
     assert (box.packets, box.size) == (1, 1)
 
 
-def test_a_bundle_is_dropped_as_a_whole_and_told_by_its_messages():
+def test_pack_is_dropped_whole_and_reported_by_its_messages():
     box = outbox(packets=5)
     assert put(box, pack(3), b"1", pack(2), b"2") == [QUEUED, QUEUED, DROPPED, QUEUED]
     assert drain(box) == [b"lost 3", b"1", b"pack of 2", b"2"]
@@ -134,7 +134,7 @@ def test_a_bundle_is_dropped_as_a_whole_and_told_by_its_messages():
     assert box.dropped == 2
 
 
-def test_what_could_never_hold_a_bundle_drops_nothing_for_it():
+def test_queue_drops_nothing_for_a_pack_it_cannot_hold():
     box = outbox(packets=3)
     assert not box.can_hold(pack(4))
     assert not box.can_hold(pack(2, size=1001))
@@ -193,13 +193,13 @@ def test_bounded_in_bytes(policy: Policy):
     assert box.size <= 10
 
 
-def test_drop_oldest_makes_room_for_a_large_message_by_dropping_several():
+def test_drop_oldest_drops_several_for_a_large_message():
     box = outbox(size=10)
     put(box, b"123", b"456", b"789", b"large")
     assert drain(box) == [b"lost 2", b"789", b"large"]
 
 
-def test_drop_oldest_drops_nothing_for_a_message_that_can_never_fit():
+def test_drop_oldest_drops_nothing_for_one_too_large():
     box = outbox(size=10)
     put(box, b"1", b"2", b"far too large")
     assert drain(box) == [b"1", b"2", b"lost 1"]
@@ -215,7 +215,7 @@ def test_bounded_in_bytes_over_all_clients():
     assert put(second, b"123456") == [QUEUED]
 
 
-def test_drop_oldest_drops_nothing_where_others_have_taken_all_the_room():
+def test_drop_oldest_drops_nothing_if_others_hold_all_room():
     ledger = Ledger(10)
     others, box = outbox(ledger=ledger), outbox(ledger=ledger)
     put(box, b"1", b"2")

@@ -91,7 +91,7 @@ def test_the_rule_in_two_notations(data: st.DataObject, separator: bytes, channe
 
 @thorough
 @given(st.data(), separators, channels)
-def test_what_a_pattern_says_of_all_its_channels(data: st.DataObject, separator: bytes, channel: bytes):
+def test_pattern_facts_hold_for_all_its_channels(data: st.DataObject, separator: bytes, channel: bytes):
     pattern = data.draw(patterns(separator))
     if matches(pattern, separator, channel):
         assert channel.startswith(fixed_part(pattern))
@@ -156,7 +156,7 @@ def test_removing_one_holder_leaves_the_other():
         (b"*", [b"*", b"a", b"a*"], [b"", b">", b"a/b", b"*/"]),
     ],
 )
-def test_what_a_granted_pattern_covers(granted: bytes, inside: list[bytes], outside: list[bytes]):
+def test_granted_patterns_cover_narrower_ones(granted: bytes, inside: list[bytes], outside: list[bytes]):
     assert [pattern for pattern in inside if not covers(granted, pattern, b"/")] == []
     assert [pattern for pattern in outside if covers(granted, pattern, b"/")] == []
 
@@ -170,7 +170,7 @@ def test_what_a_granted_pattern_covers(granted: bytes, inside: list[bytes], outs
         (b">", [b"", b">", b"*", b"a.>", b"a."], []),
     ],
 )
-def test_what_a_granted_pattern_covers_of_the_other_separator(
+def test_granted_patterns_cover_the_other_separator(
     granted: bytes, inside: list[bytes], outside: list[bytes]
 ):
     assert [pattern for pattern in inside if not covers(granted, pattern, b".")] == []
@@ -194,7 +194,7 @@ def test_no_channel_escapes_a_granted_pattern(
 
 @thorough
 @given(patterns(b"/"), patterns(b"/"))
-def test_within_one_separator_nothing_is_refused_for_lack_of_proof(granted: bytes, pattern: bytes):
+def test_covering_is_exact_within_one_separator(granted: bytes, pattern: bytes):
     """What is not covered has a channel to show for it, and a short one."""
     if not covers(granted, pattern, b"/"):
         fillings = [*itertools.product([b"", b"b", b"zz"], [b"", b"b", b"/", b"/b", b"//"])]

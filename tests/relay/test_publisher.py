@@ -1,17 +1,18 @@
 """The daemon as a source: its name is taken, its numbers go forward, what it says reaches whom it concerns."""
 
 from bccnd.relay.succession import restore, state_of
+from bccnd.wire.sbus import Recv
 from tests.relay.fakes import CLOCK, Bus, datagram
 
 
-def test_the_name_is_the_daemon_s() -> None:
+def test_daemon_holds_its_name() -> None:
     bus = Bus()
     assert bus.relay.state.own.name == b"here/bccnd/0"
     twin = bus.connect(pid=0, program=b"bccnd")
     assert twin.session.name != bus.relay.state.own.name
 
 
-def test_numbers_begin_at_the_clock_or_where_a_run_before_ended() -> None:
+def test_numbers_begin_at_the_clock_or_after_an_earlier_run() -> None:
     bus = Bus()
     bus.begin()
     assert bus.relay.state.own.seq == CLOCK
@@ -21,7 +22,7 @@ def test_numbers_begin_at_the_clock_or_where_a_run_before_ended() -> None:
     assert later.relay.state.own.seq == CLOCK + 5
 
 
-def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
+def test_own_echo_is_own_and_an_impostor_a_conflict() -> None:
     bus = Bus()
     bus.begin()
     bus.say(bus.relay.state.own, b"a", b"x")
@@ -34,7 +35,7 @@ def test_its_echo_is_own_and_a_stranger_under_its_name_a_conflict() -> None:
     assert bus.relay.state.rejected == {"own": 1, "conflict": 1}
 
 
-def test_subscribers_of_every_format_and_taps_get_it_and_local_channels_stay_here() -> None:
+def test_every_format_and_taps_get_it_and_local_stays_local() -> None:
     bus = Bus()
     bus.begin()
     plain = bus.connect(b"SUB >")
@@ -66,7 +67,7 @@ def test_name_and_numbers_stay_over_a_replacement() -> None:
     assert successor.relay.state.names.get(b"here/bccnd/0") is None
 
 
-def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None:
+def test_predecessor_without_a_source_leaves_the_name() -> None:
     state = state_of(Bus().relay)
     del state["own"]
     successor = Bus()
@@ -74,3 +75,13 @@ def test_a_predecessor_that_was_no_source_yet_leaves_the_name_as_it_is() -> None
     restore(successor.relay, state, {})
     assert successor.relay.state.names.get(b"here/bccnd/0") is successor.relay.state.own
     assert successor.relay.state.own.seq == CLOCK
+
+
+def test_local_numbers_count_what_is_seen_whole() -> None:
+    """Else a client of the format full would take what nobody saw for losses."""
+    bus = Bus()
+    publisher = bus.connect(b"MSG local/a\0", b"MSG local/a\0")
+    full = bus.connect(b"CMSG format\0full", b"SUB local/>")
+    publisher.say(b"MSG local/a\0", b"MSG local/a\0")
+    shown = [bus.integrity.open(Recv.parse(packet[5:]).datagram) for packet in full.heard()]
+    assert [seq for _, seq, *_ in shown] == [1, 2]

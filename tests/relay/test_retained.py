@@ -48,7 +48,7 @@ def test_the_patterns_say_what_is_wanted(chan: bytes, wanted: bool):
     assert Retained(Retain(("state/>", "one/*"))).wants(chan) == wanted
 
 
-def test_never_the_channels_of_directed_messages_and_those_to_all():
+def test_directed_channels_are_never_retained():
     retained = Retained(Retain(ALL))
     assert retained.wants(b"a")
     assert not retained.wants(b"!")
@@ -84,7 +84,7 @@ def test_bounded_in_bytes():
     assert (channels_of(retained), retained.size) == ([b"b", b"c"], 2 * one)
 
 
-def test_what_is_too_large_by_itself_is_not_kept_nor_is_what_it_replaces():
+def test_too_large_message_is_not_kept_nor_its_predecessor():
     retained = filled(b"a", b"b", bytes=3000)
     retained.keep(b"a", kept(b"x" * 3000, b"a"))
     assert channels_of(retained) == [b"b"]
@@ -151,7 +151,7 @@ def cost(entries: Iterable[tuple[bytes, Kept]]) -> int:
 # Who is given it
 
 
-def test_a_newcomer_is_given_the_newest_of_each_channel_whoever_sent_it():
+def test_newcomer_gets_the_newest_message_of_each_channel():
     bus = Bus(retain=["state/>"])
     publisher = bus.connect()
     publisher.say(b"MSG state/a\0old", b"MSG state/b\0here", b"MSG other/a\0not kept")
@@ -172,7 +172,7 @@ def test_nobody_is_given_what_was_deleted():
     assert bus.connect().ask(b"SUB >") == []
 
 
-def test_in_full_it_is_marked_and_says_when_and_from_where_it_came():
+def test_full_format_marks_retained_with_time_and_peer():
     bus = Bus(retain=["state/>", "local/>"])
     publisher = bus.connect(b"MSG state/a\0one", b"MSG local/b\0two", pid=7)
     there = datagram(b"x", 9, b"state/c", b"three")
@@ -203,7 +203,7 @@ def test_a_packed_client_is_given_it_packed():
     assert reader.heard_packets() == [sbus.pack([b"MSG state/a\0one", b"MSG state/b\0two"])]
 
 
-def test_a_client_is_given_it_once_however_many_of_its_patterns_match():
+def test_retained_message_comes_once_for_many_patterns():
     bus = Bus(retain=ALL)
     bus.connect(b"MSG a/x\0one", b"MSG a/y\0two")
     reader = bus.connect()
@@ -221,7 +221,7 @@ def test_patterns_of_the_other_separator_count_too():
     assert reader.ask(b"CMSG separator\0.", b"SUB a.>") == [b"CMSG separator\0."]
 
 
-def test_who_listens_for_directed_messages_only_is_given_nothing():
+def test_listening_alone_brings_no_retained_messages():
     bus = Bus(retain=ALL)
     bus.connect(b"MSG !\0to all", b"MSG !here\0directed", b"MSG a\0x")
     assert bus.connect().ask(b"CMSG listen") == [b"CMSG listen\0"]
@@ -235,7 +235,7 @@ def test_a_pattern_that_is_refused_gives_nothing():
     assert reader.ask(b"SUB x", b"SUB >")[0].startswith(b"CMSG error\0limit")
 
 
-def test_a_tap_which_sees_all_datagrams_is_not_given_old_ones():
+def test_tap_gets_no_retained_messages():
     bus = Bus(retain=ALL)
     bus.connect(b"MSG a\0x")
     assert bus.connect(b"CMSG tap\0on", privileged=True).ask(b"SUB >") == []
@@ -250,14 +250,14 @@ def test_a_bridged_datagram_is_kept():
     ]
 
 
-def test_what_is_rejected_is_not_kept():
+def test_rejected_datagrams_are_not_retained():
     bus = Bus(retain=ALL)
     bus.hear(datagram(b"x", 2, b"a", b"new"), datagram(b"x", 1, b"a", b"late"), b"BCCN1[3]x:1")
     bus.hear(datagram(b"x", 3, b"local/a", b"from the network"))
     assert bus.connect().ask(b"SUB >") == [b"MSG a\0new"]
 
 
-def test_it_comes_before_the_answer_to_what_was_asked_next_and_before_anything_newer():
+def test_retained_comes_before_later_answers_and_messages():
     bus = Bus(retain=ALL)
     publisher = bus.connect(b"MSG a\0001")
     reader = bus.connect()
@@ -267,7 +267,7 @@ def test_it_comes_before_the_answer_to_what_was_asked_next_and_before_anything_n
     assert reader.take() == [b"MSG a\0001", b"CMSG pong\0", b"MSG a\0002"]
 
 
-def test_one_who_publishes_and_then_subscribes_is_given_its_own():
+def test_publisher_that_subscribes_gets_its_own_retained():
     bus = Bus(retain=ALL)
     assert bus.connect().ask(b"MSG a\0001", b"SUB a", b"MSG a\0002") == [b"MSG a\0001", b"MSG a\0002"]
 
@@ -311,7 +311,7 @@ def test_ten_thousand_channels_for_one_who_does_not_read(policy: str):
     bus.assert_idle()
 
 
-def test_who_chose_to_be_disconnected_is():
+def test_disconnect_policy_holds_for_retained_messages():
     bus = Bus(retain=ALL)
     many(bus, 1000)
     reader = bus.connect(b"CMSG queue\0packets=100 policy=disconnect")
@@ -320,7 +320,7 @@ def test_who_chose_to_be_disconnected_is():
     assert bus.closed == {reader.name: "slow"}
 
 
-def test_a_successor_has_it_too_as_far_as_its_settings_allow():
+def test_successor_keeps_what_its_settings_allow():
     old = Bus(retain=ALL)
     old.connect(b"MSG state/a\0one", b"MSG state/b\0two", b"MSG other\0three").leave()
     new = Bus(retain=["state/>"], retain_channels=1)

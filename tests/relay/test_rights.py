@@ -116,7 +116,7 @@ def test_directed_channels_are_granted_apart(pattern: bytes, allowed: list[bytes
         assert [channel for channel in not_allowed if rights.may_publish(channel)] == []
 
 
-def test_what_is_remembered_is_bounded_and_stays_right():
+def test_decisions_remembered_are_bounded_and_right():
     rights = Rights([Grant(publish=(b"a/>",))])
     for number in range(3 * CHANNELS_DECIDED):
         assert rights.may_publish(b"a/%d" % number)
@@ -165,7 +165,7 @@ def test_publishing_without_a_right_reaches_nobody():
     assert publisher.session.published == 2
 
 
-def test_what_is_refused_changes_nothing():
+def test_refused_requests_change_nothing():
     bus = bus_with(Grant(publish=(b">", b"!", b"!>")))
     client, publisher = bus.connect(pid=7), bus.connect()
     assert refused(client, b"SUB a", b"SUB a: no right to all that it matches")
@@ -203,7 +203,7 @@ def test_a_name_can_be_granted():
     assert b"refused" in client.ask(b"CMSG name\0sensor/1/x")[0]
 
 
-def test_a_client_that_the_daemon_cannot_place_takes_only_a_granted_name():
+def test_client_without_a_pid_takes_only_a_granted_name():
     bus = bus_with(Grant(name=(b"gate",)))
     client = bus.connect(pid=0, program=b"")
     assert client.name == b"here/unknown/n1"
@@ -211,7 +211,7 @@ def test_a_client_that_the_daemon_cannot_place_takes_only_a_granted_name():
     assert client.ask(b"CMSG name\0gate") == [b"CMSG name\0gate"]
 
 
-def test_a_bridge_keeps_to_the_channels_it_may_publish_on():
+def test_bridge_keeps_to_channels_it_may_publish_on():
     bus = bus_with(Grant(bridge=True, publish=(b"a",)), Grant(uid=1, subscribe=(b">",)))
     listener, bridge = bus.connect(b"SUB ", uid=1), bus.connect()
     one = datagram(b"far", 2, b"b", b"x")
@@ -232,7 +232,7 @@ def test_a_refused_typed_subscription_is_answered_in_a_line():
 # New rights for clients that are connected
 
 
-def test_what_is_no_longer_granted_is_taken_back_and_told():
+def test_revoked_rights_are_taken_back_and_reported():
     bus = bus_with(*unrestricted([0]))
     client = bus.connect(b"SUB a/b", b"SUB a/b", b"SUB c", b"SUB >", privileged=True)
     client.ask(b"CMSG tap\0on", b"CMSG name\0free/name")
@@ -249,7 +249,7 @@ def test_what_is_no_longer_granted_is_taken_back_and_told():
     bus.assert_idle()
 
 
-def test_what_is_granted_anew_can_be_done_at_once():
+def test_new_grants_hold_at_once():
     bus = bus_with(Grant())
     client = bus.connect(b"MSG a\0")
     assert bus.relay.state.refusals.take()[0] != []
@@ -260,7 +260,7 @@ def test_what_is_granted_anew_can_be_done_at_once():
     assert line["reason"] == "MSG b: no right to publish there", "told again under the new rights"
 
 
-def test_a_client_that_loses_thousands_of_subscriptions_stays():
+def test_client_that_loses_thousands_of_subscriptions_stays():
     bus = Bus(subscriptions=10_000)
     client = bus.connect(*(b"SUB a/%d" % number for number in range(6000)))
     client.stop_reading()

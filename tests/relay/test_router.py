@@ -181,7 +181,7 @@ def test_one_copy_however_many_patterns_match():
     assert host.members(b"a/b") == [session]
 
 
-def test_what_is_held_twice_is_removed_twice():
+def test_pattern_held_twice_is_removed_twice():
     host = Host()
     session = host.session(b"a", b"a")
     assert host.router.subscriptions == 2
@@ -217,13 +217,13 @@ def test_patterns_of_the_two_separators_are_apart():
 
 def test_nobody_is_addressed_before_it_listens():
     host = Host()
-    deaf, listening, subscribed = host.session(), host.session(), host.session(b"a")
+    silent, listening, subscribed = host.session(), host.session(), host.session(b"a")
     host.router.listen(listening)
     assert host.members(b"!") == host.members(b"!here") == [listening, subscribed]
-    assert host.members(b"!" + deaf.name) == []
+    assert host.members(b"!" + silent.name) == []
 
 
-def test_who_unsubscribed_from_everything_still_listens():
+def test_client_without_subscriptions_still_listens():
     host = Host()
     session = host.session(b"a")
     host.router.unsubscribe(session, b"a")
@@ -255,7 +255,7 @@ def test_local_channels(channel: bytes, local: bool):
     assert Host().router.route(channel).local == local
 
 
-def test_channels_of_one_audience_share_it():
+def test_channels_with_the_same_subscribers_share_a_route():
     host = Host()
     host.session(b"a/>")
     first = host.router.route(b"a/1")
@@ -263,7 +263,7 @@ def test_channels_of_one_audience_share_it():
     assert host.router.route(b"b") is not first
 
 
-def test_a_subscription_to_one_channel_leaves_the_others_in_the_cache():
+def test_subscription_to_one_channel_keeps_others_cached():
     host = Host()
     session = host.session(b"a", b"b")
     kept = host.router.route(b"b")
@@ -273,7 +273,7 @@ def test_a_subscription_to_one_channel_leaves_the_others_in_the_cache():
     assert host.router.route(b"b") is kept
 
 
-def test_who_only_publishes_leaves_the_cache_as_it_is_and_who_listened_does_not():
+def test_leaving_publisher_keeps_the_cache_and_listener_does_not():
     host = Host()
     staying, publisher, listening = host.session(b"a/>"), host.session(), host.session()
     host.router.listen(listening)
@@ -303,7 +303,7 @@ def test_a_channel_in_use_stays_in_the_cache():
     assert host.router.known(b"a/0") is None
 
 
-def test_what_can_match_nothing_is_refused_and_changes_nothing():
+def test_impossible_pattern_is_refused_and_changes_nothing():
     host = Host()
     session = host.session()
     with pytest.raises(PacketError, match="bad-pattern"):
@@ -311,7 +311,7 @@ def test_what_can_match_nothing_is_refused_and_changes_nothing():
     assert (host.router.subscriptions, session.subscriptions, session.listening) == (0, Counter(), False)
 
 
-def test_a_directed_channel_that_outlives_its_generation_is_still_forgotten_with_the_names():
+def test_directed_channel_of_the_old_generation_is_forgotten():
     host = Host(cache_limit=2)
     host.members(b"!")
     host.members(b"a")  # now "!" is of the old generation

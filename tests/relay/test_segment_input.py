@@ -98,7 +98,7 @@ def verdicts(bus: Bus, *datagrams: bytes, peer: bytes = b"10.0.0.2:5400") -> lis
     return [recv.verdict.decode() for recv in shown]
 
 
-def test_the_own_name_from_elsewhere():
+def test_own_name_from_another_host():
     """What was sent comes back: own. What was never sent cannot come back: somebody else has the name."""
     bus = Bus()
     listener = bus.connect(b"SUB a")

@@ -13,7 +13,7 @@ def session() -> Session:
     return Session(1, 10, Peer(7, 1000, 100, b"prog"), rights=Rights(), now=5.0)
 
 
-def test_starts_plain_and_deaf(session: Session):
+def test_session_starts_plain_and_not_listening(session: Session):
     assert session.format is Format.PLAIN
     assert not session.format_chosen
     assert session.separator == b"/"

@@ -47,7 +47,7 @@ def test_it_is_over_when_everything_has_been_taken():
     assert len(bus.relay._delivery.slow) == 0
 
 
-def test_who_stumbles_again_and_again_is_named_once():
+def test_client_slow_again_and_again_is_reported_once():
     bus = Bus()
     reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
     begun: list[Episode] = []
@@ -99,7 +99,7 @@ def test_holding_publishers_for_a_moment_is_what_block_is_for():
     assert (episode.session, episode.trouble, episode.lost) == (reader.session, Trouble.HOLDS, 0)
 
 
-def test_a_block_client_that_is_cut_off():
+def test_block_client_that_is_closed():
     bus = Bus(block_seconds=5)
     reader, publisher = slow(bus, b"block"), bus.connect()
     publisher.say(*messages(4))
@@ -111,7 +111,7 @@ def test_a_block_client_that_is_cut_off():
     assert episode.trouble is Trouble.LOSES
 
 
-def test_who_holds_itself_is_no_trouble():
+def test_client_that_holds_itself_is_not_slow():
     bus = Bus()
     client = slow(bus, b"block")
     client.say(*messages(4))
@@ -120,7 +120,7 @@ def test_who_holds_itself_is_no_trouble():
     assert reports(bus) == ([], [])
 
 
-def test_what_has_nothing_to_report():
+def test_nothing_to_report():
     nobody = SlowClients()
     bus = Bus()
     session = bus.connect().session

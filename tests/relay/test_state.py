@@ -18,7 +18,7 @@ def rules(options: Options | None = None) -> Rules:
 
 
 @pytest.mark.parametrize("payload", [1, 64 << 10])
-def test_the_longest_packet_has_the_longest_channel_and_payload(payload: int):
+def test_packet_limit_covers_longest_channel_and_payload(payload: int):
     options = Options(limits=Limits(local_payload=payload))
     assert packet_limit(options) == len(b"MSG " + b"c" * CHAN_LIMIT + b"\0") + payload
 

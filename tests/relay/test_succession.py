@@ -175,7 +175,7 @@ def test_a_successor_goes_on_like_the_one_before(before: list[Step], after: list
         bus.assert_idle()
 
 
-def test_every_attribute_of_a_session_goes_over_or_is_made_anew() -> None:
+def test_every_session_attribute_is_handed_over_or_remade() -> None:
     """Whoever gives a session a new attribute decides here which."""
     bus = Bus()
     state = state_of(bus.connect().bus.relay)["sessions"][0]
@@ -195,7 +195,7 @@ def test_another_format_is_refused() -> None:
         restore(Bus().relay, {"format": FORMAT + 1}, {})
 
 
-def test_what_a_later_format_of_the_same_number_may_lack_or_add() -> None:
+def test_state_may_lack_or_add_fields() -> None:
     """Counters that only one of the two knows, attributes of sessions that the old one did not have."""
     old = Bus()
     old.connect(b"SUB a")
@@ -248,7 +248,7 @@ def test_damaged_state_is_refused_or_of_no_consequence(key: str, instead: Any) -
 
 
 @pytest.mark.parametrize("key", ["format", "sessions", "names", "sources"])
-def test_what_is_missing_is_said(key: str) -> None:
+def test_missing_fields_are_named(key: str) -> None:
     state = state_of(Bus().relay)
     del state[key]
     with pytest.raises(ConfigError, match=key):

@@ -28,7 +28,7 @@ BASE = (
 PROGRAM = """\
 #!{python}
 import sys
-sys.path[:0] = ["/opt/checkout", "/opt/packages"]
+sys.path[:0] = ["/opt/checkout", "/opt/checkout/clients/python", "/opt/packages"]
 if sys.argv[0].endswith("-record"):
     from bccnd.recorder.command import main
 else:

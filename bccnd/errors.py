@@ -11,7 +11,7 @@
             |-- FramingError   so badly that what follows cannot be trusted: the client is closed
             |-- DeniedError    by asking for what its sender has no right to (``right``)
 
-A ProtocolError is the fault of somebody else: it is counted, and never fatal. A wrong setting or flag ends the
+A ProtocolError is a fault of a peer: it is counted, and never fatal. A wrong setting or flag ends the
 process with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody listening) are
 values, not exceptions. Exit code 1 is a fault of ours, exit code 3 a timeout of the ``bccn`` tool.
 """

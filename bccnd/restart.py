@@ -1,4 +1,4 @@
-"""Replaces the running program without anybody noticing (SIGUSR2).
+"""Replaces the running program while its clients stay connected (SIGUSR2).
 
 Two processes hold one conversation over a socket pair. Only one of them serves at any moment.
 
@@ -7,18 +7,19 @@ Two processes hold one conversation over a socket pair. Only one of them serves 
                                                  reads settings and keys
                                       <- READY
     pauses: stops reading every socket
-    state, descriptors                ->
+    sends state, descriptors          ->
                                                  takes them over
                                       <- TAKEN
-    GO                                ->
+    sends GO                          ->
                                                  reads GO, closes the conversation, serves
     sees the end, exits; shuts nothing down
 
 Rules
 - Until the successor has read GO, the old program can go on as if nothing had happened. It does so when the
-  successor fails, exits, or takes longer than PATIENCE to start or HANDOVER_SECONDS to take over. It kills the
-  successor first, and reports why.
-- When GO was not read, the kernel ends the conversation with a reset instead of a clean end.
+  successor fails, exits, or takes longer than START_SECONDS to start or HANDOVER_SECONDS for a half of the
+  hand-over. It kills the successor first, and reports why.
+- If the successor dies before it has read GO, the kernel ends the conversation with a reset instead of a clean end.
+  So the old program knows which of the two serves.
 - The successor reads no other socket before GO, or before the old program is dead.
 - Nothing is shut down: the successor has the same descriptors, and whatever the pause holds up waits in the kernel's
   buffers.
@@ -42,7 +43,7 @@ from bccnd.errors import BccndError, ConfigError, UnavailableError
 from bccnd.process.systemd import notify
 
 # Seconds that a new program may take to start, while the old one serves.
-PATIENCE = 30.0
+START_SECONDS = 30.0
 
 # Seconds that each half of the hand-over may take, while everybody waits.
 HANDOVER_SECONDS = 5.0
@@ -50,16 +51,16 @@ HANDOVER_SECONDS = 5.0
 # Seconds from the end of the conversation to the exit of the successor, whose exit code is reported.
 EXIT_SECONDS = 1.0
 
-# The kernel passes at most 253 at once (SCM_MAX_FD).
+# Descriptors sent with one message; the kernel allows 253 (SCM_MAX_FD).
 DESCRIPTORS_A_MESSAGE = 250
 
-# The variable that gives the successor the descriptor of the conversation.
+# The environment variable that names the descriptor of the conversation to the successor.
 VARIABLE = "BCCN_SUCCEED"
 
 READY, TAKEN, GO = b"ready", b"taken", b"go"
 FAILED = b"failed "  # followed by the reason
 
-# The key of the state for the names of the descriptors.
+# The key in the state under which the names of the descriptors stand.
 NAMES = "descriptors"
 
 # The state in plain values, and the descriptors by name.
@@ -67,7 +68,7 @@ Legacy = tuple[dict[str, Any], Mapping[str, int]]
 
 
 class Successor:
-    """The old program's side of the conversation: the process that takes over."""
+    """The process that takes over, as the old program sees it."""
 
     def __init__(self, process: subprocess.Popen[bytes], talk: socket.socket) -> None:
         self._process = process
@@ -75,7 +76,10 @@ class Successor:
 
     @classmethod
     async def start(cls, command: Sequence[str] | None = None) -> "Successor":
-        """Start it and wait until it is ready. Raises ``UnavailableError``, with the reason, when it fails."""
+        """Start ``command``, by default the one this process was started with, and wait until it is ready.
+
+        Raises ``UnavailableError``, with the reason, when it fails.
+        """
         command = command or [sys.executable, *sys.orig_argv[1:]]
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -93,7 +97,7 @@ class Successor:
                 ours.close()
                 raise UnavailableError(f"cannot start {command[0]}: {error.strerror}") from None
         successor = cls(process, ours)
-        async with successor._or_none(PATIENCE, "ready"):
+        async with successor._killed_on_failure(START_SECONDS, "ready"):
             await successor._expect(READY)
         return successor
 
@@ -102,19 +106,20 @@ class Successor:
         return self._process.pid
 
     async def hand_over(self, leave: Callable[[], Legacy]) -> None:
-        """Call ``leave``, which stops everything here, and hand over what it returns.
+        """Call ``leave``, which pauses everything here, and hand over the state and descriptors that it returns.
 
-        On return the successor serves, and all that this process may do is exit. When this raises, the successor is
-        dead and has done nothing: go on. ``UnavailableError`` has the reason. What ``leave`` raises
-        comes through.
+        On return the successor serves, and this process may only exit. When this raises, the successor is dead and
+        has done nothing, and this process must go on. Raises ``UnavailableError`` with the reason, or whatever
+        ``leave`` raises.
         """
-        async with self._or_none(HANDOVER_SECONDS, "done with taking over"):
+        async with self._killed_on_failure(HANDOVER_SECONDS, "done with taking over"):
             state, descriptors = leave()
             await self._send(state, descriptors)
             await self._expect(TAKEN)
-        async with self._or_none(HANDOVER_SECONDS, "serving"):
+        async with self._killed_on_failure(HANDOVER_SECONDS, "serving"):
             self._talk.send(GO)
-            await self._receive()  # the end, or ConnectionResetError when it died before it had read GO
+            # Returns at a clean end; raises ConnectionResetError if the successor died before it read GO.
+            await self._receive()
         self._talk.close()
         notify(f"MAINPID={self.pid}")
 
@@ -127,10 +132,10 @@ class Successor:
                 part = array.array("i", everything[first : first + DESCRIPTORS_A_MESSAGE])
                 await self._send_descriptors(b"%d" % len(everything), part)
 
-    async def _send_descriptors(self, of: bytes, descriptors: "array.array[int]") -> None:
+    async def _send_descriptors(self, total: bytes, descriptors: "array.array[int]") -> None:
         while True:
             try:
-                self._talk.sendmsg([of], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+                self._talk.sendmsg([total], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
                 return
             except BlockingIOError:
                 await asyncio.sleep(0.001)
@@ -146,8 +151,11 @@ class Successor:
         return await asyncio.get_running_loop().sock_recv(self._talk, 4096)
 
     @contextlib.asynccontextmanager
-    async def _or_none(self, seconds: float, step: str) -> AsyncIterator[None]:
-        """Make sure that the successor is dead, whatever goes wrong within."""
+    async def _killed_on_failure(self, seconds: float, step: str) -> AsyncIterator[None]:
+        """Kill the successor when anything goes wrong within, or when ``step`` takes longer than ``seconds``.
+
+        Raises ``UnavailableError`` for a fault of the successor.
+        """
         try:
             async with asyncio.timeout(seconds):
                 yield
@@ -155,7 +163,7 @@ class Successor:
             self._kill()
             raise UnavailableError(f"the new program was not {step} within {seconds:g} seconds") from None
         except ConnectionError:
-            await self._own_end()
+            await self._wait_for_exit()
             raise UnavailableError(f"the new program left with code {self._kill()}") from None
         except OSError as error:
             self._kill()
@@ -164,7 +172,7 @@ class Successor:
             self._kill()
             raise
 
-    async def _own_end(self) -> None:
+    async def _wait_for_exit(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EXIT_SECONDS):
                 while self._process.poll() is None:
@@ -178,14 +186,17 @@ class Successor:
 
 
 class Predecessor:
-    """The successor's side of the conversation."""
+    """The old program, as the successor sees it."""
 
     def __init__(self, talk: socket.socket) -> None:
         self._talk = talk
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> "Predecessor | None":
-        """None when this process is not a successor. Takes the variable out of ``environ``."""
+        """The predecessor of this process, or None when it has none. Takes VARIABLE out of ``environ``.
+
+        Raises ``ConfigError`` when VARIABLE names no socket.
+        """
         number = environ.pop(VARIABLE, "")
         if not number:
             return None
@@ -201,8 +212,8 @@ class Predecessor:
     def receive(self) -> Legacy:
         """Report that this process is ready, and wait for the state and the descriptors.
 
-        Raises ``UnavailableError`` when the old program leaves or gives up, ``ConfigError`` when it does not name its
-        descriptors, as earlier versions do not.
+        Raises ``UnavailableError`` when the old program leaves or gives up, and ``ConfigError`` when it is of a
+        version that does not name its descriptors.
         """
         try:
             self._talk.send(READY)
@@ -235,20 +246,24 @@ class Predecessor:
         return descriptors
 
     def wait_for_go(self) -> None:
-        """Report that everything is taken over. On return, this process serves."""
+        """Report that everything is taken over, and wait for GO. On return this process may serve."""
         # An end without GO means that the old program is dead: had it given up, it would have killed this process.
         with contextlib.suppress(ConnectionError):
             self._talk.send(TAKEN)
             self._talk.recv(16)
         self._talk.close()
 
-    def say_failed(self, error: BaseException) -> None:
+    def report_failure(self, error: BaseException) -> None:
+        """Give the old program the reason why this process cannot take over."""
         with contextlib.suppress(OSError):
             self._talk.send(FAILED + str(error).encode()[:4000])
 
 
 def load_state(stream: BinaryIO) -> dict[str, Any]:
-    """The state that a predecessor wrote. Raises ``BccndError`` for damaged bytes and for more than plain values."""
+    """Read the state that a predecessor wrote.
+
+    Raises ``BccndError`` for damaged bytes, and for anything but plain values.
+    """
     try:
         state = _PlainUnpickler(stream).load()
     except _UNREADABLE as error:
@@ -258,7 +273,7 @@ def load_state(stream: BinaryIO) -> dict[str, Any]:
     return state
 
 
-# What the unpickler raises for damaged bytes ("other exceptions may also be raised", says its documentation).
+# The exceptions of the unpickler for damaged bytes; its documentation leaves the list open.
 _UNREADABLE = (
     pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, ImportError, LookupError, MemoryError,
     RecursionError, TypeError, ValueError,
@@ -266,7 +281,7 @@ _UNREADABLE = (
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads builtins only: the bytes cannot name a class or call anything."""
+    """Reads plain values only: the bytes cannot name a class or call anything."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)

@@ -21,7 +21,7 @@ def test_the_variable_is_taken_out_of_the_environment() -> None:
     assert predecessor is not None
     assert environ == {"OTHER": "1"}
     with ours:
-        predecessor.say_failed(BccndError("no luck"))
+        predecessor.report_failure(BccndError("no luck"))
         assert ours.recv(100) == b"failed no luck"
     predecessor.wait_for_go()  # the other has left: this one serves
 

@@ -1,11 +1,12 @@
-"""``bccn reply``: answer requests with what a command prints.
+"""``bccn reply``: answer requests with the output of a command.
 
 Rules
-- Each request gets a process, up to JOBS at a time. Further requests wait in the daemon's queue for this client.
-- What the command prints is the reply, whatever its exit status. There is no reply if it fails and prints nothing, is
-  killed, or takes too long. Each failure is one line on stderr, where the stderr of the command goes as well.
+- Each request gets a process, at most ``--jobs`` at a time. Further requests wait in the daemon's queue for this
+  client.
+- The output of the command is the reply, whatever its exit status. There is no reply if the command fails without
+  output, is killed, or takes too long. Each failure is one line on stderr, which the command shares.
 - A command and the processes it has started are a process group, which is killed as a whole.
-- SIGTERM ends it in order: it takes no further requests and answers those it has begun. Ctrl-C kills the commands.
+- On SIGTERM ``bccn reply`` takes no further requests and answers those it has begun. Ctrl-C kills the commands.
 """
 
 import argparse
@@ -24,8 +25,10 @@ from bccnd.commands.outcome import DONE, complain
 from bccnd.commands.terminal import counted, printable
 
 JOBS = 8
-# How long the daemon may take to accept the last reply.
+
+# Seconds that the daemon may take to accept the last reply.
 LAST_WORD_SECONDS = 1.0
+
 # Bytes. No reply is longer, so a command that prints more is killed.
 OUTPUT_LIMIT = 65536
 
@@ -51,7 +54,8 @@ examples:
   bccn reply 'echo/>' -- sh -c 'echo "$BCCN_SRC on $BCCN_CHANNEL:"; cat'
   bccn reply '!' -- uptime
 """
-# What stands behind "--" is COMMAND, whatever it looks like.
+
+# Everything after "--" is COMMAND, whatever it looks like.
 TAKES_COMMAND = True
 
 
@@ -92,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _NoReplyError(Exception):
-    """Why there is no reply."""
+    """There is no reply to a request; the text says why."""
 
 
 class _Replies:
@@ -122,7 +126,7 @@ class _Replies:
             if arguments.verbose:
                 complain(f"answering requests on {arguments.channel} as {bus.name}")
             await self._until(lambda: self._ending)
-            # What the daemon objects to has been reported as a notice. If it is away, nobody waits for a reply.
+            # A refusal of the daemon has been reported as a notice. Without a daemon nobody waits for a reply.
             with suppress(bccn.BccnError):
                 if arguments.channel != "!":
                     await bus.unsubscribe(arguments.channel)  # so that later requests fail at once
@@ -174,7 +178,7 @@ class _Commands:
         self._interrupted = False
 
     async def output(self, request: bccn.Request) -> bytes:
-        """What the command prints for this request. Raises ``_NoReplyError``."""
+        """Run the command for this request and return its output. Raises ``_NoReplyError``."""
         command = self._words[0]
         process = await self._start(request)
         try:
@@ -230,7 +234,7 @@ class _Commands:
 
 
 async def _output(process: Process, payload: bytes) -> bytes:
-    """What a process prints when its stdin is ``payload``, which it need not read."""
+    """Give a process ``payload`` as its stdin, which it need not read, and return its output."""
     if process.stdin is None or process.stdout is None:  # never: it was started with both
         raise _NoReplyError("no pipes")
     process.stdin.write(payload)
@@ -243,7 +247,7 @@ async def _output(process: Process, payload: bytes) -> bytes:
 
 
 async def _discard(process: Process) -> None:
-    """Read what a killed process has left behind; asyncio does not notice its end before."""
+    """Read the rest of a killed process's output, without which asyncio does not notice its end."""
     with suppress(TimeoutError):
         async with asyncio.timeout(1):
             while process.stdout and await process.stdout.read(OUTPUT_LIMIT):

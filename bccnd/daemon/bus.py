@@ -1,11 +1,12 @@
-"""The local side: the listener, the sockets of the clients, and what the relay asks to be done with them.
+"""The local side: the listener and the sockets of the clients. It reads, writes and closes them as the relay wants.
 
 Rules
-- A callback reads or writes one client, a few batches at most, and then has everything settled.
-- A client is not read while the relay has it wait (``Session.waits_for``), nor, if it publishes to the segment, while
-  the way out is congested.
-- What a client has sent counts, also when it is gone by the time it is read.
-- Without descriptors the listener rests, and new clients are told why; those inside are served.
+- A callback reads or writes one client, a few batches at most, and then settles everything.
+- A client is not read while the relay holds it (``Session.waits_for``), nor, if it publishes to the segment, while
+  the network side is congested.
+- What a client sent before it went still counts.
+- When the daemon is out of descriptors, it refuses new clients with the reason, or stops accepting for ACCEPT_PAUSE.
+  It goes on serving the others.
 """
 
 import contextlib
@@ -31,10 +32,17 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 from bccnd.wire.sbus import Cmsg
 
-CLIENT_BATCHES = 8  # read from one client in one turn
-LAST_BATCHES = 64  # read from one client at the end; a client that never stops must not hold the daemon
-ALONE_NS = 200_000  # after so much silence a packet mostly comes alone; who is busy is read again sooner
-ACCEPT_PAUSE = 1.0  # seconds without new clients once accepting failed
+# Batches read from one client in one turn.
+CLIENT_BATCHES = 8
+
+# Batches read from one client at the end: a client that never stops sending must not keep the daemon.
+LAST_BATCHES = 64
+
+# After a silence of so many nanoseconds a packet mostly comes alone. Busy clients are read again sooner.
+ALONE_NS = 200_000
+
+# Seconds without new clients, once accepting has failed.
+ACCEPT_PAUSE = 1.0
 
 Read = Callable[[int], tuple[list[int], list[int]]]
 
@@ -42,8 +50,11 @@ log = structlog.get_logger()
 
 
 class Bus:
-    """``packet_limit``: the longest packet of a client; ``settle``: called after each turn, True when a datagram went
-    to the segment; ``congested``: whether the segment takes no more; ``on_idle``: called when all have left.
+    """Serves the clients of one listener.
+
+    ``packet_limit``: the longest packet of a client, in bytes; ``client_bytes``: the send buffer of its socket;
+    ``settle``: called after each turn, returns True when a datagram went to the segment; ``congested``: whether the
+    network side is; ``on_idle``: called when the last client has left.
     """
 
     def __init__(
@@ -71,7 +82,8 @@ class Bus:
         self._is_congested = congested
         self._on_idle = on_idle
         self._sockets: dict[int, socket.socket] = {}
-        self._held_back: set[Session] = set()  # until the way out has room
+        # Publishers that are not read until the network side is no longer congested.
+        self._held_back: set[Session] = set()
         self._ending: deque[Session] = deque()
         self._door = report.Door()
         self._serving = False
@@ -80,18 +92,18 @@ class Bus:
 
     @staticmethod
     def needs(packet: int) -> tuple[int, int]:
-        """Of the arena, for packets of so many bytes."""
+        """The (count, size) of slots in the arena, for packets of so many bytes."""
         return ReceiveTable.needs(packet)
 
     @property
     def name(self) -> str:
-        """What a client connects to."""
+        """The address that clients connect to."""
         return self._listener.name
 
     # -- the loop
 
     def watch(self) -> None:
-        """Have the loop call for everything that can be read, and for the clients that have a backlog."""
+        """Begin to accept and to read clients, and to write to those with a backlog."""
         self._serving = True
         self._loop.add_reader(self._listener.socket, self._connect)
         for session in self._relay.sessions.values():
@@ -108,19 +120,19 @@ class Bus:
             self._loop.remove_writer(session.port)
 
     def inherit(self) -> None:
-        """The relay has its sessions from a predecessor: their ports are ours now."""
+        """Take over the sockets of the sessions that the relay has from a predecessor."""
         for session in self._relay.sessions.values():
             self._sockets[session.number] = socket.socket(fileno=session.port)
 
     def relieve(self) -> None:
-        """The way out has room again."""
+        """Read held-back publishers again: the network side is no longer congested."""
         for session in self._held_back:
             if not session.waits_for:
                 self._loop.add_reader(session.port, self._readable, session)
         self._held_back.clear()
 
     def carry_out(self, effects: Effects) -> None:
-        """Do what the relay wants done with clients."""
+        """Watch, resume and close clients as the relay wants. Closing one can have further effects."""
         for session in effects.watch:
             if self._relay.is_backlogged(session):
                 self._loop.add_writer(session.port, self._writable, session)
@@ -149,7 +161,7 @@ class Bus:
             self._turn_away(error)
             return
         if not clients and has_hung_up(self._listener.socket.fileno()):
-            # Whoever handed it down has shut it down: readable for ever, and nobody will come.
+            # The program that handed it down has shut it down: it stays readable, and no client will come.
             self._loop.remove_reader(self._listener.socket)
             log.warning("listener shut down", socket=self.name, clients=len(self._relay.sessions))
         moment = self._moment()
@@ -184,13 +196,13 @@ class Bus:
         log.debug("client connected", name=session.name.decode(), uid=uid)
 
     def _turn_away(self, error: OSError) -> None:
-        """Accepting failed, mostly for lack of descriptors: tell the client so by means of the spare one."""
+        """Accepting failed, mostly for lack of descriptors: free the spare one, to accept and refuse the clients."""
         self._let_go_of_spare()
         try:
             for client in self._listener.accept():
                 _refuse(client, "limit: the daemon is out of file descriptors")
         except OSError as again:
-            # Nor does that help, and the listener stays readable: do not spin on it.
+            # That failed, too. The listener stays readable: do not spin on it.
             error = again
             self._loop.remove_reader(self._listener.socket)
             self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
@@ -212,12 +224,12 @@ class Bus:
             os.close(self._spare)
             self._spare = -1
 
-    # -- clients speak
+    # -- clients send
 
     def _readable(self, session: Session) -> None:
-        """A few batches in one turn: asking once more costs less than another round of the loop.
+        """Read a few batches in one turn: another read costs less than another round of the loop.
 
-        But who has been silent for a while has mostly sent one packet: it is read and passed on the shortest way.
+        A client that was silent for ALONE_NS has mostly sent one packet: read that with the cheapest call.
         """
         unix_ns = time.time_ns()
         if abs(unix_ns - session.read_ns) > ALONE_NS:
@@ -255,7 +267,7 @@ class Bus:
         return True
 
     def _pass(self, session: Session, packets: Packets, unix_ns: int) -> bool:
-        """Have the relay read what was read of a client; whether anything of it went to the segment."""
+        """Give the relay the packets of a client. Returns whether any of their messages went to the segment."""
         sends = False
         while True:
             self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
@@ -289,11 +301,12 @@ class Bus:
             self._on_idle()
 
     def _last_words(self, session: Session) -> None:
-        """What a client had sent before it was found gone still counts."""
+        """Read what a client had sent before it was found gone."""
         for _ in range(LAST_BATCHES):
             try:
                 starts, ends = self._table.read(session.port)
-            except ConnectionResetError:  # it left packets unread; told once, and before those it sent
+            except ConnectionResetError:
+                # It left packets of ours unread. The kernel reports that once, before the packets it sent.
                 continue
             except OSError:
                 return
@@ -305,7 +318,7 @@ class Bus:
     # -- the end
 
     def read_the_rest(self, deadline: float) -> None:
-        """No new clients, and of those inside what they have already sent, until ``deadline`` (time.monotonic)."""
+        """Accept no new clients, and read what the others have already sent, until ``deadline`` (time.monotonic)."""
         self._serving = False
         self._loop.remove_reader(self._listener.socket)
         for session in list(self._relay.sessions.values()):
@@ -318,7 +331,7 @@ class Bus:
             self._loop.remove_reader(session.port)
 
     def close(self) -> None:
-        """Take leave of everybody."""
+        """Close every client, with the reason ``shutdown``, and the listener."""
         for session in list(self._relay.sessions.values()):
             self._relay.close(session, "shutdown")
         effects = self._relay.take_effects()
@@ -329,7 +342,7 @@ class Bus:
 
 
 def _strip_empty(starts: list[int], ends: list[int]) -> None:
-    """Take off the empty packets that a read gives at the end of a connection."""
+    """Remove the empty packets that a read returns at the end of a connection."""
     while starts and starts[-1] == ends[-1]:
         starts.pop()
         ends.pop()

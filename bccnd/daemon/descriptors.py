@@ -4,7 +4,8 @@ import resource
 
 import structlog
 
-SPARE = 64  # beside the clients': sockets, loop, logs, libraries
+# Descriptors besides those of clients: sockets, loop, logs, libraries.
+SPARE = 64
 
 log = structlog.get_logger()
 

@@ -1,10 +1,10 @@
 """What the kernel does with datagrams before the daemon reads them: the filter, the receive buffers, what they drop.
 
 Rules
-- The filter is on while nobody taps. A tap shows everything that comes to the port, and why it is dropped. The
+- The filter is on while there is no tap: a tap shows everything that comes to the port, and why it is dropped. The
   filter saves work and protects nothing: a new socket may be without it until the next tick.
-- Dropped datagrams are a warning, at most one in REPORT_SECONDS, which says what to set to which value. Filtered
-  datagrams belong to other programs and are only counted.
+- Dropped datagrams are reported in a warning, at most once in REPORT_SECONDS, which says what to set to which value.
+  Filtered datagrams belong to other programs and are only counted.
 - A buffer smaller than configured is reported once, when its socket is new.
 """
 
@@ -92,7 +92,7 @@ class Kernel:
             )
 
     def tapped(self, tapped: bool) -> None:
-        """Note whether anybody taps from now on. Call this once before anything is read, too."""
+        """Set whether there is a tap from now on. Call this once before anything is read, too."""
         self._tapped = tapped
         self._watch()
 

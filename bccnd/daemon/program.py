@@ -40,7 +40,7 @@ def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
 
 
 async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str) -> None:
-    """``passed``: a listening socket that the service manager made, as ``fd:N``; or nothing."""
+    """Serve until stopped. ``passed``: a listening socket that the service manager made, as ``fd:N``, or empty."""
     read = partial(_read, argv)
     settings, keys = read()
     loop = asyncio.get_running_loop()
@@ -48,8 +48,8 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
     bindings = bindings_of(choice_of(settings), link_watch)
     receive_bytes = settings.buffers.receive_bytes
     watchdog = take_watchdog(os.environ)
-    # What lives from the start is not worth looking at again. Done before anybody waits for us: it takes longer than
-    # all that follows.
+    # The collector need not look again at objects that live as long as the process. A collection takes longer than
+    # all that follows, so it comes before anybody waits for this process.
     gc.collect()
     gc.freeze()
     if predecessor is None:
@@ -97,14 +97,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
         logs.configure(invocation.settings.log.level, invocation.settings.log.format)
-        faulthandler.enable(2)  # tells where it was stuck when the watchdog's SIGABRT comes
+        # On the SIGABRT of the watchdog it prints where the daemon hangs.
+        faulthandler.enable(2)
         allow_descriptors(invocation.settings.limits.clients)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             passed = "" if descriptor is None else f"fd:{descriptor}"
             runner.run(_run(argv, predecessor, passed))
     except BccndError as error:
         if predecessor is not None:
-            predecessor.say_failed(error)
+            predecessor.report_failure(error)
         sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
         return error.exit_code
     return 0

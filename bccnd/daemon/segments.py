@@ -1,12 +1,12 @@
 """The network side: the sockets to the segment, what comes in by them and what goes out.
 
 Rules
-- The segment is read further at a turn than a client, since its kernel buffer is the one that loses when it is full.
-- Every datagram goes out on every binding; the slowest one decides whether the network side is congested. Without a
-  binding a datagram is unsent.
-- Bindings come and go (``follow``); those that stay keep their socket and their queue. What a binding that goes has
-  heard is still read, and its queue is given up. Opening a binding is tried again and again, and reported once.
-- The counters go on when a binding goes.
+- Every datagram goes out by every binding. The network side is congested while one of them is. Without any binding a
+  datagram counts as unsent.
+- Bindings come and go (``follow``). A binding that stays keeps its socket and its queue. When a binding goes, what
+  its socket has received is still read, and its queue is given up. Opening a binding is tried until it succeeds; each
+  reason for a failure is reported once.
+- The counters include bindings that have gone.
 """
 
 import os
@@ -22,7 +22,7 @@ import structlog
 
 from bccnd.errors import BccndError
 from bccnd.net.bindings import Binding
-from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, copies_bytes
+from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, gather_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.relay.core import Relay
@@ -31,15 +31,20 @@ from bccnd.relay.moment import Moment
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 from bccnd.wire.sbus import NOWHERE
 
-SEGMENT_BATCHES = 4  # read in one turn: 256 datagrams, about a millisecond of work
-LAST_BATCHES = 64  # read of a binding that goes: 4,096 datagrams, about 20 ms of work
+# Batches read from a binding in one turn: 256 datagrams, about a millisecond of work.
+SEGMENT_BATCHES = 4
+
+# Batches read from a binding that goes: 4,096 datagrams, about 20 ms of work.
+LAST_BATCHES = 64
 
 log = structlog.get_logger()
 
 
 class Segments:
-    """``segments``: the list of what is open, kept up to date here; ``settle``: called after each batch;
-    ``on_relief``: when the network side is no longer congested.
+    """``open`` is the list of open sockets; it begins as ``segments``.
+
+    ``copies``, ``spread``: those of each ``Egress``; ``settle``: called after each batch that was read;
+    ``on_relief``: called when the network side is no longer congested.
     """
 
     def __init__(
@@ -64,25 +69,26 @@ class Segments:
         self._settle = settle
         self._on_relief = on_relief
         self._copies, self._spread = copies, spread
-        self._copies_region = arena.slots(1, copies_bytes(SEND_LIMIT))[0]
+        self._gather_region = arena.slots(1, gather_bytes(SEND_LIMIT))[0]
         self._watched = False
-        self._before = 0, 0  # sent and unsent by predecessors, and on bindings that have gone
+        # Sent and unsent by predecessors, and on bindings that have gone.
+        self._before = 0, 0
         self._failing: dict[Binding, str] = {}
         self._egresses = [self._egress(segment) for segment in segments]
 
     @staticmethod
     def needs() -> list[tuple[int, int]]:
-        """Of the arena: what is read, and copies of what waits to go out."""
-        return [SegmentReader.needs(RECEIVE_LIMIT), (1, copies_bytes(SEND_LIMIT))]
+        """The (count, size) of slots in the arena: to read into, and to gather queued datagrams for sending."""
+        return [SegmentReader.needs(RECEIVE_LIMIT), (1, gather_bytes(SEND_LIMIT))]
 
     def _egress(self, segment: SegmentSocket) -> Egress:
-        writer = SegmentWriter(self._arena, segment, self._copies_region)
+        writer = SegmentWriter(self._arena, segment, self._gather_region)
         return Egress(self._loop, writer, self._relieved, copies=self._copies, spread=self._spread)
 
     # -- bindings come and go
 
     def follow(self, bindings: Iterable[Binding]) -> None:
-        """Have these bindings, and no others. Not during a pause."""
+        """Open these bindings as far as they are not open, and close all others. Not to be called during a pause."""
         wanted = {binding.hears: binding for binding in bindings}
         for segment, egress in list(zip(self.open, self._egresses, strict=True)):
             binding = wanted.pop(segment.binding.hears, None)
@@ -90,7 +96,7 @@ class Segments:
                 self._leave(segment, egress)
             elif binding != segment.binding:
                 segment.binding = binding
-                egress.write_by(SegmentWriter(self._arena, segment, self._copies_region))
+                egress.set_writer(SegmentWriter(self._arena, segment, self._gather_region))
         for binding in wanted.values():
             self._enter(binding)
         self._failing = {
@@ -99,7 +105,7 @@ class Segments:
 
     @property
     def failing(self) -> bool:
-        """Whether a binding could not be opened the last time."""
+        """Whether the last ``follow`` could not open a binding."""
         return bool(self._failing)
 
     def _enter(self, binding: Binding) -> None:
@@ -152,7 +158,7 @@ class Segments:
         """True when there may be more."""
         try:
             starts, ends = self._reader.read(segment)
-        except OSError as error:  # told once by taking it, such as that the link is down
+        except OSError as error:  # such as ENETDOWN; reading has cleared it
             log.debug("segment not readable", **_named(segment.binding), error=error.strerror)
             return False
         if starts:
@@ -162,14 +168,14 @@ class Segments:
             self._settle()
         return len(starts) == BATCH
 
-    # -- the binding out
+    # -- datagrams go out
 
     def send(self, datagrams: Datagrams) -> None:
         for egress in self._egresses:
             if datagrams.starts:
                 egress.send(datagrams.starts, datagrams.ends)
             if datagrams.beyond:
-                egress.send_copies(datagrams.beyond)
+                egress.send_bytes(datagrams.beyond)
         if not self._egresses:
             sent, unsent = self._before
             self._before = sent, unsent + len(datagrams)
@@ -184,7 +190,7 @@ class Segments:
 
     @property
     def errors(self) -> set[int]:
-        """What the network says against what is sent now (errno)."""
+        """The errno of each binding that refused its last datagram; ENETDOWN without any binding."""
         return {egress.error for egress in self._egresses if egress.error} if self._egresses else {ENETDOWN}
 
     def set_copies(self, copies: int, spread: float) -> None:
@@ -210,14 +216,14 @@ class Segments:
         if not self.congested:
             self._on_relief()
 
-    # -- who and what
+    # -- status and state
 
     def sockets(self) -> list[socket.socket]:
-        """Those that are open."""
+        """The sockets of all bindings."""
         return [segment.socket for segment in self.open]
 
     def rows(self) -> list[dict[str, Any]]:
-        """For ``status``."""
+        """The bindings, as ``CMSG status`` reports them."""
         return [
             {
                 "address": segment.binding.address,
@@ -233,12 +239,12 @@ class Segments:
 
     @property
     def sent(self) -> int:
-        """Datagrams to the segment since the start, a datagram on two bindings counted twice."""
+        """Datagrams sent since the start. A datagram that went out by two bindings counts twice."""
         return self._before[0] + sum([egress.sent for egress in self._egresses])
 
     @property
     def unsent(self) -> int:
-        """Of the datagrams to the segment, those that the network did not take."""
+        """Datagrams given up since the start, counted in the same way."""
         return self._before[1] + sum([egress.unsent for egress in self._egresses])
 
     def state(self) -> dict[str, Any]:
@@ -250,7 +256,10 @@ class Segments:
         return {"sent": self.sent, "unsent": self.unsent, "waiting": waiting}
 
     def inherit(self, state: dict[str, Any]) -> None:
-        """To be followed by ``resume``. What waited on a binding that is not here any more is given up."""
+        """Take over the ``state`` of a predecessor, and give up the queues of bindings that have gone.
+
+        The caller then calls ``resume``.
+        """
         left = {Binding(*binding).hears: kept for binding, kept in state["waiting"]}
         for segment, egress in zip(self.open, self._egresses, strict=True):
             if kept := left.pop(segment.binding.hears, None):

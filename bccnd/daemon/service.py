@@ -1,11 +1,12 @@
 """The daemon put together: relay, local side, network side, signals, time.
 
 Rules
-- Everything happens in callbacks of one event loop; none waits. A callback reads one batch, has the relay decide, and
-  has everything settled that the relay asks for: datagrams out, clients to watch, to resume or to close.
-- SIGTERM and SIGINT: no new clients; what clients have already sent is read, and queues empty, within DRAIN_SECONDS.
-- SIGHUP: settings and keys are read again (``reload``). SIGUSR1: debug lines on, and off again.
-- SIGUSR2: a new process takes everything over (``restart``); until it has, nothing here changes.
+- Everything happens in callbacks of one event loop, and none waits. A callback reads a batch, passes it to the relay,
+  and carries out the effects: it sends datagrams, and watches, resumes or closes clients.
+- SIGTERM and SIGINT stop the daemon. It accepts no new clients, reads what clients have already sent, and empties the
+  queues, for at most DRAIN_SECONDS.
+- SIGHUP reads settings and keys again (``reload``). SIGUSR1 turns debug lines on, or off again.
+- SIGUSR2 starts a new process that takes everything over (``restart``). Until it has, nothing here changes.
 """
 
 import asyncio
@@ -49,16 +50,27 @@ from bccnd.wire import native
 from bccnd.wire.sbus import Cmsg
 
 DRAIN_SECONDS = 2.0
-ALARM_SLACK = 0.001  # seconds: the loop counts milliseconds, and must not come too early
-CLIENT = "client/"  # and a session's number: the name of its descriptor for a successor
-EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}  # wait until there is somebody to handle them
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # for a successor that has begun to take over, these as well
+
+# Seconds: the loop counts whole milliseconds, and must not come too early.
+ALARM_SLACK = 0.001
+
+# With the number of a session it is the name of that client's descriptor for a successor.
+CLIENT = "client/"
+
+# Blocked from the start until the daemon handles them.
+EARLY_SIGNALS = {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+
+# Blocked as well in a successor that has begun to take over.
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 log = structlog.get_logger()
 
 
 class Daemon:
-    """One daemon on the running loop; ``serve`` returns when it was told to stop, or has been succeeded."""
+    """One daemon on ``loop``. ``serve`` returns when a signal stops it, or when a successor has taken over.
+
+    ``read_again`` reads settings and keys for a reload; ``watchdog``: see ``Supervision``.
+    """
 
     def __init__(
         self,
@@ -84,7 +96,8 @@ class Daemon:
         self._paused = False
         self._drops = report.Drops()
         rules = Rules(*reload.relay_settings(settings, keys))
-        packet = rules.packet_limit + 1  # so that a longer one is seen to be too long
+        # A byte more, so that a longer packet is seen to be too long.
+        packet = rules.packet_limit + 1
         regions = [(1, size) for size in Regions.sizes(BATCH)]
         arena = Arena.holding(Bus.needs(packet), Clients.needs(packet), *Segments.needs(), *regions)
         self.relay = Relay(
@@ -132,11 +145,11 @@ class Daemon:
 
     @property
     def name(self) -> str:
-        """What a client connects to."""
+        """The address that clients connect to."""
         return self._bus.name
 
     async def serve(self) -> None:
-        """Raises ``BccndError`` when it cannot begin."""
+        """Serve until stopped or succeeded. Raises ``BccndError`` when it cannot begin."""
         loop = self._loop
         try:
             self._metrics.open(self._settings)
@@ -150,7 +163,8 @@ class Daemon:
         loop.add_signal_handler(signal.SIGUSR2, self._begin_succession)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
         self._watch()
-        if self.relay.sessions:  # inherited, with rights that these settings need not give
+        if self.relay.sessions:
+            # Inherited: the settings of this process may grant them other rights.
             self.relay.apply_rights(self._moment())
             self._settle()
         self._sequence.tick(self.relay.next_seq)
@@ -183,10 +197,7 @@ class Daemon:
         self._metrics.resume()
 
     def _settle(self) -> bool:
-        """Carry out what the relay wants done, until it wants nothing more.
-
-        True when a datagram went to the segment.
-        """
+        """Carry out effects until the relay has none. Returns True when a datagram went to the segment."""
         sends = False
         while (effects := self.relay.take_effects()) is not None:
             if effects.datagrams:
@@ -201,13 +212,13 @@ class Daemon:
         return sends
 
     def _answer(self, session: Session, answer: Cmsg) -> None:
-        """Answer a request that the relay left to us, now that its effects are carried out."""
+        """Answer a request that the relay leaves to the daemon (``Effects.asked``), after its other effects."""
         if answer.key == b"status":
             answer = Cmsg(answer.key, json.dumps(self._status(), separators=(",", ":")).encode())
         self.relay.answer(session, answer, self._moment())
 
     def _set_alarm(self) -> None:
-        """Come back when the relay is due next."""
+        """Set a timer for the next deadline of the relay."""
         due = self.relay.next_deadline()
         if due != self._due:
             if self._alarm:
@@ -243,7 +254,7 @@ class Daemon:
             self._supervision.ticked(self._summary())
 
     def _summary(self) -> str:
-        """For ``systemctl status``."""
+        """The line that ``systemctl status`` shows."""
         bindings = ", ".join(f"{row['address']}:{row['port']}" for row in self._segments.rows())
         clients = len(self.relay.sessions)
         return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {bindings}"
@@ -255,15 +266,15 @@ class Daemon:
         report.slow_clients(*self.relay.take_episodes(now), now)
 
     def _dropped(self) -> Counter[str]:
-        """Datagrams that went to nobody, by verdict, and those that did not go out."""
+        """Received datagrams that were dropped, by verdict, and ``unsent``, those that did not go out."""
         return Counter[str](self.relay.state.rejected) | Counter(unsent=self._segments.unsent)
 
     def _unready(self) -> str:
-        """Why it does not serve, in a word; empty when it does."""
+        """Why the daemon does not serve, in a word; empty when it does."""
         return "stopping" if self._stop.is_set() else "paused" if self._paused else ""
 
     def _status(self) -> dict[str, Any]:
-        """``CMSG status``: the daemon, and what its relay says."""
+        """What ``CMSG status`` answers: the facts about the daemon, and those that its relay adds."""
         status = {
             "version": __version__,
             "compiled": native.COMPILED,
@@ -314,7 +325,7 @@ class Daemon:
         self._supervision.reloaded()
 
     def _toggle_debug(self) -> None:
-        """Until the next time, or until a reload sets back what the settings say."""
+        """Turn debug lines on, or off again. A reload returns to the level of the settings."""
         self._debugging = not self._debugging
         level = "debug" if self._debugging else self._settings.log.level
         logs.configure(level, self._settings.log.format)
@@ -327,7 +338,7 @@ class Daemon:
             self._successor = self._loop.create_task(self._succeed())
 
     async def _succeed(self) -> bool:
-        """Have a new process take over; False when it could not, and everything is as before."""
+        """Start a new process and hand over to it. Returns False when that failed, and everything is as before."""
         reloads = self._reloads
         try:
             successor = await Successor.start()
@@ -350,7 +361,7 @@ class Daemon:
         return False
 
     async def _succeeded(self) -> bool:
-        """When it is time to stop: whether somebody has taken over. A successor that is not there yet is let go."""
+        """Whether a successor has taken over, asked when it is time to stop. Cancels one that has not begun to."""
         if self._successor is None:
             return False
         if not self._paused:
@@ -360,7 +371,7 @@ class Daemon:
         return False
 
     def _leave(self) -> Legacy:
-        """Stop everything; what a successor needs to go on."""
+        """Pause everything. Returns the state and the descriptors that a successor needs to go on."""
         self._paused = True
         self._bus.unwatch()
         self._links.unwatch()
@@ -408,7 +419,7 @@ class Daemon:
             log.warning("not changed while the socket is in use", settings=changed)
 
     def _socket_settings(self) -> dict[str, Any]:
-        """What only a daemon that makes its socket afresh can follow."""
+        """The settings that only a daemon that makes its socket afresh can follow."""
         return {
             name: getattr(self._settings, name)
             for name in ("socket", "socket_mode", "socket_owner", "socket_group")
@@ -417,7 +428,8 @@ class Daemon:
     # -- the end
 
     async def _drain(self) -> None:
-        deadline = time.monotonic() + DRAIN_SECONDS  # the loop's own time stands still while we read
+        # Not the loop's time, which stands still while a callback reads.
+        deadline = time.monotonic() + DRAIN_SECONDS
         self._bus.read_the_rest(deadline)
         self.relay.end(self._moment())
         self._settle()
@@ -427,4 +439,5 @@ class Daemon:
         self._segments.close()
         self._metrics.close()
         self._bus.close()
-        self._sequence.close(self.relay.next_seq + JUMP)  # what lies between is no loss to anybody
+        # Receivers count a jump as wide as JUMP as no loss.
+        self._sequence.close(self.relay.next_seq + JUMP)

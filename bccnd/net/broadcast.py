@@ -1,13 +1,13 @@
-"""The UDP side: sockets that hear the segment on the port, one for each binding, and send to it.
+"""UDP sockets to the segment, one for each binding: they receive what is sent to the port, and send from it.
 
 Rules
 - Each socket is bound to any address and to its interface, with SO_REUSEADDR, so that other BCCN programs of the host
-  live on the same port and all hear every broadcast; what is sent comes from that port.
-- A group (IPv4 multicast, IPv6 ``ff02::/16``) is joined on the interface; nothing sent to it passes a router (TTL 1),
-  and the other programs of this host hear it, too.
-- Nothing here loses a datagram silently: what the network did not take is given back or counted by the caller. Out of
-  sight is only the queue of a device (tc) that is set shorter than the socket's send buffer: what that drops, Linux
-  reports to sockets with IP_RECVERR alone, which would bring in errors of other hosts' making as well.
+  share the port and all hear every broadcast. Datagrams are sent from the same port.
+- A multicast group (IPv4, or IPv6 ``ff02::/16``) is joined on the interface. Nothing sent to it passes a router
+  (TTL 1), and the other programs of this host hear it, too.
+- No datagram is lost silently: the caller gets back, or counts, those that the network did not take. There is one
+  exception, the queue of a device (tc) that is shorter than the socket's send buffer. Linux reports its drops only to
+  sockets with IP_RECVERR, and those also get errors that other hosts cause.
 """
 
 import socket
@@ -22,9 +22,14 @@ from bccnd.errors import RefusedError, UnavailableError
 from bccnd.net.bindings import Binding
 from bccnd.net.mmsg import BATCH, VECTOR, Arena, ReceiveTable, SendTable
 
-_SO_RCVBUFFORCE = 33  # beyond net.core.rmem_max, for who may
-_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29  # off: groups that others joined are not ours to hear
-_NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # for the moment: the same datagram again, later
+# Sets a receive buffer above net.core.rmem_max; needs CAP_NET_ADMIN.
+_SO_RCVBUFFORCE = 33
+
+# Turned off, so that a socket does not hear groups that other programs joined.
+_IP_MULTICAST_ALL, _IPV6_MULTICAST_ALL = 49, 29
+
+# There is no room at the moment: the same datagram can be sent later.
+_NO_ROOM = frozenset({EAGAIN, ENOBUFS, ENOMEM})
 
 
 class SegmentSocket:
@@ -61,9 +66,8 @@ class SegmentSocket:
             what, needed = f"port {binding.port}/udp", "CAP_NET_BIND_SERVICE, or a port from 1024 on"
             if binding.family == 6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            made.bind(
-                ("" if binding.family == 4 else "::", binding.port)
-            )  # any address: only such sockets hear broadcasts
+            # To any address: only such sockets hear broadcasts.
+            made.bind(("" if binding.family == 4 else "::", binding.port))
             if binding.group:
                 self._join(ip_address(binding.group).packed)
         except OSError as error:
@@ -114,20 +118,22 @@ class SegmentSocket:
 
 
 class SegmentReader:
-    """Reads datagrams into the arena; one serves all sockets, one after the other."""
+    """Reads datagrams into the arena. One reader serves all sockets in turn."""
 
     def __init__(self, arena: Arena, limit: int) -> None:
         # A byte more than a datagram may have, so that a longer one is seen to be too long.
         self._table = ReceiveTable(arena, limit + 1, addresses=True)
         self._interface: str | None = None
-        self._last = b"", b""  # the address that was asked for last, and what it reads: mostly the next, too
+        # The last socket address and its text: the next datagram mostly has the same.
+        self._last = b"", b""
 
     @staticmethod
     def needs(limit: int) -> tuple[int, int]:
-        """Of the arena, for datagrams of so many bytes."""
+        """The (count, size) of slots in the arena, for datagrams of at most ``limit`` bytes."""
         return ReceiveTable.needs(limit + 1)
 
     def read(self, segment: SegmentSocket) -> tuple[list[int], list[int]]:
+        """Where up to BATCH datagrams begin and end in the arena; empty when there are none. Raises ``OSError``."""
         if segment.binding.interface != self._interface:
             self._interface = segment.binding.interface
             self._last = b"", b""
@@ -151,7 +157,7 @@ class SegmentReader:
 class SegmentWriter:
     """Sends datagrams to one segment from where they lie in the arena.
 
-    ``region``: where in the arena copies are laid side by side to be sent, BATCH of them (``copies_region``).
+    ``region``: where in the arena ``send_bytes`` lays up to BATCH datagrams side by side (``gather_bytes``).
     """
 
     def __init__(self, arena: Arena, segment: SegmentSocket, region: int) -> None:
@@ -161,10 +167,10 @@ class SegmentWriter:
         self._table = SendTable(arena, VECTOR, to=segment.destination())
 
     def send(self, starts: list[int], ends: list[int]) -> tuple[int, int, int]:
-        """Send the datagrams at these spans: ``(done, refused, errno)``.
+        """Send the datagrams at these spans, in order. Returns ``(done, refused, errno)``.
 
-        ``done``: how many are dealt with, in order, the rest has to wait for room; ``refused``: how many of those the
-        network refused; ``errno``: why, if the last of them was refused, else 0.
+        ``done``: how many were sent or refused; the rest must wait for room. ``refused``: how many of these the
+        network refused. ``errno``: why it refused the last of these, or 0 if it did not.
         """
         table, descriptor = self._table, self.segment.fileno()
         refused = error = 0
@@ -185,8 +191,8 @@ class SegmentWriter:
                     error = -went
         return len(starts), refused, error
 
-    def send_copies(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
-        """The same for datagrams that lie elsewhere."""
+    def send_bytes(self, datagrams: Sequence[bytes]) -> tuple[int, int, int]:
+        """The same for datagrams outside the arena."""
         refused = error = 0
         for begin in range(0, len(datagrams), BATCH):
             part = datagrams[begin : begin + BATCH]
@@ -198,11 +204,11 @@ class SegmentWriter:
                 return begin + done, refused, error
         return len(datagrams), refused, error
 
-    def copies(self, starts: list[int], ends: list[int]) -> list[bytes]:
-        """The datagrams at these spans, for later."""
+    def as_bytes(self, starts: list[int], ends: list[int]) -> list[bytes]:
+        """Copy the datagrams at these spans out of the arena."""
         return [self._memory[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def copies_bytes(limit: int) -> int:
-    """How long the region for copies is, of datagrams of at most ``limit`` bytes; all writers share it."""
+def gather_bytes(limit: int) -> int:
+    """The size of the region of ``send_bytes``, for datagrams of at most ``limit`` bytes. All writers share one."""
     return BATCH * limit

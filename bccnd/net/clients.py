@@ -1,4 +1,4 @@
-"""The way out to the local clients: packets to their descriptors, a group with one call a client."""
+"""Sends packets to local clients, by their descriptors: a whole group with one system call for each client."""
 
 import os
 from collections.abc import Sequence
@@ -6,15 +6,17 @@ from errno import EAGAIN, ENOBUFS, ENOMEM
 
 from bccnd.net.mmsg import Arena, SendTable
 
-GONE = -1  # from a send: the client is not there any more
+# What a send returns when the client has gone.
+GONE = -1
 
-_FULL = frozenset({EAGAIN, ENOBUFS, ENOMEM})  # no room now: the client's, or the kernel's
+# The socket of the client, or the kernel, has no room at the moment.
+_FULL = frozenset({EAGAIN, ENOBUFS, ENOMEM})
 
 
 class Clients:
-    """Sends to clients by descriptor; what is sent in groups lies in ``arena``.
+    """The ``Transport`` of the relay. A port is the descriptor of a client; spans lie in ``arena``.
 
-    ``scratch``: bytes of the arena in which packets from elsewhere are laid side by side, to go with one call.
+    ``scratch``: bytes of the arena in which ``send_each`` lays packets side by side, to send them with one call.
     """
 
     def __init__(self, arena: Arena, scratch: int) -> None:
@@ -26,11 +28,11 @@ class Clients:
 
     @staticmethod
     def needs(scratch: int) -> tuple[int, int]:
-        """Of the arena."""
+        """The (count, size) of slots in the arena."""
         return 1, scratch
 
     def send(self, port: int, packet: bytes | memoryview) -> int:
-        """1 when it went, 0 when it would block, GONE."""
+        """Returns 1 when the packet went, 0 when it would block, or GONE."""
         try:
             os.write(port, packet)
         except OSError as error:
@@ -38,7 +40,7 @@ class Clients:
         return 1
 
     def send_each(self, port: int, packets: Sequence[bytes]) -> int:
-        """How many went, in order, or GONE."""
+        """Send the packets in order. Returns how many went, or GONE."""
         done = 0
         while done < len(packets):
             starts, ends = self._lay_out(packets, done)
@@ -53,9 +55,12 @@ class Clients:
         return done
 
     def send_group(self, ports: Sequence[int], starts: list[int], ends: list[int]) -> dict[int, int]:
-        """The packets at these spans to every port; port -> how many went (or GONE), where not all did."""
+        """Send the packets at these spans to every port, in order.
+
+        Returns how many went, or GONE, for each port that did not take all.
+        """
         fell_short: dict[int, int] = {}
-        if len(starts) == 1:  # a lone packet deserves the short path
+        if len(starts) == 1:  # write(2) costs less than a table of one
             packet = self._view[starts[0] : ends[0]]
             for port in ports:
                 try:
@@ -75,7 +80,7 @@ class Clients:
         return fell_short
 
     def _lay_out(self, packets: Sequence[bytes], first: int) -> tuple[list[int], list[int]]:
-        """Copy as many packets as there is room for into the scratch."""
+        """Copy packets into the scratch, from ``first`` on, as many as fit. Returns their spans."""
         starts: list[int] = []
         ends: list[int] = []
         at = self._scratch
@@ -90,7 +95,7 @@ class Clients:
         return starts, ends
 
     def _send_pointed(self, port: int, count: int) -> int:
-        """Send what the table points to. A send that stopped half way says why only when it is asked again."""
+        """Send what the table points to. After a send that stopped half way, only the next one gives the reason."""
         went = 0
         while went < count:
             more = self._table.send(port, count, went)

@@ -1,17 +1,18 @@
-"""Datagrams on their way out to one segment.
+"""The queue of datagrams that go out by one binding.
 
 Rules
-- Order is kept. What the network cannot take for the moment (EAGAIN, ENOBUFS) waits, at most PENDING_LIMIT datagrams,
-  and is tried again every RETRY_SECONDS; the newest are given up beyond that.
-- Once more than half of that waits the way is ``congested``, until less than a quarter does: the caller reads no more
-  from local publishers meanwhile.
-- What the network refuses (no route, link down, not permitted) is given up at once: it would be stale by the time the
-  link is back. So is everything that has waited for STALL_SECONDS without one datagram going out.
-- Further copies of a datagram follow after the spread. Like all else they wait their turn, but only in the half of
-  the room that is not congested; the other half is for first copies.
-- A pause sends nothing and forgets nothing; ``state`` is what a successor of this daemon has to know, which sends
-  nothing of it before ``resume``.
-- Everything given up is in ``unsent``; ``error`` is the errno of the last refusal, 0 once something went out again.
+- Order is kept. Datagrams that the network cannot take at the moment (EAGAIN, ENOBUFS) wait in the queue and are
+  tried again every RETRY_SECONDS. The queue holds PENDING_LIMIT datagrams; further ones are given up.
+- An egress is ``congested`` from when more than half of the queue is full until less than a quarter is. Meanwhile the
+  caller reads no local publishers.
+- Datagrams that the network refuses (no route, link down, not permitted) are given up at once: they would be stale by
+  the time the link is back. If no datagram goes out for STALL_SECONDS, the whole queue is given up.
+- With ``copies`` above 1 a datagram goes out again every ``spread`` seconds. Such further copies use only the half of
+  the queue below congestion, so they never take the room of first copies.
+- During a pause nothing is sent and nothing is given up. ``state`` has all that a successor needs; the successor
+  sends nothing of it before ``resume``.
+- ``unsent`` counts every datagram given up. ``error`` is the errno of the last refusal, and 0 once something has gone
+  out again.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
@@ -21,14 +22,23 @@ from typing import Any
 
 from bccnd.net.broadcast import SegmentWriter
 
-PENDING_LIMIT = 8192  # datagrams; at most 11 MiB
-RETRY_SECONDS = 0.002  # ENOBUFS has no event that tells when it is over
+# Datagrams; at most 11 MiB.
+PENDING_LIMIT = 8192
+
+# No event reports the end of ENOBUFS.
+RETRY_SECONDS = 0.002
+
 STALL_SECONDS = 1.0
-COPIES_LIMIT = 65536  # datagrams that wait for their next copy
+
+# Datagrams that wait for their next copy.
+COPIES_LIMIT = 65536
 
 
 class Egress:
-    """``on_relief`` is called when the way is no longer congested."""
+    """The way out by one ``SegmentWriter``. ``on_relief`` is called when it is no longer congested.
+
+    ``copies``: how often each datagram is sent; ``spread``: the seconds between two copies of it.
+    """
 
     def __init__(
         self,
@@ -46,8 +56,11 @@ class Egress:
         self._spread = spread
         self._pending: deque[bytes] = deque()
         self._retry: TimerHandle | None = None
-        self._moved = 0.0  # when the last datagram went out while others waited
-        self._copies_due: deque[tuple[list[bytes], int]] = deque()  # and how many more times after that
+        # When the last datagram of the queue went out.
+        self._moved = 0.0
+        # Datagrams to be sent once more, and how many more times that will be.
+        self._copies_due: deque[tuple[list[bytes], int]] = deque()
+        # How many datagrams that is.
         self._copies_waiting = 0
         self._paused = False
         self.congested = False
@@ -59,28 +72,28 @@ class Egress:
         """Send the datagrams at these spans of the arena. They are copied only if they have to wait."""
         done = 0 if self._pending else self._count(self._writer.send(starts, ends))
         if done < len(starts):
-            self._wait(self._writer.copies(starts[done:], ends[done:]), PENDING_LIMIT)
+            self._wait(self._writer.as_bytes(starts[done:], ends[done:]), PENDING_LIMIT)
         if self._copies > 1:
-            self._copy_later(self._writer.copies(starts, ends))
+            self._copy_later(self._writer.as_bytes(starts, ends))
 
-    def send_copies(self, datagrams: list[bytes]) -> None:
-        """The same for datagrams that lie elsewhere."""
+    def send_bytes(self, datagrams: list[bytes]) -> None:
+        """The same for datagrams outside the arena."""
         self._send(datagrams)
         if self._copies > 1:
             self._copy_later(list(datagrams))
 
-    def write_by(self, writer: SegmentWriter) -> None:
-        """From now on, what waits included."""
+    def set_writer(self, writer: SegmentWriter) -> None:
+        """Send everything by this writer from now on, the queue included."""
         self._writer = writer
 
     def set_copies(self, copies: int, spread: float) -> None:
-        """For what is sent from now on."""
+        """Change ``copies`` and ``spread`` for datagrams from now on."""
         self._copies = copies
         self._spread = spread
 
     @property
     def busy(self) -> bool:
-        """Something waits to be sent, be it a copy."""
+        """Whether a datagram, or a further copy of one, waits to be sent."""
         return bool(self._pending or self._copies_due)
 
     def pause(self) -> None:
@@ -93,21 +106,21 @@ class Egress:
             self._loop.call_later(self._spread, self._send_copy)
 
     def state(self) -> dict[str, Any]:
-        """In plain values."""
+        """The queue and the further copies, in plain values."""
         return {
             "pending": list(self._pending),
             "copies": list(self._copies_due),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """To be followed by ``resume``."""
+        """Take over the ``state`` of a predecessor. The caller then calls ``resume``."""
         self._paused = True
         self._wait(state["pending"], PENDING_LIMIT)
         self._copies_due.extend(state["copies"])
         self._copies_waiting = sum([len(datagrams) for datagrams, _ in self._copies_due])
 
     def close(self) -> None:
-        """Send what waits if the network takes it now; the rest is given up, and copies that are not due yet."""
+        """Send what the network takes of the queue now. The rest is given up; further copies are not sent."""
         self._paused = True
         self._flush()
         self._give_up()
@@ -115,12 +128,12 @@ class Egress:
             self._retry.cancel()
 
     def _send(self, datagrams: list[bytes], limit: int = PENDING_LIMIT) -> None:
-        done = 0 if self._pending else self._count(self._writer.send_copies(datagrams))
+        done = 0 if self._pending else self._count(self._writer.send_bytes(datagrams))
         if done < len(datagrams):
             self._wait(datagrams[done:], limit)
 
     def _count(self, outcome: tuple[int, int, int]) -> int:
-        """How many are dealt with; the rest has to wait."""
+        """Count the outcome of a call of the writer. Returns how many datagrams are done; the rest must wait."""
         done, refused, error = outcome
         self.sent += done - refused
         self.unsent += refused
@@ -134,15 +147,15 @@ class Egress:
         room = max(0, limit - len(self._pending))
         self._pending.extend(datagrams[:room])
         self.unsent += max(0, len(datagrams) - room)
-        if len(self._pending) * 2 > PENDING_LIMIT:  # and never back here: only relief ends it
+        if len(self._pending) * 2 > PENDING_LIMIT:
             self.congested = True
         self._await_room()
 
     def _await_room(self) -> None:
         if self._pending and self._retry is None:
-            self._retry = self._loop.call_later(RETRY_SECONDS, self._again)
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._try_again)
 
-    def _again(self) -> None:
+    def _try_again(self) -> None:
         self._retry = None
         if self._paused:
             return
@@ -155,7 +168,7 @@ class Egress:
             self._on_relief()
 
     def _flush(self) -> None:
-        done = self._count(self._writer.send_copies(list(self._pending)))
+        done = self._count(self._writer.send_bytes(list(self._pending)))
         if done:
             self._moved = self._loop.time()
         for _ in range(done):
@@ -166,7 +179,7 @@ class Egress:
         self._pending.clear()
 
     def _copy_later(self, datagrams: list[bytes]) -> None:
-        """Have the further copies follow, if there is room for them."""
+        """Schedule the further copies of these datagrams, if fewer than COPIES_LIMIT wait."""
         if self._copies_waiting + len(datagrams) <= COPIES_LIMIT:
             self._schedule(datagrams, self._copies - 1)
         else:
@@ -178,7 +191,7 @@ class Egress:
         self._loop.call_later(self._spread, self._send_copy)
 
     def _send_copy(self) -> None:
-        """The oldest copies are due: the spread is the same for all."""
+        """Send the oldest copies again: as the spread is the same for all, they are the ones that are due."""
         if self._paused or not self._copies_due:
             return
         datagrams, left = self._copies_due.popleft()

@@ -1,8 +1,8 @@
-"""The local listener: a Unix SOCK_SEQPACKET socket, whose file belongs to the daemon that holds its lock.
+"""The local listener: a Unix SOCK_SEQPACKET socket at a path, at an abstract name, or handed down.
 
 Rules
-- A socket file belongs to the daemon that holds the lock beside it (``<path>.lock``). A second daemon is therefore
-  refused without touching the file, and a file whose lock nobody holds is stale and is replaced.
+- A socket file belongs to the daemon that holds the lock beside it (``<path>.lock``). A second daemon cannot take the
+  lock, and leaves the file alone. A file whose lock is free is replaced, unless some other program serves it.
 - ``close`` removes the file only if it is still the one that this listener made. It does not remove a socket that
   was handed down; an abstract one has no file.
 """
@@ -20,15 +20,18 @@ from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 
-# Connections that wait to be accepted; the kernel caps it at net.core.somaxconn.
+# Connections that may wait to be accepted; the kernel allows net.core.somaxconn.
 BACKLOG = 1024
 
-# New clients a turn.
+# Clients accepted in one turn.
 ACCEPTS = 64
 
 
 class Listener:
-    """A bound, listening, non-blocking socket. ``name`` is the address that clients connect to."""
+    """A bound, listening, non-blocking socket. ``name`` is the address that clients connect to.
+
+    Every way to open one raises ``ConfigError``, ``RefusedError`` or ``UnavailableError``, which names the address.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,10 @@ class Listener:
 
     @classmethod
     def open(cls, where: str, mode: int, owner: str | None = None, group: str | None = None) -> "Listener":
-        """``where``: a path, ``@name`` (abstract), ``@`` (a free abstract name) or ``fd:N`` (handed down)."""
+        """Open a listener at a path, ``@name`` (abstract), ``@`` (a free abstract name) or ``fd:N`` (handed down).
+
+        ``mode``, ``owner`` and ``group`` are for the file at a path.
+        """
         handed_down = where.startswith("fd:")
         listening = _inherited(where) if handed_down else _new_socket()
         try:
@@ -120,7 +126,7 @@ class Listener:
         return cls(listening, state["name"], path, descriptors.get("lock", -1), state["made"])
 
     def accept(self) -> list[socket.socket]:
-        """The clients that wait, at most ACCEPTS. Raises ``OSError`` when there is no descriptor for the first."""
+        """The clients that wait, at most ACCEPTS. Raises ``OSError`` when the first cannot be accepted."""
         clients: list[socket.socket] = []
         while len(clients) < ACCEPTS:
             try:

@@ -1,7 +1,7 @@
 """Many packets with one system call: recvmmsg(2) and sendmmsg(2) between a socket and one arena of memory.
 
-The asyncio and socket modules have no such calls, and the calls are what a relay spends its time on. The tables of
-headers are laid out once; a read or a send only fills in places and lengths.
+The asyncio and socket modules have no such calls, and system calls are what a relay spends its time on. The tables of
+headers are laid out once; a read or a send only fills in addresses and lengths.
 """
 
 import ctypes
@@ -15,8 +15,11 @@ from socket import AF_INET
 from struct import Struct
 from typing import Self
 
-BATCH = 64  # packets a read: enough to make the call cheap, few enough for the others to have their turn soon
-VECTOR = 1024  # packets a send at most (UIO_MAXIOV)
+# Packets of one read: enough to make the call cheap, few enough for the others to have their turn soon.
+BATCH = 64
+
+# Packets of one send, at most (UIO_MAXIOV).
+VECTOR = 1024
 
 _MSG_DONTWAIT = 0x40
 _MSG_NOSIGNAL = 0x4000
@@ -54,9 +57,9 @@ _sendmmsg = _libc.sendmmsg
 
 
 class Arena:
-    """One block of memory for everything that is read and sent, so that a place in it is a single number.
+    """One piece of memory for everything that is read and sent, so that a position in it is a single number.
 
-    Each user says what it ``needs``, (count, size) of its slots, and takes them with ``slots``.
+    Each user states what it ``needs``, the (count, size) of its slots, and takes them with ``slots``.
     """
 
     def __init__(self, size: int) -> None:
@@ -130,7 +133,7 @@ class ReceiveTable:
             raise OSError(error, os.strerror(error))
 
     def read_one(self, fd: int) -> tuple[list[int], list[int]]:
-        """The same with the cheapest call, for a single packet."""
+        """Read a single packet, with the cheapest call."""
         try:
             length = os.readv(fd, self._one)
         except BlockingIOError:
@@ -139,7 +142,7 @@ class ReceiveTable:
         return [start], [start + length]
 
     def name(self, index: int) -> bytes:
-        """The same as the kernel wrote it, to be compared only; what stands behind it may be of another packet."""
+        """The sender's address as the kernel wrote it, for comparison only: bytes after a short one may be stale."""
         return bytes(self._names[_NAME_BYTES * index : _NAME_BYTES * (index + 1)])
 
     def peer(self, index: int) -> tuple[bytes, int]:
@@ -151,7 +154,7 @@ class ReceiveTable:
 
 
 class SendTable:
-    """Sends packets from where they lie in ``arena``; pointed once, sent to as many sockets as need be."""
+    """Sends packets from where they lie in ``arena``. Once it points to them, any number of sockets can get them."""
 
     def __init__(self, arena: Arena, capacity: int = VECTOR, *, to: bytes = b"") -> None:
         """``to``: the socket address that every packet goes to, for sockets without a peer."""
@@ -172,14 +175,14 @@ class SendTable:
         self._table = ctypes.c_void_p(ctypes.addressof(self._headers))
 
     def point(self, starts: Sequence[int], ends: Sequence[int]) -> None:
-        """Say which packets the next ``send`` is about, at most ``capacity``."""
+        """Point to the packets at these spans, at most ``capacity``, for the next calls of ``send``."""
         count = len(starts)
         address = self._address
         self._bases[:count] = array("L", [address + start for start in starts])
         self._lengths[:count] = array("L", map(sub, ends, starts))
 
     def send(self, fd: int, count: int, first: int = 0) -> int:
-        """Send packets ``first`` to ``count``; how many went, or minus the errno when none did."""
+        """Send the packets from index ``first`` up to ``count``. Returns how many went, or minus the errno."""
         table = self._table if not first else ctypes.c_void_p(ctypes.addressof(self._headers[first]))
         while True:
             went: int = _sendmmsg(fd, table, count - first, _MSG_DONTWAIT | _MSG_NOSIGNAL)

@@ -1,15 +1,15 @@
-"""When a host's record is whole, from the marks in its files: only then does a missing message count as lost.
+"""Finds from the marks in recorded files when a host's record is whole: only then a missing message counts as lost.
 
     file        opened ........ closed opened ... unrecorded ... closed
     coverage    |------------------------------------------------------|
     stretches   |----------------------------|  hole  |----------------|
 
 Rules
-- Every file says from when to when it is the whole record (``opened``, ``closed``). Between files nothing is known.
-- At a mark ``unrecorded`` the recorder missed messages. A message missing from MARGIN_NS before it to MARGIN_NS after
-  it may be one of them, so there the record has a hole.
-- The clocks of two hosts differ, and messages take time. So a slot of the sender's time counts at a receiver if the
-  receiver's record is whole from MARGIN_NS before the slot to MARGIN_NS after it.
+- A file is the whole record from its mark ``opened`` to its mark ``closed``. Between files nothing is known.
+- At a mark ``unrecorded`` the recorder missed messages. A message that is missing from MARGIN_NS before the mark to
+  MARGIN_NS after it may be one of them, so the record has a hole there.
+- The clocks of two hosts differ, and messages take time. So a slot, a fixed span of the sender's time, counts at a
+  receiver if the receiver's record is whole from MARGIN_NS before the slot to MARGIN_NS after it.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -23,9 +23,10 @@ MARGIN_NS = 2 * SECOND_NS
 
 
 def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | None = None) -> DataFrame:
-    """``TRAFFIC`` -> table ``coverage``: the time the files of a host cover, joined where they touch or overlap.
+    """``TRAFFIC`` -> table ``coverage``: the times that a host's files cover, joined where they touch or overlap.
 
-    Cut to ``since_ns`` .. ``until_ns``, if given. ``unrecorded`` counts the messages that the recorder missed within.
+    Times outside ``since_ns`` .. ``until_ns`` are cut off. ``unrecorded`` counts the messages that the recorder
+    missed in each.
     """
     kind = F.col("verdict")
     order = Window.partitionBy("host").orderBy("time_ns", kind != Mark.OPENED)
@@ -75,7 +76,7 @@ def stretches(traffic: DataFrame, covered: DataFrame) -> DataFrame:
 
 
 def stretch_at(time_ns: str) -> Column:
-    """The place of the time among ``stretches``: odd within one, even between two."""
+    """The position of ``time_ns`` (an SQL expression) among ``stretches``: odd within one, even outside."""
     return F.expr(
         f"""size(filter(stretches, s -> s.from_ns <= {time_ns}))
         + size(filter(stretches, s -> s.until_ns < {time_ns}))"""
@@ -83,7 +84,7 @@ def stretch_at(time_ns: str) -> Column:
 
 
 def whole(slots: str, slot_ns: int) -> Column:
-    """Those of ``slots`` (array of structs with ``slot``) that lie, margins included, in one of ``stretches``."""
+    """Those of ``slots`` (an array of structs with ``slot``) that lie in one of ``stretches``, margins included."""
     return F.expr(
         f"""filter({slots}, at -> exists(stretches, s ->
             s.from_ns <= at.slot * {slot_ns} - {MARGIN_NS}

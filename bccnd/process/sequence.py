@@ -1,14 +1,14 @@
 """Remembers across restarts how far sequence numbers have come, so that they rise even when the clock has gone back.
 
 Rules
-- The file holds one decimal number. No number at or above it has been used. The file is written RESERVE ahead of
+- The file holds one decimal number. No sequence number at or above it has been used. It is written RESERVE ahead of
   use, so that a crash leaves a gap and never repeats a number. An orderly stop writes the number that was really
   reached, so that restarts do not run ahead of the clock.
-- The file is replaced as a whole and not synced. A power failure can lose only what was written in the last moments,
-  and RESERVE covers that.
-- Without a file numbers begin at the clock. So they do, with a warning, when the file cannot be read or holds
-  anything but a number.
-- When the file cannot be written, the log says so once, the daemon goes on, and each tick tries again.
+- The file is replaced as a whole and not synced. A power failure can lose only the last writes, and RESERVE covers
+  that.
+- Without a file, numbers begin at the clock. If the file cannot be read, or holds anything but a number, they do so
+  with a warning.
+- If the file cannot be written, the daemon reports it once and goes on, and each tick tries again.
 - Without a path nothing is kept.
 """
 
@@ -18,23 +18,23 @@ from pathlib import Path
 
 import structlog
 
-# Ten minutes of a clock of microseconds: the file is written about that often.
+# Ten minutes, as numbers are microseconds of a clock: the file is written about that often.
 RESERVE = 600 * 10**6
 
-# Many times what all clients together can use between two ticks.
+# A minute: far more numbers than all clients together can use between two ticks.
 MARGIN = 60 * 10**6
 
 # Bytes read; a number has 19.
 LINE_LIMIT = 64
 
-# No clock reaches this, and a number beyond it leaves too little room below 2**64.
+# No clock reaches this number, and from a higher one there would be too little room below 2**64.
 LIMIT = 2**62
 
 log = structlog.get_logger()
 
 
 class SequenceFile:
-    """``first``: no number from here on has been used before; 0 when that is not known."""
+    """The file at ``path``. ``first``: no number from it on has been used; 0 when the file gives none."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class SequenceFile:
             self._write(seq + RESERVE)
 
     def close(self, seq: int) -> None:
-        """Write that no number from ``seq`` on has been used: an orderly stop."""
+        """Call this at an orderly stop: write that no number from ``seq`` on has been used."""
         self._write(seq)
 
     def _read(self) -> int:
@@ -91,7 +91,7 @@ class SequenceFile:
 
 
 def _open(path: str, flags: int) -> int:
-    """Follow no link that somebody left there, wait for no writer of a FIFO, and let nobody else read."""
+    """An opener that follows no symbolic link, waits for no writer of a FIFO, and lets nobody else read."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 

@@ -105,7 +105,7 @@ class Sink:
         return self._written + self.backlog
 
     def flush(self) -> None:
-        """Nothing: only a whole file has to be on the disk."""
+        """Do nothing: only a whole file must be on the disk."""
 
     def close(self) -> None:
         """Note that pyarrow has written its last. ``finish`` or ``discard`` closes the file."""

@@ -6,9 +6,9 @@ Rules
 - A file appears under its name when it is whole, and never changes. Until then its name begins with a dot.
 - The date is the UTC date of the file's ``opened``. No file spans midnight.
 - The first row is the mark ``opened``, the last the mark ``closed``: between these times the file is the host's whole
-  record. While recording goes on, a file opens at the very time at which the one before it closed. What lies between
-  a ``closed`` and a later ``opened`` was not recorded: nobody is to blame for messages missing there.
-- A mark ``unrecorded`` stands where the recorder itself lost messages; its ``size`` is how many.
+  record. While recording goes on, a file opens at the very time at which the one before it closed. The time
+  from a ``closed`` to a later ``opened`` was not recorded: messages that are missing there do not count as lost.
+- A mark ``unrecorded`` stands where the recorder itself lost messages; its ``size`` is their number.
 - A datagram whose header is malformed has no source, number, channel or mode, and its payload is all of it.
 """
 

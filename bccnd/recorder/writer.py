@@ -1,11 +1,11 @@
-"""The thread that makes files of what the tap reads.
+"""The thread that turns the blocks of the tap into files.
 
 Rules
 - Everything comes through the inbox, in order. ``until`` is the time up to which the record is complete.
-- Missing messages are marked where they are missing. If more than GAP_NS passed there, the record is closed before
-  the gap and opened after it, so that nobody takes the time between for recorded.
-- While the disk takes nothing, files grow in memory up to a bound. Beyond that the writer takes nothing from the
-  inbox: the inbox fills up, and the reader counts what it cannot put there.
+- Where messages are missing, the writer marks how many. If more than GAP_NS has passed there, it closes the record
+  before the gap and opens it after, so that the time between does not count as recorded.
+- While the disk takes nothing, the open file and whole files wait in memory, up to ``backlog_limit`` bytes. Beyond
+  that the writer takes nothing from the inbox; the inbox fills up, and the tap counts the messages that find no room.
 """
 
 import time
@@ -22,16 +22,22 @@ from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.rows import Dropped, Ended, ReadUntil, Rows
 
 GAP_NS = 10**9
-# Seconds between two looks at the disk and the clock.
+
+# Seconds to wait for the inbox or the disk before looking again.
 IDLE_SECONDS = 0.2
-# Seconds that a disk which takes nothing has, once the recorder stops.
+
+# Seconds that the disk has to take the last files when the recorder stops.
 LAST_SECONDS = 5.0
 
 log = structlog.get_logger()
 
 
 class Writer:
-    """``run`` is the thread. ``ended`` gets the daemon's reason for ending the connection or the tap."""
+    """``run`` is the body of the thread.
+
+    ``backlog_limit``: bytes that may wait in memory for the disk; ``ended`` is called with the daemon's reason for
+    ending the connection or the tap; ``fault`` is called with the exception that ended the thread.
+    """
 
     def __init__(
         self,
@@ -42,9 +48,9 @@ class Writer:
         ended: Callable[[str], None],
         fault: Callable[[BaseException], None],
     ) -> None:
-        # Messages that the daemon dropped.
+        # Messages that the daemon dropped, as the recorder read too slowly.
         self.dropped = 0
-        # Unix ns.
+        # The record is complete up to this time (Unix ns).
         self.until = 0
         self.host = ""
         self._output = output
@@ -54,7 +60,7 @@ class Writer:
         self._ended = ended
         self._fault = fault
         self._recording: Recording | None = None
-        # The counts of recordings under other host names: the daemon was renamed.
+        # The counts of the recordings before this one: a daemon whose host name changes begins another.
         self._before = Counts()
         self._rows = Rows((), "")
         # Messages missing since ``until``.
@@ -161,7 +167,7 @@ class Writer:
                     self._ended(reason)
 
     def _reach(self, time_ns: int) -> None:
-        """Go on with the record at this time, after a mark for what is missing before it."""
+        """Call this before the record goes on at this time: it marks the messages that are missing before it."""
         recording, missing = self._recording, self._missing
         if not missing or recording is None:
             return

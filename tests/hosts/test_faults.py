@@ -33,7 +33,7 @@ def drop_from(host: Host, source: Host, how: str = "") -> None:
 
 
 def stop_dropping(host: Host) -> int:
-    """How many it has lost."""
+    """Ends ``drop_from``. Returns how many datagrams the host has lost to it."""
     shown = host.run(["nft", "list", "table", "ip", "faults"]).stdout
     nft(host, "delete table ip faults")
     return sum(map(int, re.findall(r"counter packets (\d+)", shown)))
@@ -66,7 +66,7 @@ def test_reported_losses_are_the_losses_that_happened(segment: Segment, daemons:
         drop_from(beta, alpha, "numgen random mod 100 < 20")
         publish_numbers(publisher, "a", 1, MESSAGES)
         dropped = stop_dropping(beta)
-        publish_numbers(publisher, "a", MESSAGES + 1, 1)  # after it every gap is seen to be one
+        publish_numbers(publisher, "a", MESSAGES + 1, 1)  # only a later number shows a gap
         heard = [0]
         while heard[-1] != MESSAGES + 1:
             heard.append(int(subscriber.message()[1]))
@@ -106,19 +106,20 @@ def test_two_copies_make_up_for_most_of_a_heavy_loss(segment: Segment, start_dae
         heard = [0]
         wait_until(all_is_accounted_for, "an account of all that was not dropped")
         assert len(heard) == len(set(heard)) == source_row(subscriber, src)["received"]
-        assert dropped > 300  # of 2,000, so that without copies 850 would be the most
-        assert len(heard) > 920  # 960 are to be expected
+        # Of 2,000 datagrams. Without copies at most 850 of 1,000 messages would arrive; with them 960 are expected.
+        assert dropped > 300
+        assert len(heard) > 920
 
 
 # --- duplicates and reordering ---
 
 
-def forward_doubled_and_disordered(frm: socket.socket, to: str, count: int) -> None:
-    """Of each four datagrams a b c d that ``frm`` hears, ``to`` gets b a c c d."""
+def forward_doubled_and_disordered(forwarder: socket.socket, to: str, count: int) -> None:
+    """Of each four datagrams a b c d that ``forwarder`` hears, ``to`` gets b a c c d."""
     for _ in range(count // 4):
-        a, b, c, d = (frm.recv(2048) for _ in range(4))
+        a, b, c, d = (forwarder.recv(2048) for _ in range(4))
         for datagram in (b, a, c, c, d):
-            frm.sendto(datagram, (to, PORT))
+            forwarder.sendto(datagram, (to, PORT))
 
 
 @pytest.mark.parametrize("reorder", [0, 4])
@@ -190,7 +191,7 @@ def test_a_link_goes_down_and_comes_back(segment: Segment, daemons: list[DaemonP
 
 
 def test_a_daemon_is_killed_under_load(segment: Segment, daemons: list[DaemonProcess]) -> None:
-    """Its clients reconnect to the next one, which the others accept at once. Other hosts go on among themselves."""
+    """Its clients reconnect to the next daemon, which other hosts accept at once. Those go on among themselves."""
     with (
         bccn.Client(daemons[0].socket) as publisher,
         bccn.Client(daemons[0].socket) as local,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bccnd.errors import RefusedError, UnavailableError
 from bccnd.net.bindings import Binding
-from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, copies_bytes
+from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, gather_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from tests.daemon_process import LOOPBACK_BROADCAST
@@ -53,7 +53,7 @@ class Ends:
     def __init__(self, slot_size: int = LIMIT) -> None:
         self.arena = Arena((2 * BATCH + 2) * (slot_size + 256))
         self.reader = SegmentReader(self.arena, LIMIT)
-        self.room = self.arena.slots(1, copies_bytes(slot_size))[0]
+        self.room = self.arena.slots(1, gather_bytes(slot_size))[0]
 
     def writer(self, segment: SegmentSocket) -> SegmentWriter:
         return SegmentWriter(self.arena, segment, self.room)
@@ -174,7 +174,7 @@ def test_every_program_on_the_port_hears_every_broadcast(open_segment: Open, loo
     ends = Ends()
     first, second = open_segment(), open_segment()
     with plain_socket(loopback_port) as plain:
-        assert ends.writer(first).send_copies([b"from the first"]) == (1, 0, 0)
+        assert ends.writer(first).send_bytes([b"from the first"]) == (1, 0, 0)
         plain.sendto(b"from the plain one", (LOOPBACK_BROADCAST, loopback_port))
         both = [b"from the first", b"from the plain one"]
         assert ends.read(first) == both == ends.read(second)
@@ -192,7 +192,7 @@ def test_a_unicast_reaches_one_of_them(open_segment: Open, loopback_port: int) -
 def test_what_is_sent_comes_from_the_port(open_segment: Open, loopback_port: int) -> None:
     ends = Ends()
     segment = open_segment()
-    ends.writer(segment).send_copies([b"x"])
+    ends.writer(segment).send_bytes([b"x"])
     starts, _ = ends.reader.read(segment)
     assert len(starts) == 1
     assert ends.reader.peer(0).endswith(b":%d" % loopback_port)
@@ -212,7 +212,7 @@ def test_what_is_sent_arrives(sizes: list[int]) -> None:
     ends = Ends()
     segment = SegmentSocket(Binding(LOOPBACK_BROADCAST, 0, "lo"), receive_bytes=4 << 20)
     try:
-        assert ends.writer(segment).send_copies(datagrams) == (len(datagrams), 0, 0)
+        assert ends.writer(segment).send_bytes(datagrams) == (len(datagrams), 0, 0)
         assert ends.read(segment) == datagrams
     finally:
         segment.close()
@@ -235,18 +235,18 @@ def test_a_refused_datagram_does_not_take_others_along(open_segment: Open) -> No
     datagrams = list(sendable)
     for place in (0, BATCH - 1, BATCH, 2 * BATCH + 7, 3 * BATCH + 4):
         datagrams.insert(place, bytes(66_000))
-    assert ends.writer(segment).send_copies(datagrams) == (len(datagrams), 5, EMSGSIZE)
+    assert ends.writer(segment).send_bytes(datagrams) == (len(datagrams), 5, EMSGSIZE)
     assert ends.read(segment) == sendable
-    assert ends.writer(segment).send_copies([bytes(66_000), b"fine"]) == (2, 1, 0)
-    assert ends.writer(segment).send_copies([b"fine", bytes(66_000)]) == (2, 1, EMSGSIZE)
-    assert ends.writer(segment).send_copies([]) == (0, 0, 0)
+    assert ends.writer(segment).send_bytes([bytes(66_000), b"fine"]) == (2, 1, 0)
+    assert ends.writer(segment).send_bytes([b"fine", bytes(66_000)]) == (2, 1, EMSGSIZE)
+    assert ends.writer(segment).send_bytes([]) == (0, 0, 0)
 
 
 def test_nothing_goes_through_a_closed_segment(open_segment: Open) -> None:
     ends = Ends()
     segment = open_segment()
     segment.close()
-    done, refused, error = ends.writer(segment).send_copies(numbered(3))
+    done, refused, error = ends.writer(segment).send_bytes(numbered(3))
     assert (done, refused) == (3, 3)
     assert error
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -277,17 +277,17 @@ def test_a_link_that_goes_down_and_comes_back(link: Link, interface: str | None)
         opened.callback(near.close)
         opened.callback(far.close)
         writer = ends.writer(near)
-        assert writer.send_copies([b"before"]) == (1, 0, 0)
+        assert writer.send_bytes([b"before"]) == (1, 0, 0)
         wait_until(lambda: ends.read(far) == [b"before"], "the datagram on the other host")
         ends.read(near)
         ip("-n", alpha.namespace, "link", "set", "eth0", "down")
-        done, refused, error = writer.send_copies(numbered(100))
+        done, refused, error = writer.send_bytes(numbered(100))
         assert (done, refused, error) == (100, 100, ENETUNREACH)
         assert ends.read(near) == []
         ip("-n", alpha.namespace, "link", "set", "eth0", "up")
         ip("-n", alpha.namespace, "route", "replace", "default", "dev", "eth0")
         wait_until(
-            lambda: writer.send_copies([b"after"]) == (1, 0, 0) and b"after" in ends.read(far), "the link"
+            lambda: writer.send_bytes([b"after"]) == (1, 0, 0) and b"after" in ends.read(far), "the link"
         )
 
 
@@ -297,7 +297,7 @@ def test_an_interface_that_is_removed_is_refused_and_quiet(link: Link) -> None:
     segment = segment_on(alpha, "eth0")
     try:
         ip("-n", alpha.namespace, "link", "delete", "eth0")
-        assert ends.writer(segment).send_copies(numbered(3)) == (3, 3, ENODEV)
+        assert ends.writer(segment).send_bytes(numbered(3)) == (3, 3, ENODEV)
         assert ends.read(segment) == []
     finally:
         segment.close()
@@ -325,19 +325,19 @@ async def test_a_slow_link_makes_datagrams_wait_and_loses_none(link: Link) -> No
     ends = Ends()
     near, far = segment_on(alpha), segment_on(beta)
     near.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 50_000)
-    way = Egress(asyncio.get_running_loop(), ends.writer(near), lambda: None)
+    outbound = Egress(asyncio.get_running_loop(), ends.writer(near), lambda: None)
     arrived: list[bytes] = []
     datagrams = numbered(1000, size=1000)
     try:
-        way.send_copies(datagrams)
-        assert 0 < way.sent < 200
+        outbound.send_bytes(datagrams)
+        assert 0 < outbound.sent < 200
         async with asyncio.timeout(10):
             while len(arrived) < len(datagrams):
                 arrived += ends.read(far)
                 await asyncio.sleep(0.005)
         assert arrived == datagrams
-        assert (way.sent, way.unsent) == (1000, 0)
+        assert (outbound.sent, outbound.unsent) == (1000, 0)
     finally:
-        way.close()
+        outbound.close()
         near.close()
         far.close()

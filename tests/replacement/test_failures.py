@@ -13,7 +13,7 @@ from tests.packet_client import PacketClient, wait_until
 from tests.replaceable_daemon import ReplaceableDaemon
 from tests.replacement.conftest import Start
 
-IMPATIENT = "import bccnd.restart as it; it.HANDOVER_SECONDS = 1.0; it.PATIENCE = "
+IMPATIENT = "import bccnd.restart as it; it.HANDOVER_SECONDS = 1.0; it.START_SECONDS = "
 INSTEAD_OF_GO = "import os, socket, time\nfrom bccnd.restart import TAKEN, Predecessor\ndef wait(self):\n"
 PATCHED = "\nPredecessor.wait_for_go = wait"
 

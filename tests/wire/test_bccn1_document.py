@@ -126,8 +126,8 @@ def test_names_have_the_bytes_of_the_grammar() -> None:
 # --- the limits ---
 
 LIMITS = {
-    "a datagram that is sent": [bccn1.SEND_LIMIT],
-    "a datagram that is received": [bccn1.RECEIVE_LIMIT],
+    "a datagram, when sent": [bccn1.SEND_LIMIT],
+    "a datagram, when received": [bccn1.RECEIVE_LIMIT],
     "`magic`": [bccn1.MAGIC_LIMIT],
     "between the brackets": [bccn1.BRACKET_LIMIT - 1],
     "`length`": [1, bccn1.LENGTH_DIGITS],
@@ -154,11 +154,11 @@ def test_lengths_in_the_grammar_are_those_of_the_code() -> None:
 
 def test_room_for_a_payload_counts_right() -> None:
     found = re.search(
-        r"Signed by `(.*?)` with a number of (\d+) digits, a message to `(.*?)` has room for\n(\d+) bytes",
+        r"a signed message from `(.*?)` to `(.*?)`, with a number of (\d+) digits, has\nroom for (\d+) bytes",
         TEXT,
     )
     assert found
-    src, digits, chan, room = found.groups()
+    src, chan, digits, room = found.groups()
     body = Message(src.encode(), 10 ** (int(digits) - 1), chan.encode(), bytes(int(room))).serialize()
     assert len(Integrity([b"k" * 16], bccn1.Level.HMAC).seal(body)) == bccn1.SEND_LIMIT
 

@@ -121,7 +121,7 @@ def faulty_kernel(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("fault", ["ENOBUFS", "EAGAIN", "EPERM"])
-def test_datagrams_that_the_kernel_refuses_at_first(
+def test_datagrams_refused_at_first_go_out_later(
     faulty_kernel: Path, tmp_path: Path, loopback_port: int, fault: str
 ) -> None:
     """If room was short, everything arrives in order. If the kernel refuses datagrams, only those are missing."""

@@ -1,5 +1,6 @@
 """The tree passes ruff and strict mypy, modules are short, and no name is vague."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LONGEST_MODULE = 500  # lines
+LONGEST_NAME = 60  # characters of the name of a test
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 
 pytestmark = pytest.mark.quick
@@ -32,6 +34,16 @@ def test_the_tree_is_clean(command: list[str]) -> None:
 def test_modules_are_short() -> None:
     too_long = {path: len(path.read_text().splitlines()) for path in (ROOT / "bccnd").rglob("*.py")}
     assert {str(path): lines for path, lines in too_long.items() if lines > LONGEST_MODULE} == {}
+
+
+def test_names_of_tests_are_short() -> None:
+    names = [
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    ]
+    assert len(names) > 1000
+    assert [name for name in names if len(name) > LONGEST_NAME] == []
 
 
 def test_no_module_has_a_vague_name() -> None:

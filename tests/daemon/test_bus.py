@@ -45,7 +45,7 @@ def numbered(count: int) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("count", [1, 64, 150], ids=["one", "a batch", "more"])
-def test_last_words_of_a_client_that_leaves_with_packets_unread(daemon: DaemonProcess, count: int) -> None:
+def test_last_words_of_a_client_that_left_packets_unread(daemon: DaemonProcess, count: int) -> None:
     """The kernel makes such an end a reset, which is told before what the client sent."""
     with PacketClient(daemon.socket) as listener:
         listener.subscribe("last/>")
@@ -97,7 +97,7 @@ def test_last_words_that_find_the_next_client_gone(daemon: DaemonProcess) -> Non
         wait_until(lambda: listener.status()["clients"] == 1, "the clients to be forgotten")
 
 
-def test_without_any_descriptor_clients_wait_and_the_daemon_serves_on(daemon: DaemonProcess) -> None:
+def test_without_descriptors_new_clients_wait(daemon: DaemonProcess) -> None:
     """Not even the spare descriptor helps below a limit that is lower than what is open."""
     pid = daemon.process.pid
     with PacketClient(daemon.socket) as old:
@@ -112,9 +112,7 @@ def test_without_any_descriptor_clients_wait_and_the_daemon_serves_on(daemon: Da
             assert later.drain() == []
 
 
-def test_a_listener_that_its_owner_shuts_down_costs_those_inside_nothing(
-    tmp_path: Path, loopback_port: int
-) -> None:
+def test_a_listener_shut_down_by_its_owner_harms_no_client(tmp_path: Path, loopback_port: int) -> None:
     """A descriptor that was handed down is still its owner's too."""
     path, log = tmp_path / "handed-down.sock", tmp_path / "log"
     with ExitStack() as opened:
@@ -160,7 +158,7 @@ def assert_quiet_and_serving(log: Path, client: PacketClient, line: str) -> None
 # --- the end with everybody stuck ---
 
 
-def test_sigterm_with_a_full_subscriber_and_a_held_publisher(daemon: DaemonProcess) -> None:
+def test_sigterm_while_a_publisher_is_held(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as subscriber, PacketClient(daemon.socket) as publisher:
         subscriber.request("queue", "packets=10 policy=block")
         subscriber.subscribe("flood/>")
@@ -220,7 +218,7 @@ async def in_process(
     await serving
 
 
-async def test_a_client_closed_in_a_congested_turn_is_not_read_again_after_relief(
+async def test_a_client_closed_while_congested_is_not_read_again(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its descriptor may be another client's by then."""
@@ -239,7 +237,7 @@ async def test_a_client_closed_in_a_congested_turn_is_not_read_again_after_relie
     assert await asyncio.to_thread(other.drain) == []
 
 
-async def test_a_publisher_held_by_a_client_that_leaves_goes_on_at_once(in_process: InProcess) -> None:
+async def test_a_held_publisher_goes_on_when_the_client_leaves(in_process: InProcess) -> None:
     daemon = in_process.daemon
     subscriber, publisher = await in_process.client(), await in_process.client()
     await asyncio.to_thread(subscriber.request, "queue", "packets=10 policy=block")

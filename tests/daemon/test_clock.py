@@ -132,7 +132,7 @@ def test_timeouts_go_on_after_a_step(hosts: Hosts, clock: SteppedClock, step: in
 
 @pytest.mark.parametrize("step", [-DAY, 10 * YEAR])
 @pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_a_daemon_that_starts_again_with_another_clock_is_heard_at_once(
+def test_a_restart_with_another_clock_is_heard_at_once(
     hosts: Hosts, listener: PacketClient, clock: SteppedClock, end: str, step: int
 ) -> None:
     for number in range(2):
@@ -147,7 +147,7 @@ def test_a_daemon_that_starts_again_with_another_clock_is_heard_at_once(
     assert set(sources) == {"0"}, "a restart is no loss"
 
 
-def test_without_the_file_of_numbers_a_clock_set_back_silences_those_that_are_known(
+def test_without_sequence_file_a_clock_set_back_silences(
     hosts: Hosts, listener: PacketClient, clock: SteppedClock
 ) -> None:
     """As after a reboot that empties /run: what the README says cannot be had."""

@@ -76,7 +76,7 @@ def test_a_wrong_setting_is_one_line_and_code_2(
     assert_one_line(bccnd(*loopback, "--socket", "@bccnd-test-unused", *flags), 2, *words)
 
 
-def test_an_interface_that_is_not_there_is_waited_for(loopback: list[str], tmp_path: Path) -> None:
+def test_a_missing_interface_is_waited_for(loopback: list[str], tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path, *loopback, "--interface", "nosuch0")
     with daemon, PacketClient(daemon.socket) as client:
         client.subscribe("a")
@@ -126,14 +126,14 @@ def test_a_socket_of_another_program_is_left_alone(loopback: list[str], tmp_path
             client.connect(str(path))
 
 
-def test_a_folder_that_is_not_there_is_one_line(loopback: list[str], tmp_path: Path) -> None:
+def test_a_missing_folder_is_one_line(loopback: list[str], tmp_path: Path) -> None:
     path = tmp_path / "no" / "such" / "folder" / "bus.sock"
     result = bccnd(*loopback, "--socket", path)
     assert_one_line(result, result.returncode, path.parent)
     assert result.returncode in (2, 4, 5)
 
 
-def test_a_port_held_by_a_program_that_does_not_share_is_one_line(
+def test_a_port_that_is_not_shared_is_one_line(
     loopback: list[str], loopback_port: int, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as selfish:
@@ -185,7 +185,7 @@ def test_check_prints_the_effective_settings_and_starts_nothing(loopback: list[s
     assert not (tmp_path / "bus.sock").exists()
 
 
-def test_what_check_prints_is_a_configuration(loopback: list[str], tmp_path: Path) -> None:
+def test_check_prints_a_configuration(loopback: list[str], tmp_path: Path) -> None:
     first = bccnd(*loopback, "--socket", tmp_path / "bus.sock", "--check")
     file = tmp_path / "bccnd.toml"
     file.write_text(first.stdout)
@@ -206,7 +206,7 @@ def test_a_stale_socket_after_kill_9_is_replaced(daemon: DaemonProcess) -> None:
         assert client.drain() == []
 
 
-def test_of_two_daemons_started_at_once_one_serves_and_one_refuses(
+def test_of_two_daemons_started_at_once_one_serves(
     loopback: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     path = tmp_path / "bus.sock"

@@ -12,7 +12,7 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_tidily(
+def test_a_signal_ends_the_daemon_in_order(
     loopback: list[str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]], sign: signal.Signals
 ) -> None:
     path = tmp_path / "bus.sock"
@@ -30,7 +30,7 @@ def test_a_signal_ends_it_tidily(
     assert "Traceback" not in process.stderr.read()
 
 
-def test_what_was_published_before_a_signal_is_delivered(daemon: DaemonProcess) -> None:
+def test_messages_before_a_signal_are_delivered(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as subscriber, PacketClient(daemon.socket) as publisher:
         subscriber.subscribe("demo/>")
         for number in range(100):
@@ -40,7 +40,7 @@ def test_what_was_published_before_a_signal_is_delivered(daemon: DaemonProcess) 
         assert [subscriber.message() for _ in range(100)] == [("demo/x", b"%d" % n) for n in range(100)]
 
 
-def test_it_removes_its_own_socket_only(daemon: DaemonProcess) -> None:
+def test_the_daemon_removes_only_its_own_socket(daemon: DaemonProcess) -> None:
     daemon.socket.unlink()
     daemon.socket.write_text("not a socket, not the daemon's")
     assert daemon.terminate() == 0

@@ -70,7 +70,7 @@ def test_a_stopped_client_holds_nobody_up(daemon: DaemonProcess, policy: str) ->
         assert daemon.process.wait(PATIENCE) == 0
 
 
-def test_a_client_that_reads_slowly_still_gets_what_waits_for_it(daemon: DaemonProcess) -> None:
+def test_a_slow_client_still_gets_its_backlog(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as slow, PacketClient(daemon.socket) as publisher:
         slow.subscribe("local/>")
         for _ in range(2000):  # more than its socket takes
@@ -81,7 +81,7 @@ def test_a_client_that_reads_slowly_still_gets_what_waits_for_it(daemon: DaemonP
         assert daemon.process.wait(PATIENCE) == 0
 
 
-def test_publishers_that_never_pause_do_not_keep_it(
+def test_busy_publishers_do_not_delay_the_stop(
     daemon: DaemonProcess, busy: Callable[[Callable[[], object]], None]
 ) -> None:
     with ExitStack() as clients:
@@ -97,7 +97,7 @@ def test_publishers_that_never_pause_do_not_keep_it(
     assert not daemon.socket.exists()
 
 
-def test_a_busy_segment_does_not_keep_it(
+def test_a_busy_segment_does_not_delay_the_stop(
     daemon: DaemonProcess, loopback_port: int, busy: Callable[[Callable[[], object]], None]
 ) -> None:
     with PacketClient(daemon.socket) as deaf, plain_socket(loopback_port) as wire:
@@ -110,7 +110,7 @@ def test_a_busy_segment_does_not_keep_it(
         assert daemon.terminate() == 0
 
 
-def test_what_was_published_leaves_the_host_with_all_its_copies(tmp_path: Path, loopback_port: int) -> None:
+def test_published_messages_leave_with_all_copies(tmp_path: Path, loopback_port: int) -> None:
     flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
     environ = {"BCCND_COPIES": "3", "BCCND_COPIES_SPREAD_MS": "100"}
     with plain_socket(loopback_port) as wire, DaemonProcess(tmp_path, *flags, environ=environ) as daemon:
@@ -122,7 +122,7 @@ def test_what_was_published_leaves_the_host_with_all_its_copies(tmp_path: Path, 
         assert sorted(heard, key=int) == [b"%d" % number for number in range(50) for _ in range(3)]
 
 
-def test_a_client_that_taps_is_let_go_like_any_other(daemon: DaemonProcess) -> None:
+def test_a_tap_does_not_delay_the_stop(daemon: DaemonProcess) -> None:
     """Its leaving would change the filter of sockets that are closed by then."""
     with PacketClient(daemon.socket) as tap:
         tap.request("tap", "on")

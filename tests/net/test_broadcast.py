@@ -85,7 +85,7 @@ def test_the_socket_is_set_up_for_the_daemon(open_segment: Open, loopback_port: 
     assert not made.get_inheritable()
 
 
-def test_port_zero_becomes_the_port_that_the_kernel_chose(open_segment: Open) -> None:
+def test_port_zero_becomes_the_port_of_the_kernel(open_segment: Open) -> None:
     segment = open_segment(port=0)
     assert segment.binding.port == segment.socket.getsockname()[1] != 0
     assert segment.destination()[2:4] == segment.binding.port.to_bytes(2, "big")
@@ -117,7 +117,7 @@ def test_others_get_what_the_system_allows(loopback_port: int) -> None:
     assert as_nobody(size) == str(allowed * 2)
 
 
-def test_a_port_of_a_program_that_does_not_share(open_segment: Open, loopback_port: int) -> None:
+def test_a_port_that_its_program_does_not_share(open_segment: Open, loopback_port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as selfish:
         selfish.bind(("0.0.0.0", loopback_port))  # noqa: S104
         with pytest.raises(UnavailableError, match=rf"port {loopback_port}/udp is taken .*ss -ulnp"):
@@ -125,7 +125,7 @@ def test_a_port_of_a_program_that_does_not_share(open_segment: Open, loopback_po
     open_segment()
 
 
-def test_an_interface_that_is_not_there(open_segment: Open) -> None:
+def test_a_missing_interface_is_reported(open_segment: Open) -> None:
     with pytest.raises(UnavailableError, match="interface nosuch0: has gone"):
         open_segment(interface="nosuch0")
 
@@ -189,7 +189,7 @@ def test_a_unicast_reaches_one_of_them(open_segment: Open, loopback_port: int) -
         assert sorted(ends.read(segment) for segment in segments) == [[], [b"to you"]]
 
 
-def test_what_is_sent_comes_from_the_port(open_segment: Open, loopback_port: int) -> None:
+def test_datagrams_come_from_the_port(open_segment: Open, loopback_port: int) -> None:
     ends = Ends()
     segment = open_segment()
     ends.writer(segment).send_bytes([b"x"])
@@ -207,7 +207,7 @@ def test_what_is_sent_comes_from_the_port(open_segment: Open, loopback_port: int
         st.one_of(st.sampled_from([0, 1, LIMIT - 1, LIMIT]), st.integers(0, LIMIT)), max_size=3 * BATCH
     )
 )
-def test_what_is_sent_arrives(sizes: list[int]) -> None:
+def test_datagrams_arrive_as_they_were_sent(sizes: list[int]) -> None:
     datagrams = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     ends = Ends()
     segment = SegmentSocket(Binding(LOOPBACK_BROADCAST, 0, "lo"), receive_bytes=4 << 20)
@@ -219,7 +219,7 @@ def test_what_is_sent_arrives(sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("size", [LIMIT, LIMIT + 1, 9000, 65507])
-def test_a_longer_datagram_is_seen_to_be_too_long(open_segment: Open, loopback_port: int, size: int) -> None:
+def test_a_datagram_too_long_is_seen_to_be(open_segment: Open, loopback_port: int, size: int) -> None:
     segment = open_segment()
     with plain_socket(0) as plain:
         plain.sendto(b"x" * size, (LOOPBACK_BROADCAST, loopback_port))

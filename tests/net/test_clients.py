@@ -78,16 +78,14 @@ def test_one_packet_to_one_client(bus: Callable[..., Bus], packet: bytes) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 2, 64, 200])
-def test_a_run_reaches_every_client(bus: Callable[..., Bus], count: int) -> None:
+def test_a_group_reaches_every_client(bus: Callable[..., Bus], count: int) -> None:
     made = bus(5, count)
     assert made.run() == {}
     assert all(made.read(index) == made.packets for index in range(5))
 
 
 @pytest.mark.parametrize("count", [1, 900, 3 * VECTOR])
-def test_a_full_client_gets_the_rest_later_and_the_others_all_at_once(
-    bus: Callable[..., Bus], count: int
-) -> None:
+def test_a_full_client_delays_no_other(bus: Callable[..., Bus], count: int) -> None:
     made = bus(3, count)
     made.theirs[1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     filled = made.fill(1)
@@ -107,14 +105,14 @@ def test_a_full_client_gets_the_rest_later_and_the_others_all_at_once(
     assert turns > 1 or count == 1
 
 
-def test_a_run_that_fits_in_part_says_how_much(bus: Callable[..., Bus]) -> None:
+def test_a_group_that_fits_in_part_says_how_much(bus: Callable[..., Bus]) -> None:
     made = bus(1, 3 * VECTOR)
     (went,) = made.run().values()
     assert 0 < went < 3 * VECTOR
     assert made.read(0) == made.packets[:went]
 
 
-def test_clients_that_have_left_are_told_from_those_that_are_full(bus: Callable[..., Bus]) -> None:
+def test_clients_that_left_differ_from_full_ones(bus: Callable[..., Bus]) -> None:
     made = bus(6, 300)
     made.fill(1)
     made.theirs[2].close()
@@ -140,7 +138,7 @@ def test_a_lone_packet_to_the_gone_and_the_full(bus: Callable[..., Bus]) -> None
     assert made.read(0) == made.packets == made.read(3)
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_run(
+def test_a_client_that_leaves_in_the_middle_of_a_group(
     bus: Callable[..., Bus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its socket is full after a part; when the rest is tried, it has left."""
@@ -160,7 +158,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_run(
     assert made.read(1) == made.packets[: fell_short[made.ports[1]]]
 
 
-def test_a_client_that_was_full_in_one_table_gets_nothing_of_the_next(
+def test_a_full_client_gets_nothing_of_the_next_table(
     bus: Callable[..., Bus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were it tried again, it could get later packets in front of those that wait."""
@@ -180,7 +178,7 @@ def test_a_client_that_was_full_in_one_table_gets_nothing_of_the_next(
     assert arrived + made.read(0) == made.packets[:went]
 
 
-def test_send_each_stops_at_the_first_that_does_not_go(bus: Callable[..., Bus]) -> None:
+def test_send_each_stops_at_the_first_that_waits(bus: Callable[..., Bus]) -> None:
     made = bus(2)
     packets = [b"%d" % number for number in range(2000)]
     went = made.clients.send_each(made.ports[0], packets)
@@ -209,7 +207,7 @@ def test_send_each_with_packets_around_the_size_of_the_scratch(sizes: list[int],
         assert arrived == packets
 
 
-def test_a_kernel_short_of_memory_makes_a_client_wait_not_leave(
+def test_a_kernel_short_of_memory_makes_a_client_wait(
     bus: Callable[..., Bus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = bus(1, 3)
@@ -227,9 +225,7 @@ def test_a_kernel_short_of_memory_makes_a_client_wait_not_leave(
     assert made.run() == {}
 
 
-def test_a_client_blocked_in_send_is_freed_by_the_end_of_its_connection(
-    path: Path, listen: Callable[..., Listener]
-) -> None:
+def test_the_end_of_a_connection_frees_a_blocked_sender(path: Path, listen: Callable[..., Listener]) -> None:
     """What a client sees when the daemon is killed: an error, not an endless wait."""
     listener = listen(path)
     errors: list[OSError] = []

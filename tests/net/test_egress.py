@@ -124,7 +124,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
 # --- waiting ---
 
 
-def test_what_the_network_takes_goes_at_once_and_starts_no_timer() -> None:
+def test_datagrams_go_at_once_and_start_no_timer() -> None:
     rig = Rig()
     rig.send(numbered(3))
     assert rig.network.taken == numbered(3)
@@ -132,7 +132,7 @@ def test_what_the_network_takes_goes_at_once_and_starts_no_timer() -> None:
     assert rig.loop.timers() == 0
 
 
-def test_what_has_to_wait_goes_later_in_order() -> None:
+def test_waiting_datagrams_go_later_in_order() -> None:
     rig = Rig(room=2)
     rig.send(numbered(5))
     assert rig.network.taken == numbered(2)
@@ -146,7 +146,7 @@ def test_what_has_to_wait_goes_later_in_order() -> None:
     assert rig.loop.timers() == 0
 
 
-def test_nothing_overtakes_what_waits() -> None:
+def test_nothing_overtakes_waiting_datagrams() -> None:
     rig = Rig(room=0)
     rig.send(numbered(2))
     rig.network.room = 10
@@ -163,7 +163,7 @@ def test_nothing_overtakes_what_waits() -> None:
         )
     )
 )
-def test_whatever_the_network_does_order_is_kept_and_all_is_counted(steps: list[tuple[str, int]]) -> None:
+def test_order_is_kept_and_all_is_counted(steps: list[tuple[str, int]]) -> None:
     rig = Rig(room=0)
     published = 0
     for step, number in steps:
@@ -196,7 +196,7 @@ def test_the_newest_are_given_up_when_too_many_wait() -> None:
 # --- congestion ---
 
 
-def test_congested_from_more_than_half_until_less_than_a_quarter() -> None:
+def test_congestion_lasts_from_half_full_to_a_quarter() -> None:
     rig = Rig(room=0)
     rig.send(numbered(PENDING_LIMIT // 2))
     assert not rig.egress.congested
@@ -215,7 +215,7 @@ def test_congested_from_more_than_half_until_less_than_a_quarter() -> None:
     assert rig.reliefs == 1
 
 
-def test_a_send_between_a_quarter_and_a_half_does_not_end_congestion_without_relief() -> None:
+def test_only_relief_ends_congestion() -> None:
     """Without the call, publishers that it holds up would wait for ever."""
     rig = Rig(room=0)
     rig.send(numbered(PENDING_LIMIT))
@@ -229,7 +229,7 @@ def test_a_send_between_a_quarter_and_a_half_does_not_end_congestion_without_rel
     assert rig.reliefs == 1
 
 
-def test_what_relief_sends_comes_after_what_waited() -> None:
+def test_relief_sends_behind_waiting_datagrams() -> None:
     rig = Rig(room=0)
     rig.egress._on_relief = lambda: rig.send([b"resumed"])
     rig.send(numbered(PENDING_LIMIT))
@@ -252,7 +252,7 @@ def test_a_refusal_costs_the_refused_datagram_only() -> None:
     assert rig.egress.error == 0  # something went out again
 
 
-def test_the_last_refusal_is_told_until_something_goes_out() -> None:
+def test_a_refusal_is_reported_until_a_datagram_goes_out() -> None:
     rig = Rig()
     rig.network.refused = {b"0": ENETUNREACH, b"1": ENETDOWN}
     rig.send(numbered(2))
@@ -263,7 +263,7 @@ def test_the_last_refusal_is_told_until_something_goes_out() -> None:
     assert rig.egress.error == 0
 
 
-def test_what_waited_is_given_up_when_the_network_refuses_it() -> None:
+def test_a_refused_datagram_that_waited_is_given_up() -> None:
     rig = Rig(room=0)
     rig.send(numbered(3))
     rig.network.refused = dict.fromkeys(numbered(3), EPERM)
@@ -273,7 +273,7 @@ def test_what_waited_is_given_up_when_the_network_refuses_it() -> None:
     assert rig.loop.timers() == 0
 
 
-def test_a_way_that_takes_nothing_for_too_long_is_emptied_and_relieved() -> None:
+def test_a_stalled_binding_is_emptied_and_relieved() -> None:
     rig = Rig(room=1)
     rig.send(numbered(PENDING_LIMIT))
     rig.loop.advance(STALL_SECONDS - 0.1)
@@ -291,7 +291,7 @@ def test_a_way_that_takes_nothing_for_too_long_is_emptied_and_relieved() -> None
 # --- copies ---
 
 
-def test_copies_follow_after_the_spread_each_once() -> None:
+def test_further_copies_follow_after_the_spread() -> None:
     rig = Rig(copies=3, spread=0.02)
     rig.send([b"a", b"b"])
     rig.loop.advance(0.01)
@@ -312,7 +312,7 @@ def test_one_copy_needs_no_timer() -> None:
     assert rig.loop.timers() == 0
 
 
-def test_copies_are_of_what_was_sent_not_of_what_the_caller_does_with_its_list() -> None:
+def test_further_copies_are_of_what_was_sent() -> None:
     rig = Rig(copies=2, spread=0.02)
     outgoing = [b"a"]
     rig.send(outgoing)
@@ -321,7 +321,7 @@ def test_copies_are_of_what_was_sent_not_of_what_the_caller_does_with_its_list()
     assert rig.network.taken == [b"a", b"a"]
 
 
-def test_copies_take_no_room_from_first_copies() -> None:
+def test_further_copies_take_no_room_from_first_ones() -> None:
     rig = Rig(room=0, copies=2, spread=RETRY_SECONDS * 10)
     first = numbered(PENDING_LIMIT // 4)
     rig.send(first)
@@ -335,7 +335,7 @@ def test_copies_take_no_room_from_first_copies() -> None:
     assert rig.network.taken == numbered(PENDING_LIMIT)
 
 
-def test_copies_wait_while_there_is_room_for_all() -> None:
+def test_further_copies_wait_for_their_turn() -> None:
     rig = Rig(room=0, copies=2, spread=RETRY_SECONDS * 10)
     rig.send(numbered(10))
     rig.loop.advance(RETRY_SECONDS * 10)
@@ -345,7 +345,7 @@ def test_copies_wait_while_there_is_room_for_all() -> None:
     assert rig.counts == (20, 0)
 
 
-def test_copies_to_come_are_bounded_and_counted_when_they_are_not_made() -> None:
+def test_further_copies_are_bounded_and_counted() -> None:
     rig = Rig(copies=2, spread=1.0)
     rig.send([b"x"] * COPIES_LIMIT)
     rig.send([b"y"])
@@ -376,7 +376,7 @@ def test_a_pause_sends_nothing_and_forgets_nothing() -> None:
     assert rig.loop.timers() == 0
 
 
-def test_a_congested_way_is_relieved_after_a_pause() -> None:
+def test_a_congested_binding_is_relieved_after_a_pause() -> None:
     rig = Rig(room=0)
     rig.send(numbered(PENDING_LIMIT))
     rig.egress.pause()
@@ -388,7 +388,7 @@ def test_a_congested_way_is_relieved_after_a_pause() -> None:
     assert rig.network.taken == numbered(PENDING_LIMIT)
 
 
-def test_a_successor_sends_what_waited_and_the_copies_to_come() -> None:
+def test_a_successor_sends_waiting_datagrams_and_copies() -> None:
     old, new = Rig(room=1, copies=3, spread=0.02), Rig(copies=3, spread=0.02)
     old.send(numbered(3))
     old.egress.pause()
@@ -405,7 +405,7 @@ def test_a_successor_sends_what_waited_and_the_copies_to_come() -> None:
 # --- the end ---
 
 
-def test_at_the_end_what_can_go_goes_and_the_rest_is_counted() -> None:
+def test_at_the_end_the_rest_is_sent_or_counted() -> None:
     rig = Rig(room=0)
     rig.send(numbered(5))
     rig.network.room = 3
@@ -477,7 +477,7 @@ async def test_through_a_full_socket_all_arrive_in_order(full_sometimes: FullSom
     outbound.close()
 
 
-async def test_a_reader_that_stops_is_given_up_on(
+async def test_a_reader_that_stops_costs_a_second(
     full_sometimes: FullSometimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(egress, "STALL_SECONDS", 0.05)

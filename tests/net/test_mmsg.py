@@ -89,14 +89,14 @@ def numbered(count: int, size: int = 8) -> list[bytes]:
     ),
     seed=st.integers(0, 255),
 )
-def test_any_sizes_arrive_whole_and_in_order(sizes: list[int], seed: int) -> None:
+def test_packets_of_any_size_arrive_whole_in_order(sizes: list[int], seed: int) -> None:
     packets = [bytes([(seed + number) % 256]) * size for number, size in enumerate(sizes)]
     left, right = seqpacket_pair()
     with left, right:
         assert Carrier(packets).carry(left, right) == packets
 
 
-def test_a_run_longer_than_a_table_arrives_through_a_socket_that_is_full_again_and_again(pair: Pair) -> None:
+def test_many_packets_arrive_through_a_full_socket(pair: Pair) -> None:
     packets = numbered(2 * VECTOR + 7)
     assert Carrier(packets, limit=8).carry(*pair) == packets
 
@@ -125,7 +125,7 @@ def test_a_longer_packet_fills_its_slot_and_touches_no_other(pair: Pair, size: i
     assert carrier.read(right) == [b"before", b"x" * min(size, LIMIT), b"after"]
 
 
-def test_what_an_earlier_read_left_does_not_show(pair: Pair) -> None:
+def test_a_read_shows_nothing_of_the_one_before(pair: Pair) -> None:
     left, right = pair
     carrier = Carrier()
     left.send(b"long" * 100)
@@ -174,7 +174,7 @@ def test_a_full_socket_takes_a_part_and_later_exactly_the_rest(pair: Pair) -> No
     assert arrived == packets[: went + more]
 
 
-def test_a_packet_that_can_never_go_is_told_from_one_that_has_to_wait(pair: Pair) -> None:
+def test_a_packet_too_large_differs_from_one_that_waits(pair: Pair) -> None:
     left, _ = pair
     left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     carrier = Carrier([b"x" * 100_000], limit=100_000)
@@ -194,7 +194,7 @@ def test_a_closed_peer_is_an_errno_and_no_signal(pair: Pair) -> None:
         signal.signal(signal.SIGPIPE, before)
 
 
-def test_a_peer_that_left_packets_unread_is_an_error_once_and_then_what_it_sent(pair: Pair) -> None:
+def test_a_reset_comes_once_and_before_the_last_packets(pair: Pair) -> None:
     """What the daemon builds on: after ECONNRESET the last packets are still there."""
     left, right = pair
     right.send(b"never read by the peer")
@@ -320,7 +320,7 @@ def test_sending_to_an_address() -> None:
         ]
 
 
-def test_a_receive_buffer_that_overflows_loses_the_newest_and_keeps_the_rest_whole() -> None:
+def test_an_overflowing_buffer_loses_only_the_newest() -> None:
     carrier = Carrier()
     packets = numbered(500, 1000)
     with udp() as receiver, udp() as sender:

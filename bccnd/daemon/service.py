@@ -439,5 +439,5 @@ class Daemon:
         self._segments.close()
         self._metrics.close()
         self._bus.close()
-        # Receivers count a jump as wide as JUMP as no loss.
+        # Receivers count no loss for a jump of more than JUMP numbers, which this makes.
         self._sequence.close(self.relay.next_seq + JUMP)

@@ -1,4 +1,4 @@
-"""Timers as data: what is due, and when. Whoever has a clock looks at ``Alarm.due`` and comes back then.
+"""Timers as data: what is due, and when. The caller, who has a clock, reads ``Alarm.due`` and comes back then.
 
 A key has one deadline. To set another, or to remove it, leaves an entry in the heap that is overtaken; it is dropped
 when it comes to the head, or when such entries are more than half of the heap.
@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Alarm:
-    """When the first of several ``Deadlines`` is due: never too late; early at first, and when one was removed."""
+    """The time at which the first of several ``Deadlines`` is due. It may be too early, never too late."""
 
     __slots__ = ("due",)
 

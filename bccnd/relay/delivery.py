@@ -1,4 +1,4 @@
-"""Handing messages to clients: straight through, or by way of their outboxes.
+"""Delivers messages to clients: straight to their sockets, or through their outboxes.
 
 Rules
 - A group of messages goes to its subscribers from where it lies in the memory. Messages are copied only for a client
@@ -7,9 +7,9 @@ Rules
 - A single message goes as it is; several go as one PACK to a client that agreed to it. Messages that were read side
   by side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
   a queue that is too small for such a piece gets its messages one by one.
-- Under ``block`` a local publisher is held (``Session.waits_for``) as soon as the client takes no more, until little
-  waits for the client, or until the client has taken nothing for ``block_seconds`` and is closed. To hold at once
-  rather than when the outbox is full spares copying what passes through it. A client with too many unread answers
+- Under ``block`` a local publisher is held (``Session.waits_for``) as soon as the client takes no more. It is
+  released when little waits for the client, or when the client is closed because it took nothing for
+  ``block_seconds``. Holding at once, rather than at a full outbox, saves copies. A client with too many unread answers
   holds itself.
 """
 
@@ -39,10 +39,10 @@ GONE = -1
 
 
 class Transport(Protocol):
-    """The way out to the clients. Less than was asked for means that the rest would block."""
+    """Sends to clients. A result below what was asked means that the rest would block."""
 
     def send(self, port: int, packet: bytes, /) -> int:
-        """1, 0 or GONE."""
+        """Returns 1 if the packet went, 0 if it would block, or GONE."""
 
     def send_each(self, port: int, packets: Sequence[bytes], /) -> int:
         """How many of the packets went, in order, or GONE."""
@@ -75,7 +75,7 @@ class Group:
 
 @dataclass(eq=False)
 class Delivery:
-    """``ports``: who is behind each port; ``packet_limit``: the longest packet a client is sent."""
+    """``ports``: the session behind each port; ``packet_limit``: the longest packet a client is sent."""
 
     _memory: Memory
     _transport: Transport
@@ -86,7 +86,7 @@ class Delivery:
     _packet_limit: int
 
     def __post_init__(self) -> None:
-        self._stalls: Deadlines[Session] = Deadlines(self._alarm)  # of those who hold others up
+        self._stalls: Deadlines[Session] = Deadlines(self._alarm)  # of clients that hold publishers
         self.slow = SlowClients()
         self.backlogged: set[Session] = set()
 
@@ -313,7 +313,7 @@ class Delivery:
     def _holdable(
         self, entries: Iterable[bytes | CountedPack], outbox: Outbox
     ) -> Iterator[bytes | CountedPack]:
-        """The same, with what is too long for the queue taken apart."""
+        """The entries, with each pack that is too long for the queue split into its messages."""
         for entry in entries:
             if isinstance(entry, CountedPack) and not outbox.can_hold(entry):
                 yield from sbus.Pack.parse(entry.packet[len(PACK) :]).packets
@@ -334,7 +334,7 @@ class Delivery:
             self._stalls.set(session, max(now, session.progress + STALL_SECONDS))
 
     def release_unless_blocking(self, session: Session) -> None:
-        """The client's policy may have changed: nobody has to wait for it any more if it is not ``block``."""
+        """The client's policy may have changed: without ``block`` it holds no publisher."""
         if session.outbox.policy is not Policy.BLOCK and session.holds - {session}:
             self._release(session)
 
@@ -352,7 +352,7 @@ class Delivery:
 
 
 def packed(packets: Iterable[bytes], limit: int) -> list[bytes | CountedPack]:
-    """The same in as few packets of at most ``limit`` bytes as can be. PACKs among them stay as they are."""
+    """The packets in as few packets of at most ``limit`` bytes as possible. PACKs among them stay as they are."""
     packs: list[bytes | CountedPack] = []
     group: list[bytes] = []
     size = len(PACK)

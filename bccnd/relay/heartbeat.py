@@ -5,8 +5,8 @@ Rules
 - The daemon beats as a source of its own, with ``bccnd/<version>``; a client beats once it has asked to
   (``CMSG heartbeat``) and for as long as it may publish there.
 - The first beat comes after a part of the interval that the caller chooses, so that hosts which start together do
-  not beat together. After a pause nothing is made up for.
-- A source that leaves in order says so, with LEAVING; one that takes another name leaves under the old one.
+  not beat together. After a pause missed beats are not made up.
+- A source that leaves in order sends LEAVING; one that takes another name leaves under the old one.
 """
 
 from collections.abc import Iterable, Iterator

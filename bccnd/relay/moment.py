@@ -1,4 +1,4 @@
-"""The time of a call. The relay reads no clock: whoever calls it says when that is."""
+"""The time of a call. The relay reads no clock: its caller passes the time."""
 
 from typing import NamedTuple
 

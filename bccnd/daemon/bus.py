@@ -268,12 +268,12 @@ class Bus:
 
     def _pass(self, session: Session, packets: Packets, unix_ns: int) -> bool:
         """Give the relay the packets of a client. Returns whether any of their messages went to the segment."""
-        sends = False
-        while True:
+        self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
+        sends = self._settle()
+        while packets.left and session.number in self._relay.sessions:
             self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
             sends |= self._settle()
-            if not packets.left or session.number not in self._relay.sessions:
-                return sends
+        return sends
 
     def _writable(self, session: Session) -> None:
         self._relay.writable(session, self._moment())

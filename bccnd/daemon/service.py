@@ -208,7 +208,8 @@ class Daemon:
             if effects.asked:
                 self._answer(*effects.asked)
             self._bus.carry_out(effects)
-        self._set_alarm()
+        if self.relay.alarm.due != self._due:
+            self._set_alarm()
         return sends
 
     def _answer(self, session: Session, answer: Cmsg) -> None:
@@ -219,12 +220,10 @@ class Daemon:
 
     def _set_alarm(self) -> None:
         """Set a timer for the next deadline of the relay."""
-        due = self.relay.next_deadline()
-        if due != self._due:
-            if self._alarm:
-                self._alarm.cancel()
-            self._due = due
-            self._alarm = self._loop.call_at(due + ALARM_SLACK, self._on_deadline) if due < inf else None
+        if self._alarm:
+            self._alarm.cancel()
+        self._due = due = self.relay.alarm.due
+        self._alarm = self._loop.call_at(due + ALARM_SLACK, self._on_deadline) if due < inf else None
 
     def _on_deadline(self) -> None:
         self._alarm, self._due = None, inf

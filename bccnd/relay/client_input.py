@@ -34,14 +34,13 @@ from bccnd.wire.sbus import PACK, Cmsg, Memory
 class Packets:
     """Packets of one client, read with one call, as spans of the memory. Those from ``at`` on are not done yet."""
 
-    __slots__ = ("at", "broken", "ends", "starts", "unpacked")
+    at = 0
+    unpacked = False
+    broken = False  # a PACK that cannot be taken apart comes after the last of them
 
     def __init__(self, starts: list[int], ends: list[int]) -> None:
         self.starts = starts
         self.ends = ends
-        self.at = 0
-        self.unpacked = False
-        self.broken = False  # a PACK that cannot be taken apart comes after the last of them
 
     @property
     def left(self) -> bool:
@@ -90,23 +89,23 @@ class ClientInput:
         self._refusals = self._state.refusals
 
     def read(self, session: Session, packets: Packets, moment: Moment) -> None:
+        """Packets of one client, read with one call. Some may be ``left`` for when the effects are carried out."""
         published_before = session.published
-        while packets.at < len(packets.starts):
-            if session.packed and not packets.unpacked:  # agreed to before, or among these very packets
-                packets.unpack(self._memory)
-                continue
+        count = self._unpack(session, packets) if session.packed else len(packets.starts)
+        while packets.at < count:
             index = packets.at
             try:
                 width, end = self._header(session, packets.starts[index], packets.ends[index])
                 if width:
                     packets.ends[index] = end  # without the end of a typed line
                     self._publish(session, packets, width, moment)
-                    if packets.at < len(packets.starts) and not self._outgoing.room:
+                    if packets.at < count and not self._outgoing.room:
                         break
                 else:
                     packets.at += 1
                     self._publisher.flush(moment)
                     self._other(session, packets.starts[index], end, moment)
+                    count = self._unpack(session, packets)  # agreed to by this very packet
                     if self._effects.asked:
                         break
             except FramingError as error:
@@ -117,21 +116,27 @@ class ClientInput:
                 self._refuse(session, error, moment)
         self._publisher.flush(moment)
         self._counters.published += session.published - published_before
-        if packets.broken and packets.at == len(packets.starts) and not self._effects.asked:
+        if packets.broken and packets.at == count and not self._effects.asked:
             packets.forget()
             text = "packet: PACK with a length that reaches beyond it"
             self._refuse(session, FramingError("bad-packet", text), moment)
-        self._effects.packets_left = packets.left
+        self._effects.packets_left = packets.broken or packets.at < count
+
+    def _unpack(self, session: Session, packets: Packets) -> int:
+        """Take PACKs apart once the client has agreed to them. How many packets there are then."""
+        if session.packed and not packets.unpacked:
+            packets.unpack(self._memory)
+        return len(packets.starts)
 
     def _publish(self, session: Session, packets: Packets, width: int, moment: Moment) -> None:
         """Publish a MSG packet, and those that follow it with the same route."""
         memory, starts, ends, first = self._memory, packets.starts, packets.ends, packets.at
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
-        after = first + 1
-        if after < len(starts):
+        after, count = first + 1, len(starts)
+        if after < count:
             routes = self._router.cached if route.open and session.rights.publish_all else {chan: route}
-            if route.local or len(starts) - first <= self._outgoing.room:
+            if route.local or count - first <= self._outgoing.room:
                 after = alike(memory, (starts, ends), after, routes, route, longest)
             else:
                 # No further than there is room: each part of many messages would cost as much as all of them.
@@ -140,7 +145,7 @@ class ClientInput:
         packets.at = after
         session.published += after - first
         spans = starts, ends
-        if first or after < len(starts):
+        if first or after < count:
             spans = starts[first:after], ends[first:after]
         self._publisher.publish(session, route, spans, session, moment)
         if route.noted:

@@ -8,7 +8,7 @@ Rules
 - Pure decisions: what was read lies in the memory and is given as spans, the time is given as a ``Moment`` and kept
   nowhere. Packets to clients leave through ``Transport``; everything else the caller takes as ``Effects``, after each
   call, and carries out before the next.
-- Timers are data: the caller comes back by ``next_deadline`` and calls ``on_deadline``.
+- Timers are data: the caller comes back at ``alarm.due`` and calls ``on_deadline``.
 - This module puts the parts together, and decides nothing. ``state`` says what is known, each other module one thing
   that is done.
 - The hot paths, ``from_client`` and ``from_segment``, decide once for all that is alike among what was read together.
@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from bccnd.relay.answers import Answers
-from bccnd.relay.client_input import ClientInput, Packets
+from bccnd.relay.client_input import ClientInput
 from bccnd.relay.control import Control
 from bccnd.relay.deadlines import Alarm
 from bccnd.relay.dedup import Sources
@@ -63,7 +63,12 @@ class Regions(NamedTuple):
 
 
 class Relay:
-    """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own."""
+    """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own.
+
+    Calls that come with each packet go straight to their parts: ``from_client`` is ``ClientInput.read``,
+    ``take_effects`` is ``Effects.take``. ``alarm.due`` is when to call ``on_deadline`` next, in monotonic seconds:
+    never too late, now and then too early.
+    """
 
     def __init__(
         self,
@@ -83,8 +88,8 @@ class Relay:
         sources = Sources(options.dedup, authenticated=_is_authenticated(rules.integrity))
         self._version = version
         self._offset = 0.0
-        self._effects = effects = Effects()
-        self._alarm = alarm = Alarm()
+        effects = Effects()
+        self.alarm = alarm = Alarm()
         self.state = state = State(
             rules,
             LocalSource(b"%b/%b/%d" % (host, PROGRAM, pid)),
@@ -112,15 +117,12 @@ class Relay:
         control = Control(state, self.membership, delivery, answers, notices, effects)
         opened = regions.opened, regions.opened + batch * RECEIVE_LIMIT
         self._segment_input = SegmentInput(memory, opened, state, publisher, notices, answers)
-        self._client_input = ClientInput(
+        self.from_client = ClientInput(
             memory, state, publisher, delivery, control, self._segment_input, answers, effects, outgoing
-        )
+        ).read
+        self.take_effects = effects.take
 
     # -- the way in
-
-    def from_client(self, session: Session, packets: Packets, moment: Moment) -> None:
-        """Packets of one client, read with one call. Some may be ``left`` for when the effects are carried out."""
-        self._client_input.read(session, packets, moment)
 
     def from_segment(
         self,
@@ -134,10 +136,6 @@ class Relay:
         self._segment_input.read(Batch(starts, ends, peer, interface), moment)
 
     # -- the way out
-
-    def take_effects(self) -> Effects | None:
-        """What is to be done now; None for nothing."""
-        return self._effects.take()
 
     def writable(self, session: Session, moment: Moment) -> None:
         """A client with a backlog has room again."""
@@ -162,10 +160,6 @@ class Relay:
         self._offset = offset
         self._beat(moment)
 
-    def next_deadline(self) -> float:
-        """When ``on_deadline`` is to be called next, in monotonic seconds: never too late, now and then too early."""
-        return self._alarm.due
-
     def on_deadline(self, moment: Moment) -> None:
         """Do what is due."""
         now = moment.monotonic
@@ -174,7 +168,7 @@ class Relay:
         self._notices.beat(moment)
         self.state.presence.on_deadline(now)
         self._notices.of_sources(moment)
-        self._alarm.due = min(
+        self.alarm.due = min(
             self.state.heartbeats.next_deadline(),
             self.state.presence.next_deadline(),
             self.state.sources.next_deadline(),
@@ -226,7 +220,7 @@ class Relay:
         state.retained.limit(options.retain)
         state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
         state.sources.configure(options.dedup, authenticated=_is_authenticated(integrity))
-        self._alarm.due = 0.0
+        self.alarm.due = 0.0
         for session in state.sessions.values():
             self.membership.size_queue(session)
         state.presence.configure(options.heartbeat, _watched(options))

@@ -9,8 +9,8 @@ Rules
   a queue that is too small for such a piece gets its messages one by one.
 - Under ``block`` a local publisher is held (``Session.waits_for``) as soon as the client takes no more. It is
   released when little waits for the client, or when the client is closed because it took nothing for
-  ``block_seconds``. Holding at once, rather than at a full outbox, saves copies. A client with too many unread answers
-  holds itself.
+  ``block_seconds``. Holding at once, rather than at a full outbox, saves copies. A client with too many unread
+  answers holds itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -222,21 +222,21 @@ class Delivery:
     def _send_spans(
         self, sessions: list[Session], ports: list[int], group: Group, skip: Session | None, now: float
     ) -> None:
+        if not sessions:
+            return
         starts, ends = group.starts, group.ends
-        count = len(starts)
+        count, behind = len(starts), None
         if self.backlogged or skip:
             sessions = [session for session in sessions if session is not skip]
             behind = [session for session in sessions if session in self.backlogged]
             ports = [session.port for session in sessions if session not in self.backlogged]
-        else:
-            behind = []
         fell_short = self._transport.send_group(ports, starts, ends) if ports else {}
         for session in sessions:
             session.delivered += count
         self._ledger.delivered += count * len(sessions)
         if fell_short or behind:
             packets = as_bytes(self._memory, starts, ends)
-            for session in behind:
+            for session in behind or ():
                 self._queue(session, packets, 0, group.sender, now)
             for port, went in fell_short.items():
                 self._queue(self._ports[port], packets, went, group.sender, now)

@@ -1,9 +1,10 @@
 """The time of a call. The relay reads no clock: its caller passes the time."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Moment(NamedTuple):
+@dataclass(slots=True)
+class Moment:
     """``monotonic``: seconds, which decide everything; ``unix_ns``: nanoseconds since 1970, which are only shown."""
 
     monotonic: float

@@ -100,7 +100,7 @@ class Publisher:
 
     def wants_whole(self, route: Route) -> bool:
         """Whether somebody wants the datagrams of messages with this route."""
-        return bool(route.full or route.retained or (self._taps and not route.private))
+        return route.whole or (bool(self._taps) and not route.private)
 
     def flush(self, moment: Moment) -> None:
         """Hand over what has been gathered."""
@@ -119,8 +119,8 @@ class Publisher:
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
             sealed = self._outgoing.seal(self._rules.codec, source.name, seq, spans)
-            origin = Origin(sealed) if self.wants_whole(route) else None
-        elif self.wants_whole(route):
+            origin = Origin(sealed) if route.whole or self._taps else None
+        elif route.whole or (self._taps and not route.private):
             seq, source.local_seq = source.local_seq, source.local_seq + count
             origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans))
         self.pass_on(route, spans, sender, origin, moment)

@@ -38,7 +38,7 @@ class Route:
     ``single``: subscribers that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``:
     the port of each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
     ``local``: it never leaves the host; ``retained``: its newest message is kept; ``noted``: its messages are
-    heartbeats, or for the daemon itself; ``private``: no tap sees them.
+    heartbeats, or for the daemon itself; ``private``: no tap sees them; ``whole``: somebody wants whole datagrams.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Route:
         "single",
         "single_ports",
         "size",
+        "whole",
     )
 
     def __init__(
@@ -76,6 +77,7 @@ class Route:
         self.size = len(ordered)
         self.full = [session for session in ordered if session.format is Format.FULL]
         self.lines = [session for session in ordered if session.format is Format.LINES]
+        self.whole = retained or bool(self.full)
         self.single = [session for session in ordered if session.format is Format.PLAIN]
         self.plain = [session for session in self.single if not session.packed]
         self.packed = [session for session in self.single if session.packed]

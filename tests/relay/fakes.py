@@ -281,7 +281,7 @@ class Bus:
     def tick(self, seconds: float) -> None:
         self.now += seconds
         self.unix_us += int(seconds * 1e6)
-        while self.relay.next_deadline() <= self.now:
+        while self.relay.alarm.due <= self.now:
             self.relay.on_deadline(self.moment)
             self.settle()
 

@@ -120,7 +120,7 @@ class Exchange:
         self._settled = self._settled or listeners != "0" or outcome == "busy"
         if not self._settled and outcome != "asked":
             raise NobodyListensError(
-                f"nobody on this host listens to {self.channel}, which does not leave it"
+                f"nobody on this host listens to {self.channel}, a local channel"
             )
 
     @property

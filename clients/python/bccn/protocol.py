@@ -167,7 +167,7 @@ def build_msg(channel: str, payload: bytes | str) -> bytes:
     try:
         name = channel.encode("ascii")
     except UnicodeEncodeError:
-        raise InvalidError(f"channel {channel!r}: only ASCII") from None
+        raise InvalidError(f"channel {channel!r}: must be ASCII without white space") from None
     return b"MSG %b\0%b" % (name, payload.encode() if isinstance(payload, str) else payload)
 
 
@@ -181,7 +181,7 @@ def build_unsub(pattern: str) -> bytes:
 
 def _pattern(pattern: str) -> bytes:
     if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
-        raise InvalidError(f"pattern {pattern!r}: only ASCII, without white space and NUL")
+        raise InvalidError(f"pattern {pattern!r}: must be ASCII without white space")
     return pattern.encode()
 
 

@@ -225,7 +225,7 @@ class Session:
             plural = "message" if count == 1 else "messages"
             self.notify("lost", f"{count} {plural} lost: they came faster than they were read", count)
         elif key == "revoked":
-            self.notify("revoked", f"no right any more to {value}", 1)
+            self.notify("revoked", f"no longer allowed: {value}", 1)
         elif key == "closing":
             self.notify("closing", f"the daemon closes the connection: {value}")
         elif self._asked and self._asked[0].expected == key:
@@ -367,7 +367,7 @@ class Session:
         doubt, self._in_doubt = self._in_doubt, 0
         self.rejections, self.rejection_count = [], 0
         if first:
-            more = f"; so were {count - 1} more" if count > 1 else ""
+            more = f"; {count - 1} more rejected" if count > 1 else ""
             raise rejected(first[0].code, first[0].text + more)
         if doubt:
             some = "1 message" if doubt == 1 else f"up to {doubt} messages"

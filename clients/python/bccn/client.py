@@ -43,7 +43,10 @@ def blocking(
 
     @wraps(operation)
     def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
-        return self._run(operation(self._bus, *arguments, **settings))
+        try:
+            return finish(operation(self._bus, *arguments, **settings))
+        finally:
+            self._settle()
 
     return method
 

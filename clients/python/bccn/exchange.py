@@ -119,9 +119,7 @@ class Exchange:
         listeners, _, outcome = answer.partition(" ")
         self._settled = self._settled or listeners != "0" or outcome == "busy"
         if not self._settled and outcome != "asked":
-            raise NobodyListensError(
-                f"nobody on this host listens to {self.channel}, a local channel"
-            )
+            raise NobodyListensError(f"nobody on this host listens to {self.channel}, a local channel")
 
     @property
     def until(self) -> float:

@@ -7,7 +7,7 @@ suspends.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
 from bccn.connection import Connection
 from bccn.errors import RejectedError
@@ -69,7 +69,7 @@ class Operations:
         Raises the first RejectedError for a message since the last barrier, UnconfirmedError when the connection
         broke in between and messages may be missing, TimedOutError.
         """
-        await self._ask("ping", timeout=timeout)
+        await self._connection.ask("ping", timeout=timeout)
         self._session.raise_rejections()
 
     async def open_batch(self) -> bool:
@@ -84,15 +84,9 @@ class Operations:
 
     async def close_batch(self) -> None:
         try:
-            await self._send_batch()
+            await self._connection.send_batch()
         finally:
             self._session.packer = None
-
-    async def _send_batch(self) -> None:
-        self._connection.check_process()  # what was gathered before a fork is the parent's
-        if self._session.packer is not None:
-            for full, messages in self._session.packer.flush():
-                await self._connection.transmit(full, messages)
 
     # --- subscribing ---
 
@@ -100,7 +94,9 @@ class Operations:
         """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
         packet = build_sub(pattern)
         try:
-            await self._ask("ping", before=packet, enter=lambda: self._session.subscribe(pattern, callback))
+            await self._connection.ask(
+                "ping", before=packet, enter=lambda: self._session.subscribe(pattern, callback)
+            )
         except RejectedError:
             self._session.unsubscribe(pattern, callback)
             raise
@@ -108,12 +104,14 @@ class Operations:
     async def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
         packet = build_unsub(pattern)
-        await self._ask("ping", before=packet, enter=lambda: self._session.unsubscribe(pattern, callback))
+        await self._connection.ask(
+            "ping", before=packet, enter=lambda: self._session.unsubscribe(pattern, callback)
+        )
 
     async def listen(self, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
         self._session.listen(callback)
-        await self._ask("listen")
+        await self._connection.ask("listen")
 
     # --- request and reply ---
 
@@ -152,7 +150,7 @@ class Operations:
                     return
                 if exchange.must_ask(now):
                     left = exchange.deadline - now
-                    exchange.asked(await self._ask("listeners", exchange.question, timeout=left))
+                    exchange.asked(await self._connection.ask("listeners", exchange.question, timeout=left))
                 connection.check()
                 connection.check_backlog()
                 await connection.wait(exchange.news, exchange.until)
@@ -163,21 +161,21 @@ class Operations:
 
     async def _publish_request(self, exchange: Exchange) -> None:
         """Publish it once, and ask how many listen on this host. What was published before is confirmed first."""
-        await self._send_batch()
+        await self._connection.send_batch()
         if not self._session.exchanges.listening:
-            await self._ask("listen")
+            await self._connection.ask("listen")
             self._session.exchanges.listening = True
         elif self._session.unconfirmed:
-            await self._ask("ping")
+            await self._connection.ask("ping")
         exchange.on_its_way = True
         await self._connection.transmit(exchange.packet)
-        exchange.published(await self._ask("listeners", exchange.channel), time.monotonic())
+        exchange.published(await self._connection.ask("listeners", exchange.channel), time.monotonic())
 
     # --- asking ---
 
     async def set_name(self, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
-        self._session.name = await self._ask("name", name)
+        self._session.name = await self._connection.ask("name", name)
         self._session.wanted_name = name
 
     async def heartbeat(self, seconds: int, text: str = "") -> None:
@@ -186,7 +184,7 @@ class Operations:
         reconnections (``clients/PROTOCOL.md``, "Who is there").
         """
         value = self._session.heartbeat_request(seconds, text)
-        await self._ask("heartbeat", value)
+        await self._connection.ask("heartbeat", value)
         self._session.heartbeat = value if seconds else ""
 
     async def control(self, key: str, value: str | None = None) -> str:
@@ -194,13 +192,11 @@ class Operations:
 
         Unlike the settings of the constructor it is not repeated on a new connection.
         """
-        if self._session.packer is not None:
-            await self._send_batch()
         return await self._connection.ask(key, value)
 
     async def status(self) -> dict[str, Any]:
         """The daemon's state and counters."""
-        state: dict[str, Any] = _json(await self._ask("status"))
+        state: dict[str, Any] = _json(await self._connection.ask("status"))
         return state
 
     async def clients(self) -> list[dict[str, Any]]:
@@ -215,20 +211,11 @@ class Operations:
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            page = _json(await self._ask(key, cursor))
+            page = _json(await self._connection.ask(key, cursor))
             rows += page[key]
             if page["next"] is None:
                 return rows
             cursor = str(page["next"])
-
-    async def _ask(
-        self, key: str, value: str | None = None, *, before: bytes | None = None, timeout: float | None = None,
-        enter: Callable[[], object] | None = None,
-    ) -> str:  # fmt: skip
-        """``Connection.ask``, behind what an open batch has gathered."""
-        if self._session.packer is not None:
-            await self._send_batch()
-        return await self._connection.ask(key, value, before=before, enter=enter, timeout=timeout)
 
 
 def _json(text: str) -> Any:

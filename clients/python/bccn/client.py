@@ -7,9 +7,9 @@ thread, and never while a packet is half processed: they may call the client.
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from functools import wraps
+from time import monotonic
 
 from bccn.blocking_driver import BlockingConnection, finish
 from bccn.bus import Bus
@@ -119,7 +119,7 @@ class Client(Bus):
             return
         if not connection.send_now(packet):
             finish(connection.transmit(packet))
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._glance_at:
             self._glance_at = now + GLANCE_INTERVAL
             if session.waiting_size < GLANCE_LIMIT:
@@ -166,7 +166,7 @@ class Client(Bus):
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
-        deadline = FOREVER if timeout is None else time.monotonic() + timeout
+        deadline = FOREVER if timeout is None else monotonic() + timeout
         session = self._session
         while True:
             while session.backlog and not session.received:
@@ -253,7 +253,7 @@ class Client(Bus):
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._run(self._connection.available(time.monotonic() + self._connection.timeout))
+        self._run(self._connection.available(monotonic() + self._connection.timeout))
         return self._session.name or ""
 
     set_name = blocking(Operations.set_name)

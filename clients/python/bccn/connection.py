@@ -38,7 +38,7 @@ from bccn.errors import (
 )
 from bccn.pending import Pending
 from bccn.protocol import RECEIVE_LIMIT
-from bccn.session import BACKLOG_LIMIT, Session, worth_waiting
+from bccn.session import BACKLOG_LIMIT, Session
 from bccn.transport import NO_SIGNAL, Backoff, Transport
 
 FOREVER = float("inf")
@@ -170,7 +170,8 @@ class Connection:
         if errors and self._is_first:
             self._end(errors[0])
             return
-        if self._was_ready and any(map(worth_waiting, errors)):
+        # Our old connection may still hold our name: a little later it is granted.
+        if self._was_ready and any(getattr(error, "code", "") == "name-taken" for error in errors):
             self._end(UnavailableError(str(errors[0])))
             return
         self._backoff, self.due = Backoff(), FOREVER

@@ -69,15 +69,9 @@ class Exchange:
     """
 
     def __init__(
-        self,
-        token: bytes,
-        channel: str,
-        payload: bytes | str,
-        now: float,
-        timeout: float,
-        wanted: int | None,
+        self, token: bytes, channel: str, payload: bytes | str, now: float, timeout: float, wanted: int | None,
         anyway: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if wanted is not None and wanted < 1:
             raise InvalidError(f"{wanted} replies: must be 1 or more, or None for all")
         self.token = token
@@ -167,15 +161,8 @@ class Exchanges:
         return len(self._open)
 
     def begin(
-        self,
-        channel: str,
-        payload: bytes | str,
-        now: float,
-        timeout: float,
-        *,
-        wanted: int | None,
-        anyway: bool,
-    ) -> Exchange:
+        self, channel: str, payload: bytes | str, now: float, timeout: float, *, wanted: int | None, anyway: bool
+    ) -> Exchange:  # fmt: skip
         self._prefix = self._prefix or os.urandom(TOKEN_BYTES).hex().encode() + b"."
         self._count += 1
         token = b"%b%d" % (self._prefix, self._count)

@@ -183,7 +183,7 @@ class Operations:
         ``leaving`` when it leaves. ``text`` is its state; another call changes it, 0 seconds end it. Kept over
         reconnections (``clients/PROTOCOL.md``, "Who is there").
         """
-        value = self._session.heartbeat_request(seconds, text)
+        value = (f"{seconds} {text}" if text else str(seconds)) if seconds else "off"
         await self._connection.ask("heartbeat", value)
         self._session.heartbeat = value if seconds else ""
 

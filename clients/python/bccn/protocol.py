@@ -45,16 +45,10 @@ class Message:
     __slots__ = ("channel", "datagram", "lost", "payload", "peer", "seq", "src", "time_ns", "verdict")
 
     def __init__(
-        self,
-        channel: str,
-        payload: bytes,
-        src: str | None = None,
-        seq: int | None = None,
-        peer: str | None = None,
-        time_ns: int | None = None,
-        verdict: str | None = None,
+        self, channel: str, payload: bytes, src: str | None = None, seq: int | None = None,
+        peer: str | None = None, time_ns: int | None = None, verdict: str | None = None,
         datagram: bytes | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.channel = channel
         self.payload = payload
         self.src = src

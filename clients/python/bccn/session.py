@@ -188,11 +188,6 @@ class Session:
         found = (error for question in self._greeted for error in (question.error, question.complaint))
         return [error for error in found if error is not None]
 
-    @staticmethod
-    def heartbeat_request(seconds: int, text: str) -> str:
-        """The value of ``CMSG heartbeat``."""
-        return (f"{seconds} {text}" if text else str(seconds)) if seconds else "off"
-
     # --- what came ---
 
     def feed(self, packet: bytes) -> None:
@@ -384,8 +379,3 @@ def log_notice(notice: Notice) -> None:
     import logging
 
     logging.getLogger("bccn").warning("%s", notice)
-
-
-def worth_waiting(error: BccnError) -> bool:
-    """Whether the same greeting may be granted a little later: our old connection may still hold our name."""
-    return isinstance(error, RejectedError) and error.code == "name-taken"

@@ -18,7 +18,7 @@ from functools import partial
 
 from bccn.connection import FOREVER, Connection
 from bccn.errors import ProtocolError
-from bccn.pending import Pending
+from bccn.exchange import Pending
 from bccn.transport import MEMORY_PAUSE
 
 READ_AHEAD_LIMIT = 1024 * 1024

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any, TypeVar
 
-    from bccn.pending import Pending
+    from bccn.exchange import Pending
     from bccn.readiness import Readiness
 
     T = TypeVar("T")

@@ -12,11 +12,10 @@ from functools import wraps
 from time import monotonic
 
 from bccn.blocking_driver import BlockingConnection, finish
-from bccn.bus import Bus
 from bccn.connection import FOREVER
 from bccn.errors import ClosedError
 from bccn.exchange import Request, request_in
-from bccn.operations import Operations
+from bccn.operations import Bus, Operations
 from bccn.protocol import Message, build_msg
 
 TYPE_CHECKING = False  # see bccn/__init__.py

@@ -36,7 +36,7 @@ from bccn.errors import (
     TimedOutError,
     UnavailableError,
 )
-from bccn.pending import Pending
+from bccn.exchange import Pending
 from bccn.protocol import RECEIVE_LIMIT
 from bccn.session import BACKLOG_LIMIT, Session
 from bccn.transport import NO_SIGNAL, Backoff, Transport

@@ -13,9 +13,16 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 
-from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
-from bccn.pending import Pending
+from bccn.errors import (
+    BacklogError,
+    BccnError,
+    InvalidError,
+    NobodyListensError,
+    RejectedError,
+    TimedOutError,
+)
 from bccn.protocol import Message, build_msg
 
 # Bytes; the daemons do not answer a question with a longer token.
@@ -30,6 +37,25 @@ ASK_EVERY = 0.1
 # Replies to one request that were not taken yet: more are a flood.
 REPLIES_LIMIT = 65536
 FOREVER = float("inf")
+
+
+class Pending:
+    """Something that a session promises and a driver waits for.
+
+    ``wakers`` are called once ``done`` is true; ``error``: why it ended in another way.
+    """
+
+    __slots__ = ("done", "error", "wakers")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: BccnError | None = None
+        self.wakers: list[Callable[[], None]] = []
+
+    def finish(self, error: BccnError | None = None) -> None:
+        self.error, self.done = error, True
+        for wake in self.wakers:
+            wake()
 
 
 class Request(Message):

@@ -19,9 +19,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
-from bccn.exchange import Exchanges
+from bccn.exchange import Exchanges, Pending
 from bccn.pattern import matches
-from bccn.pending import Pending
 from bccn.protocol import PACK, Message, Packer, answer_key, build_control, build_sub, parse, unpack
 
 Callback = Callable[[Message], object]

@@ -87,7 +87,7 @@ def test_a_revoked_right_is_a_notice() -> None:
     _, request = session.ask("tap", "on")
     answer(session, "revoked|SUB demo/>")
     assert [(notice.kind, str(notice), notice.count) for notice in session.notices] == [
-        ("revoked", "no right any more to SUB demo/>", 1)
+        ("revoked", "no longer allowed: SUB demo/>", 1)
     ]
     assert not request.done
 
@@ -123,7 +123,7 @@ def test_a_rejection_is_a_notice_and_a_barrier_error() -> None:
     session = Session()
     answer(session, "error|too-large MSG a: 9", "error|refused MSG b: no")
     assert [notice.kind for notice in session.notices] == ["rejected", "rejected"]
-    with pytest.raises(RejectedError, match="MSG a: 9; so were 1 more") as caught:
+    with pytest.raises(RejectedError, match="MSG a: 9; 1 more rejected") as caught:
         session.raise_rejections()
     assert caught.value.code == "too-large"
     session.raise_rejections()

@@ -169,7 +169,7 @@ def test_a_revoked_right_ends_it(tmp_path: Path, loopback_port: int) -> None:
         (tmp_path / "bccnd.toml").write_text('[[rights]]\nsubscribe = [">"]\n')
         daemon.process.send_signal(signal.SIGHUP)
         code, _, err = ended(process)
-    assert (code, err) == (4, "bccn: no right any more to CMSG tap\n")
+    assert (code, err) == (4, "bccn: no longer allowed: CMSG tap\n")
 
 
 @pytest.mark.parametrize(

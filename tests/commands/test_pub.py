@@ -71,7 +71,7 @@ def test_templates_reach_the_channel(daemon: DaemonProcess, witness: PacketClien
     [
         (["a b", "x"], 2, "MSG a b: 1 to 1024 ASCII characters"),
         (["a", "-m", "x" * 1500], 2, "at most 1400 (too-large)"),
-        (["a\u20ac", "x"], 2, "only ASCII"),
+        (["a\u20ac", "x"], 2, "must be ASCII without white space"),
         (["a", "x", "--name", "white space"], 2, "(bad-name)"),
         (["a", "x", "-l"], 2, "not both"),
         (["a", "-l", "--repeat", "2"], 2, "reads its lines once"),

@@ -72,7 +72,7 @@ def test_several_replies_are_printed_as_they_come(daemon: DaemonProcess) -> None
     ("channel", "reported"),
     [
         ("nobody", b"bccn: nobody listens to nobody\n"),
-        ("local/x", b"bccn: nobody on this host listens to local/x, which does not leave it\n"),
+        ("local/x", b"bccn: nobody on this host listens to local/x, a local channel\n"),
     ],
 )
 def test_nobody_listens_is_code_6(daemon: DaemonProcess, channel: str, reported: bytes) -> None:

@@ -41,25 +41,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient",
-    "BacklogError",
-    "BccnError",
-    "Client",
-    "ClosedError",
-    "InvalidError",
-    "Message",
-    "NobodyListensError",
-    "Notice",
-    "ProtocolError",
-    "RefusedError",
-    "RejectedError",
-    "Request",
-    "TimedOutError",
-    "UnavailableError",
-    "UnconfirmedError",
-    "matches",
-    "socket_path",
-]
+    "AsyncClient", "BacklogError", "BccnError", "Client", "ClosedError", "InvalidError", "Message",
+    "NobodyListensError", "Notice", "ProtocolError", "RefusedError", "RejectedError", "Request",
+    "TimedOutError", "UnavailableError", "UnconfirmedError", "matches", "socket_path",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

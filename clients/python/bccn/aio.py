@@ -15,12 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from bccn.aio_driver import READ_AHEAD_LIMIT, AsyncConnection
-from bccn.bus import Bus
 from bccn.connection import FOREVER
 from bccn.errors import ClosedError, RejectedError
-from bccn.exchange import Request, request_in
-from bccn.operations import Operations
-from bccn.pending import Pending
+from bccn.exchange import Pending, Request, request_in
+from bccn.operations import Bus, Operations
 from bccn.protocol import Message
 from bccn.session import Callback
 

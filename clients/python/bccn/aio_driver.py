@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from asyncio import get_running_loop
 from collections.abc import Callable
@@ -19,8 +18,7 @@ from functools import partial
 
 from bccn.connection import FOREVER, Connection
 from bccn.errors import ProtocolError
-from bccn.pending import Pending
-from bccn.session import Session
+from bccn.exchange import Pending
 from bccn.transport import MEMORY_PAUSE
 
 READ_AHEAD_LIMIT = 1024 * 1024
@@ -32,14 +30,9 @@ class AsyncConnection(Connection):
     """``on_news`` is called when something was read, and when the connection came, went or was closed."""
 
     on_news: Callable[[], None]
-
-    def __init__(
-        self, session: Session, path: str | os.PathLike[str] | None, *, reconnect: bool, timeout: float
-    ) -> None:
-        super().__init__(session, path, reconnect=reconnect, timeout=timeout)
-        self.reading = self._writing = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = FOREVER
+    reading = _writing = False
+    _timer: asyncio.TimerHandle | None = None
+    _timer_due = FOREVER
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
         self.attend()

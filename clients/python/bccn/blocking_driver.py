@@ -12,7 +12,7 @@ import os
 import time
 
 from bccn.connection import Connection
-from bccn.session import BACKLOG_LIMIT, Session
+from bccn.session import BACKLOG_LIMIT
 from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any, TypeVar
 
-    from bccn.pending import Pending
+    from bccn.exchange import Pending
     from bccn.readiness import Readiness
 
     T = TypeVar("T")
@@ -37,13 +37,12 @@ def finish(operation: Coroutine[Any, Any, T]) -> T:
 
 
 class BlockingConnection(Connection):
-    def __init__(
-        self, session: Session, path: str | os.PathLike[str] | None, *, reconnect: bool, timeout: float
-    ) -> None:
-        super().__init__(session, path, reconnect=reconnect, timeout=timeout)
-        self._readiness: Readiness | None = None
+    _readiness: Readiness | None = None
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
+        # An answer takes the daemon longer than us: a first attempt to read would be in vain.
+        if self.transport is not None and not self._queue and not pending.done:
+            self.transport.wait(READABLE, min(deadline, self.due))
         while not pending.done:
             if not self.step(deadline):
                 return False
@@ -62,9 +61,12 @@ class BlockingConnection(Connection):
         if reading and self.read():
             return True
         transport, until = self.transport, min(deadline, self.due)
+        events = READABLE if reading else 0
+        if self._queue and self.wants_room:
+            events |= WRITABLE
         if transport is None:
             time.sleep(min(max(0.0, until - time.monotonic()), POLL_LIMIT))
-        elif transport.wait(READABLE * reading | WRITABLE * self.wants_room, until):
+        elif transport.wait(events, until):
             return True
         self.advance()
         return time.monotonic() < deadline

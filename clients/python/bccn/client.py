@@ -7,16 +7,15 @@ thread, and never while a packet is half processed: they may call the client.
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from functools import wraps
+from time import monotonic
 
 from bccn.blocking_driver import BlockingConnection, finish
-from bccn.bus import Bus
 from bccn.connection import FOREVER
 from bccn.errors import ClosedError
 from bccn.exchange import Request, request_in
-from bccn.operations import Operations
+from bccn.operations import Bus, Operations
 from bccn.protocol import Message, build_msg
 
 TYPE_CHECKING = False  # see bccn/__init__.py
@@ -43,7 +42,10 @@ def blocking(
 
     @wraps(operation)
     def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
-        return self._run(operation(self._bus, *arguments, **settings))
+        try:
+            return finish(operation(self._bus, *arguments, **settings))
+        finally:
+            self._settle()
 
     return method
 
@@ -116,7 +118,7 @@ class Client(Bus):
             return
         if not connection.send_now(packet):
             finish(connection.transmit(packet))
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._glance_at:
             self._glance_at = now + GLANCE_INTERVAL
             if session.waiting_size < GLANCE_LIMIT:
@@ -163,7 +165,7 @@ class Client(Bus):
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
-        deadline = FOREVER if timeout is None else time.monotonic() + timeout
+        deadline = FOREVER if timeout is None else monotonic() + timeout
         session = self._session
         while True:
             while session.backlog and not session.received:
@@ -250,7 +252,7 @@ class Client(Bus):
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._run(self._connection.available(time.monotonic() + self._connection.timeout))
+        self._run(self._connection.available(monotonic() + self._connection.timeout))
         return self._session.name or ""
 
     set_name = blocking(Operations.set_name)

@@ -36,9 +36,9 @@ from bccn.errors import (
     TimedOutError,
     UnavailableError,
 )
-from bccn.pending import Pending
+from bccn.exchange import Pending
 from bccn.protocol import RECEIVE_LIMIT
-from bccn.session import BACKLOG_LIMIT, Session, worth_waiting
+from bccn.session import BACKLOG_LIMIT, Session
 from bccn.transport import NO_SIGNAL, Backoff, Transport
 
 FOREVER = float("inf")
@@ -170,7 +170,8 @@ class Connection:
         if errors and self._is_first:
             self._end(errors[0])
             return
-        if self._was_ready and any(map(worth_waiting, errors)):
+        # Our old connection may still hold our name: a little later it is granted.
+        if self._was_ready and any(getattr(error, "code", "") == "name-taken" for error in errors):
             self._end(UnavailableError(str(errors[0])))
             return
         self._backoff, self.due = Backoff(), FOREVER
@@ -272,7 +273,10 @@ class Connection:
     # --- sending ---
 
     def send_now(self, packet: bytes, messages: int = 1) -> bool:
-        """Publish at once; False when that must wait for its turn, for room or for a connection."""
+        """Send at once; False when that must wait for its turn, for room or for a connection.
+
+        ``messages``: how many the packet publishes.
+        """
         transport = self.transport
         if transport is None or not self.ready or self._queue or self.pid != getpid():
             return False
@@ -345,6 +349,13 @@ class Connection:
         if entry.pending.error is not None:
             raise entry.pending.error
 
+    async def send_batch(self) -> None:
+        """Publish what an open batch has gathered."""
+        self.check_process()  # what was gathered before a fork is the parent's
+        if self._session.packer is not None:
+            for full, messages in self._session.packer.flush():
+                await self.transmit(full, messages)
+
     async def ask(
         self,
         key: str,
@@ -356,21 +367,30 @@ class Connection:
     ) -> str:
         """Send ``before`` and a control request; returns the value of its answer.
 
-        ``enter`` is called once there is a connection. When that breaks, the greeting of the next one says what was
-        in ``before``, and only the request is made again.
+        What an open batch has gathered goes first. ``enter`` is called once there is a connection. When that breaks,
+        the greeting of the next one says what was in ``before``, and only the request is made again.
         """
+        if self._session.packer is not None:
+            await self.send_batch()
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while True:
             if not self.ready or self.pid != getpid():
                 await self.available(deadline)
-            self.check_backlog()
+            if self._session.waiting_size > BACKLOG_LIMIT:
+                self.check_backlog()
             if enter is not None:
                 enter()
                 enter = None
             packet, question = self._session.ask(key, value)
-            entry = Entry([packet] if before is None else [before, packet], question)
-            before = None
-            await self._send_and_wait(entry, deadline)
+            if before is not None and self.send_now(before, 0):
+                before = None
+            if before is None and self.send_now(packet, 0):
+                if not await self.wait(question, deadline) and not question.done:
+                    raise self._too_late(Entry([], question))
+            else:
+                entry = Entry([packet] if before is None else [before, packet], question)
+                before = None
+                await self._send_and_wait(entry, deadline)
             if not isinstance(question.error, UnavailableError):
                 return question.result()
 

@@ -13,9 +13,16 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 
-from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
-from bccn.pending import Pending
+from bccn.errors import (
+    BacklogError,
+    BccnError,
+    InvalidError,
+    NobodyListensError,
+    RejectedError,
+    TimedOutError,
+)
 from bccn.protocol import Message, build_msg
 
 # Bytes; the daemons do not answer a question with a longer token.
@@ -30,6 +37,25 @@ ASK_EVERY = 0.1
 # Replies to one request that were not taken yet: more are a flood.
 REPLIES_LIMIT = 65536
 FOREVER = float("inf")
+
+
+class Pending:
+    """Something that a session promises and a driver waits for.
+
+    ``wakers`` are called once ``done`` is true; ``error``: why it ended in another way.
+    """
+
+    __slots__ = ("done", "error", "wakers")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: BccnError | None = None
+        self.wakers: list[Callable[[], None]] = []
+
+    def finish(self, error: BccnError | None = None) -> None:
+        self.error, self.done = error, True
+        for wake in self.wakers:
+            wake()
 
 
 class Request(Message):
@@ -69,15 +95,9 @@ class Exchange:
     """
 
     def __init__(
-        self,
-        token: bytes,
-        channel: str,
-        payload: bytes | str,
-        now: float,
-        timeout: float,
-        wanted: int | None,
+        self, token: bytes, channel: str, payload: bytes | str, now: float, timeout: float, wanted: int | None,
         anyway: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if wanted is not None and wanted < 1:
             raise InvalidError(f"{wanted} replies: must be 1 or more, or None for all")
         self.token = token
@@ -119,9 +139,7 @@ class Exchange:
         listeners, _, outcome = answer.partition(" ")
         self._settled = self._settled or listeners != "0" or outcome == "busy"
         if not self._settled and outcome != "asked":
-            raise NobodyListensError(
-                f"nobody on this host listens to {self.channel}, which does not leave it"
-            )
+            raise NobodyListensError(f"nobody on this host listens to {self.channel}, a local channel")
 
     @property
     def until(self) -> float:
@@ -169,15 +187,8 @@ class Exchanges:
         return len(self._open)
 
     def begin(
-        self,
-        channel: str,
-        payload: bytes | str,
-        now: float,
-        timeout: float,
-        *,
-        wanted: int | None,
-        anyway: bool,
-    ) -> Exchange:
+        self, channel: str, payload: bytes | str, now: float, timeout: float, *, wanted: int | None, anyway: bool
+    ) -> Exchange:  # fmt: skip
         self._prefix = self._prefix or os.urandom(TOKEN_BYTES).hex().encode() + b"."
         self._count += 1
         token = b"%b%d" % (self._prefix, self._count)

@@ -6,15 +6,15 @@ suspends.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from bccn.connection import Connection
 from bccn.errors import RejectedError
-from bccn.exchange import Exchange, Request
-from bccn.pending import Pending
+from bccn.exchange import Exchange, Pending, Request
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
-from bccn.session import Callback, Session
+from bccn.session import Callback, Notice, Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
@@ -22,6 +22,72 @@ if TYPE_CHECKING:
 
 # Messages published in a row before others have their turn.
 PUBLISH_TURN = 64
+
+
+class Bus:
+    """The base of ``Client`` and ``AsyncClient``."""
+
+    _driver: type[Connection]
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        format: str = "plain",  # noqa: A002 - the protocol's word
+        pack: bool = False,
+        echo: bool = True,
+        separator: str = "/",
+        queue: Mapping[str, int | str] | None = None,
+        tap: bool = False,
+        reconnect: bool = True,
+        timeout: float = 5.0,
+        wait: float = 0.0,
+        on_notice: Callable[[Notice], object] | None = None,
+    ) -> None:
+        """
+        path       the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
+        name       own src; None: the daemon's ``<host>/<program>/<pid>``
+        format     ``plain``: channel and payload; ``full``: src, seq, peer, time too
+        pack       agree on packed packets: many times the throughput for bursts
+        echo       receive own messages that match
+        separator  of the tokens in patterns, ``/`` or ``.``
+        queue      the daemon's queue for us: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``;
+                   the policies are drop-oldest, drop-newest, block, disconnect
+        tap        also receive every datagram of the segment, with the daemon's verdict on it (needs the right)
+        reconnect  False: calls raise UnavailableError once the connection is gone
+        timeout    seconds a call waits for the daemon: to be there again, to answer, to take a message
+        wait       seconds to keep trying for the first connection
+        on_notice  called with each ``Notice``; None: they are warnings of the logger ``bccn``
+        """
+        self._session = Session(
+            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
+        )
+        self._session.on_notice = on_notice
+        self._connection = self._driver(self._session, path, reconnect=reconnect, timeout=timeout)
+        self._begin(wait)
+
+    def _begin(self, wait: float) -> None:
+        raise NotImplementedError
+
+    @property
+    def on_notice(self) -> Callable[[Notice], object] | None:
+        """Called with each ``Notice``; None: they are warnings of the logger ``bccn``."""
+        return self._session.on_notice
+
+    @on_notice.setter
+    def on_notice(self, function: Callable[[Notice], object] | None) -> None:
+        self._session.on_notice = function
+
+    @property
+    def lost(self) -> int:
+        """Messages that the daemon dropped because this client read too slowly."""
+        return self._session.lost
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as known without looking."""
+        return self._connection.connected
 
 
 class Operations:
@@ -69,7 +135,7 @@ class Operations:
         Raises the first RejectedError for a message since the last barrier, UnconfirmedError when the connection
         broke in between and messages may be missing, TimedOutError.
         """
-        await self._ask("ping", timeout=timeout)
+        await self._connection.ask("ping", timeout=timeout)
         self._session.raise_rejections()
 
     async def open_batch(self) -> bool:
@@ -84,15 +150,9 @@ class Operations:
 
     async def close_batch(self) -> None:
         try:
-            await self._send_batch()
+            await self._connection.send_batch()
         finally:
             self._session.packer = None
-
-    async def _send_batch(self) -> None:
-        self._connection.check_process()  # what was gathered before a fork is the parent's
-        if self._session.packer is not None:
-            for full, messages in self._session.packer.flush():
-                await self._connection.transmit(full, messages)
 
     # --- subscribing ---
 
@@ -100,7 +160,9 @@ class Operations:
         """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
         packet = build_sub(pattern)
         try:
-            await self._ask("ping", before=packet, enter=lambda: self._session.subscribe(pattern, callback))
+            await self._connection.ask(
+                "ping", before=packet, enter=lambda: self._session.subscribe(pattern, callback)
+            )
         except RejectedError:
             self._session.unsubscribe(pattern, callback)
             raise
@@ -108,12 +170,14 @@ class Operations:
     async def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
         packet = build_unsub(pattern)
-        await self._ask("ping", before=packet, enter=lambda: self._session.unsubscribe(pattern, callback))
+        await self._connection.ask(
+            "ping", before=packet, enter=lambda: self._session.unsubscribe(pattern, callback)
+        )
 
     async def listen(self, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
         self._session.listen(callback)
-        await self._ask("listen")
+        await self._connection.ask("listen")
 
     # --- request and reply ---
 
@@ -152,7 +216,7 @@ class Operations:
                     return
                 if exchange.must_ask(now):
                     left = exchange.deadline - now
-                    exchange.asked(await self._ask("listeners", exchange.question, timeout=left))
+                    exchange.asked(await self._connection.ask("listeners", exchange.question, timeout=left))
                 connection.check()
                 connection.check_backlog()
                 await connection.wait(exchange.news, exchange.until)
@@ -163,21 +227,21 @@ class Operations:
 
     async def _publish_request(self, exchange: Exchange) -> None:
         """Publish it once, and ask how many listen on this host. What was published before is confirmed first."""
-        await self._send_batch()
+        await self._connection.send_batch()
         if not self._session.exchanges.listening:
-            await self._ask("listen")
+            await self._connection.ask("listen")
             self._session.exchanges.listening = True
         elif self._session.unconfirmed:
-            await self._ask("ping")
+            await self._connection.ask("ping")
         exchange.on_its_way = True
         await self._connection.transmit(exchange.packet)
-        exchange.published(await self._ask("listeners", exchange.channel), time.monotonic())
+        exchange.published(await self._connection.ask("listeners", exchange.channel), time.monotonic())
 
     # --- asking ---
 
     async def set_name(self, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
-        self._session.name = await self._ask("name", name)
+        self._session.name = await self._connection.ask("name", name)
         self._session.wanted_name = name
 
     async def heartbeat(self, seconds: int, text: str = "") -> None:
@@ -185,8 +249,8 @@ class Operations:
         ``leaving`` when it leaves. ``text`` is its state; another call changes it, 0 seconds end it. Kept over
         reconnections (``clients/PROTOCOL.md``, "Who is there").
         """
-        value = self._session.heartbeat_request(seconds, text)
-        await self._ask("heartbeat", value)
+        value = (f"{seconds} {text}" if text else str(seconds)) if seconds else "off"
+        await self._connection.ask("heartbeat", value)
         self._session.heartbeat = value if seconds else ""
 
     async def control(self, key: str, value: str | None = None) -> str:
@@ -194,13 +258,11 @@ class Operations:
 
         Unlike the settings of the constructor it is not repeated on a new connection.
         """
-        if self._session.packer is not None:
-            await self._send_batch()
         return await self._connection.ask(key, value)
 
     async def status(self) -> dict[str, Any]:
         """The daemon's state and counters."""
-        state: dict[str, Any] = _json(await self._ask("status"))
+        state: dict[str, Any] = _json(await self._connection.ask("status"))
         return state
 
     async def clients(self) -> list[dict[str, Any]]:
@@ -215,20 +277,11 @@ class Operations:
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            page = _json(await self._ask(key, cursor))
+            page = _json(await self._connection.ask(key, cursor))
             rows += page[key]
             if page["next"] is None:
                 return rows
             cursor = str(page["next"])
-
-    async def _ask(
-        self, key: str, value: str | None = None, *, before: bytes | None = None, timeout: float | None = None,
-        enter: Callable[[], object] | None = None,
-    ) -> str:  # fmt: skip
-        """``Connection.ask``, behind what an open batch has gathered."""
-        if self._session.packer is not None:
-            await self._send_batch()
-        return await self._connection.ask(key, value, before=before, enter=enter, timeout=timeout)
 
 
 def _json(text: str) -> Any:

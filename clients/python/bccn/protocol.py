@@ -45,16 +45,10 @@ class Message:
     __slots__ = ("channel", "datagram", "lost", "payload", "peer", "seq", "src", "time_ns", "verdict")
 
     def __init__(
-        self,
-        channel: str,
-        payload: bytes,
-        src: str | None = None,
-        seq: int | None = None,
-        peer: str | None = None,
-        time_ns: int | None = None,
-        verdict: str | None = None,
+        self, channel: str, payload: bytes, src: str | None = None, seq: int | None = None,
+        peer: str | None = None, time_ns: int | None = None, verdict: str | None = None,
         datagram: bytes | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.channel = channel
         self.payload = payload
         self.src = src
@@ -167,7 +161,7 @@ def build_msg(channel: str, payload: bytes | str) -> bytes:
     try:
         name = channel.encode("ascii")
     except UnicodeEncodeError:
-        raise InvalidError(f"channel {channel!r}: only ASCII") from None
+        raise InvalidError(f"channel {channel!r}: must be ASCII without white space") from None
     return b"MSG %b\0%b" % (name, payload.encode() if isinstance(payload, str) else payload)
 
 
@@ -181,7 +175,7 @@ def build_unsub(pattern: str) -> bytes:
 
 def _pattern(pattern: str) -> bytes:
     if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
-        raise InvalidError(f"pattern {pattern!r}: only ASCII, without white space and NUL")
+        raise InvalidError(f"pattern {pattern!r}: must be ASCII without white space")
     return pattern.encode()
 
 

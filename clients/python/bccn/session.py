@@ -19,9 +19,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
-from bccn.exchange import Exchanges
+from bccn.exchange import Exchanges, Pending
 from bccn.pattern import matches
-from bccn.pending import Pending
 from bccn.protocol import PACK, Message, Packer, answer_key, build_control, build_sub, parse, unpack
 
 Callback = Callable[[Message], object]
@@ -188,11 +187,6 @@ class Session:
         found = (error for question in self._greeted for error in (question.error, question.complaint))
         return [error for error in found if error is not None]
 
-    @staticmethod
-    def heartbeat_request(seconds: int, text: str) -> str:
-        """The value of ``CMSG heartbeat``."""
-        return (f"{seconds} {text}" if text else str(seconds)) if seconds else "off"
-
     # --- what came ---
 
     def feed(self, packet: bytes) -> None:
@@ -225,7 +219,7 @@ class Session:
             plural = "message" if count == 1 else "messages"
             self.notify("lost", f"{count} {plural} lost: they came faster than they were read", count)
         elif key == "revoked":
-            self.notify("revoked", f"no right any more to {value}", 1)
+            self.notify("revoked", f"no longer allowed: {value}", 1)
         elif key == "closing":
             self.notify("closing", f"the daemon closes the connection: {value}")
         elif self._asked and self._asked[0].expected == key:
@@ -367,7 +361,7 @@ class Session:
         doubt, self._in_doubt = self._in_doubt, 0
         self.rejections, self.rejection_count = [], 0
         if first:
-            more = f"; so were {count - 1} more" if count > 1 else ""
+            more = f"; {count - 1} more rejected" if count > 1 else ""
             raise rejected(first[0].code, first[0].text + more)
         if doubt:
             some = "1 message" if doubt == 1 else f"up to {doubt} messages"
@@ -384,8 +378,3 @@ def log_notice(notice: Notice) -> None:
     import logging
 
     logging.getLogger("bccn").warning("%s", notice)
-
-
-def worth_waiting(error: BccnError) -> bool:
-    """Whether the same greeting may be granted a little later: our old connection may still hold our name."""
-    return isinstance(error, RejectedError) and error.code == "name-taken"

@@ -53,6 +53,7 @@ class Transport:
         self._pid = os.getpid()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._receive, self.send_raw = self._socket.recv_into, self._socket.send
+        self._poll, self._polled = select.poll(), 0
         try:
             self._socket.setblocking(False)
             self._socket.connect(socket_address(self.path))
@@ -109,13 +110,15 @@ class Transport:
             self.lacks_memory = False
             time.sleep(MEMORY_PAUSE)
             return True
-        poll = select.poll()
-        if self._socket.fileno() < 0:  # another thread has closed it
+        descriptor = self._socket.fileno()
+        if descriptor < 0:  # another thread has closed it
             return True
-        poll.register(self._socket, events)
+        if events != self._polled:
+            self._poll.register(descriptor, events)
+            self._polled = events
         while True:
             left = max(0.0, deadline - time.monotonic())
-            if poll.poll(min(left, POLL_LIMIT) * 1000):
+            if self._poll.poll(min(left, POLL_LIMIT) * 1000):
                 return True
             if left <= POLL_LIMIT:
                 return False

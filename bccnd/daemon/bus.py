@@ -256,7 +256,11 @@ class Bus:
                 self._end(session, "")
                 self._settle()  # publishers that it held
                 return False
-        sends = self._pass(session, Packets(starts, ends), unix_ns)
+        packets = Packets(starts, ends)
+        self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
+        sends = self._settle()
+        if packets.left:
+            sends |= self._pass_rest(session, packets, unix_ns)
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
@@ -266,10 +270,9 @@ class Bus:
             return False
         return True
 
-    def _pass(self, session: Session, packets: Packets, unix_ns: int) -> bool:
-        """Give the relay the packets of a client. Returns whether any of their messages went to the segment."""
-        self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
-        sends = self._settle()
+    def _pass_rest(self, session: Session, packets: Packets, unix_ns: int) -> bool:
+        """Give the relay the packets of a client that are left. Returns whether any went to the segment."""
+        sends = False
         while packets.left and session.number in self._relay.sessions:
             self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
             sends |= self._settle()
@@ -313,7 +316,7 @@ class Bus:
             _strip_empty(starts, ends)
             if not starts:
                 return
-            self._pass(session, Packets(starts, ends), time.time_ns())
+            self._pass_rest(session, Packets(starts, ends), time.time_ns())
 
     # -- the end
 

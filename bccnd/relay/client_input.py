@@ -32,19 +32,19 @@ from bccnd.wire.sbus import PACK, Cmsg, Memory
 
 
 class Packets:
-    """Packets of one client, read with one call, as spans of the memory. Those from ``at`` on are not done yet."""
+    """Packets of one client, read with one call, as spans of the memory. Those from ``at`` on are not done yet.
+
+    ``left``: the relay is to read on, once its effects are carried out.
+    """
 
     at = 0
+    left = True
     unpacked = False
     broken = False  # a PACK that cannot be taken apart comes after the last of them
 
     def __init__(self, starts: list[int], ends: list[int]) -> None:
         self.starts = starts
         self.ends = ends
-
-    @property
-    def left(self) -> bool:
-        return self.at < len(self.starts) or self.broken
 
     def unpack(self, memory: Memory) -> None:
         """Take every PACK apart, up to the first that is broken."""
@@ -120,7 +120,7 @@ class ClientInput:
             packets.forget()
             text = "packet: PACK with a length that reaches beyond it"
             self._refuse(session, FramingError("bad-packet", text), moment)
-        self._effects.packets_left = packets.broken or packets.at < count
+        self._effects.packets_left = packets.left = packets.broken or packets.at < count
 
     def _unpack(self, session: Session, packets: Packets) -> int:
         """Take PACKs apart once the client has agreed to them. How many packets there are then."""

@@ -49,7 +49,7 @@ def test_all_rows_are_published_in_order(daemon: DaemonProcess) -> None:
     [
         (("far/x", b"x" * 1500), r"row 1030 of the frame: MSG far/x: .* at most 1400 .*\(too-large\)"),
         (("white space", b""), r"row 1030 of the frame: .*bad-channel"),
-        (("ü", b""), "row 1030 of the frame: channel 'ü': only ASCII"),
+        (("ü", b""), "row 1030 of the frame: channel 'ü': must be ASCII"),
         (("a\0b", b""), "row 1030 of the frame: .*must not contain NUL"),
         ((None, b""), "row 1030 of the frame: its channel is null"),
     ],

@@ -22,6 +22,7 @@ Rules:
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from os import PathLike, getpid
@@ -58,7 +59,7 @@ class Entry:
         self.messages = messages
 
 
-class Connection:
+class Connection(ABC):
     """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
 
     def __init__(
@@ -84,9 +85,9 @@ class Connection:
 
     # --- what a driver adds ---
 
+    @abstractmethod
     async def wait(self, pending: Pending, deadline: float) -> bool:
         """Wait until ``pending`` is done; False once ``deadline`` (monotonic seconds) has passed."""
-        raise NotImplementedError
 
     async def give_way(self) -> None:
         """Let others have their turn, in the middle of many messages."""

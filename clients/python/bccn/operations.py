@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from bccn.connection import Connection
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 PUBLISH_TURN = 64
 
 
-class Bus:
+class Bus(ABC):
     """The base of ``Client`` and ``AsyncClient``."""
 
     _driver: type[Connection]
@@ -67,8 +68,9 @@ class Bus:
         self._connection = self._driver(self._session, path, reconnect=reconnect, timeout=timeout)
         self._begin(wait)
 
+    @abstractmethod
     def _begin(self, wait: float) -> None:
-        raise NotImplementedError
+        """Have the connection made, within ``wait`` seconds."""
 
     @property
     def on_notice(self) -> Callable[[Notice], object] | None:

@@ -22,7 +22,6 @@ Rules:
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from os import PathLike, getpid
@@ -59,7 +58,7 @@ class Entry:
         self.messages = messages
 
 
-class Connection(ABC):
+class Connection:
     """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
 
     def __init__(
@@ -85,9 +84,9 @@ class Connection(ABC):
 
     # --- what a driver adds ---
 
-    @abstractmethod
     async def wait(self, pending: Pending, deadline: float) -> bool:
         """Wait until ``pending`` is done; False once ``deadline`` (monotonic seconds) has passed."""
+        raise NotImplementedError
 
     async def give_way(self) -> None:
         """Let others have their turn, in the middle of many messages."""

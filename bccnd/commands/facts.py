@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import bccn
-from bccn.path import socket_address
+from bccn.transport import socket_address
 from bccnd import __version__
 from bccnd.commands.findings import Facts, KeyFile
 from bccnd.errors import BccndError, RefusedError

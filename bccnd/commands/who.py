@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import bccn
-from bccn.pattern import matches
+from bccn import matches
 from bccnd.commands.terminal import duration, printable, table
 
 DESCRIPTION = """\

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_many_packed_messages_all_arrive(daemon: DaemonProcess, run: Run) -> Non
 def test_reading_pauses_but_answers_still_come(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio_driver.READ_AHEAD_LIMIT", 10_000)
+    monkeypatch.setattr("bccn.aio.READ_AHEAD_LIMIT", 10_000)
 
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as reader, bccn.AsyncClient(daemon.socket) as writer:
@@ -182,7 +183,7 @@ def test_reading_pauses_but_answers_still_come(
                 await writer.publish("n", b"%d " % number + payload)
             await writer.barrier()
             await asyncio.sleep(0.05)
-            held = reader._session.waiting_size
+            held = reader._session.inbox.waiting_size
             assert held < 200_000, "the rest waits with the daemon"
             assert (await reader.status())["subscriptions"] == 1
             for number in range(1000):
@@ -195,7 +196,6 @@ def test_unclaimed_messages_do_not_stop_callbacks(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bccn.aio.READ_AHEAD_LIMIT", 10_000)
-    monkeypatch.setattr("bccn.aio_driver.READ_AHEAD_LIMIT", 10_000)
 
     async def test() -> None:
         calls: list[str] = []
@@ -378,7 +378,7 @@ def test_a_forked_child_cannot_use_the_client(daemon: DaemonProcess) -> None:
                     try:
                         client.publish("fork").send(None)
                     except bccn.ClosedError:
-                        client._connection.close()  # which the parent must not feel
+                        client._session.close()  # which the parent must not feel
                         code = 0
                     finally:
                         os._exit(code)
@@ -388,3 +388,81 @@ def test_a_forked_child_cannot_use_the_client(daemon: DaemonProcess) -> None:
             assert witness.messages() == [("fork", b"parent")]
 
     asyncio.run(test())
+
+
+# --- cancelled calls, a full socket, and a daemon that misspeaks ---
+
+
+def test_cancelled_requests_do_not_shift_answers(daemon: DaemonProcess) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket, timeout=PATIENCE) as client:
+            for turn in range(20):
+                tokens = [f"{turn}/{number}" for number in range(30)]
+                tasks = [asyncio.create_task(client.control("ping", token)) for token in tokens]
+                await asyncio.sleep(random.random() * 0.002 * (turn % 2))
+                for task in random.sample(tasks, 15):
+                    task.cancel()
+                answers = await asyncio.gather(*tasks, return_exceptions=True)
+                for token, answer in zip(tokens, answers, strict=True):
+                    assert answer == token or isinstance(answer, asyncio.CancelledError)
+
+    asyncio.run(test(), debug=True)
+
+
+def test_a_message_cancelled_in_a_full_socket_is_not_sent(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        while packet.startswith(b"MSG") and not gate.exists():
+            pass
+        return packet.startswith(b"MSG")
+
+    async def test() -> None:
+        async with bccn.AsyncClient(scripted.path, timeout=PATIENCE) as client:
+            flood = asyncio.create_task(client.publish_many([("a", b"x" * 1000)] * 1000))
+            await asyncio.sleep(0.05)
+            cancelled = asyncio.create_task(client.publish("b", "never"))
+            await asyncio.sleep(0.05)
+            cancelled.cancel()
+            gate.touch()
+            await flood
+            await client.publish("c", "last")
+            await client.barrier()
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        asyncio.run(test(), debug=True)
+    sent = [packet[4:5] for packet in scripted.seen if packet.startswith(b"MSG")]
+    assert sent == [b"a"] * 1000 + [b"c"]
+
+
+def test_a_daemon_that_misspeaks_is_left_and_found_again(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        return packet.endswith(b"bad") and scripted.seen.count(packet) == 1 and bool(connection.send(b"HTTP"))
+
+    async def test() -> None:
+        kinds: list[str] = []
+        async with bccn.AsyncClient(
+            scripted.path, timeout=PATIENCE, on_notice=lambda notice: kinds.append(notice.kind)
+        ) as client:
+            assert await client.control("ping", "bad") == "bad"
+        assert kinds == ["disconnected", "reconnected"]
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        asyncio.run(test(), debug=True)
+
+
+def test_a_cancelled_connect_leaves_no_connection(tmp_path: Path) -> None:
+    async def test() -> None:
+        client = bccn.AsyncClient(scripted.path, timeout=PATIENCE)
+        connecting = asyncio.create_task(client.connect())
+        await asyncio.sleep(0.05)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        assert not client.connected
+        with pytest.raises(bccn.UnavailableError):
+            await client.publish("a")
+        await client.close()
+
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
+        asyncio.run(test(), debug=True)

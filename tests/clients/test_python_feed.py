@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn.feed import PACKET_LIMIT, Block, Feed
+from bccn.feed import PACKET_LIMIT, Block, Feed, ask
+from bccn.transport import Transport
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
@@ -251,3 +252,41 @@ def test_a_wait_ends_when_it_is_woken(tmp_path: Path, feeds: list[Feed]) -> None
     feed.wait(PATIENCE)
     timer.join()
     assert 0.05 <= time.monotonic() - begun < PATIENCE, "the first wake ends one wait only"
+
+
+# --- one request on a transport ---
+
+
+def test_packets_before_an_answer_are_kept(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG ping":
+            connection.send(b"MSG a\0x")
+            connection.send(b"CMSG dropped\x003")
+        return False
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        transport, early = Transport(scripted.path), list[bytes]()
+        assert ask(transport, "whoami", deadline=time.monotonic() + PATIENCE, early=early) == "here/test/1"
+        assert early == []
+        assert ask(transport, "ping", deadline=time.monotonic() + PATIENCE, early=early) == ""
+        assert early == [b"MSG a\0x", b"CMSG dropped\x003"]
+        transport.close()
+
+
+def test_a_request_raises_a_refusal(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        return bool(connection.send(b"CMSG error\0refused CMSG tap: no right"))
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        transport = Transport(scripted.path)
+        with pytest.raises(bccn.RefusedError, match="no right"):
+            ask(transport, "tap", "on", deadline=time.monotonic() + PATIENCE, early=[])
+        transport.close()
+
+
+def test_a_request_times_out(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
+        transport = Transport(scripted.path)
+        with pytest.raises(bccn.TimedOutError):
+            ask(transport, "ping", deadline=time.monotonic() + 0.05, early=[])
+        transport.close()

@@ -1,12 +1,26 @@
-"""The session of the Python client: what is wanted, what was asked, what came."""
+"""The session of the Python client: what is asked and answered, and a daemon that goes, comes back or misspeaks."""
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bccn.errors import InvalidError, RefusedError, RejectedError, UnavailableError
-from bccn.protocol import Message, build_msg
+import bccn
+from bccn.errors import RefusedError, RejectedError, UnavailableError
 from bccn.session import Session
+from tests.clients.conftest import Connect, nothing_comes, received
+from tests.clients.scripted_daemon import ScriptedDaemon
+from tests.daemon_process import DaemonProcess
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+
+
+def made(**settings: Any) -> Session:
+    """The session of a client that was made with these settings and does not connect."""
+    return bccn.AsyncClient(**settings)._session
 
 
 def answer(session: Session, *answers: str) -> None:
@@ -15,7 +29,7 @@ def answer(session: Session, *answers: str) -> None:
 
 
 def test_the_greeting_has_every_setting() -> None:
-    session = Session(
+    session = made(
         name="h/p/1",
         format="full",
         pack=True,
@@ -23,9 +37,9 @@ def test_the_greeting_has_every_setting() -> None:
         separator=".",
         queue={"packets": 5, "policy": "block"},
     )
-    session.subscribe("a.b", None)
-    session.subscribe("a.b", print)
-    session.listen(None)
+    session.inbox.subscribe("a.b", None)
+    session.inbox.subscribe("a.b", print)
+    session.inbox.listen(None)
     assert session.greeting() == [
         b"CMSG name\0h/p/1",
         b"CMSG separator\0.",
@@ -55,8 +69,8 @@ def test_the_greeting_has_every_setting() -> None:
 
 
 def test_a_rejected_greeting_returns_its_errors() -> None:
-    session = Session(name="x")
-    session.subscribe("a*b", None)
+    session = made(name="x")
+    session.inbox.subscribe("a*b", None)
     session.greeting()
     answer(
         session,
@@ -70,10 +84,10 @@ def test_a_rejected_greeting_returns_its_errors() -> None:
 
 
 def test_answers_come_in_the_order_of_requests() -> None:
-    session = Session()
-    _, first = session.ask("ping", "1")
-    _, second = session.ask("status")
-    _, third = session.ask("ping", "2")
+    session = made()
+    first = session.question("ping", "1")
+    second = session.question("status")
+    third = session.question("ping", "2")
     answer(session, "pong|1", "error|refused CMSG status: no", "error|bad-pattern SUB x: no", "pong|2")
     assert first.result() == "1"
     with pytest.raises(RefusedError, match="no"):
@@ -83,8 +97,8 @@ def test_answers_come_in_the_order_of_requests() -> None:
 
 
 def test_a_revoked_right_is_a_notice() -> None:
-    session = Session()
-    _, request = session.ask("tap", "on")
+    session = made()
+    request = session.question("tap", "on")
     answer(session, "revoked|SUB demo/>")
     assert [(notice.kind, str(notice), notice.count) for notice in session.notices] == [
         ("revoked", "no longer allowed: SUB demo/>", 1)
@@ -93,15 +107,15 @@ def test_a_revoked_right_is_a_notice() -> None:
 
 
 def test_an_unknown_notice_answers_nothing() -> None:
-    session = Session()
-    _, request = session.ask("whoami")
+    session = made()
+    request = session.question("whoami")
     answer(session, "weather|sunny")
     assert not request.done
 
 
 @pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1_0", ""])
 def test_numbers_that_are_none_are_ignored(number: str) -> None:
-    session = Session(pack=True)
+    session = made(pack=True)
     session.greeting()
     answer(session, f"dropped|{number}", f"pack|on {number}", "whoami|h/p/1")
     assert session.greeted() == []
@@ -109,18 +123,18 @@ def test_numbers_that_are_none_are_ignored(number: str) -> None:
 
 
 def test_lost_messages_count_in_the_next_one() -> None:
-    session = Session()
+    session = made()
     session.feed(b"MSG a\x001")
     answer(session, "dropped|3", "dropped|2")
     session.feed(b"MSG a\x007")
     session.feed(b"MSG a\x008")
-    assert [message.lost for message in session.backlog] == [0, 5, 0]
+    assert [message.lost for message in session.inbox.backlog] == [0, 5, 0]
     assert session.lost == 5
     assert [notice.count for notice in session.notices] == [3, 2]
 
 
 def test_a_rejection_is_a_notice_and_a_barrier_error() -> None:
-    session = Session()
+    session = made()
     answer(session, "error|too-large MSG a: 9", "error|refused MSG b: no")
     assert [notice.kind for notice in session.notices] == ["rejected", "rejected"]
     with pytest.raises(RejectedError, match="MSG a: 9; 1 more rejected") as caught:
@@ -130,9 +144,9 @@ def test_a_rejection_is_a_notice_and_a_barrier_error() -> None:
 
 
 def test_unconfirmed_messages_are_in_doubt() -> None:
-    session = Session()
+    session = made()
     session.published += 2
-    session.ask("ping")
+    session.question("ping")
     answer(session, "pong|")
     session.published += 3
     session.disconnected("gone")
@@ -143,9 +157,9 @@ def test_unconfirmed_messages_are_in_doubt() -> None:
 
 
 def test_a_lost_connection_ends_all_requests() -> None:
-    session = Session()
+    session = made()
     woken: list[str] = []
-    _, request = session.ask("status")
+    request = session.question("status")
     request.wakers.append(lambda: woken.append("woken"))
     session.disconnected("gone")
     assert woken == ["woken"]
@@ -153,50 +167,251 @@ def test_a_lost_connection_ends_all_requests() -> None:
         request.result()
 
 
-def test_messages_go_to_matching_callbacks_or_receive() -> None:
-    session = Session()
-
-    def one(_: Message) -> None: ...
-
-    def two(_: Message) -> None: ...
-
-    session.subscribe("a/>", one)
-    session.subscribe("a/b", two)
-    session.subscribe("a/c", None)
-    assert session.route("a/b") == ((one, two), False)
-    assert session.route("a/c") == ((one,), True)
-    assert session.route("!") == ((), True)
-    session.listen(two)
-    assert session.route("!h") == ((two,), False)
-    session.unsubscribe("a/b")
-    assert session.route("a/b") == ((one,), False)
-    with pytest.raises(InvalidError):
-        session.unsubscribe("a/b")
-
-
 def test_a_forked_child_starts_with_nothing_pending() -> None:
-    session = Session()
+    session = made()
     session.greeting()
     answer(session, "whoami|h/p/1")
     session.greeted()
     session.feed(b"MSG a\x001")
     session.published += 1
-    session.forked(4711)
-    assert session.wanted_name == "h/p/1/4711"
-    assert not session.waiting
+    session.begin_anew()
+    assert session.wanted_name == f"h/p/1/{os.getpid()}"
+    assert not session.inbox
     assert not session.unsettled
 
 
-@given(st.lists(st.binary(max_size=100), max_size=20))
-def test_the_size_of_what_waits_returns_to_zero(payloads: list[bytes]) -> None:
-    session = Session()
-    session.subscribe("taken", lambda _: None)
-    for number, payload in enumerate(payloads):
-        session.feed(build_msg(("taken", "received")[number % 2], payload))
-    assert session.waiting_size >= sum(map(len, payloads))
-    while session.backlog:
-        session.take()
-    assert len(session.received) == len(payloads) // 2
-    while session.received:
-        session.next_received()
-    assert session.waiting_size == 0
+# --- the daemon goes away ---
+
+
+def test_heartbeats_survive_a_reconnection(connect: Connect, daemon: DaemonProcess) -> None:
+    client = connect(on_notice=lambda _: None)
+    client.heartbeat(1, "at work")
+    with pytest.raises(bccn.RejectedError):
+        client.heartbeat(3601)
+    daemon.kill()
+    daemon.start()
+    watcher = connect()
+    watcher.subscribe("heartbeat/>")
+    client.barrier()
+    assert received(watcher) == (f"heartbeat/{client.name}", b"at work")
+
+
+def test_the_client_survives_a_killed_daemon(connect: Connect, daemon: DaemonProcess) -> None:
+    notices: list[str] = []
+    client = connect(
+        format="full", pack=True, echo=False, on_notice=lambda notice: notices.append(notice.kind)
+    )
+    client.set_name(client.name + "/worker")
+    name = client.name
+    client.subscribe("a")
+    client.subscribe("b")
+    client.unsubscribe("b")
+    daemon.kill()
+    daemon.start()
+    wait_until(lambda: client.receive(0.1) is None and "reconnected" in notices, "the next daemon")
+    assert client.name == name
+    with PacketClient(daemon.socket) as other:
+        other.publish("b", b"no")
+        other.publish("a", b"yes")
+        message = client.receive(PATIENCE)
+    assert message
+    assert (message.channel, message.text, message.peer) == ("a", "yes", "local")
+    assert notices == ["disconnected", "reconnected"]
+    client.publish("a", "not echoed")
+    assert nothing_comes(client)
+
+
+def test_publishing_waits_for_the_daemon(connect: Connect, daemon: DaemonProcess) -> None:
+    client = connect(on_notice=lambda _: None)
+    daemon.kill()
+    publishing = threading.Thread(target=client.publish, args=("a", "x"))
+    publishing.start()
+    daemon.start()
+    publishing.join(PATIENCE)
+    client.barrier()
+    assert client.status()["counters"]["published"] == 1
+
+
+def test_receive_waits_its_whole_timeout(connect: Connect, daemon: DaemonProcess) -> None:
+    client = connect(on_notice=lambda _: None)
+    daemon.kill()
+    start = time.monotonic()
+    assert client.receive(0.2) is None
+    assert time.monotonic() - start >= 0.2, "a loop around receive() must not spin while the daemon is away"
+    daemon.start()
+    client.barrier()
+    client.publish("a")
+    client.subscribe("a")
+    client.publish("a", "x")
+    message = client.receive(float("inf"))
+    assert message
+    assert message.text == "x"
+
+
+def test_calls_time_out_while_the_daemon_is_away(connect: Connect, daemon: DaemonProcess) -> None:
+    client = connect(timeout=0.3, on_notice=lambda _: None)
+    daemon.kill()
+    with pytest.raises(bccn.UnavailableError, match="no daemon at"):
+        client.publish("a")
+    with pytest.raises(bccn.UnavailableError):
+        client.subscribe("a")
+    assert client.receive(0.05) is None
+    assert client.dispatch() == []
+
+
+def test_without_reconnection_calls_fail(connect: Connect, daemon: DaemonProcess) -> None:
+    client = connect(reconnect=False, on_notice=lambda _: None)
+    daemon.kill()
+    for call in (lambda: client.receive(PATIENCE), client.dispatch, lambda: client.publish("a")):
+        with pytest.raises(bccn.UnavailableError):
+            call()
+
+
+def test_no_daemon_raises_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(bccn.UnavailableError, match=r"no daemon at .*/none: No such file"):
+        bccn.Client(tmp_path / "none")
+
+
+def test_the_first_connection_is_waited_for(daemon: DaemonProcess) -> None:
+    daemon.kill()
+    clients: list[bccn.Client] = []
+    connecting = threading.Thread(target=lambda: clients.append(bccn.Client(daemon.socket, wait=PATIENCE)))
+    connecting.start()
+    daemon.start()
+    connecting.join(PATIENCE)
+    [client] = clients
+    client.close()
+
+
+# --- bad moments, scripted ---
+
+
+def test_last_messages_arrive_and_doubt_is_raised(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"MSG"):
+            connection.send(b"MSG a\0last words")
+            connection.send(b"CMSG closing\0shutdown")
+            connection.recv(1, socket.MSG_PEEK)
+            connection.close()  # with a packet unread: the client meets ECONNRESET before what was sent
+        return packet.startswith(b"MSG")
+
+    notices: list[bccn.Notice] = []
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, on_notice=notices.append)
+        client.publish_many([("x", "1"), ("x", "2")])
+        assert received(client) == ("a", b"last words")
+        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not"):
+            client.barrier()
+        client.close()
+    assert [notice.kind for notice in notices] == ["closing", "disconnected", "reconnected"]
+    assert notices[1].count == 2
+
+
+def test_a_silent_daemon_times_out(tmp_path: Path) -> None:
+    with ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet == b"CMSG status") as scripted:
+        client = bccn.Client(scripted.path, timeout=1.0)
+        with pytest.raises(bccn.TimedOutError):
+            client.control("status")
+        client.close()
+
+
+def test_a_broken_request_is_made_again(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"SUB a" and scripted.seen.count(packet) == 1:
+            connection.close()
+            return True
+        return False
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, on_notice=lambda _: None)
+        client.subscribe("a")
+        client.close()
+    assert scripted.seen == [b"CMSG whoami", b"SUB a", b"SUB a", b"CMSG whoami", b"CMSG ping"]
+
+
+def test_a_name_still_taken_is_tried_again(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG ping" and scripted.seen.count(packet) == 1:
+            connection.close()
+        elif packet.startswith(b"CMSG name") and scripted.seen.count(packet) == 2:
+            connection.send(b"CMSG error\0name-taken CMSG name: mine is another client")
+        else:
+            return False
+        return True
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, name="mine", on_notice=lambda _: None)
+        client.barrier()
+        client.close()
+    assert sum(packet.startswith(b"CMSG name") for packet in scripted.seen) == 3
+
+
+def test_asking_without_receiving_raises_backlog_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG ping":
+            connection.send(b"MSG a\0" + b"x" * 1000)
+        return False
+
+    monkeypatch.setattr("bccn.session.BACKLOG_LIMIT", 3000)
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path)
+        client.barrier()
+        client.barrier()
+        with pytest.raises(bccn.BacklogError, match="2 messages wait"):
+            client.barrier() or client.barrier()
+        client.close()
+
+
+def test_another_protocol_raises_protocol_error(tmp_path: Path) -> None:
+    with (
+        ScriptedDaemon(
+            tmp_path / "bus", lambda connection, _: bool(connection.send(b"HTTP/1.1 200"))
+        ) as scripted,
+        pytest.raises(bccn.ProtocolError),
+    ):
+        bccn.Client(scripted.path)
+
+
+def test_a_full_socket_times_out(tmp_path: Path) -> None:
+    go_on = threading.Event()
+    with ScriptedDaemon(
+        tmp_path / "bus", lambda _, packet: packet.startswith(b"MSG") and go_on.wait(PATIENCE)
+    ) as scripted:
+        client = bccn.Client(scripted.path, timeout=1.0)
+        with pytest.raises(bccn.TimedOutError, match="takes no more"):
+            client.publish_many(("a", b"x" * 1000) for _ in range(100_000))
+        client.close()
+        go_on.set()
+
+
+# --- fork ---
+
+
+def test_a_forked_child_has_its_own_connection(connect: Connect) -> None:
+    parent, witness = connect(), connect(format="full")
+    witness.subscribe("fork")
+    parent.subscribe("to/both")
+    witness_fd = parent.fileno()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            parent.publish("fork", "child")
+            parent.barrier()
+            message = parent.receive(PATIENCE)
+            code = 0 if message and message.text == "hello" and parent.fileno() != -1 else 2
+        finally:
+            os._exit(code)
+    message = witness.receive(PATIENCE)
+    assert message
+    assert (message.src, message.text) == (f"{parent.name}/{pid}", "child")
+    witness.publish("to/both", "hello")
+    assert received(parent) == ("to/both", b"hello")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    parent.publish("fork", "parent")
+    message = witness.receive(PATIENCE)
+    assert message
+    assert (message.src, message.text) == (parent.name, "parent")
+    assert parent.fileno() == witness_fd

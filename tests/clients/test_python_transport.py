@@ -1,4 +1,4 @@
-"""One socket to the daemon: connecting, sending, receiving, waiting, closing, and one request on it."""
+"""One socket to the daemon: finding it, connecting, sending, receiving, waiting, closing."""
 
 import errno
 import os
@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn.transport import (
-    BACKOFF_FIRST,
-    BACKOFF_LIMIT,
-    READABLE,
-    WRITABLE,
-    Backoff,
-    Transport,
-    ask,
-)
+from bccn.feed import ask
+from bccn.transport import BACKOFF_FIRST, BACKOFF_LIMIT, READABLE, WRITABLE, Transport, pauses
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.packet_client import PATIENCE
 
@@ -34,39 +27,20 @@ def test_no_daemon_raises_unavailable(tmp_path: Path) -> None:
         Transport("x" * 200)
 
 
-def test_packets_before_an_answer_are_kept(tmp_path: Path) -> None:
-    def script(connection: socket.socket, packet: bytes) -> bool:
-        if packet == b"CMSG ping":
-            connection.send(b"MSG a\0x")
-            connection.send(b"CMSG dropped\x003")
-        return False
-
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        transport, early = Transport(scripted.path), list[bytes]()
-        assert ask(transport, "whoami", deadline=soon(), early=early) == "here/test/1"
-        assert early == []
-        assert ask(transport, "ping", deadline=soon(), early=early) == ""
-        assert early == [b"MSG a\0x", b"CMSG dropped\x003"]
-        transport.close()
-
-
-def test_ask_raises_a_refusal(tmp_path: Path) -> None:
-    def script(connection: socket.socket, packet: bytes) -> bool:
-        return bool(connection.send(b"CMSG error\0refused CMSG tap: no right"))
-
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        transport = Transport(scripted.path)
-        with pytest.raises(bccn.RefusedError, match="no right"):
-            ask(transport, "tap", "on", deadline=soon(), early=[])
-        transport.close()
-
-
-def test_ask_times_out(tmp_path: Path) -> None:
-    with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
-        transport = Transport(scripted.path)
-        with pytest.raises(bccn.TimedOutError):
-            ask(transport, "ping", deadline=time.monotonic() + 0.05, early=[])
-        transport.close()
+def test_the_socket_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bccn.transport.SERVICE_SOCKET", str(tmp_path / "service"))
+    monkeypatch.delenv("BCCN_SOCKET", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert bccn.socket_path() == str(tmp_path / "service")
+    own = tmp_path / "bccnd" / "bus.sock"
+    own.parent.mkdir()
+    own.touch()
+    assert bccn.socket_path() == str(own)
+    (tmp_path / "service").touch()
+    assert bccn.socket_path() == str(tmp_path / "service")
+    monkeypatch.setenv("BCCN_SOCKET", "@abstract")
+    assert bccn.socket_path() == "@abstract"
+    assert bccn.socket_path(own) == str(own)
 
 
 def test_a_full_socket_is_waited_for(tmp_path: Path) -> None:
@@ -166,7 +140,6 @@ def test_a_forked_child_closes_its_copy_only(tmp_path: Path) -> None:
 
 
 def test_pauses_between_attempts_grow_up_to_a_limit() -> None:
-    backoff = Backoff()
-    pauses = [backoff.next() for _ in range(10)]
-    assert BACKOFF_FIRST * 0.5 <= pauses[0] <= BACKOFF_FIRST * 1.5
-    assert all(BACKOFF_LIMIT * 0.5 <= pause <= BACKOFF_LIMIT * 1.5 for pause in pauses[6:])
+    seconds = [pause for pause, _ in zip(pauses(), range(10), strict=False)]
+    assert BACKOFF_FIRST * 0.5 <= seconds[0] <= BACKOFF_FIRST * 1.5
+    assert all(BACKOFF_LIMIT * 0.5 <= pause <= BACKOFF_LIMIT * 1.5 for pause in seconds[6:])

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import bccn
 from bccn.protocol import Control, Message, parse, unpack
-from bccn.session import Notice, Question, Session
+from bccn.session import Entry, Notice
 from bccnd.wire import sbus
 from tests.fuzz.fuzzer import Script
 from tests.golden import entries
@@ -26,24 +26,25 @@ class Client:
 
     def __init__(self, script: Script) -> None:
         options = script.number(8)
-        self.session = Session(
+        client = bccn.AsyncClient(
             name="here/a/1" if options & 1 else None,
             format="full" if options & 2 else "plain",
             pack=bool(options & 4),
             queue={"packets": 9},
         )
-        self.session.subscribe("a/>", None)
-        self.session.subscribe("*", print)
+        self.session, self.inbox = client._session, client._session.inbox
+        self.inbox.subscribe("a/>", None)
+        self.inbox.subscribe("*", print)
         self.session.greeting()
-        self.requests: list[Question] = [self.session._greeted[-1]]
+        self.requests: list[Entry] = [self.session._greeting[-1]]
         self.waiting = 0
 
     def ask(self, key: str, value: str) -> None:
         try:
-            packet, request = self.session.ask(key, value)
+            request = self.session.question(key, value)
         except bccn.InvalidError:
             return
-        assert sbus.parse(packet)
+        assert sbus.parse(request.packets[0])
         self.requests.append(request)
         self.session.published += 1
 
@@ -58,24 +59,24 @@ class Client:
             self.waiting += sum(isinstance(event, Message) for event in expected)
         # What came before the broken part of a PACK counts; where, is the same for both.
         if expected is None:
-            self.waiting = len(self.session.backlog) + len(self.session.received)
+            self.waiting = len(self.inbox)
 
     def take(self) -> None:
-        session = self.session
-        while session.backlog:
-            message, callbacks = session.take()
+        inbox = self.inbox
+        while inbox.backlog:
+            message, callbacks = inbox.take()
             assert callbacks == (
                 (print,) if "/" not in message.channel and message.channel[:1] != "!" else ()
             )
-        while session.received:
-            assert session.next_received().lost >= 0
-        assert session.waiting_size == 0
-        assert not session.waiting
+        while inbox.received:
+            assert inbox.next_received().lost >= 0
+        assert inbox.waiting_size == 0
+        assert not inbox
         self.waiting = 0
 
     def judge(self) -> None:
         session = self.session
-        assert len(session.backlog) + len(session.received) == self.waiting
+        assert len(self.inbox) == self.waiting
         assert session.lost >= 0
         errors = session.greeted()
         assert all(isinstance(error, bccn.BccnError) for error in errors or [])
@@ -126,9 +127,9 @@ def one_input(data: bytes) -> None:
             case 3:
                 client.feed(script.chunk())
             case 4:
-                client.session.unconnected("nobody there")
+                client.session.let_go("nobody there")
                 client.session.greeting()
-                client.requests.append(client.session._greeted[-1])
+                client.requests.append(client.session._greeting[-1])
             case _:
                 client.feed(packet_of(script))
         client.judge()

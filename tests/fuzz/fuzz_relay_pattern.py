@@ -6,7 +6,7 @@ The first byte chooses the separator; then come a channel and patterns, separate
 import re
 from collections.abc import Iterable
 
-from bccn.pattern import matches as client_matches
+from bccn import matches as client_matches
 from bccnd.errors import PacketError
 from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, covers, fixed_part, has_wildcard, matches
 from bccnd.wire.bccn1 import valid_chan

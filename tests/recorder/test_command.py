@@ -71,7 +71,7 @@ def test_the_socket_is_found_as_clients_find_it(
     monkeypatch.setenv("BCCN_SOCKET", "@other")
     assert "BCCND_RECORD_SOCKET=@other\n" in shown()
     monkeypatch.delenv("BCCN_SOCKET")
-    monkeypatch.setattr("bccn.path.SERVICE_SOCKET", str(tmp_path / "none.sock"))
+    monkeypatch.setattr("bccn.transport.SERVICE_SOCKET", str(tmp_path / "none.sock"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert f"BCCND_RECORD_SOCKET={tmp_path}/none.sock\n" in shown()
     (tmp_path / "bccnd").mkdir()

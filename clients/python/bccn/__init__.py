@@ -28,10 +28,10 @@ from bccn.errors import (
     UnconfirmedError,
 )
 from bccn.exchange import Request
-from bccn.path import socket_path
-from bccn.pattern import matches
+from bccn.inbox import matches
 from bccn.protocol import Message
 from bccn.session import Notice
+from bccn.transport import socket_path
 
 # Type checkers take this name for true. Importing ``typing`` for it would take longer than importing all of this.
 TYPE_CHECKING = False

@@ -1,28 +1,128 @@
 """The asyncio client, on asyncio's own loops and on uvloop.
 
-Callbacks run in one task, in the order of the messages. A coroutine function is awaited before the next one is
-called, so that a slow callback fills the daemon's queue, not memory here. ``on_notice`` is called at once.
+Rules:
+1. The loop watches the raw socket (``add_reader`` and, only while something waits for room, ``add_writer``) and calls
+   when an attempt to connect is due. No task of its own is needed.
+2. Reading pauses while more than READ_AHEAD_LIMIT bytes of messages wait to be received (then the daemon's queue for
+   this client fills, and its policy decides), but never while an answer is awaited.
+3. Callbacks run in one task, in the order of the messages. A coroutine function is awaited before the next one is
+   called, so that a slow callback fills the daemon's queue, not memory here. ``on_notice`` is called at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from bccn.aio_driver import READ_AHEAD_LIMIT, AsyncConnection
-from bccn.connection import FOREVER
-from bccn.errors import ClosedError, RejectedError
-from bccn.exchange import Pending, Request, request_in
+from bccn.errors import ClosedError, ProtocolError, RejectedError
+from bccn.exchange import FOREVER, Pending, Request, request_in
 from bccn.operations import Bus, Operations
 from bccn.protocol import Message
-from bccn.session import Callback
+from bccn.session import Session
+from bccn.transport import MEMORY_PAUSE, Transport
+
+READ_AHEAD_LIMIT = 1024 * 1024
+# Packets read in one turn of the loop.
+READ_LIMIT = 64
 
 Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
+
+
+class AsyncSession(Session):
+    """``on_news`` is called when something was read, and when the connection came, went or was closed."""
+
+    on_news: Callable[[], None]
+    reading = _writing = False
+    _timer: asyncio.TimerHandle | None = None
+    _timer_due = FOREVER
+
+    async def wait(self, pending: Pending, deadline: float) -> bool:
+        self.attend()
+        if pending.done:
+            return True
+        loop = get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        wake = partial(_wake, woken)
+        pending.wakers.append(wake)
+        timer = None if deadline == FOREVER else loop.call_later(deadline - monotonic(), wake)
+        try:
+            await woken
+        finally:
+            pending.wakers.remove(wake)
+            if timer is not None:
+                timer.cancel()
+        return pending.done
+
+    async def give_way(self) -> None:
+        await asyncio.sleep(0)
+
+    def attend(self) -> None:
+        """Have the loop watch what matters now."""
+        transport, due = self.transport, self.due
+        if transport is not None:
+            reading = self.inbox.waiting_size <= READ_AHEAD_LIMIT or self.asking
+            self._watch(transport, reading, self.wants_room and not transport.lacks_memory)
+            if transport.lacks_memory:
+                due = min(due, monotonic() + MEMORY_PAUSE)
+        if due != self._timer_due:
+            self._timer_due = due
+            if self._timer is not None:
+                self._timer.cancel()
+            delay = due - monotonic()
+            self._timer = None if due == FOREVER else get_running_loop().call_later(delay, self._on_due)
+
+    def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
+        if reading != self.reading:
+            self.reading = reading
+            if reading:
+                get_running_loop().add_reader(transport.fileno(), self._on_readable)
+            else:
+                get_running_loop().remove_reader(transport.fileno())
+        if writing != self._writing:
+            self._writing = writing
+            if writing:
+                get_running_loop().add_writer(transport.fileno(), self._on_room)
+            else:
+                get_running_loop().remove_writer(transport.fileno())
+
+    def closing(self, transport: Transport, /) -> None:
+        self._watch(transport, False, False)
+
+    def _report(self) -> None:
+        super()._report()
+        self.on_news()
+        self.attend()
+
+    def _on_readable(self) -> None:
+        with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
+            for _ in range(READ_LIMIT):
+                if not self.read():
+                    break
+        self.on_news()
+        self.attend()
+
+    def _on_room(self) -> None:
+        self.flush()
+        self.attend()
+
+    def _on_due(self) -> None:
+        self._timer, self._timer_due = None, FOREVER
+        self.advance()
+        if self.transport is not None:
+            self.transport.lacks_memory = False
+        self._on_room()
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 class AsyncClient(Bus, Operations):
@@ -31,18 +131,17 @@ class AsyncClient(Bus, Operations):
     ``Bus`` says what the arguments mean. A callback may be a coroutine function.
     """
 
-    _driver = AsyncConnection
-    _connection: AsyncConnection
+    _driver = AsyncSession
+    _session: AsyncSession
 
     def _begin(self, wait: float) -> None:
-        Operations.__init__(self, self._session, self._connection)
-        self._connection.on_news = self._on_news
+        self._session.on_news = self._on_news
         self._wait = wait
         self._receives = False  # somebody has called ``receive``
         self._arrival = Pending()  # something to receive, or never again; then another one
         self._callable = asyncio.Event()  # something for the callbacks
-        self._caller: asyncio.Task[None] | None = None
-        self._services: list[Service] = []
+        self._is_calling = False
+        self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
 
     # --- publishing ---
 
@@ -67,16 +166,16 @@ class AsyncClient(Bus, Operations):
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not only for callbacks; None after ``timeout`` seconds."""
         self._receives = True
-        session = self._session
-        if not session.received:
-            deadline = FOREVER if timeout is None else time.monotonic() + timeout
-            while not session.received:
-                self._connection.check()
-                if not await self._connection.wait(self._arrival, deadline) and not session.received:
+        session, inbox = self._session, self._session.inbox
+        if not inbox.received:
+            deadline = FOREVER if timeout is None else monotonic() + timeout
+            while not inbox.received:
+                session.check()
+                if not await session.wait(self._arrival, deadline) and not inbox.received:
                     return None
-        message = session.next_received()
-        if not self._connection.reading:
-            self._connection.attend()
+        message = inbox.next_received()
+        if not session.reading:
+            session.attend()
         return message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -85,7 +184,7 @@ class AsyncClient(Bus, Operations):
             try:
                 message = await self.receive()
             except ClosedError:
-                if self._connection.closed:
+                if self._session.closed:
                     return
                 raise  # another client's, out of a callback
             if message is not None:
@@ -96,13 +195,22 @@ class AsyncClient(Bus, Operations):
 
         At most ``concurrency`` are answered at a time; the next waits in the daemon's queue.
         """
-        self._session.require_full()
-        service = Service(self, handler, concurrency)
-        self._services.append(service)
-        if pattern == "!":
-            await self.listen(service.take)
-        else:
-            await self.subscribe(pattern, service.take)
+        slots = asyncio.Semaphore(concurrency)
+
+        async def answer(request: Request) -> None:
+            reply = handler(request)
+            if inspect.isawaitable(reply):
+                reply = await reply
+            if reply is not None:
+                await self.reply(request, reply)
+
+        async def take(message: Message) -> None:
+            if (request := request_in(message)) is not None:
+                await slots.acquire()
+                task = self._start(self._call(answer, request, "a request could not be answered"))
+                task.add_done_callback(lambda _: slots.release())
+
+        await self.take_requests(pattern, take)
 
     # --- life ---
 
@@ -113,24 +221,20 @@ class AsyncClient(Bus, Operations):
 
     async def connect(self) -> None:
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
-        if self._connection.closed:
+        if self._session.closed:
             raise ClosedError("the client is closed")
-        if self._connection.ready:
+        if self._session.ready:
             return
         try:
-            await self._connection.connect(self._wait)
+            await self._session.connect(self._wait)
         except RejectedError:
             await self.close()
             raise
 
     async def close(self) -> None:
         """Let go of the connection at once; ``async with`` waits for a barrier first."""
-        self._connection.close()
-        task, self._caller = self._caller, None
-        tasks = {task} if task else set()
-        for service in self._services:
-            tasks |= service.tasks
-        tasks.discard(asyncio.current_task())
+        self._session.close()
+        tasks = self._tasks - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -143,7 +247,7 @@ class AsyncClient(Bus, Operations):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if kind is None and not self._connection.closed and self._session.unsettled:
+            if kind is None and not self._session.closed and self._session.unsettled:
                 await self.barrier()
         finally:
             await self.close()
@@ -152,91 +256,66 @@ class AsyncClient(Bus, Operations):
 
     def _on_news(self) -> None:
         """Hand messages to those who wait for them (with callbacks: to their task), pass on notices."""
-        session, connection = self._session, self._connection
-        if session.has_callbacks:
-            if self._caller is None and not connection.closed:
-                self._caller = asyncio.get_running_loop().create_task(self._call_back())
+        session, inbox = self._session, self._session.inbox
+        if inbox.has_callbacks:
+            if not self._is_calling and not session.closed:
+                self._is_calling = True
+                self._start(self._call_back())
             self._callable.set()
-            if session.waiting_size > READ_AHEAD_LIMIT and not session.backlog and not self._has_receiver:
+            if inbox.waiting_size > READ_AHEAD_LIMIT and not inbox.backlog and not self._has_receiver:
                 self._drop_unclaimed()
         else:
-            while session.backlog:
-                session.take()
-        over = connection.closed or connection.gone
+            while inbox.backlog:
+                inbox.take()
+        over = session.closed or session.gone
         if over:
             session.exchanges.wake()
-        if over or session.received:
+        if over or inbox.received:
             arrival, self._arrival = self._arrival, Pending()
             arrival.finish()
         session.pass_on_notices()
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the client."""
+        task = get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     async def _call_back(self) -> None:
-        while not self._connection.closed:
+        session, inbox = self._session, self._session.inbox
+        while not session.closed:
             await self._callable.wait()
             self._callable.clear()
-            while self._session.backlog and not self._connection.closed:
-                message, callbacks = self._session.take()
+            while inbox.backlog and not session.closed:
+                message, callbacks = inbox.take()
                 for callback in callbacks:
                     await self._call(callback, message)
                 self._on_news()
-                if not self._connection.reading:
-                    self._connection.attend()
+                if not session.reading:
+                    session.attend()
 
-    async def _call(self, callback: Callback, message: Message) -> None:
+    async def _call(self, function: Callable[[Any], object], message: Message, complaint: str = "") -> None:
         """An exception of a callback is the loop's to report, as for every callback of asyncio."""
         try:
-            result = callback(message)
+            result = function(message)
             if inspect.isawaitable(result):
                 await result
         except Exception as error:  # noqa: BLE001
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": f"bccn callback for {message.channel} failed", "exception": error}
-            )
+            complaint = complaint or f"bccn callback for {message.channel} failed"
+            get_running_loop().call_exception_handler({"message": complaint, "exception": error})
 
     @property
     def _has_receiver(self) -> bool:
         """Whether messages without a callback are for somebody."""
-        subscriptions = self._session.subscriptions
+        subscriptions = self._session.inbox.subscriptions
         return self._receives or any(callback is None for _, callback in subscriptions)
 
     def _drop_unclaimed(self) -> None:
         """All is done by callbacks and none takes ``!`` messages: these must not stop the others."""
-        count = len(self._session.received)
-        while self._session.received:
-            self._session.next_received()
+        inbox = self._session.inbox
+        count = len(inbox.received)
+        while inbox.received:
+            inbox.next_received()
         text = f"{count} messages to all or to this program dropped: give listen() a callback for them"
         self._session.notify("unclaimed", text, count)
-
-
-class Service:
-    """See ``AsyncClient.serve``."""
-
-    def __init__(self, client: AsyncClient, handler: Handler, concurrency: int) -> None:
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self._client = client
-        self._handler = handler
-        self._slots = asyncio.Semaphore(concurrency)
-
-    async def take(self, message: Message) -> None:
-        request = request_in(message)
-        if request is None:
-            return
-        await self._slots.acquire()
-        task = asyncio.get_running_loop().create_task(self._answer(request))
-        self.tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self.tasks.discard(task)
-        self._slots.release()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "a request could not be answered", "exception": error, "task": task}
-            )
-
-    async def _answer(self, request: Request) -> None:
-        reply = self._handler(request)
-        if inspect.isawaitable(reply):
-            reply = await reply
-        if reply is not None:
-            await self._client.reply(request, reply)

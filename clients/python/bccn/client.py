@@ -1,28 +1,36 @@
-"""The blocking client.
+"""The blocking client: every wait is a poll(2) with a deadline, on the caller's thread.
 
-It reads messages when ``receive``, ``dispatch`` or iteration ask for them; until then they wait in the daemon's
-queue for this client, not in memory here. Callbacks and ``on_notice`` run inside the client's calls, on the caller's
-thread, and never while a packet is half processed: they may call the client.
+Rules:
+1. Messages are read when ``receive``, ``dispatch`` or iteration ask for them; until then they wait in the daemon's
+   queue for this client. But waiting for an answer, or for room to send, goes on reading; otherwise client and
+   daemon could wait for each other.
+2. Callbacks and ``on_notice`` run inside the client's calls, on the caller's thread, and never while a packet is half
+   processed: they may call the client.
+3. Nothing happens between two calls. A select loop learns from ``Readiness`` when to make one.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import contextmanager
 from functools import wraps
 from time import monotonic
 
-from bccn.blocking_driver import BlockingConnection, finish
-from bccn.connection import FOREVER
 from bccn.errors import ClosedError
-from bccn.exchange import Request, request_in
+from bccn.exchange import FOREVER, Pending, Request, request_in
 from bccn.operations import Bus, Operations
 from bccn.protocol import Message, build_msg
+from bccn.session import BACKLOG_LIMIT, Session
+from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
     from types import TracebackType
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+    from bccn.readiness import Readiness
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -35,6 +43,90 @@ GLANCE_LIMIT = 1024 * 1024
 READ_LIMIT = 1024
 
 
+class BlockingSession(Session):
+    _readiness: Readiness | None = None
+
+    async def wait(self, pending: Pending, deadline: float) -> bool:
+        # An answer takes the daemon longer than us: a first attempt to read would be in vain.
+        if self.transport is not None and not self._queue and not pending.done:
+            self.transport.wait(READABLE, min(deadline, self.due))
+        while not pending.done:
+            if not self.step(deadline):
+                return False
+        return True
+
+    def step(self, deadline: float) -> bool:
+        """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
+        if self.transport is None or self.closed or self.pid != os.getpid():
+            self.check()
+        if self._queue and self.wants_room:
+            self.flush()
+            if not self.wants_room:
+                return True
+        reading = self.inbox.waiting_size < BACKLOG_LIMIT or self.asking
+        if reading and self.read():
+            return True
+        transport, until = self.transport, min(deadline, self.due)
+        events = READABLE * reading | WRITABLE * self.wants_room
+        if transport is None:
+            time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
+        elif transport.wait(events, until):
+            return True
+        self.advance()
+        return monotonic() < deadline
+
+    def read_pending(self, limit: int) -> None:
+        """Read up to ``limit`` packets that are there already, and do what is due, without waiting."""
+        self.advance()
+        self.flush()
+        while limit > 0 and self.read():
+            limit -= 1
+
+    def fileno(self) -> int:
+        self.check()
+        if self._readiness is None:
+            from bccn.readiness import Readiness
+
+            self._readiness = Readiness()
+        self.attend()
+        return self._readiness.fileno()
+
+    def attend(self) -> None:
+        """At the end of each call: have select loops know how things stand."""
+        if self._readiness is not None and not self.closed:
+            socket = -1 if self.transport is None else self.transport.fileno()
+            self._readiness.watch(socket, READABLE | WRITABLE * self.wants_room)
+            self._readiness.set_timer(0.0 if self.inbox else self.due)
+
+    def closing(self, _transport: Transport, /) -> None:
+        if self._readiness is not None:
+            self._readiness.watch(-1)
+
+    def forked(self) -> None:
+        """The child's first call makes a connection of its own."""
+        self._drop_readiness()
+        self.begin_anew()
+
+    def close(self) -> None:
+        super().close()
+        self._drop_readiness()
+
+    def _drop_readiness(self) -> None:
+        readiness, self._readiness = self._readiness, None
+        if readiness is not None:
+            readiness.close()
+
+
+def finish(operation: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits in ``BlockingSession.wait`` only."""
+    try:
+        operation.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("the operation waits for something else")
+
+
 def blocking(
     operation: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
@@ -42,10 +134,7 @@ def blocking(
 
     @wraps(operation)
     def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
-        try:
-            return finish(operation(self._bus, *arguments, **settings))
-        finally:
-            self._settle()
+        return self._run(operation(self._bus, *arguments, **settings))
 
     return method
 
@@ -76,14 +165,14 @@ class Client(Bus):
     not grant what was asked.
     """
 
-    _driver = BlockingConnection
-    _connection: BlockingConnection
+    _driver = BlockingSession
+    _session: BlockingSession
 
     def _begin(self, wait: float) -> None:
-        self._bus = Operations(self._session, self._connection)
+        self._bus = Operations(self._session)
         self._glance_at = 0.0
         try:
-            finish(self._connection.connect(wait))
+            finish(self._session.connect(wait))
         except BaseException:
             self.close()
             raise
@@ -98,7 +187,7 @@ class Client(Bus):
         """At the end of each call: pass on notices, have select loops know how things stand."""
         if self._session.notices:
             self._session.pass_on_notices()
-        self._connection.attend()
+        self._session.attend()
 
     # --- publishing ---
 
@@ -109,20 +198,17 @@ class Client(Bus):
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
         packet = build_msg(channel, payload)
-        session, connection = self._session, self._connection
-        if session.packer is not None:
-            connection.check_process()  # what was gathered before a fork is the parent's
-            packs = [(packet, 1)] if session.packer is None else session.packer.add(packet)
-            for full, messages in packs:
-                finish(connection.transmit(full, messages))
-            return
-        if not connection.send_now(packet):
-            finish(connection.transmit(packet))
+        session = self._session
+        if session.packer is not None or not session.send_now(packet):
+            for full, messages in session.gather(packet):
+                finish(session.transmit(full, messages))
+            if session.packer is not None:
+                return
         now = monotonic()
         if now >= self._glance_at:
             self._glance_at = now + GLANCE_INTERVAL
-            if session.waiting_size < GLANCE_LIMIT:
-                connection.read_pending(READ_LIMIT)
+            if session.inbox.waiting_size < GLANCE_LIMIT:
+                session.read_pending(READ_LIMIT)
             self._settle()
 
     def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
@@ -144,16 +230,10 @@ class Client(Bus):
             if is_outermost:
                 self.close_batch()
 
-    def send_all(self, payload: bytes | str) -> None:
-        """To every listening program of the segment."""
-        self.publish("!", payload)
-
-    def send_to(self, target: str, payload: bytes | str) -> None:
-        """To the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Directed targets")."""
-        self.publish("!" + target, payload)
-
     open_batch = blocking(Operations.open_batch)
     close_batch = blocking(Operations.close_batch)
+    send_all = blocking(Operations.send_all)
+    send_to = blocking(Operations.send_to)
     send_datagram = blocking(Operations.send_datagram)
     barrier = blocking(Operations.barrier)
 
@@ -166,16 +246,16 @@ class Client(Bus):
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
         deadline = FOREVER if timeout is None else monotonic() + timeout
-        session = self._session
+        session, inbox = self._session, self._session.inbox
         while True:
-            while session.backlog and not session.received:
+            while inbox.backlog and not inbox.received:
                 self._call_back()
-            if session.received:
+            if inbox.received:
                 self._settle()
-                return session.next_received()
+                return inbox.next_received()
             if session.notices:
                 self._settle()
-            if not self._connection.step(deadline) and not session.waiting:
+            if not session.step(deadline) and not inbox:
                 self._settle()
                 return None
 
@@ -184,49 +264,42 @@ class Client(Bus):
 
         The call for select loops: whenever ``fileno()`` is readable.
         """
-        self._connection.check()
-        self._connection.read_pending(READ_LIMIT)
-        received: list[Message] = []
+        session, inbox = self._session, self._session.inbox
+        session.check()
+        session.read_pending(READ_LIMIT)
         try:
-            while self._session.backlog:
+            while inbox.backlog:
                 self._call_back()
-            while self._session.received:
-                received.append(self._session.next_received())
+            return [inbox.next_received() for _ in range(len(inbox.received))]
         finally:
             self._settle()
-        return received
+
+    def _call_back(self) -> None:
+        message, callbacks = self._session.inbox.take()
+        for callback in callbacks:
+            callback(message)
 
     def fileno(self) -> int:
         """A descriptor for select loops: readable means ``dispatch``. It survives reconnections, not fork."""
-        descriptor = self._connection.fileno()
-        self._connection.attend()
-        return descriptor
+        return self._session.fileno()
 
     def __iter__(self) -> Iterator[Message]:
         """Messages, until the client is closed."""
-        while not self._connection.closed:
+        while not self._session.closed:
             try:
                 message = self.receive()
             except ClosedError:
-                if self._connection.closed:
+                if self._session.closed:
                     return
                 raise  # another client's, out of a callback
             if message is not None:
                 yield message
 
-    def _call_back(self) -> None:
-        message, callbacks = self._session.take()
-        for callback in callbacks:
-            callback(message)
-
     # --- request and reply ---
 
     request = blocking(Operations.request)
     replies_to = iterating(Operations.replies_to)
-
-    def reply(self, request: Request, payload: bytes | str = b"") -> None:
-        """Answer a request; as ``publish``."""
-        self.publish(*request.reply(payload))
+    reply = blocking(Operations.reply)
 
     def serve(self, pattern: str, handler: Callable[[Request], bytes | str | None]) -> None:
         """Answer requests on the channels that match with what ``handler`` returns, or later if that is None.
@@ -234,7 +307,6 @@ class Client(Bus):
         Needs ``format="full"``. The pattern ``!`` stands for requests to all and to this program. The handler runs
         as every callback does, inside ``receive`` or ``dispatch``; messages that are no requests are passed over.
         """
-        self._session.require_full()
 
         def answer(message: Message) -> None:
             request = request_in(message)
@@ -242,17 +314,14 @@ class Client(Bus):
             if request and reply is not None:
                 self.reply(request, reply)
 
-        if pattern == "!":
-            self.listen(answer)
-        else:
-            self.subscribe(pattern, answer)
+        self._run(self._bus.take_requests(pattern, answer))
 
     # --- asking ---
 
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._run(self._connection.available(monotonic() + self._connection.timeout))
+        self._run(self._session.available(monotonic() + self._session.timeout))
         return self._session.name or ""
 
     set_name = blocking(Operations.set_name)
@@ -266,7 +335,7 @@ class Client(Bus):
 
     def close(self) -> None:
         """Let go of the connection at once; ``with`` waits for a barrier first. Never raises."""
-        self._connection.close()
+        self._session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -275,7 +344,7 @@ class Client(Bus):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if kind is None and not self._connection.closed and self._session.unsettled:
+            if kind is None and not self._session.closed and self._session.unsettled:
                 self.barrier()
         finally:
             self.close()

@@ -40,10 +40,7 @@ FOREVER = float("inf")
 
 
 class Pending:
-    """Something that a session promises and a driver waits for.
-
-    ``wakers`` are called once ``done`` is true; ``error``: why it ended in another way.
-    """
+    """Something that is waited for. ``wakers`` are called once it is ``done``; ``error``: why it ended in vain."""
 
     __slots__ = ("done", "error", "wakers")
 
@@ -53,7 +50,7 @@ class Pending:
         self.wakers: list[Callable[[], None]] = []
 
     def finish(self, error: BccnError | None = None) -> None:
-        self.error, self.done = error, True
+        self.error, self.done = error or self.error, True
         for wake in self.wakers:
             wake()
 
@@ -103,15 +100,15 @@ class Exchange:
         self.token = token
         self.channel = channel
         self.packet = build_msg(channel, _first_line(token, payload))
-        self.timeout = timeout
-        self.deadline = now + timeout
-        self.wanted = wanted
         self.question = f"{channel} {token.decode()}?"  # the value of CMSG listeners
-        self.replies: deque[Message] = deque()
-        self._came = 0
+        self.deadline = now + timeout
         self.on_its_way = False  # to the daemon, which may reject it
         self.rejection: RejectedError | None = None
+        self.replies: deque[Message] = deque()
         self.news = Pending()
+        self._timeout = timeout
+        self._wanted = wanted
+        self._came = 0
         self._settled = anyway  # somebody listens, or it cannot be found out
         self._questions_left = QUESTIONS
         self._due = FOREVER
@@ -149,7 +146,7 @@ class Exchange:
     def take(self, message: Message | None) -> None:
         """A reply, without its token; None: a daemon says that it has listeners."""
         self._settled = True
-        if message is not None and self._came != self.wanted and len(self.replies) <= REPLIES_LIMIT:
+        if message is not None and self._came != self._wanted and len(self.replies) <= REPLIES_LIMIT:
             self.replies.append(message)
             self._came += 1
         self.news.finish()
@@ -164,21 +161,19 @@ class Exchange:
 
     def over(self, now: float) -> bool:
         """Whether no more replies are expected. Raises TimedOutError when fewer came than were wanted."""
-        if self._came == self.wanted:
+        if self._came == self._wanted:
             return not self.replies
-        if now < self.deadline:
-            return False
-        if self.wanted is not None:
-            came = f"{self._came} of {self.wanted} replies" if self._came else "no reply"
-            raise TimedOutError(f"{came} on {self.channel} within {self.timeout:g} s")
-        return True
+        if now >= self.deadline and self._wanted is not None:
+            came = f"{self._came} of {self._wanted} replies" if self._came else "no reply"
+            raise TimedOutError(f"{came} on {self.channel} within {self._timeout:g} s")
+        return now >= self.deadline
 
 
 class Exchanges:
-    """The requests of one client that are under way."""
+    """The requests of one client that are under way. ``listening``: the daemon delivers their replies."""
 
     def __init__(self) -> None:
-        self.listening = False  # the daemon knows that we listen, for the replies
+        self.listening = False
         self._prefix = b""
         self._count = 0
         self._open: dict[bytes, Exchange] = {}

@@ -25,9 +25,9 @@ import weakref
 from contextlib import suppress
 from mmap import mmap
 
-from bccn.errors import ProtocolError, RejectedError, TimedOutError, UnavailableError
-from bccn.protocol import build_control, build_sub
-from bccn.transport import WRITABLE, Backoff, Transport, ask
+from bccn.errors import ProtocolError, RejectedError, TimedOutError, UnavailableError, rejected
+from bccn.protocol import Control, build_control, build_sub, parse
+from bccn.transport import READABLE, WRITABLE, Transport, pauses
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Feed:
         self._transport: Transport | None = None
         # Packets that came before the last answer of the greeting.
         self._early: list[bytes] = []
-        self._backoff = Backoff()
+        self._pauses = pauses()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._bell)
         self._ready = select.poll()
@@ -114,7 +114,7 @@ class Feed:
             if isinstance(error, TimedOutError):
                 raise UnavailableError(str(error)) from None
             raise
-        self._backoff = Backoff()
+        self._pauses = pauses()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -164,7 +164,7 @@ class Feed:
 
     def pause(self) -> None:
         """Wait before the next attempt to connect: longer each time, up to a second or so."""
-        self.wait(self._backoff.next())
+        self.wait(next(self._pauses))
 
     def wake(self) -> None:
         """End the present wait, or else the next."""
@@ -186,10 +186,37 @@ class Feed:
             return
         answer("format", "full")
         for pattern in self._patterns:
-            while not transport.send(build_sub(pattern)):
-                if not transport.wait(WRITABLE, deadline):
-                    raise TimedOutError("the daemon takes no request")
+            _send(transport, build_sub(pattern), deadline)
         answer("ping")
+
+
+def _send(transport: Transport, packet: bytes, deadline: float) -> None:
+    while not transport.send(packet):
+        if not transport.wait(WRITABLE, deadline):
+            raise TimedOutError("the daemon takes no request")
+
+
+def ask(
+    transport: Transport, key: str, value: str | None = None, *, deadline: float, early: list[bytes]
+) -> str:
+    """Make one control request and wait for its answer until ``deadline`` (monotonic seconds).
+
+    Packets that come before the answer are appended to ``early`` as they are. Raises RejectedError when the daemon
+    rejects it or a SUB sent before it, TimedOutError, UnavailableError, ProtocolError.
+    """
+    expected, memory = "pong" if key == "ping" else key, bytearray(PACKET_LIMIT)
+    _send(transport, build_control(key, value), deadline)
+    while True:
+        while (size := transport.receive_into(memory)) is None:
+            if not transport.wait(READABLE, deadline):
+                raise TimedOutError("the daemon does not answer")
+        packet = bytes(memory[:size])
+        answer = parse(packet) if packet.startswith(b"CMSG ") else None
+        if isinstance(answer, Control) and answer.key == expected:
+            return answer.value
+        if isinstance(answer, Control) and answer.key == "error":
+            raise rejected(answer.value)
+        early.append(packet)
 
 
 def _too_long(length: int) -> ProtocolError:

@@ -1,4 +1,4 @@
-"""What a client of the bus does, written once: coroutines that wait only where the connection's driver waits.
+"""What a client of the bus does, written once: coroutines that wait only where the session's driver waits.
 
 ``AsyncClient`` has them as its methods. ``Client`` runs each one to its end, since its driver blocks where the other
 suspends.
@@ -7,15 +7,14 @@ suspends.
 from __future__ import annotations
 
 import os
-import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
+from time import monotonic
 
-from bccn.connection import Connection
-from bccn.errors import RejectedError
+from bccn.errors import InvalidError, RejectedError
 from bccn.exchange import Exchange, Pending, Request
+from bccn.inbox import Callback
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
-from bccn.session import Callback, Notice, Session
+from bccn.session import Notice, Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 PUBLISH_TURN = 64
 
 
-class Bus(ABC):
-    """The base of ``Client`` and ``AsyncClient``."""
+class Bus:
+    """The base of ``Client`` and ``AsyncClient``, which say which driver they have."""
 
-    _driver: type[Connection]
+    _driver: type[Session]
 
     def __init__(
         self,
@@ -61,16 +60,27 @@ class Bus(ABC):
         wait       seconds to keep trying for the first connection
         on_notice  called with each ``Notice``; None: they are warnings of the logger ``bccn``
         """
-        self._session = Session(
-            name=name, format=format, pack=pack, echo=echo, separator=separator, queue=queue, tap=tap
+        if format not in ("plain", "full"):
+            raise InvalidError(f"format {format!r}: must be plain or full")
+        if separator not in ("/", "."):
+            raise InvalidError(f"separator {separator!r}: must be / or .")
+        limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
+        wishes = (
+            ("separator", separator, separator != "/"),
+            ("format", format, format != "plain"),
+            ("pack", "on", pack),
+            ("echo/off", None, not echo),
+            ("queue", limits, queue),
+            ("tap", "on", tap),
         )
+        wanted = {key: value for key, value, is_wanted in wishes if is_wanted}
+        self._session = self._driver(path, name, separator, wanted, reconnect=reconnect, timeout=timeout)
         self._session.on_notice = on_notice
-        self._connection = self._driver(self._session, path, reconnect=reconnect, timeout=timeout)
         self._begin(wait)
 
-    @abstractmethod
     def _begin(self, wait: float) -> None:
         """Have the connection made, within ``wait`` seconds."""
+        raise NotImplementedError
 
     @property
     def on_notice(self) -> Callable[[Notice], object] | None:
@@ -89,38 +99,36 @@ class Bus(ABC):
     @property
     def connected(self) -> bool:
         """Whether there is a connection, as far as known without looking."""
-        return self._connection.connected
+        return self._session.ready and self._session.pid == os.getpid()
 
 
 class Operations:
-    """What a client with this session and this connection does."""
+    """What a client with this session does."""
 
-    def __init__(self, session: Session, connection: Connection) -> None:
+    _turn = 0
+
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._connection = connection
-        self._turn = 0
 
     # --- publishing ---
 
     async def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; see ``Client.publish``."""
         packet = build_msg(channel, payload)
-        packer = self._session.packer
-        if packer is not None:
-            for full, messages in packer.add(packet):
-                await self._connection.transmit(full, messages)
-        elif not self._connection.send_now(packet):
-            await self._connection.transmit(packet)
+        session = self._session
+        if session.packer is not None or not session.send_now(packet):
+            for full, messages in session.gather(packet):
+                await session.transmit(full, messages)
         self._turn += 1
         if self._turn % PUBLISH_TURN == 0:
-            await self._connection.give_way()
+            await session.give_way()
 
     async def send_all(self, payload: bytes | str) -> None:
         """To every listening program of the segment."""
         await self.publish("!", payload)
 
     async def send_to(self, target: str, payload: bytes | str) -> None:
-        """To the program whose src is ``target``, or to all below it."""
+        """To the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         await self.publish("!" + target, payload)
 
     async def reply(self, request: Request, payload: bytes | str = b"") -> None:
@@ -129,7 +137,7 @@ class Operations:
 
     async def send_datagram(self, datagram: bytes) -> None:
         """Relay a whole BCCN1 datagram from elsewhere as it is. Needs the bridge right."""
-        await self._connection.transmit(datagram)
+        await self._session.transmit(datagram)
 
     async def barrier(self, timeout: float | None = None) -> None:
         """Return when the daemon has processed everything sent before.
@@ -137,22 +145,23 @@ class Operations:
         Raises the first RejectedError for a message since the last barrier, UnconfirmedError when the connection
         broke in between and messages may be missing, TimedOutError.
         """
-        await self._connection.ask("ping", timeout=timeout)
+        await self._session.ask("ping", timeout=timeout)
         self._session.raise_rejections()
 
     async def open_batch(self) -> bool:
         """Gather what is published from now on; False when a batch is open already."""
-        self._connection.check()
-        if self._session.packer is not None:
+        session = self._session
+        session.check()
+        if session.packer is not None:
             return False
-        if not self._connection.ready:
-            await self._connection.available(time.monotonic() + self._connection.timeout)
-        self._session.packer = Packer(self._session.pack_limit)
+        if not session.ready:
+            await session.available(monotonic() + session.timeout)
+        session.packer = Packer(session.pack_limit)
         return True
 
     async def close_batch(self) -> None:
         try:
-            await self._connection.send_batch()
+            await self._session.send_batch()
         finally:
             self._session.packer = None
 
@@ -160,26 +169,28 @@ class Operations:
 
     async def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
-        packet = build_sub(pattern)
+        packet, inbox = build_sub(pattern), self._session.inbox
         try:
-            await self._connection.ask(
-                "ping", before=packet, enter=lambda: self._session.subscribe(pattern, callback)
-            )
+            await self._session.ask("ping", before=packet, enter=lambda: inbox.subscribe(pattern, callback))
         except RejectedError:
-            self._session.unsubscribe(pattern, callback)
+            inbox.unsubscribe(pattern, callback)
             raise
 
     async def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
-        packet = build_unsub(pattern)
-        await self._connection.ask(
-            "ping", before=packet, enter=lambda: self._session.unsubscribe(pattern, callback)
-        )
+        packet, inbox = build_unsub(pattern), self._session.inbox
+        await self._session.ask("ping", before=packet, enter=lambda: inbox.unsubscribe(pattern, callback))
 
     async def listen(self, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
-        self._session.listen(callback)
-        await self._connection.ask("listen")
+        self._session.inbox.listen(callback)
+        await self._session.ask("listen")
+
+    async def take_requests(self, pattern: str, callback: Callback) -> None:
+        """Have the requests come to ``callback``; only ``full`` says where one comes from."""
+        if self._session.wishes.get("format") != "full":
+            raise InvalidError('serving needs the client to be made with format="full"')
+        await (self.listen(callback) if pattern == "!" else self.subscribe(pattern, callback))
 
     # --- request and reply ---
 
@@ -201,11 +212,11 @@ class Operations:
         *, wait_anyway: bool = False,
     ) -> AsyncGenerator[Message]:  # fmt: skip
         """The replies as they come. The request is published when the first is asked for; else as ``request``."""
-        session, connection = self._session, self._connection
-        timeout = connection.timeout if timeout is None else timeout
-        await connection.available(time.monotonic() + timeout)
+        session = self._session
+        timeout = session.timeout if timeout is None else timeout
+        await session.available(monotonic() + timeout)
         exchange = session.exchanges.begin(
-            channel, payload, time.monotonic(), timeout, wanted=replies, anyway=wait_anyway
+            channel, payload, monotonic(), timeout, wanted=replies, anyway=wait_anyway
         )
         try:
             await self._publish_request(exchange)
@@ -213,37 +224,38 @@ class Operations:
                 exchange.news = Pending()
                 while (reply := exchange.next_reply()) is not None:
                     yield reply
-                now = time.monotonic()
+                now = monotonic()
                 if exchange.over(now):
                     return
                 if exchange.must_ask(now):
                     left = exchange.deadline - now
-                    exchange.asked(await self._connection.ask("listeners", exchange.question, timeout=left))
-                connection.check()
-                connection.check_backlog()
-                await connection.wait(exchange.news, exchange.until)
+                    exchange.asked(await session.ask("listeners", exchange.question, timeout=left))
+                session.check()
+                session.check_backlog()
+                await session.wait(exchange.news, exchange.until)
                 session.pass_on_notices()
         finally:
             session.exchanges.end(exchange)
-            connection.attend()
+            session.attend()
 
     async def _publish_request(self, exchange: Exchange) -> None:
         """Publish it once, and ask how many listen on this host. What was published before is confirmed first."""
-        await self._connection.send_batch()
-        if not self._session.exchanges.listening:
-            await self._connection.ask("listen")
-            self._session.exchanges.listening = True
-        elif self._session.unconfirmed:
-            await self._connection.ask("ping")
+        session = self._session
+        await session.send_batch()
+        if not session.exchanges.listening:
+            await session.ask("listen")
+            session.exchanges.listening = True
+        elif session.unconfirmed:
+            await session.ask("ping")
         exchange.on_its_way = True
-        await self._connection.transmit(exchange.packet)
-        exchange.published(await self._connection.ask("listeners", exchange.channel), time.monotonic())
+        await session.transmit(exchange.packet)
+        exchange.published(await session.ask("listeners", exchange.channel), monotonic())
 
     # --- asking ---
 
     async def set_name(self, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
-        self._session.name = await self._connection.ask("name", name)
+        self._session.name = await self._session.ask("name", name)
         self._session.wanted_name = name
 
     async def heartbeat(self, seconds: int, text: str = "") -> None:
@@ -252,19 +264,21 @@ class Operations:
         reconnections (``clients/PROTOCOL.md``, "Who is there").
         """
         value = (f"{seconds} {text}" if text else str(seconds)) if seconds else "off"
-        await self._connection.ask("heartbeat", value)
-        self._session.heartbeat = value if seconds else ""
+        await self._session.ask("heartbeat", value)
+        self._session.wishes["heartbeat"] = value
+        if not seconds:
+            del self._session.wishes["heartbeat"]
 
     async def control(self, key: str, value: str | None = None) -> str:
         """Make any control request (``clients/PROTOCOL.md``, "Control requests"); returns the value of its answer.
 
         Unlike the settings of the constructor it is not repeated on a new connection.
         """
-        return await self._connection.ask(key, value)
+        return await self._session.ask(key, value)
 
     async def status(self) -> dict[str, Any]:
         """The daemon's state and counters."""
-        state: dict[str, Any] = _json(await self._connection.ask("status"))
+        state: dict[str, Any] = _json(await self._session.ask("status"))
         return state
 
     async def clients(self) -> list[dict[str, Any]]:
@@ -279,7 +293,7 @@ class Operations:
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            page = _json(await self._connection.ask(key, cursor))
+            page = _json(await self._session.ask(key, cursor))
             rows += page[key]
             if page["next"] is None:
                 return rows

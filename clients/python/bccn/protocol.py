@@ -49,15 +49,9 @@ class Message:
         peer: str | None = None, time_ns: int | None = None, verdict: str | None = None,
         datagram: bytes | None = None,
     ) -> None:  # fmt: skip
-        self.channel = channel
-        self.payload = payload
-        self.src = src
-        self.seq = seq
-        self.peer = peer
-        self.time_ns = time_ns
-        self.verdict = verdict
-        self.datagram = datagram
-        self.lost = 0
+        self.channel, self.payload, self.lost = channel, payload, 0
+        self.src, self.seq, self.peer = src, seq, peer
+        self.time_ns, self.verdict, self.datagram = time_ns, verdict, datagram
 
     @property
     def text(self) -> str:
@@ -124,20 +118,11 @@ def _parse_recv(packet: bytes) -> Message:
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet") from None
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
     fields = header.split(b":")
-    if bar and len(fields) == 3 and fields[1].isdigit():
-        src, seq, channel = fields
-        return Message(
-            channel.decode("ascii", "backslashreplace"),
-            payload,
-            src.decode("ascii", "backslashreplace"),
-            int(seq[:20]),
-            peer,
-            time_ns,
-            verdict,
-            datagram,
-        )
-    # Only a tap sees these: bytes that were rejected because they are not BCCN1.
-    return Message("", b"", None, None, peer, time_ns, verdict, datagram)
+    if not bar or len(fields) != 3 or not fields[1].isdigit():
+        # Only a tap sees these: bytes that were rejected because they are not BCCN1.
+        return Message("", b"", None, None, peer, time_ns, verdict, datagram)
+    src, channel = (field.decode("ascii", "backslashreplace") for field in fields[::2])
+    return Message(channel, payload, src, int(fields[1][:20]), peer, time_ns, verdict, datagram)
 
 
 def unpack(packet: bytes) -> Iterator[bytes]:
@@ -177,11 +162,6 @@ def _pattern(pattern: str) -> bytes:
     if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
         raise InvalidError(f"pattern {pattern!r}: must be ASCII without white space")
     return pattern.encode()
-
-
-def answer_key(key: str) -> str:
-    """The key of the answer to a control request."""
-    return "pong" if key == "ping" else key
 
 
 def build_control(key: str, value: str | None = None) -> bytes:

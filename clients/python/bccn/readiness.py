@@ -12,7 +12,6 @@ import os
 import select
 import time
 
-CLOCK_MONOTONIC = time.CLOCK_MONOTONIC
 # The flags of timerfd_create(2) have the values of those of open(2); that of timerfd_settime(2) is 1.
 FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 ABSOLUTE = 1
@@ -26,31 +25,27 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Readiness:
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._timer = _checked(_libc.timerfd_create(CLOCK_MONOTONIC, FLAGS))
+        self._timer = _checked(_libc.timerfd_create(time.CLOCK_MONOTONIC, FLAGS))
         self._epoll.register(self._timer, select.EPOLLIN)
         self._due = NEVER
-        self._socket = -1
-        self._events = 0
+        self._watched = -1, 0
+        self.fileno = self._epoll.fileno
 
-    def fileno(self) -> int:
-        return self._epoll.fileno()
+    def watch(self, socket: int, events: int = 0) -> None:
+        """Be readable when these events come. -1: the socket is about to be closed; a child of fork may keep it open,
+        and with it its place."""
+        before, self._watched = self._watched, (socket, events)
+        if socket == before[0] != -1:
+            if self._watched != before:
+                self._epoll.modify(socket, events)
+            return
+        if before[0] != -1:
+            self._epoll.unregister(before[0])
+        if socket != -1:
+            self._epoll.register(socket, events)
 
-    def watch(self, socket: int) -> None:
-        """There is a connection."""
-        self._socket, self._events = socket, select.EPOLLIN
-        self._epoll.register(socket, self._events)
-
-    def forget(self) -> None:
-        """The connection is about to be closed. A child of fork may keep its socket open, and with it its place."""
-        self._epoll.unregister(self._socket)
-        self._socket = -1
-
-    def settle(self, due: float, *, wants_room: bool) -> None:
-        """Be readable when ``due`` (monotonic seconds; infinity: never), and when the socket says so."""
-        events = select.EPOLLIN | select.EPOLLOUT * wants_room
-        if self._socket != -1 and events != self._events:
-            self._epoll.modify(self._socket, events)
-            self._events = events
+    def set_timer(self, due: float) -> None:
+        """Be readable from ``due`` on (monotonic seconds; infinity: never)."""
         due = NEVER if due == float("inf") else max(due, AT_ONCE)
         if due != self._due:
             seconds, fraction = divmod(due, 1)

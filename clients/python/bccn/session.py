@@ -1,39 +1,55 @@
-"""What a client wants of the daemon, what it has asked, and what has come: the part of both clients without I/O.
+"""The session of a client with the daemon, over one socket after the other. It does not wait; a driver waits for it.
+
+    away ----- a transport is made -----> greeting ----- all answered -----> ready
+      ^  (``due``: the next attempt)        | (``due``: it takes too long)     |
+      |                                     |                                  |
+      +-------------------------------------+----------------------------------+
+                    the transport ends; with ``reconnect=False`` for good
+
+A driver is a subclass. It waits until the transport is readable, or has room while something ``wants_room``, or the
+time is ``due``, and then calls ``read``, ``flush`` and ``advance``. The coroutines wait in ``wait`` only. That of the
+asyncio client suspends; that of the blocking client blocks, so that such a coroutine runs to its end in one go.
 
 Rules:
-1. What is wanted (name, format, subscriptions, ...) is kept here and outlives a connection; ``greeting`` says
-   all of it to a new one (``clients/PROTOCOL.md``, "Connecting again").
+1. What is wanted (``wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one, before
+   everything else (``clients/PROTOCOL.md``, "Connecting again"). Then packets leave in the order of the queue.
 2. Every request has exactly one answer, and answers come in the order of the requests: ``_asked`` is a queue.
    A complaint about a SUB or UNSUB arrives before the answer to the request sent after it, and belongs to that.
 3. A MSG is answered only when it is rejected. What was published is known to be with the daemon once a later
    request is answered; what was not known when the connection broke is in doubt, and the next barrier says so.
-4. Messages wait in ``backlog`` until they are taken; nothing is dropped here. The client stops reading, the
-   daemon bounds its queue, and ``Message.lost`` of the next one says how many are missing.
-5. A reply goes to the request that it answers (``exchange``). A client that listens only for its replies does not
-   see the other messages to all and to this program.
+4. When a connection ends, it is read to its end first: nothing that the daemon has sent is lost. Its requests end
+   and are made again on the next one. Messages not yet sent stay queued.
+5. A child of fork never touches its parent's connection.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, getpid
+from time import monotonic
 
-from bccn.errors import BccnError, InvalidError, RejectedError, UnavailableError, UnconfirmedError, rejected
-from bccn.exchange import Exchanges, Pending
-from bccn.pattern import matches
-from bccn.protocol import PACK, Message, Packer, answer_key, build_control, build_sub, parse, unpack
-
-Callback = Callable[[Message], object]
+from bccn import errors
+from bccn.errors import BccnError, ProtocolError, RefusedError, RejectedError, UnavailableError
+from bccn.exchange import FOREVER, Exchanges, Pending
+from bccn.inbox import Inbox
+from bccn.protocol import (
+    PACK,
+    RECEIVE_LIMIT,
+    Control,
+    Message,
+    Packer,
+    build_control,
+    build_sub,
+    parse,
+    unpack,
+)
+from bccn.transport import NO_SIGNAL, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
-# Bytes that a message costs besides its payload, about.
-MESSAGE_COST = 512
-# Channels whose callbacks are remembered.
-ROUTES_LIMIT = 1024
 # Digits of a number that the daemon sends: 64 bits.
 NUMBER_DIGITS = 20
-FORMATS = ("plain", "full")
 
 
 class Notice:
@@ -64,154 +80,299 @@ class Notice:
         return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
 
 
-class Question(Pending):
-    """A control request on its way; ``expected`` is the key of its answer."""
+class Entry(Pending):
+    """Packets that leave together: messages, done when they are sent, or a control request and the SUB or UNSUB that
+    it confirms, done when the answer is there."""
 
-    __slots__ = ("complaint", "expected", "published", "value")
+    __slots__ = ("expected", "messages", "packets", "published", "value")
 
-    def __init__(self, key: str, published: int) -> None:
+    def __init__(
+        self, packets: list[bytes], messages: int = 0, expected: str = "", published: int = 0
+    ) -> None:
         super().__init__()
-        self.expected = answer_key(key)
-        self.published = published
+        self.packets = packets  # not yet sent
+        self.messages = messages  # that these publish; an entry with none ends with the connection
+        self.expected = expected  # the key of the answer
+        self.published = published  # messages before it
         self.value = ""
-        self.complaint: RejectedError | None = None
 
     def result(self) -> str:
         """The answer. Raises what the daemon had against it, or against the SUB or UNSUB sent with it."""
-        error = self.error or self.complaint
-        if error is not None:
-            raise error
+        if self.error is not None:
+            raise self.error
         return self.value
 
 
 class Session:
-    """State of one client. Not thread-safe, as the clients are not."""
+    """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
 
     def __init__(
-        self,
-        *,
-        name: str | None = None,
-        format: str = "plain",  # noqa: A002 - the protocol's word
-        pack: bool = False,
-        echo: bool = True,
-        separator: str = "/",
-        queue: Mapping[str, int | str] | None = None,
-        tap: bool = False,
-    ) -> None:
-        if format not in FORMATS:
-            raise InvalidError(f"format {format!r}: must be plain or full")
-        if separator not in ("/", "."):
-            raise InvalidError(f"separator {separator!r}: must be / or .")
-        limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
-        settings = (
-            ("separator", separator, separator != "/"),
-            ("format", format, format != "plain"),
-            ("pack", "on", pack),
-            ("echo/off", None, not echo),
-            ("queue", limits, queue),
-            ("tap", "on", tap),
-        )
+        self, path: str | PathLike[str] | None, name: str | None, separator: str,
+        wishes: Mapping[str, str | None], *, reconnect: bool, timeout: float,
+    ) -> None:  # fmt: skip
         self.wanted_name = name
-        self.format = format
-        self.separator = separator
-        self._settings = [(key, value) for key, value, wanted in settings if wanted]
-        self.heartbeat = ""  # as it was asked for: seconds and text
-        self.listening = False
-        self.subscriptions: list[tuple[str, Callback | None]] = []
-        self.listener: Callback | None = None
-        self.has_callbacks = False
+        self.wishes = dict(wishes)  # control requests, for every connection
+        self.inbox = Inbox(separator)
+        self.on_notice: Callable[[Notice], object] | None = None
+        self.timeout = timeout
+        self.closed = False
+        self.transport: Transport | None = None
+        self.changed = Pending()  # done, and another one, at each arrow of the picture above
+        self._path = path
+        self._reconnect = reconnect
+        self._memory = bytearray(RECEIVE_LIMIT)
+        self._view = memoryview(self._memory)
+        self._asked: deque[Entry] = deque()
+        self._fault: BccnError | None = None  # why there is no connection
+        self._is_first = True  # ``connect`` has not succeeded yet, and raises what the daemon has against it
+        self._begin_life()
 
+    def _begin_life(self) -> None:
+        """What belongs to this process."""
+        self.pid = getpid()
+        self.ready = self._was_ready = False
+        self.due = FOREVER
         self.name: str | None = None  # as the daemon knows us; None while not connected
         self.pack_limit = 0  # bytes; 0: not agreed
         self.packer: Packer | None = None  # what an open batch has gathered
-        self.backlog: deque[Message] = deque()
-        self.received: deque[Message] = deque()  # taken from the backlog, for ``receive``
-        self.waiting_size = 0  # bytes in both
-        self.lost = 0  # messages the daemon dropped for us, ever
         self.exchanges = Exchanges()
         self.notices: deque[Notice] = deque()
-        self.on_notice: Callable[[Notice], object] | None = None
-        self.rejections: list[RejectedError] = []  # the first since the last barrier
-        self.rejection_count = 0
-        self.published = 0
-        self._confirmed = 0
-        self._in_doubt = 0
-        self._lost_before_next = 0
-        self._asked: deque[Question] = deque()
-        self._greeted: list[Question] = []
-        self._routes: dict[str, tuple[tuple[Callback, ...], bool]] = {}
+        self.lost = 0  # messages the daemon dropped for us, ever
+        self.published = self._confirmed = self._in_doubt = self._lost_before_next = 0
+        self._rejections: list[RejectedError] = []  # since the last barrier; the first
+        self._rejection_count = 0
+        self._queue: deque[Entry] = deque()
+        self._greeting: list[Entry] = []
+        self._pauses = pauses()
+        self.inbox.clear()
 
-    # --- what to say ---
+    # --- what a driver adds ---
 
-    def ask(self, key: str, value: str | None = None) -> tuple[bytes, Question]:
-        """A control request: the packet to send, and where its answer will be."""
-        packet = build_control(key, value)
-        question = Question(key, self.published)
-        self._asked.append(question)
-        return packet, question
+    async def wait(self, pending: Pending, deadline: float) -> bool:
+        """Wait until ``pending`` is done; False once ``deadline`` (monotonic seconds) has passed."""
+        raise NotImplementedError
 
-    def withdraw(self, question: Pending) -> None:
-        """The packet of ``ask`` was not sent after all."""
-        if question in self._asked:
-            self._asked.remove(question)  # type: ignore[arg-type] # it is one, then
+    async def give_way(self) -> None:
+        """Let others have their turn, in the middle of many messages."""
+
+    def attend(self) -> None:
+        """What is to be waited for may be something else now."""
+
+    def closing(self, transport: Transport, /) -> None:
+        """It is about to be closed."""
+
+    def forked(self) -> None:
+        """Called first thing in a child of the process that made the session."""
+        raise errors.ClosedError("the client was made before fork: make another one here")
+
+    # --- how things stand ---
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection ended and is not to be made again."""
+        return self.transport is None and self._was_ready and not self._reconnect
+
+    @property
+    def wants_room(self) -> bool:
+        """Whether something waits to be sent on this transport."""
+        return bool(self._queue) and (self.ready or not self._queue[0].messages)
 
     @property
     def asking(self) -> bool:
         """Whether an answer or a reply is awaited."""
         return bool(self._asked or self.exchanges)
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether the daemon may not have processed yet what was published."""
+        return self.published > self._confirmed
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a barrier could have something to say about what was published."""
+        return self.unconfirmed or bool(self._in_doubt or self._rejection_count)
+
+    def check(self) -> None:
+        """Raise ClosedError when the client cannot be used any more, UnavailableError when its connection is gone."""
+        if self.closed:
+            raise errors.ClosedError("the client is closed")
+        if self.pid != getpid():
+            self.forked()
+        if self.gone:
+            raise UnavailableError("the connection to the daemon is gone")
+
+    def _check_started(self) -> None:
+        self.check()
+        if self.transport is None and self.due == FOREVER:
+            raise UnavailableError("there is no connection to the daemon")
+
+    def check_backlog(self) -> None:
+        """A client that waits for answers reads on; one that never receives must not go on like that."""
+        if self.inbox.waiting_size > BACKLOG_LIMIT:
+            raise errors.BacklogError(f"{len(self.inbox)} messages wait to be received: call receive()")
+
+    # --- coming and going ---
+
+    def advance(self) -> None:
+        """Do what is due: try to connect, or give up a greeting that is not answered."""
+        if monotonic() < self.due:
+            return
+        if self.transport is not None:
+            self._end(UnavailableError("the daemon does not answer"))
+            return
+        try:
+            self.transport = Transport(self._path)
+        except RefusedError as error:
+            self._end(UnavailableError(error.text) if self._was_ready else error)
+        except UnavailableError as error:
+            self._end(error)
+        else:
+            self.due = monotonic() + self.timeout
+            self._queue.appendleft(Entry(self.greeting()))
+            self.flush()
+
     def greeting(self) -> list[bytes]:
         """All that a new connection begins with, in order; the last request is answered when all of it is done."""
-        wishes: list[tuple[str, str | None]]
-        wishes = [] if self.wanted_name is None else [("name", self.wanted_name)]
-        wishes += self._settings
-        if self.heartbeat:
-            wishes.append(("heartbeat", self.heartbeat))
-        if self.listening or self.exchanges.listening:
-            wishes.append(("listen", None))
-        asked = [self.ask(key, value) for key, value in wishes]
-        subscribe = [build_sub(pattern) for pattern, _ in self.subscriptions]
-        closing, whoami = self.ask("whoami")
-        self._greeted = [*(question for _, question in asked), whoami]
-        return [*(packet for packet, _ in asked), *subscribe, closing]
+        wishes = dict(self.wishes) if self.wanted_name is None else {"name": self.wanted_name, **self.wishes}
+        if self.inbox.listening or self.exchanges.listening:
+            wishes["listen"] = None
+        asked = [self.question(key, value) for key, value in wishes.items()]
+        whoami = self.question("whoami")
+        self._greeting = [*asked, whoami]
+        subscribe = [build_sub(pattern) for pattern, _ in self.inbox.subscriptions]
+        return [*(entry.packets[0] for entry in asked), *subscribe, *whoami.packets]
 
     def greeted(self) -> list[BccnError] | None:
         """None until the greeting is answered; then what the daemon had against it."""
-        if not self._greeted[-1].done:
+        if not self._greeting[-1].done:
             return None
-        self.name = self._greeted[-1].value or None
-        for question in self._greeted:
-            if question.expected == "pack" and question.error is None:
-                state, _, limit = question.value.partition(" ")
+        self.name = self._greeting[-1].value or None
+        for entry in self._greeting:
+            if entry.expected == "pack" and entry.error is None:
+                state, _, limit = entry.value.partition(" ")
                 self.pack_limit = int(limit) if state == "on" and _is_number(limit) else 0
-        found = (error for question in self._greeted for error in (question.error, question.complaint))
-        return [error for error in found if error is not None]
+        return [entry.error for entry in self._greeting if entry.error is not None]
+
+    def _begin(self, errors: list[BccnError]) -> None:
+        """The greeting is answered; ``errors`` is what the daemon had against it."""
+        # Our old connection may still hold our name: a little later it is granted.
+        taken = self._was_ready and any(getattr(error, "code", "") == "name-taken" for error in errors)
+        if errors and (self._is_first or taken):
+            self._end(errors[0] if self._is_first else UnavailableError(str(errors[0])))
+            return
+        self._pauses, self.due = pauses(), FOREVER
+        if self._was_ready:
+            self.notify("reconnected", "connected to the daemon again")
+        for error in errors:
+            if isinstance(error, RejectedError):
+                self.notify("rejected", str(error), 1, error)
+        self.ready = self._was_ready = True
+        self._is_first = False
+        self.flush()
+        self._report()
+
+    def _end(self, error: BccnError) -> None:
+        """The transport has ended and was read to its end, or none could be made."""
+        was_ready, self._fault = self.ready, error
+        if was_ready:
+            self.disconnected(str(error))
+        else:
+            self.let_go(str(error))
+        self._queue = deque(entry for entry in self._queue if entry.messages)
+        pause = 0.0 if was_ready else next(self._pauses)
+        self.due = FOREVER if self.gone else monotonic() + pause
+        if self.gone:
+            self._abandon(UnavailableError(str(error)))
+        self._report()
+
+    def disconnected(self, reason: str) -> None:
+        """The connection is gone, and what it did not confirm is in doubt."""
+        doubt = self.published - self._confirmed
+        self._in_doubt += doubt
+        self.let_go(reason)
+        self.notify("disconnected", reason, doubt)
+
+    def let_go(self, reason: str) -> None:
+        """Close the transport, if there is one: nobody answers what was asked on it."""
+        transport, self.transport, self.ready = self.transport, None, False
+        if transport is not None:
+            if self.pid == getpid():  # a child shares what its parent waits with
+                self.closing(transport)
+            transport.close()
+        self._confirmed, self.name, self.pack_limit = self.published, None, 0
+        asked, self._asked = self._asked, deque()
+        for entry in asked:
+            entry.finish(UnavailableError(reason))
+
+    def _abandon(self, error: BccnError) -> None:
+        """What is queued will never be sent."""
+        while self._queue:
+            self._queue.popleft().finish(error)
+
+    def _report(self) -> None:
+        changed, self.changed = self.changed, Pending()
+        changed.finish()
+
+    def close(self) -> None:
+        """Let go of the connection at once; calls that wait for it raise ClosedError."""
+        self.closed, self.due = True, FOREVER
+        self.let_go("the client is closed")
+        self._abandon(errors.ClosedError("the client is closed"))
+        self._report()
+
+    def begin_anew(self) -> None:
+        """In a child of fork: keep what is wanted, and nothing of the parent's (BCCN1.md, "Forked programs")."""
+        if self.name is not None:
+            self.wanted_name = f"{self.name}/{getpid()}"
+        self.let_go("this process was forked")
+        self._begin_life()
+        self.due = 0.0
 
     # --- what came ---
 
+    def read(self) -> bool:
+        """Take one packet from the transport; False when there is none. Handles the end of the connection.
+
+        Raises ProtocolError for a packet that is none of this protocol; the connection has ended then.
+        """
+        if (transport := self.transport) is None:
+            return False
+        try:
+            size = transport.receive_into(self._memory)
+            if size is None:
+                return False
+            self.feed(bytes(self._view[:size]))
+        except UnavailableError as error:
+            self._end(error)
+        except ProtocolError as error:
+            self._end(error)
+            raise
+        else:
+            if not self.ready and (errors := self.greeted()) is not None:
+                self._begin(errors)
+        return True
+
     def feed(self, packet: bytes) -> None:
-        """One packet from the daemon: messages to ``backlog``, news to ``notices``, answers to requests."""
+        """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests."""
         for part in unpack(packet) if packet.startswith(PACK) else (packet,):
             event = parse(part)
-            if isinstance(event, Message):
-                if event.channel[:1] != "!" or self._is_wanted(event):
-                    event.lost, self._lost_before_next = self._lost_before_next, 0
-                    self.backlog.append(event)
-                    self.waiting_size += len(event.payload) + MESSAGE_COST
-            else:
+            if isinstance(event, Control):
                 self._control(event.key, event.value)
-        if self.waiting_size > BACKLOG_LIMIT:
+            elif event.channel[:1] != "!" or not self._is_for_request(event):
+                event.lost, self._lost_before_next = self._lost_before_next, 0
+                self.inbox.put(event)
+        if self.inbox.waiting_size > BACKLOG_LIMIT:
             self.exchanges.wake()
 
-    def _is_wanted(self, message: Message) -> bool:
-        """Whether a message to all or to us is for ``backlog``."""
+    def _is_for_request(self, message: Message) -> bool:
+        """Whether it is a reply. A client that listens only for replies sees no other messages to all or to us."""
         if self.exchanges.take(message):
-            return False
-        return self.listening or bool(self.subscriptions) or not self.exchanges.listening
+            return True
+        return self.exchanges.listening and not (self.inbox.listening or self.inbox.subscriptions)
 
     def _control(self, key: str, value: str) -> None:
         if key == "error":
-            self._error(*value.partition(" ")[::2])
+            self._error(errors.rejected(value))
         elif key == "dropped" and _is_number(value):
             count = int(value)
             self.lost += count
@@ -223,23 +384,32 @@ class Session:
         elif key == "closing":
             self.notify("closing", f"the daemon closes the connection: {value}")
         elif self._asked and self._asked[0].expected == key:
-            question = self._asked.popleft()
-            self._confirmed = max(self._confirmed, question.published)
-            question.value = value
-            question.finish()
+            entry = self._asked.popleft()
+            self._confirmed = max(self._confirmed, entry.published)
+            entry.value = value
+            entry.finish()
         # Anything else is a notice of a newer daemon.
 
-    def _error(self, code: str, text: str) -> None:
-        error = rejected(code, text)
-        if text.startswith("CMSG ") and self._asked:
+    def _error(self, error: RejectedError) -> None:
+        if error.text.startswith("CMSG ") and self._asked:
             self._asked.popleft().finish(error)
-        elif text.startswith(("SUB ", "UNSUB ")) and self._asked:
-            self._asked[0].complaint = self._asked[0].complaint or error
-        elif not self.exchanges.blame(text, error):
-            if not self.rejections:
-                self.rejections.append(error)
-            self.rejection_count += 1
+        elif error.text.startswith(("SUB ", "UNSUB ")) and self._asked:
+            self._asked[0].error = self._asked[0].error or error
+        elif not self.exchanges.blame(error.text, error):
+            self._rejections = self._rejections or [error]
+            self._rejection_count += 1
             self.notify("rejected", str(error), 1, error)
+
+    def raise_rejections(self) -> None:
+        """What a barrier found: what was published before it and is not, or may not be, on the bus."""
+        rejections, count, doubt = self._rejections, self._rejection_count, self._in_doubt
+        self._rejections, self._rejection_count, self._in_doubt = [], 0, 0
+        if rejections:
+            more = f"; {count - 1} more rejected" if count > 1 else ""
+            raise errors.rejected(f"{rejections[0].code} {rejections[0].text}{more}")
+        if doubt:
+            some = "1 message" if doubt == 1 else f"up to {doubt} messages"
+            raise errors.UnconfirmedError(f"the daemon went away: {some} may not have been published")
 
     def notify(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
         """Have the program know; whoever waits for replies passes it on at once."""
@@ -248,124 +418,152 @@ class Session:
 
     def pass_on_notices(self) -> None:
         while self.notices:
-            (self.on_notice or log_notice)(self.notices.popleft())
+            (self.on_notice or _log)(self.notices.popleft())
 
-    def disconnected(self, reason: str) -> None:
-        """The connection is gone: nobody answers what was asked."""
-        doubt = self.published - self._confirmed
-        self._in_doubt += doubt
-        self.unconnected(reason)
-        self.notify("disconnected", reason, doubt)
+    # --- sending ---
 
-    def unconnected(self, reason: str) -> None:
-        """There is no connection, or an attempt at one failed on the way."""
-        self._confirmed = self.published
-        self.name = None
-        self.pack_limit = 0
-        asked, self._asked = self._asked, deque()
-        for question in asked:
-            question.finish(UnavailableError(reason))
+    def send_now(self, packet: bytes, messages: int = 1) -> bool:
+        """Send at once what publishes so many messages; False when it must wait: for its turn, room, a connection."""
+        transport = self.transport
+        if transport is None or not self.ready or self._queue or self.pid != getpid():
+            return False
+        try:
+            transport.send_raw(packet, NO_SIGNAL)
+        except OSError:  # ``flush`` meets it again and deals with it
+            return False
+        self.published += messages
+        return True
 
-    def forked(self, pid: int) -> None:
-        """We are a child of the process this was made in: a sender of our own, with nothing of the parent's.
+    def flush(self) -> None:
+        """Send what is queued, as far as there is room."""
+        while (transport := self.transport) is not None and self.wants_room:
+            entry = self._queue.popleft()
+            try:
+                while entry.packets:
+                    if not transport.send(entry.packets[0]):
+                        self._queue.appendleft(entry)
+                        return
+                    del entry.packets[0]
+            except UnavailableError as error:
+                self._queue.appendleft(entry)
+                while self.transport is not None:  # what still came, before it goes
+                    if not self.read():
+                        self._end(error)
+            except RejectedError as error:  # too large for any socket
+                if not self.ready:
+                    self._end(error)
+                self._withdraw(entry)
+                entry.finish(error)
+            else:
+                if entry.messages:
+                    self.published += entry.messages
+                    entry.finish()
 
-        Its name is the parent's and our pid (``bccnd/wire/BCCN1.md``, "Forked programs").
+    def question(self, key: str, value: str | None = None) -> Entry:
+        """A control request, which is sent after all those before it."""
+        expected = "pong" if key == "ping" else key
+        entry = Entry([build_control(key, value)], 0, expected, self.published)
+        self._asked.append(entry)
+        return entry
+
+    def _withdraw(self, entry: Entry) -> None:
+        """It is not sent after all."""
+        if entry in self._asked:
+            self._asked.remove(entry)
+
+    # --- what both clients wait for ---
+
+    async def connect(self, seconds: float) -> None:
+        """Make the first connection, trying for so long; raises why there is none."""
+        deadline = monotonic() + seconds
+        self.due = 0.0
+        try:
+            while not self.ready:
+                self.advance()
+                fault = self._fault if self.transport is None else None
+                if fault is not None and (self.due > deadline or not isinstance(fault, UnavailableError)):
+                    raise fault
+                await self.wait(self.changed, self.due)
+                self.check()
+        except BaseException:
+            self.let_go("the connection to the daemon could not be made")
+            self._queue.clear()
+            self.due = FOREVER
+            raise
+
+    async def available(self, deadline: float) -> None:
+        """Wait until there is a connection."""
+        self._check_started()
+        while not self.ready:
+            if not await self.wait(self.changed, deadline) and not self.ready:
+                raise self._too_late()
+            self._check_started()
+
+    async def transmit(self, packet: bytes, messages: int = 1) -> None:
+        """Publish, through reconnections and a full socket, within ``timeout``."""
+        if not self.send_now(packet, messages):
+            self._check_started()
+            entry = Entry([packet], messages)
+            await self._deliver(entry, monotonic() + self.timeout)
+            entry.result()
+
+    def gather(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
+        """What to send now that there is one message more: nothing, while an open batch has room."""
+        if self.pid != getpid():  # what was gathered before a fork is the parent's
+            self.forked()
+        return [(packet, 1)] if self.packer is None else self.packer.add(packet)
+
+    async def send_batch(self) -> None:
+        """Publish what an open batch has gathered."""
+        if self.pid != getpid():
+            self.forked()
+        for full, messages in self.packer.flush() if self.packer is not None else ():
+            await self.transmit(full, messages)
+
+    async def ask(
+        self, key: str, value: str | None = None, *, before: bytes | None = None,
+        enter: Callable[[], object] | None = None, timeout: float | None = None,
+    ) -> str:  # fmt: skip
+        """Send ``before`` and a control request; returns the value of its answer.
+
+        What an open batch has gathered goes first. ``enter`` is called once there is a connection. When that breaks,
+        the greeting of the next one says what was in ``before``, and only the request is made again.
         """
-        if self.name is not None:
-            self.wanted_name = f"{self.name}/{pid}"
-        self.published = 0
-        self.unconnected("this process was forked")
-        self._in_doubt = self._lost_before_next = self.lost = self.waiting_size = self.rejection_count = 0
-        self.packer = None
-        self.exchanges = Exchanges()
-        for pending in (self.backlog, self.received, self.notices, self.rejections):
-            pending.clear()
+        if self.packer is not None:
+            await self.send_batch()
+        deadline = monotonic() + (self.timeout if timeout is None else timeout)
+        while True:
+            if not self.ready or self.pid != getpid():
+                await self.available(deadline)
+            self.check_backlog()
+            if enter is not None:
+                enter()
+            entry = self.question(key, value)
+            if before is not None:
+                entry.packets.insert(0, before)
+            before = enter = None
+            await self._deliver(entry, deadline)
+            if not isinstance(entry.error, UnavailableError):
+                return entry.result()
 
-    # --- what to do with it ---
+    async def _deliver(self, entry: Entry, deadline: float) -> None:
+        self._queue.append(entry)
+        self.flush()
+        try:
+            if not await self.wait(entry, deadline) and not entry.done:
+                raise self._too_late(entry)
+        except BaseException:
+            if entry in self._queue:
+                self._queue.remove(entry)
+                self._withdraw(entry)
+            raise
 
-    def take(self) -> tuple[Message, tuple[Callback, ...]]:
-        """The oldest message and its callbacks; it is now in ``received`` if it is (also) for ``receive``."""
-        message = self.backlog.popleft()
-        callbacks, wanted = self._routes.get(message.channel) or self.route(message.channel)
-        if wanted:
-            self.received.append(message)
-        else:
-            self.waiting_size -= len(message.payload) + MESSAGE_COST
-        return message, callbacks
-
-    def next_received(self) -> Message:
-        message = self.received.popleft()
-        self.waiting_size -= len(message.payload) + MESSAGE_COST
-        return message
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is something to take or to receive."""
-        return bool(self.backlog or self.received)
-
-    @property
-    def unconfirmed(self) -> bool:
-        """Whether the daemon may not have processed yet what was published."""
-        return self.published > self._confirmed
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether a barrier could have something to say about what was published."""
-        return self.unconfirmed or bool(self._in_doubt or self.rejection_count)
-
-    def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
-        """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
-        if channel.startswith("!"):
-            found: list[Callback | None] = [self.listener]
-        else:
-            found = [
-                callback
-                for pattern, callback in self.subscriptions
-                if matches(pattern, channel, self.separator)
-            ]
-        callbacks = tuple(callback for callback in found if callback is not None)
-        route = callbacks, None in found or not callbacks
-        if len(self._routes) >= ROUTES_LIMIT:
-            self._routes.clear()
-        self._routes[channel] = route
-        return route
-
-    def subscribe(self, pattern: str, callback: Callback | None) -> None:
-        self.subscriptions.append((pattern, callback))
-        self.has_callbacks |= callback is not None
-        self._routes.clear()
-
-    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
-        """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
-        for at in range(len(self.subscriptions) - 1, -1, -1):
-            entry = self.subscriptions[at]
-            if entry[0] == pattern and callback in (None, entry[1]):
-                del self.subscriptions[at]
-                self._routes.clear()
-                return
-        raise InvalidError(f"pattern {pattern!r}: not subscribed")
-
-    def listen(self, callback: Callback | None) -> None:
-        self.listening, self.listener = True, callback
-        self.has_callbacks |= callback is not None
-        self._routes.clear()
-
-    def require_full(self) -> None:
-        """Raise InvalidError in any format but ``full``: only that says where a request comes from."""
-        if self.format != "full":
-            raise InvalidError('serving needs the client to be made with format="full"')
-
-    def raise_rejections(self) -> None:
-        """What a barrier found: what was published before it and is not, or may not be, on the bus."""
-        first, count = self.rejections[:1], self.rejection_count
-        doubt, self._in_doubt = self._in_doubt, 0
-        self.rejections, self.rejection_count = [], 0
-        if first:
-            more = f"; {count - 1} more rejected" if count > 1 else ""
-            raise rejected(first[0].code, first[0].text + more)
-        if doubt:
-            some = "1 message" if doubt == 1 else f"up to {doubt} messages"
-            raise UnconfirmedError(f"the daemon went away: {some} may not have been published")
+    def _too_late(self, entry: Entry | None = None) -> BccnError:
+        if entry is None or not self.ready:
+            return UnavailableError(str(self._fault or "the daemon is away"))
+        if entry.packets:
+            return errors.TimedOutError("not sent: the daemon takes no more messages")
+        return errors.TimedOutError("the daemon does not answer")
 
 
 def _is_number(text: str) -> bool:
@@ -373,7 +571,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS
 
 
-def log_notice(notice: Notice) -> None:
+def _log(notice: Notice) -> None:
     """Where nobody else looks; without logging configured Python shows warnings on stderr."""
     import logging
 

@@ -1,7 +1,4 @@
-"""One socket to the daemon: connect, send a packet, receive a packet, close.
-
-Nothing here knows what a client wants. ``Connection`` puts a session on a transport, ``ask`` makes one request on a
-transport that nobody else uses.
+"""One socket to the daemon: find it, connect, send a packet, receive a packet, close. It knows of no requests.
 
 Rules:
 1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits, with
@@ -20,25 +17,54 @@ import select
 import socket
 import time
 
-from bccn.errors import RefusedError, RejectedError, TimedOutError, UnavailableError, rejected
-from bccn.path import socket_address, socket_path
-from bccn.protocol import RECEIVE_LIMIT, Control, answer_key, build_control, parse
+from bccn.errors import RefusedError, RejectedError, UnavailableError
 
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVICE_SOCKET = "/run/bccnd/bus.sock"
 # Seconds between attempts to connect. One to a local socket that is not there costs microseconds.
 BACKOFF_FIRST = 0.02
 BACKOFF_LIMIT = 1.0
 # Seconds; poll(2) counts milliseconds in an int.
 POLL_LIMIT = 86400.0
-
 # Seconds to wait when the kernel has no memory for a packet: poll(2) does not wait for that.
 MEMORY_PAUSE = 0.001
 
-READABLE = select.POLLIN
-WRITABLE = select.POLLOUT
-
+READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 # Plain integers: the enums of the socket module cost a conversion for each packet.
-NO_SIGNAL = int(socket.MSG_NOSIGNAL)
-REAL_SIZE = int(socket.MSG_TRUNC)
+NO_SIGNAL, REAL_SIZE = int(socket.MSG_NOSIGNAL), int(socket.MSG_TRUNC)
+
+
+def socket_path(path: str | os.PathLike[str] | None = None) -> str:
+    """The argument, else $BCCN_SOCKET, else the first that exists of the service's and the user's own socket.
+
+    ``@name`` is an abstract name. Where neither exists the result is the service's, for the error message.
+    """
+    chosen = os.fspath(path) if path else os.environ.get("BCCN_SOCKET")
+    if chosen:
+        return chosen
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    own = f"{runtime}/bccnd/bus.sock" if runtime else ""
+    return own if own and not _exists(SERVICE_SOCKET) and _exists(own) else SERVICE_SOCKET
+
+
+def _exists(path: str) -> bool:
+    return os.access(path, os.F_OK)
+
+
+def socket_address(path: str) -> str | bytes:
+    """The address for connect(2), where an abstract name begins with a NUL."""
+    return b"\0" + os.fsencode(path[1:]) if path.startswith("@") else path
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait before each attempt to connect: longer each time, and not the same for every client."""
+    seconds = BACKOFF_FIRST
+    while True:
+        yield seconds * (0.5 + os.urandom(1)[0] / 255)
+        seconds = min(seconds * 2, BACKOFF_LIMIT)
 
 
 class Transport:
@@ -130,42 +156,3 @@ class Transport:
             except OSError:  # the daemon has closed it, or this is the second call
                 pass
         self._socket.close()
-
-
-class Backoff:
-    """How long to wait before the next attempt to connect: longer each time, and not the same for every client."""
-
-    def __init__(self) -> None:
-        self._seconds = BACKOFF_FIRST
-
-    def next(self) -> float:
-        seconds, self._seconds = self._seconds, min(self._seconds * 2, BACKOFF_LIMIT)
-        return seconds * (0.5 + os.urandom(1)[0] / 255)
-
-
-def ask(
-    transport: Transport, key: str, value: str | None = None, *, deadline: float, early: list[bytes]
-) -> str:
-    """Make one control request and wait for its answer until ``deadline`` (monotonic seconds).
-
-    Packets that come before the answer are appended to ``early`` as they are. Raises RejectedError (RefusedError
-    without the right) when the daemon rejects it or a SUB sent before it, TimedOutError, UnavailableError,
-    ProtocolError.
-    """
-    request, expected, memory = build_control(key, value), answer_key(key), bytearray(RECEIVE_LIMIT)
-    while not transport.send(request):
-        if not transport.wait(WRITABLE, deadline):
-            raise TimedOutError("the daemon takes no request")
-    while True:
-        size = transport.receive_into(memory)
-        if size is None:
-            if not transport.wait(READABLE, deadline):
-                raise TimedOutError("the daemon does not answer")
-            continue
-        packet = bytes(memory[:size])
-        answer = parse(packet) if packet.startswith(b"CMSG ") else None
-        if isinstance(answer, Control) and answer.key == expected:
-            return answer.value
-        if isinstance(answer, Control) and answer.key == "error":
-            raise rejected(*answer.value.partition(" ")[::2])
-        early.append(packet)

@@ -1,0 +1,123 @@
+"""What a program listens to, and the messages that have come for it.
+
+Messages wait in ``backlog`` until they are taken, then in ``received`` if they are for ``receive``. Nothing is lost
+here: the client stops reading, and the daemon bounds its queue.
+
+The daemon delivers one copy of a message and does not say which patterns it matched. To find the callbacks of a
+message the client matches it again, by the same rules (``clients/PROTOCOL.md``, "Channels and patterns"):
+
+    a/b      that channel                 a/*/c    ``*`` is the rest of one token, possibly nothing
+    a/       ``a/`` and anything after    a/>      ``a/`` and at least one byte after
+    (empty)  every channel                >        every channel
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from bccn.errors import InvalidError
+from bccn.protocol import Message
+
+Callback = Callable[[Message], object]
+
+# Bytes that a message costs besides its payload, about.
+MESSAGE_COST = 512
+# Channels whose callbacks are remembered.
+ROUTES_LIMIT = 1024
+
+
+def matches(pattern: str, channel: str, separator: str = "/") -> bool:
+    """Whether a subscription to ``pattern`` brings messages of ``channel``. Those to ``!`` go by name instead."""
+    if channel.startswith("!"):
+        return False
+    *head, last = pattern.split(separator)
+    tokens = channel.split(separator, len(head))  # the last one holds all the rest, separators too
+    if len(tokens) <= len(head) or not all(map(_token_matches, head, tokens)):
+        return False
+    rest = tokens[-1]
+    if last in ("", ">"):
+        return last == "" or rest != ""
+    return separator not in rest and _token_matches(last, rest)
+
+
+def _token_matches(pattern: str, token: str) -> bool:
+    star = pattern.find("*")
+    if star < 0:
+        return pattern == token
+    return star == len(pattern) - 1 and token.startswith(pattern[:-1])  # a ``*`` elsewhere never matches
+
+
+class Inbox:
+    """``waiting_size``: bytes of the messages that were read and not taken."""
+
+    def __init__(self, separator: str) -> None:
+        self.subscriptions: list[tuple[str, Callback | None]] = []
+        self.listening = False
+        self.listener: Callback | None = None
+        self.has_callbacks = False
+        self.backlog: deque[Message] = deque()
+        self.received: deque[Message] = deque()
+        self.waiting_size = 0
+        self._separator = separator
+        self._routes: dict[str, tuple[tuple[Callback, ...], bool]] = {}
+
+    def __len__(self) -> int:
+        return len(self.backlog) + len(self.received)
+
+    def clear(self) -> None:
+        self.backlog.clear()
+        self.received.clear()
+        self.waiting_size = 0
+
+    def put(self, message: Message) -> None:
+        self.backlog.append(message)
+        self.waiting_size += len(message.payload) + MESSAGE_COST
+
+    def take(self) -> tuple[Message, tuple[Callback, ...]]:
+        """The oldest message and its callbacks; it is now in ``received`` if it is (also) for ``receive``."""
+        message = self.backlog.popleft()
+        callbacks, wanted = self._routes.get(message.channel) or self.route(message.channel)
+        if wanted:
+            self.received.append(message)
+        else:
+            self.waiting_size -= len(message.payload) + MESSAGE_COST
+        return message, callbacks
+
+    def next_received(self) -> Message:
+        message = self.received.popleft()
+        self.waiting_size -= len(message.payload) + MESSAGE_COST
+        return message
+
+    def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
+        """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
+        found: list[Callback | None] = [self.listener]
+        if not channel.startswith("!"):
+            found = [
+                call for pattern, call in self.subscriptions if matches(pattern, channel, self._separator)
+            ]
+        callbacks = tuple(callback for callback in found if callback is not None)
+        route = callbacks, None in found or not callbacks
+        if len(self._routes) >= ROUTES_LIMIT:
+            self._routes.clear()
+        self._routes[channel] = route
+        return route
+
+    def subscribe(self, pattern: str, callback: Callback | None) -> None:
+        self.subscriptions.append((pattern, callback))
+        self.has_callbacks |= callback is not None
+        self._routes.clear()
+
+    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
+        """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
+        for at, (subscribed, called) in reversed(list(enumerate(self.subscriptions))):
+            if subscribed == pattern and callback in (None, called):
+                del self.subscriptions[at]
+                self._routes.clear()
+                return
+        raise InvalidError(f"pattern {pattern!r}: not subscribed")
+
+    def listen(self, callback: Callback | None) -> None:
+        self.listening, self.listener = True, callback
+        self.has_callbacks |= callback is not None
+        self._routes.clear()

@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from time import monotonic
-from types import TracebackType
 from typing import Any, Self
 
 from bccn.errors import ClosedError, ProtocolError, RejectedError
@@ -68,7 +67,9 @@ class AsyncSession(Session):
         transport, due = self.transport, self.due
         if transport is not None:
             reading = self.inbox.waiting_size <= READ_AHEAD_LIMIT or self.asking
-            self._watch(transport, reading, self.wants_room and not transport.lacks_memory)
+            writing = self.wants_room and not transport.lacks_memory
+            if reading != self.reading or writing != self._writing:
+                self._watch(transport, reading, writing)
             if transport.lacks_memory:
                 due = min(due, monotonic() + MEMORY_PAUSE)
         if due != self._timer_due:
@@ -79,18 +80,16 @@ class AsyncSession(Session):
             self._timer = None if due == FOREVER else get_running_loop().call_later(delay, self._on_due)
 
     def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
-        if reading != self.reading:
-            self.reading = reading
-            if reading:
-                get_running_loop().add_reader(transport.fileno(), self._on_readable)
-            else:
-                get_running_loop().remove_reader(transport.fileno())
-        if writing != self._writing:
-            self._writing = writing
-            if writing:
-                get_running_loop().add_writer(transport.fileno(), self._on_room)
-            else:
-                get_running_loop().remove_writer(transport.fileno())
+        loop, descriptor = get_running_loop(), transport.fileno()
+        if reading and not self.reading:
+            loop.add_reader(descriptor, self._on_readable)
+        elif self.reading and not reading:
+            loop.remove_reader(descriptor)
+        if writing and not self._writing:
+            loop.add_writer(descriptor, self._on_room)
+        elif self._writing and not writing:
+            loop.remove_writer(descriptor)
+        self.reading, self._writing = reading, writing
 
     def closing(self, transport: Transport, /) -> None:
         self._watch(transport, False, False)
@@ -137,13 +136,12 @@ class AsyncClient(Bus, Operations):
     def _begin(self, wait: float) -> None:
         self._session.on_news = self._on_news
         self._wait = wait
-        self._receives = False  # somebody has called ``receive``
+        self._receives = self._is_calling = (
+            False  # somebody has called ``receive``; the task of callbacks runs
+        )
         self._arrival = Pending()  # something to receive, or never again; then another one
         self._callable = asyncio.Event()  # something for the callbacks
-        self._is_calling = False
         self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
-
-    # --- publishing ---
 
     async def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
         """Publish (channel, payload) pairs, packed where that was agreed."""
@@ -161,18 +159,15 @@ class AsyncClient(Bus, Operations):
             if is_outermost:
                 await self.close_batch()
 
-    # --- receiving ---
-
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not only for callbacks; None after ``timeout`` seconds."""
         self._receives = True
         session, inbox = self._session, self._session.inbox
-        if not inbox.received:
-            deadline = FOREVER if timeout is None else monotonic() + timeout
-            while not inbox.received:
-                session.check()
-                if not await session.wait(self._arrival, deadline) and not inbox.received:
-                    return None
+        deadline = FOREVER if timeout is None or inbox.received else monotonic() + timeout
+        while not inbox.received:
+            session.check()
+            if not await session.wait(self._arrival, deadline) and not inbox.received:
+                return None
         message = inbox.next_received()
         if not session.reading:
             session.attend()
@@ -223,10 +218,9 @@ class AsyncClient(Bus, Operations):
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
         if self._session.closed:
             raise ClosedError("the client is closed")
-        if self._session.ready:
-            return
         try:
-            await self._session.connect(self._wait)
+            if not self._session.ready:
+                await self._session.connect(self._wait)
         except RejectedError:
             await self.close()
             raise
@@ -243,9 +237,7 @@ class AsyncClient(Bus, Operations):
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None and not self._session.closed and self._session.unsettled:
                 await self.barrier()
@@ -262,7 +254,7 @@ class AsyncClient(Bus, Operations):
                 self._is_calling = True
                 self._start(self._call_back())
             self._callable.set()
-            if inbox.waiting_size > READ_AHEAD_LIMIT and not inbox.backlog and not self._has_receiver:
+            if inbox.waiting_size > READ_AHEAD_LIMIT and not inbox.backlog:
                 self._drop_unclaimed()
         else:
             while inbox.backlog:
@@ -271,8 +263,8 @@ class AsyncClient(Bus, Operations):
         if over:
             session.exchanges.wake()
         if over or inbox.received:
-            arrival, self._arrival = self._arrival, Pending()
-            arrival.finish()
+            self._arrival.finish()
+            self._arrival = Pending()
         session.pass_on_notices()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -305,17 +297,12 @@ class AsyncClient(Bus, Operations):
             complaint = complaint or f"bccn callback for {message.channel} failed"
             get_running_loop().call_exception_handler({"message": complaint, "exception": error})
 
-    @property
-    def _has_receiver(self) -> bool:
-        """Whether messages without a callback are for somebody."""
-        subscriptions = self._session.inbox.subscriptions
-        return self._receives or any(callback is None for _, callback in subscriptions)
-
     def _drop_unclaimed(self) -> None:
-        """All is done by callbacks and none takes ``!`` messages: these must not stop the others."""
+        """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""
         inbox = self._session.inbox
+        if self._receives or any(callback is None for _, callback in inbox.subscriptions):
+            return
         count = len(inbox.received)
-        while inbox.received:
-            inbox.next_received()
+        inbox.clear()
         text = f"{count} messages to all or to this program dropped: give listen() a callback for them"
         self._session.notify("unclaimed", text, count)

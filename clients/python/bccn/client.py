@@ -26,8 +26,7 @@ from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
-    from types import TracebackType
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
     from bccn.readiness import Readiness
@@ -76,7 +75,7 @@ class BlockingSession(Session):
         return monotonic() < deadline
 
     def read_pending(self, limit: int) -> None:
-        """Read up to ``limit`` packets that are there already, and do what is due, without waiting."""
+        """Read so many packets that are there already, and do what is due, without waiting."""
         self.advance()
         self.flush()
         while limit > 0 and self.read():
@@ -139,25 +138,6 @@ def blocking(
     return method
 
 
-def iterating(
-    operation: Callable[Concatenate[Operations, P], AsyncGenerator[T]],
-) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    """The method of ``Client`` that yields what an operation yields."""
-
-    @wraps(operation)
-    def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> Iterator[T]:
-        results = operation(self._bus, *arguments, **settings)
-        try:
-            while True:
-                yield self._run(results.__anext__())
-        except StopAsyncIteration:
-            return
-        finally:
-            finish(results.aclose())
-
-    return method
-
-
 class Client(Bus):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
@@ -189,8 +169,6 @@ class Client(Bus):
             self._session.pass_on_notices()
         self._session.attend()
 
-    # --- publishing ---
-
     def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; waits only while it is away or takes no more.
 
@@ -219,10 +197,7 @@ class Client(Bus):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """``with client.batch():`` what is published inside goes packed (with ``pack=True``).
-
-        A batch inside another is part of it.
-        """
+        """``with client.batch():`` what is published inside goes packed (with ``pack=True``); they nest."""
         is_outermost = self.open_batch()
         try:
             yield
@@ -236,8 +211,6 @@ class Client(Bus):
     send_to = blocking(Operations.send_to)
     send_datagram = blocking(Operations.send_datagram)
     barrier = blocking(Operations.barrier)
-
-    # --- subscribing ---
 
     subscribe = blocking(Operations.subscribe)
     unsubscribe = blocking(Operations.unsubscribe)
@@ -262,7 +235,7 @@ class Client(Bus):
     def dispatch(self) -> list[Message]:
         """Handle all that is pending without waiting: call callbacks, return the messages which none took.
 
-        The call for select loops: whenever ``fileno()`` is readable.
+        For select loops, whenever ``fileno()`` is readable.
         """
         session, inbox = self._session, self._session.inbox
         session.check()
@@ -295,11 +268,22 @@ class Client(Bus):
             if message is not None:
                 yield message
 
-    # --- request and reply ---
-
     request = blocking(Operations.request)
-    replies_to = iterating(Operations.replies_to)
     reply = blocking(Operations.reply)
+
+    def replies_to(
+        self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = None,
+        *, wait_anyway: bool = False,
+    ) -> Iterator[Message]:  # fmt: skip
+        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
+        coming = self._bus.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway)
+        try:
+            while True:
+                yield self._run(coming.__anext__())
+        except StopAsyncIteration:
+            return
+        finally:
+            finish(coming.aclose())
 
     def serve(self, pattern: str, handler: Callable[[Request], bytes | str | None]) -> None:
         """Answer requests on the channels that match with what ``handler`` returns, or later if that is None.
@@ -316,8 +300,6 @@ class Client(Bus):
 
         self._run(self._bus.take_requests(pattern, answer))
 
-    # --- asking ---
-
     @property
     def name(self) -> str:
         """Own src, as others see it."""
@@ -331,8 +313,6 @@ class Client(Bus):
     clients = blocking(Operations.clients)
     sources = blocking(Operations.sources)
 
-    # --- life ---
-
     def close(self) -> None:
         """Let go of the connection at once; ``with`` waits for a barrier first. Never raises."""
         self._session.close()
@@ -340,9 +320,7 @@ class Client(Bus):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None and not self._session.closed and self._session.unsettled:
                 self.barrier()

@@ -69,8 +69,7 @@ class Request(Message):
             raise InvalidError(f"the message on {message.channel} from {message.src} is no request")
         for field in Message.__slots__:
             setattr(self, field, getattr(message, field))
-        self.payload = payload
-        self.token = token
+        self.token, self.payload = token, payload
 
     def reply(self, payload: bytes | str) -> tuple[str, bytes]:
         """Channel and payload of the message that answers it."""
@@ -97,8 +96,7 @@ class Exchange:
     ) -> None:  # fmt: skip
         if wanted is not None and wanted < 1:
             raise InvalidError(f"{wanted} replies: must be 1 or more, or None for all")
-        self.token = token
-        self.channel = channel
+        self.token, self.channel = token, channel
         self.packet = build_msg(channel, _first_line(token, payload))
         self.question = f"{channel} {token.decode()}?"  # the value of CMSG listeners
         self.deadline = now + timeout
@@ -106,12 +104,9 @@ class Exchange:
         self.rejection: RejectedError | None = None
         self.replies: deque[Message] = deque()
         self.news = Pending()
-        self._timeout = timeout
-        self._wanted = wanted
-        self._came = 0
+        self._timeout, self._wanted, self._came = timeout, wanted, 0
         self._settled = anyway  # somebody listens, or it cannot be found out
-        self._questions_left = QUESTIONS
-        self._due = FOREVER
+        self._questions_left, self._due = QUESTIONS, FOREVER
 
     def published(self, listeners: str, now: float) -> None:
         """The daemon has published or rejected it, and says how many listen on this host."""
@@ -154,9 +149,8 @@ class Exchange:
     def next_reply(self) -> Message | None:
         """The next reply, None while there is none. Raises BacklogError when too many wait."""
         if len(self.replies) > REPLIES_LIMIT:
-            raise BacklogError(
-                f"more than {REPLIES_LIMIT} replies to one request on {self.channel} wait to be taken"
-            )
+            text = f"more than {REPLIES_LIMIT} replies to one request on {self.channel} wait to be taken"
+            raise BacklogError(text)
         return self.replies.popleft() if self.replies else None
 
     def over(self, now: float) -> bool:

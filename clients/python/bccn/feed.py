@@ -1,7 +1,7 @@
 """A raw feed of the bus: packets as the daemon sends them, side by side in memory.
 
-``Client`` makes a message of each packet. A program that records everything has no time for that: the socket holds a
-fraction of a second of traffic, so one thread does nothing but empty it, and another takes the packets apart.
+A program that records everything has no time for a message of each packet: the socket holds a fraction of a second of
+traffic, so one thread does nothing but empty it, and another takes the packets apart.
 
     connect(): status, queue, pack, then tap or SUBs  ->  fill(block), wait(), fill(block) ... until it is False
         ^                                                                                              |
@@ -23,6 +23,7 @@ import select
 import time
 import weakref
 from contextlib import suppress
+from functools import partial
 from mmap import mmap
 
 from bccn.errors import ProtocolError, RejectedError, TimedOutError, UnavailableError, rejected
@@ -60,8 +61,7 @@ class Block:
 
     def put(self, packet: bytes) -> None:
         """Add a packet; the block must not be full."""
-        if len(packet) > PACKET_LIMIT:
-            raise _too_long(len(packet))
+        _check(len(packet))
         start = self.used + self.gap
         self.starts.append(start)
         self.ends.append(start + len(packet))
@@ -80,22 +80,14 @@ class Feed:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        patterns: Sequence[str] = (),
-        *,
-        queues: Sequence[str] = (),
-        timeout: float = 5.0,
-    ) -> None:
+        self, path: str | os.PathLike[str] | None = None, patterns: Sequence[str] = (),
+        *, queues: Sequence[str] = (), timeout: float = 5.0,
+    ) -> None:  # fmt: skip
         self.host = ""
         self.local: tuple[str, ...] = ()
-        self._path = path
-        self._patterns = patterns
-        self._queues = queues
-        self._timeout = timeout
+        self._path, self._patterns, self._queues, self._timeout = path, patterns, queues, timeout
         self._transport: Transport | None = None
-        # Packets that came before the last answer of the greeting.
-        self._early: list[bytes] = []
+        self._early: list[bytes] = []  # packets that came before the last answer of the greeting
         self._pauses = pauses()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._bell)
@@ -133,8 +125,7 @@ class Feed:
         if self._transport is None:
             return False
         receive_into, view, starts, ends = self._transport.receive_into, block.view, block.starts, block.ends
-        gap, last = block.gap, len(block.memory) - block.gap - PACKET_LIMIT
-        used = block.used
+        used, gap, last = block.used, block.gap, len(block.memory) - block.gap - PACKET_LIMIT
         try:
             while used <= last:
                 start = used + gap
@@ -142,7 +133,7 @@ class Feed:
                 if length is None:
                     break
                 if length > PACKET_LIMIT:
-                    raise _too_long(length)
+                    _check(length)
                 used = start + length
                 starts.append(start)
                 ends.append(used)
@@ -171,10 +162,8 @@ class Feed:
         os.eventfd_write(self._bell, 1)
 
     def _greet(self, transport: Transport, deadline: float) -> None:
-        def answer(key: str, value: str = "") -> str:
-            return ask(transport, key, value, deadline=deadline, early=self._early)
-
-        status = json.loads(answer("status"))
+        answer = partial(ask, transport, deadline=deadline, early=self._early)
+        status = json.loads(answer("status", ""))
         self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         for queue in self._queues:
             with suppress(RejectedError):
@@ -187,7 +176,7 @@ class Feed:
         answer("format", "full")
         for pattern in self._patterns:
             _send(transport, build_sub(pattern), deadline)
-        answer("ping")
+        answer("ping", "")
 
 
 def _send(transport: Transport, packet: bytes, deadline: float) -> None:
@@ -219,5 +208,6 @@ def ask(
         early.append(packet)
 
 
-def _too_long(length: int) -> ProtocolError:
-    return ProtocolError(f"the daemon sent {length} bytes, a packet has at most {PACKET_LIMIT}")
+def _check(length: int) -> None:
+    if length > PACKET_LIMIT:
+        raise ProtocolError(f"the daemon sent {length} bytes, a packet has at most {PACKET_LIMIT}")

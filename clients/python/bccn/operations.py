@@ -30,21 +30,12 @@ class Bus:
     _driver: type[Session]
 
     def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        name: str | None = None,
+        self, path: str | os.PathLike[str] | None = None, *, name: str | None = None,
         format: str = "plain",  # noqa: A002 - the protocol's word
-        pack: bool = False,
-        echo: bool = True,
-        separator: str = "/",
-        queue: Mapping[str, int | str] | None = None,
-        tap: bool = False,
-        reconnect: bool = True,
-        timeout: float = 5.0,
-        wait: float = 0.0,
-        on_notice: Callable[[Notice], object] | None = None,
-    ) -> None:
+        pack: bool = False, echo: bool = True, separator: str = "/",
+        queue: Mapping[str, int | str] | None = None, tap: bool = False, reconnect: bool = True,
+        timeout: float = 5.0, wait: float = 0.0, on_notice: Callable[[Notice], object] | None = None,
+    ) -> None:  # fmt: skip
         """
         path       the daemon's socket; None: $BCCN_SOCKET, else the usual places (``socket_path``)
         name       own src; None: the daemon's ``<host>/<program>/<pid>``
@@ -66,13 +57,9 @@ class Bus:
             raise InvalidError(f"separator {separator!r}: must be / or .")
         limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
         wishes = (
-            ("separator", separator, separator != "/"),
-            ("format", format, format != "plain"),
-            ("pack", "on", pack),
-            ("echo/off", None, not echo),
-            ("queue", limits, queue),
-            ("tap", "on", tap),
-        )
+            ("separator", separator, separator != "/"), ("format", format, format != "plain"),
+            ("pack", "on", pack), ("echo/off", None, not echo), ("queue", limits, queue), ("tap", "on", tap),
+        )  # fmt: skip
         wanted = {key: value for key, value, is_wanted in wishes if is_wanted}
         self._session = self._driver(path, name, separator, wanted, reconnect=reconnect, timeout=timeout)
         self._session.on_notice = on_notice
@@ -80,7 +67,6 @@ class Bus:
 
     def _begin(self, wait: float) -> None:
         """Have the connection made, within ``wait`` seconds."""
-        raise NotImplementedError
 
     @property
     def on_notice(self) -> Callable[[Notice], object] | None:
@@ -109,8 +95,6 @@ class Operations:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-
-    # --- publishing ---
 
     async def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; see ``Client.publish``."""
@@ -165,8 +149,6 @@ class Operations:
         finally:
             self._session.packer = None
 
-    # --- subscribing ---
-
     async def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
         packet, inbox = build_sub(pattern), self._session.inbox
@@ -191,8 +173,6 @@ class Operations:
         if self._session.wishes.get("format") != "full":
             raise InvalidError('serving needs the client to be made with format="full"')
         await (self.listen(callback) if pattern == "!" else self.subscribe(pattern, callback))
-
-    # --- request and reply ---
 
     async def request(
         self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = 1,
@@ -251,8 +231,6 @@ class Operations:
         await session.transmit(exchange.packet)
         exchange.published(await session.ask("listeners", exchange.channel), monotonic())
 
-    # --- asking ---
-
     async def set_name(self, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
         self._session.name = await self._session.ask("name", name)
@@ -278,8 +256,7 @@ class Operations:
 
     async def status(self) -> dict[str, Any]:
         """The daemon's state and counters."""
-        state: dict[str, Any] = _json(await self._session.ask("status"))
-        return state
+        return await self._answer("status")
 
     async def clients(self) -> list[dict[str, Any]]:
         """The programs on this bus."""
@@ -293,14 +270,14 @@ class Operations:
         rows: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            page = _json(await self._session.ask(key, cursor))
+            page = await self._answer(key, cursor)
             rows += page[key]
             if page["next"] is None:
                 return rows
             cursor = str(page["next"])
 
+    async def _answer(self, key: str, value: str | None = None) -> dict[str, Any]:
+        import json  # most programs never need it
 
-def _json(text: str) -> Any:
-    import json
-
-    return json.loads(text)
+        answer: dict[str, Any] = json.loads(await self._session.ask(key, value))
+        return answer

@@ -66,9 +66,7 @@ class Message:
     @property
     def mode(self) -> Literal["plain", "all", "directed"]:
         """How it was addressed (``bccnd/wire/BCCN1.md``, "Channels")."""
-        if not self.channel.startswith("!"):
-            return "plain"
-        return "all" if self.channel == "!" else "directed"
+        return "plain" if self.channel[:1] != "!" else "all" if self.channel == "!" else "directed"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):
@@ -89,8 +87,7 @@ class Control:
     __slots__ = ("key", "value")
 
     def __init__(self, key: str, value: str) -> None:
-        self.key = key
-        self.value = value
+        self.key, self.value = key, value
 
 
 def parse(packet: bytes) -> Message | Control:
@@ -139,6 +136,11 @@ def unpack(packet: bytes) -> Iterator[bytes]:
         raise ProtocolError("the daemon sent a PACK whose lengths reach beyond it")
 
 
+def events_in(packet: bytes) -> Iterator[Message | Control]:
+    """What a packet says, or the packets in it."""
+    return map(parse, unpack(packet) if packet.startswith(PACK) else (packet,))
+
+
 def build_msg(channel: str, payload: bytes | str) -> bytes:
     """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
     if "\0" in channel:
@@ -151,17 +153,13 @@ def build_msg(channel: str, payload: bytes | str) -> bytes:
 
 
 def build_sub(pattern: str) -> bytes:
-    return b"SUB " + _pattern(pattern)
+    if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
+        raise InvalidError(f"pattern {pattern!r}: must be ASCII without white space")
+    return b"SUB " + pattern.encode()
 
 
 def build_unsub(pattern: str) -> bytes:
-    return b"UNSUB " + _pattern(pattern)
-
-
-def _pattern(pattern: str) -> bytes:
-    if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
-        raise InvalidError(f"pattern {pattern!r}: must be ASCII without white space")
-    return pattern.encode()
+    return b"UN" + build_sub(pattern)
 
 
 def build_control(key: str, value: str | None = None) -> bytes:
@@ -177,9 +175,8 @@ class Packer:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
         self._packets: list[bytes] = []
-        self._size = len(PACK)
+        self._limit, self._size = limit, len(PACK)
 
     def add(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
         """Gather one more packet."""

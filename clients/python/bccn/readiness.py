@@ -1,8 +1,7 @@
 """One descriptor for select, poll and epoll loops that stays the same while connections come and go.
 
-It is an epoll descriptor, readable when something in it is: the socket, or a timerfd. The timerfd is readable at the
-time at which the client has something to do besides reading: at once, when messages wait in the client, or when the
-next attempt to connect is due.
+It is an epoll descriptor with the socket in it and a timerfd, which is readable when the client has something to do
+besides reading: at once, when messages wait in it, or when the next attempt to connect is due.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ import select
 import time
 
 # The flags of timerfd_create(2) have the values of those of open(2); that of timerfd_settime(2) is 1.
-FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
-ABSOLUTE = 1
+FLAGS, ABSOLUTE = os.O_NONBLOCK | os.O_CLOEXEC, 1
 # Seconds from the start of the clock: a timer set to this is readable at once; one set to zero never is.
-AT_ONCE = 1e-9
-NEVER = 0.0
+AT_ONCE, NEVER = 1e-9, 0.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,15 +31,12 @@ class Readiness:
     def watch(self, socket: int, events: int = 0) -> None:
         """Be readable when these events come. -1: the socket is about to be closed; a child of fork may keep it open,
         and with it its place."""
-        before, self._watched = self._watched, (socket, events)
-        if socket == before[0] != -1:
-            if self._watched != before:
-                self._epoll.modify(socket, events)
-            return
-        if before[0] != -1:
-            self._epoll.unregister(before[0])
-        if socket != -1:
-            self._epoll.register(socket, events)
+        if self._watched != (socket, events):
+            if self._watched[0] != -1:
+                self._epoll.unregister(self._watched[0])
+            if socket != -1:
+                self._epoll.register(socket, events)
+            self._watched = socket, events
 
     def set_timer(self, due: float) -> None:
         """Be readable from ``due`` on (monotonic seconds; infinity: never)."""

@@ -7,8 +7,8 @@
                     the transport ends; with ``reconnect=False`` for good
 
 A driver is a subclass. It waits until the transport is readable, or has room while something ``wants_room``, or the
-time is ``due``, and then calls ``read``, ``flush`` and ``advance``. The coroutines wait in ``wait`` only. That of the
-asyncio client suspends; that of the blocking client blocks, so that such a coroutine runs to its end in one go.
+time is ``due``, and then calls ``read``, ``flush`` and ``advance``. Coroutines wait in ``wait`` only: the asyncio
+client suspends there; the blocking client blocks, so that they run to their end in one go.
 
 Rules:
 1. What is wanted (``wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one, before
@@ -33,17 +33,7 @@ from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RefusedError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
 from bccn.inbox import Inbox
-from bccn.protocol import (
-    PACK,
-    RECEIVE_LIMIT,
-    Control,
-    Message,
-    Packer,
-    build_control,
-    build_sub,
-    parse,
-    unpack,
-)
+from bccn.protocol import RECEIVE_LIMIT, Control, Message, Packer, build_control, build_sub, events_in
 from bccn.transport import NO_SIGNAL, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
@@ -68,10 +58,7 @@ class Notice:
     __slots__ = ("count", "error", "kind", "text")
 
     def __init__(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
-        self.kind = kind
-        self.text = text
-        self.count = count
-        self.error = error
+        self.kind, self.text, self.count, self.error = kind, text, count, error
 
     def __str__(self) -> str:
         return self.text
@@ -86,15 +73,11 @@ class Entry(Pending):
 
     __slots__ = ("expected", "messages", "packets", "published", "value")
 
-    def __init__(
-        self, packets: list[bytes], messages: int = 0, expected: str = "", published: int = 0
-    ) -> None:
+    def __init__(self, packets: list[bytes], messages: int = 0, key: str = "", published: int = 0) -> None:
+        """``messages``: published by the ``packets``, ``published``: before them. Without, ``key`` is asked."""
         super().__init__()
-        self.packets = packets  # not yet sent
-        self.messages = messages  # that these publish; an entry with none ends with the connection
-        self.expected = expected  # the key of the answer
-        self.published = published  # messages before it
-        self.value = ""
+        self.packets, self.messages, self.published = packets, messages, published
+        self.expected, self.value = "pong" if key == "ping" else key, ""  # of the answer
 
     def result(self) -> str:
         """The answer. Raises what the daemon had against it, or against the SUB or UNSUB sent with it."""
@@ -114,14 +97,11 @@ class Session:
         self.wishes = dict(wishes)  # control requests, for every connection
         self.inbox = Inbox(separator)
         self.on_notice: Callable[[Notice], object] | None = None
-        self.timeout = timeout
-        self.closed = False
+        self.timeout, self.closed = timeout, False
         self.transport: Transport | None = None
         self.changed = Pending()  # done, and another one, at each arrow of the picture above
-        self._path = path
-        self._reconnect = reconnect
-        self._memory = bytearray(RECEIVE_LIMIT)
-        self._view = memoryview(self._memory)
+        self._path, self._reconnect = path, reconnect
+        self._memory = memoryview(bytearray(RECEIVE_LIMIT))
         self._asked: deque[Entry] = deque()
         self._fault: BccnError | None = None  # why there is no connection
         self._is_first = True  # ``connect`` has not succeeded yet, and raises what the daemon has against it
@@ -129,9 +109,8 @@ class Session:
 
     def _begin_life(self) -> None:
         """What belongs to this process."""
-        self.pid = getpid()
+        self.pid, self.due = getpid(), FOREVER
         self.ready = self._was_ready = False
-        self.due = FOREVER
         self.name: str | None = None  # as the daemon knows us; None while not connected
         self.pack_limit = 0  # bytes; 0: not agreed
         self.packer: Packer | None = None  # what an open batch has gathered
@@ -139,7 +118,7 @@ class Session:
         self.notices: deque[Notice] = deque()
         self.lost = 0  # messages the daemon dropped for us, ever
         self.published = self._confirmed = self._in_doubt = self._lost_before_next = 0
-        self._rejections: list[RejectedError] = []  # since the last barrier; the first
+        self._rejection: RejectedError | None = None  # the first since the last barrier
         self._rejection_count = 0
         self._queue: deque[Entry] = deque()
         self._greeting: list[Entry] = []
@@ -236,11 +215,10 @@ class Session:
         wishes = dict(self.wishes) if self.wanted_name is None else {"name": self.wanted_name, **self.wishes}
         if self.inbox.listening or self.exchanges.listening:
             wishes["listen"] = None
-        asked = [self.question(key, value) for key, value in wishes.items()]
-        whoami = self.question("whoami")
-        self._greeting = [*asked, whoami]
-        subscribe = [build_sub(pattern) for pattern, _ in self.inbox.subscriptions]
-        return [*(entry.packets[0] for entry in asked), *subscribe, *whoami.packets]
+        wishes["whoami"] = None
+        self._greeting = [self.question(key, value) for key, value in wishes.items()]
+        *asked, whoami = (entry.packets[0] for entry in self._greeting)
+        return [*asked, *(build_sub(pattern) for pattern, _ in self.inbox.subscriptions), whoami]
 
     def greeted(self) -> list[BccnError] | None:
         """None until the greeting is answered; then what the daemon had against it."""
@@ -253,19 +231,19 @@ class Session:
                 self.pack_limit = int(limit) if state == "on" and _is_number(limit) else 0
         return [entry.error for entry in self._greeting if entry.error is not None]
 
-    def _begin(self, errors: list[BccnError]) -> None:
-        """The greeting is answered; ``errors`` is what the daemon had against it."""
+    def _begin(self, complaints: list[BccnError]) -> None:
+        """The greeting is answered; ``complaints`` is what the daemon had against it."""
         # Our old connection may still hold our name: a little later it is granted.
-        taken = self._was_ready and any(getattr(error, "code", "") == "name-taken" for error in errors)
-        if errors and (self._is_first or taken):
-            self._end(errors[0] if self._is_first else UnavailableError(str(errors[0])))
+        taken = self._was_ready and any(getattr(each, "code", "") == "name-taken" for each in complaints)
+        if complaints and (self._is_first or taken):
+            self._end(complaints[0] if self._is_first else UnavailableError(str(complaints[0])))
             return
         self._pauses, self.due = pauses(), FOREVER
         if self._was_ready:
             self.notify("reconnected", "connected to the daemon again")
-        for error in errors:
-            if isinstance(error, RejectedError):
-                self.notify("rejected", str(error), 1, error)
+        for each in complaints:
+            if isinstance(each, RejectedError):
+                self.notify("rejected", str(each), 1, each)
         self.ready = self._was_ready = True
         self._is_first = False
         self.flush()
@@ -273,13 +251,9 @@ class Session:
 
     def _end(self, error: BccnError) -> None:
         """The transport has ended and was read to its end, or none could be made."""
-        was_ready, self._fault = self.ready, error
-        if was_ready:
-            self.disconnected(str(error))
-        else:
-            self.let_go(str(error))
+        self._fault, pause = error, 0.0 if self.ready else next(self._pauses)
+        (self.disconnected if self.ready else self.let_go)(str(error))
         self._queue = deque(entry for entry in self._queue if entry.messages)
-        pause = 0.0 if was_ready else next(self._pauses)
         self.due = FOREVER if self.gone else monotonic() + pause
         if self.gone:
             self._abandon(UnavailableError(str(error)))
@@ -341,21 +315,20 @@ class Session:
             size = transport.receive_into(self._memory)
             if size is None:
                 return False
-            self.feed(bytes(self._view[:size]))
+            self.feed(bytes(self._memory[:size]))
         except UnavailableError as error:
             self._end(error)
         except ProtocolError as error:
             self._end(error)
             raise
         else:
-            if not self.ready and (errors := self.greeted()) is not None:
-                self._begin(errors)
+            if not self.ready and (complaints := self.greeted()) is not None:
+                self._begin(complaints)
         return True
 
     def feed(self, packet: bytes) -> None:
         """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests."""
-        for part in unpack(packet) if packet.startswith(PACK) else (packet,):
-            event = parse(part)
+        for event in events_in(packet):
             if isinstance(event, Control):
                 self._control(event.key, event.value)
             elif event.channel[:1] != "!" or not self._is_for_request(event):
@@ -396,17 +369,17 @@ class Session:
         elif error.text.startswith(("SUB ", "UNSUB ")) and self._asked:
             self._asked[0].error = self._asked[0].error or error
         elif not self.exchanges.blame(error.text, error):
-            self._rejections = self._rejections or [error]
+            self._rejection = self._rejection or error
             self._rejection_count += 1
             self.notify("rejected", str(error), 1, error)
 
     def raise_rejections(self) -> None:
         """What a barrier found: what was published before it and is not, or may not be, on the bus."""
-        rejections, count, doubt = self._rejections, self._rejection_count, self._in_doubt
-        self._rejections, self._rejection_count, self._in_doubt = [], 0, 0
-        if rejections:
+        first, count, doubt = self._rejection, self._rejection_count, self._in_doubt
+        self._rejection, self._rejection_count, self._in_doubt = None, 0, 0
+        if first is not None:
             more = f"; {count - 1} more rejected" if count > 1 else ""
-            raise errors.rejected(f"{rejections[0].code} {rejections[0].text}{more}")
+            raise errors.rejected(f"{first.code} {first.text}{more}")
         if doubt:
             some = "1 message" if doubt == 1 else f"up to {doubt} messages"
             raise errors.UnconfirmedError(f"the daemon went away: {some} may not have been published")
@@ -418,7 +391,7 @@ class Session:
 
     def pass_on_notices(self) -> None:
         while self.notices:
-            (self.on_notice or _log)(self.notices.popleft())
+            (self.on_notice or log_notice)(self.notices.popleft())
 
     # --- sending ---
 
@@ -452,7 +425,7 @@ class Session:
             except RejectedError as error:  # too large for any socket
                 if not self.ready:
                     self._end(error)
-                self._withdraw(entry)
+                self._asked = deque(asked for asked in self._asked if asked is not entry)
                 entry.finish(error)
             else:
                 if entry.messages:
@@ -461,15 +434,9 @@ class Session:
 
     def question(self, key: str, value: str | None = None) -> Entry:
         """A control request, which is sent after all those before it."""
-        expected = "pong" if key == "ping" else key
-        entry = Entry([build_control(key, value)], 0, expected, self.published)
+        entry = Entry([build_control(key, value)], 0, key, self.published)
         self._asked.append(entry)
         return entry
-
-    def _withdraw(self, entry: Entry) -> None:
-        """It is not sent after all."""
-        if entry in self._asked:
-            self._asked.remove(entry)
 
     # --- what both clients wait for ---
 
@@ -493,16 +460,16 @@ class Session:
 
     async def available(self, deadline: float) -> None:
         """Wait until there is a connection."""
-        self._check_started()
-        while not self.ready:
+        while True:
+            self._check_started()
+            if self.ready:
+                return
             if not await self.wait(self.changed, deadline) and not self.ready:
                 raise self._too_late()
-            self._check_started()
 
     async def transmit(self, packet: bytes, messages: int = 1) -> None:
         """Publish, through reconnections and a full socket, within ``timeout``."""
         if not self.send_now(packet, messages):
-            self._check_started()
             entry = Entry([packet], messages)
             await self._deliver(entry, monotonic() + self.timeout)
             entry.result()
@@ -547,6 +514,7 @@ class Session:
                 return entry.result()
 
     async def _deliver(self, entry: Entry, deadline: float) -> None:
+        self._check_started()
         self._queue.append(entry)
         self.flush()
         try:
@@ -555,7 +523,7 @@ class Session:
         except BaseException:
             if entry in self._queue:
                 self._queue.remove(entry)
-                self._withdraw(entry)
+                self._asked = deque(asked for asked in self._asked if asked is not entry)
             raise
 
     def _too_late(self, entry: Entry | None = None) -> BccnError:
@@ -571,7 +539,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS
 
 
-def _log(notice: Notice) -> None:
+def log_notice(notice: Notice) -> None:
     """Where nobody else looks; without logging configured Python shows warnings on stderr."""
     import logging
 

@@ -13,7 +13,6 @@ from bccnd.errors import DeniedError, PacketError
 from bccnd.relay import listing
 from bccnd.relay.answers import TOKEN_LIMIT, Answers
 from bccnd.relay.delivery import Delivery
-from bccnd.relay.effects import Effects
 from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
@@ -34,11 +33,6 @@ class Control:
     _delivery: Delivery
     _answers: Answers
     _notices: Notices
-    _effects: Effects
-
-    def __post_init__(self) -> None:
-        self._router = self._state.router
-        self._heartbeats = self._state.heartbeats
 
     def answer(self, session: Session, request: Cmsg, moment: Moment) -> None:
         """Carry out one request, and answer it, or leave that to the caller (``Effects.asked``)."""
@@ -47,10 +41,10 @@ class Control:
             raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in self.KEYS))
         key = b"pong" if request.key == b"ping" else request.key
         answer = Cmsg(key, method(self, session, request.value, moment))
-        if request.key == b"status" or self._effects.taps is not None:
-            self._effects.asked = session, answer
+        if request.key == b"status" or self._state.outgoing.taps is not None:
+            self._state.outgoing.asked = session, answer
         else:
-            self._delivery.answer(session, answer, moment.monotonic)
+            self._delivery.answer(session, answer, moment)
 
     def _ping(self, _session: Session, value: bytes, _moment: Moment) -> bytes:
         return value
@@ -114,7 +108,7 @@ class Control:
     def _listen(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
         if not session.rights.may_listen:
             raise DeniedError("subscribe", "no right to subscribe to anything")
-        self._router.listen(session)
+        self._state.router.listen(session)
         return b""
 
     def _listeners(self, session: Session, value: bytes, moment: Moment) -> bytes:
@@ -136,7 +130,7 @@ class Control:
         """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
         if value == b"off":
             self._notices.leave(session, moment)
-            self._heartbeats.stop(session)
+            self._state.heartbeats.stop(session)
             return value
         seconds, _, text = value.partition(b" ")
         if not (seconds.isdigit() and len(seconds) < 5 and 1 <= int(seconds) <= SECONDS_LIMIT):
@@ -146,7 +140,7 @@ class Control:
         chan = HEARTBEATS + session.name
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"no right to publish on {chan.decode()}")
-        self._heartbeats.begin(session, int(seconds), text, moment.monotonic)
+        self._state.heartbeats.begin(session, int(seconds), text, moment.monotonic)
         return value
 
     def _tap(self, session: Session, value: bytes, _moment: Moment) -> bytes:
@@ -169,7 +163,7 @@ class Control:
 
     def _serve_otherwise(self, session: Session) -> None:
         if session.listening:  # before that it has no route
-            self._router.service_changed()
+            self._state.router.service_changed()
 
     KEYS: ClassVar[dict[bytes, Callable[["Control", Session, bytes, Moment], bytes]]] = {
         b"ping": _ping,

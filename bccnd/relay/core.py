@@ -14,35 +14,26 @@ Rules
 - The hot paths, ``from_client`` and ``from_segment``, decide once for all that is alike among what was read together.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from bccnd.relay.answers import Answers
 from bccnd.relay.client_input import ClientInput
 from bccnd.relay.control import Control
-from bccnd.relay.deadlines import Alarm
-from bccnd.relay.dedup import Sources
 from bccnd.relay.delivery import Delivery, Transport
-from bccnd.relay.effects import SEALED_BYTES, Effects, Outgoing
-from bccnd.relay.heartbeat import Heartbeats
-from bccnd.relay.identity import PROGRAM, LocalSource, Names, Peer
+from bccnd.relay.effects import SEALED_BYTES
+from bccnd.relay.identity import PROGRAM
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.options import Options
-from bccnd.relay.outbox import Ledger
-from bccnd.relay.presence import Presence
 from bccnd.relay.publisher import OWN_BYTES, Publisher
-from bccnd.relay.retained import Retained
 from bccnd.relay.rights import AccessList
-from bccnd.relay.router import Router
-from bccnd.relay.segment_input import Batch, SegmentInput
+from bccnd.relay.segment_input import SegmentInput
 from bccnd.relay.session import Session
-from bccnd.relay.slow import Episode
 from bccnd.relay.state import Rules, State
-from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity, Level
-from bccnd.wire.sbus import NOWHERE, Cmsg, Memory
+from bccnd.wire.bccn1 import RECEIVE_LIMIT, Integrity
+from bccnd.wire.sbus import Memory
 
 
 class Regions(NamedTuple):
@@ -65,9 +56,8 @@ class Regions(NamedTuple):
 class Relay:
     """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own.
 
-    Calls that come with each packet go straight to their parts: ``from_client`` is ``ClientInput.read``,
-    ``take_effects`` is ``Effects.take``. ``alarm.due`` is when to call ``on_deadline`` next, in monotonic seconds:
-    never too late, now and then too early.
+    Most calls go straight to their parts, and are described there. ``alarm.due`` is when to call ``on_deadline``
+    next, in monotonic seconds: never too late, now and then too early.
     """
 
     def __init__(
@@ -82,72 +72,32 @@ class Relay:
         pid: int = 0,
         version: bytes = b"",
     ) -> None:
-        options = rules.options
-        names = Names(host)
-        retained = Retained(options.retain)
-        sources = Sources(options.dedup, authenticated=_is_authenticated(rules.integrity))
         self._version = version
         self._offset = 0.0
-        effects = Effects()
-        self.alarm = alarm = Alarm()
-        self.state = state = State(
-            rules,
-            LocalSource(b"%b/%b/%d" % (host, PROGRAM, pid)),
-            names,
-            Router(names, options.local, cache_limit=options.limits.channels_cached, retained=retained.wants),
-            sources,
-            retained,
-            Presence(sources.heard, options.heartbeat, _watched(options), alarm),
-            Heartbeats(alarm),
-            Ledger(options.queue.total_bytes),
-        )
-        names.hold(state.own.name, state.own)
-        outgoing = Outgoing(effects, memory, regions.sealed)
-        self._delivery = delivery = Delivery(
-            memory, transport, state.ledger, effects, state.ports, alarm, rules.packet_limit
-        )
-        self._publisher = publisher = Publisher(
-            memory, regions.own, rules, state.router, retained, state.taps, delivery, outgoing
-        )
-        self._notices = notices = Notices(
-            publisher, state.router, sources, state.presence, state.heartbeats, state.own
-        )
-        answers = Answers(publisher, state.router, names, state.own, version)
-        self.membership = Membership(state, delivery, notices, effects)
-        control = Control(state, self.membership, delivery, answers, notices, effects)
+        self.state = state = State(memory, regions.sealed, rules, host, pid)
+        self.alarm = state.alarm
+        self.sessions = state.sessions
+        self._delivery = delivery = Delivery(state, transport)
+        self._publisher = publisher = Publisher(state, delivery, regions.own)
+        self._notices = notices = Notices(state, publisher)
+        answers = Answers(publisher, state.router, state.names, state.own, version)
+        self.membership = members = Membership(state, delivery, notices)
+        control = Control(state, members, delivery, answers, notices)
         opened = regions.opened, regions.opened + batch * RECEIVE_LIMIT
-        self._segment_input = SegmentInput(memory, opened, state, publisher, notices, answers)
-        self.from_client = ClientInput(
-            memory, state, publisher, delivery, control, self._segment_input, answers, effects, outgoing
-        ).read
-        self.take_effects = effects.take
-
-    # -- the way in
-
-    def from_segment(
-        self,
-        starts: list[int],
-        ends: list[int],
-        peer: Callable[[int], bytes],
-        moment: Moment,
-        interface: bytes = NOWHERE,
-    ) -> None:
-        """Datagrams read with one call, as spans of the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
-        self._segment_input.read(Batch(starts, ends, peer, interface), moment)
-
-    # -- the way out
-
-    def writable(self, session: Session, moment: Moment) -> None:
-        """A client with a backlog has room again."""
-        self._delivery.writable(session, moment.monotonic)
-
-    def answer(self, session: Session, answer: Cmsg, moment: Moment) -> None:
-        """The answer to a request that was for the caller (``Effects.asked``)."""
-        self._delivery.answer(session, answer, moment.monotonic)
-
-    def close(self, session: Session, reason: str) -> None:
-        """Have a client disconnected. It gets the reason if it can still read."""
-        self._delivery.close(session, reason)
+        self._segment_input = segment = SegmentInput(state, publisher, notices, answers, opened)
+        # What comes in, and what is to be done for it.
+        self.from_client = ClientInput(state, publisher, delivery, control, segment, answers).read
+        self.from_segment = segment.read
+        self.take_effects = state.outgoing.take
+        self.answer, self.close = delivery.answer, delivery.close
+        self.writable, self.hold = delivery.writable, delivery.hold
+        # Who is here.
+        self.connect, self.disconnect = members.connect, members.disconnect
+        self.apply_rights = members.apply_rights
+        # The daemon stops in order.
+        self.end = notices.leave_all
+        # What the log reports: refusals, and how many more there were; slow clients that begin to be, and that were.
+        self.take_refusals, self.take_episodes = state.refusals.take, delivery.slow.reports
 
     # -- time
 
@@ -175,25 +125,6 @@ class Relay:
             self._delivery.next_deadline(),
         )
 
-    def end(self, moment: Moment) -> None:
-        """The daemon stops in order."""
-        self._notices.leave_all(moment)
-
-    # -- clients come and go
-
-    @property
-    def sessions(self) -> dict[int, Session]:
-        """By their number, in the order in which they came."""
-        return self.state.sessions
-
-    def connect(self, port: int, peer: Peer, moment: Moment) -> Session | None:
-        """A new client, or None when there are too many."""
-        return self.membership.connect(port, peer, moment)
-
-    def disconnect(self, session: Session, moment: Moment) -> None:
-        """Forget a client; what waited for it is dropped."""
-        self.membership.disconnect(session, moment)
-
     def is_backlogged(self, session: Session | None = None) -> bool:
         """Whether something waits for the client, or for any."""
         backlogged = self._delivery.backlogged
@@ -219,17 +150,13 @@ class Relay:
         state.ledger.limit = options.queue.total_bytes
         state.retained.limit(options.retain)
         state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
-        state.sources.configure(options.dedup, authenticated=_is_authenticated(integrity))
+        state.sources.configure(options.dedup, authenticated=state.rules.authenticated)
         self.alarm.due = 0.0
         for session in state.sessions.values():
             self.membership.size_queue(session)
-        state.presence.configure(options.heartbeat, _watched(options))
+        state.presence.configure(options.heartbeat, state.rules.watched)
         self._beat(moment)
         self.apply_rights(moment)
-
-    def apply_rights(self, moment: Moment) -> None:
-        """Decide anew what each client may do."""
-        self.membership.apply_rights(moment)
 
     def _beat(self, moment: Moment) -> None:
         """Have the daemon's own heartbeats come as the settings say."""
@@ -243,14 +170,6 @@ class Relay:
             heartbeats.begin(own, seconds, text, moment.monotonic + self._offset * seconds)
 
     # -- reports
-
-    def take_refusals(self) -> tuple[list[dict[str, Any]], int]:
-        """Refusals to be logged, and how many more there were."""
-        return self.state.refusals.take()
-
-    def take_episodes(self, now: float) -> tuple[list[Episode], list[Episode]]:
-        """The slow clients that have begun to be slow since this was last asked, and those that are over it."""
-        return self._delivery.slow.reports(now)
 
     def status(self) -> dict[str, Any]:
         """The relay's part of ``CMSG status``."""
@@ -272,12 +191,3 @@ class Relay:
             "rejected": dict(state.rejected),
             "refused": dict(state.refusals.counts),
         }
-
-
-def _is_authenticated(integrity: Integrity) -> bool:
-    return integrity.required is Level.HMAC
-
-
-def _watched(options: Options) -> int:
-    """How many sources presence watches: those that beat are few among those that are heard."""
-    return options.dedup.sources // 4

@@ -13,20 +13,22 @@ Rules
   answers holds itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import sub
 from typing import Protocol
 
-from bccnd.relay.deadlines import Alarm, Deadlines
-from bccnd.relay.effects import Effects, as_bytes
+from bccnd.relay.deadlines import Deadlines
+from bccnd.relay.effects import as_bytes
+from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy
-from bccnd.relay.outbox import ANSWERS_LIMIT, CountedPack, Ledger, Outbox, Outcome
+from bccnd.relay.outbox import ANSWERS_LIMIT, CountedPack, Outcome
 from bccnd.relay.router import Route
 from bccnd.relay.session import Session
 from bccnd.relay.slow import SlowClients, Trouble
+from bccnd.relay.state import State
 from bccnd.wire import sbus
-from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Memory, Msg
+from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Msg
 
 # Per client and call; then the others have their turn.
 FLUSH_PACKETS = 64
@@ -51,6 +53,7 @@ class Transport(Protocol):
         """The packets at these spans of the memory, to every port; port -> how many went, where not all did."""
 
 
+@dataclass(eq=False, slots=True)
 class Group:
     """Consecutive messages with one route and one sender, as spans of MSG packets in the memory.
 
@@ -58,35 +61,27 @@ class Group:
     when somebody wants it.
     """
 
-    __slots__ = ("ends", "full", "placed", "route", "sender", "starts")
-
-    def __init__(self) -> None:
-        self.route: Route | None = None
-        self.sender: Session | None = None
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        self.full: list[bytes] = []
-        self.placed: list[bytes] = []
+    route: Route | None = None
+    sender: Session | None = None
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    full: list[bytes] = field(default_factory=list)
+    placed: list[bytes] = field(default_factory=list)
 
     def shown_to(self, session: Session) -> list[bytes]:
         """The RECV packets in the form that this client reads."""
         return self.placed if session.tap_interface else self.full
 
 
-@dataclass(eq=False)
 class Delivery:
-    """``ports``: the session behind each port; ``packet_limit``: the longest packet a client is sent."""
-
-    _memory: Memory
-    _transport: Transport
-    _ledger: Ledger
-    _effects: Effects
-    _ports: Mapping[int, Session]
-    _alarm: Alarm
-    _packet_limit: int
-
-    def __post_init__(self) -> None:
-        self._stalls: Deadlines[Session] = Deadlines(self._alarm)  # of clients that hold publishers
+    def __init__(self, state: State, transport: Transport) -> None:
+        self._memory = state.memory
+        self._ledger = state.ledger
+        self._outgoing = state.outgoing
+        self._ports = state.ports
+        self._packet_limit = state.rules.packet_limit
+        self._transport = transport
+        self._stalls: Deadlines[Session] = Deadlines(state.alarm)  # of clients that hold publishers
         self.slow = SlowClients()
         self.backlogged: set[Session] = set()
 
@@ -128,13 +123,14 @@ class Delivery:
             self._send_packs(session, packs, len(packets), sender, now)
             return
         went = 0 if session in self.backlogged else self._transport.send_each(session.port, packets)
-        self._count(session, len(packets))
+        session.delivered += len(packets)
+        self._ledger.delivered += len(packets)
         if went < len(packets):
             self._queue(session, packets, went, sender, now)
 
-    def answer(self, session: Session, answer: Cmsg, now: float) -> None:
+    def answer(self, session: Session, answer: Cmsg, moment: Moment) -> None:
         """Answer a request of the client itself: never dropped, but it must be read."""
-        packet = session.render(answer)
+        packet, now = session.render(answer), moment.monotonic
         if session not in self.backlogged:
             went = self._transport.send(session.port, packet)
             if went:
@@ -148,9 +144,9 @@ class Delivery:
         if session.outbox.answers > ANSWERS_FATAL:
             self.close(session, "its answers are not read")
 
-    def writable(self, session: Session, now: float) -> None:
+    def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""
-        outbox = session.outbox
+        outbox, now = session.outbox, moment.monotonic
         packets = outbox.next_packets(FLUSH_PACKETS)
         if session.packed and len(packets) > 1:
             packs = packed(packets, self._packet_limit)
@@ -167,7 +163,7 @@ class Delivery:
             session.progress = now
         if not outbox:
             self.backlogged.discard(session)
-            self._effects.unwatch.append(session)
+            self._outgoing.unwatch.append(session)
             self.slow.catches_up(session, now)
         if session.holds and outbox.relaxed:
             self._release(session)
@@ -176,15 +172,9 @@ class Delivery:
         """Have the caller disconnect a client. The client gets the reason if it can still read."""
         if not session.closing:
             session.closing = reason
-            self._effects.close.append(session)
+            self._outgoing.close.append(session)
             if session not in self.backlogged:
                 self._transport.send(session.port, session.render(Cmsg(b"closing", reason.encode())))
-
-    def adopt(self, session: Session) -> None:
-        """Go on where a predecessor left off with this client."""
-        if session.outbox:
-            self.backlogged.add(session)
-            self._effects.watch.append(session)
 
     def forget(self, session: Session, now: float) -> None:
         """The client is gone: free what it held, and the publishers that waited for it."""
@@ -253,7 +243,8 @@ class Delivery:
         went = 0
         if session not in self.backlogged:
             went = self._transport.send_each(session.port, [_packet(pack) for pack in packs])
-        self._count(session, messages)
+        session.delivered += messages
+        self._ledger.delivered += messages
         if went < len(packs):
             self._queue(session, packs, went, sender, now)
 
@@ -300,30 +291,23 @@ class Delivery:
         entries = entries[went:]
         packets = [entry for entry in entries if not isinstance(entry, CountedPack)]
         if len(packets) < len(entries) or not outbox.put_group(packets):
-            for each in self._holdable(entries, outbox):
-                if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
-                    self.close(session, "slow")
-                    return
+            for entry in entries:
+                # A pack that is too long for the queue is split into its messages.
+                split = isinstance(entry, CountedPack) and not outbox.can_hold(entry)
+                for each in sbus.Pack.parse(_packet(entry)[len(PACK) :]).packets if split else (entry,):
+                    if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
+                        self.close(session, "slow")
+                        return
         self._backlog(session, now)
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
         if sender is not None and outbox.policy is Policy.BLOCK:
             self.hold(sender, session, now)
 
-    def _holdable(
-        self, entries: Iterable[bytes | CountedPack], outbox: Outbox
-    ) -> Iterator[bytes | CountedPack]:
-        """The entries, with each pack that is too long for the queue split into its messages."""
-        for entry in entries:
-            if isinstance(entry, CountedPack) and not outbox.can_hold(entry):
-                yield from sbus.Pack.parse(entry.packet[len(PACK) :]).packets
-            else:
-                yield entry
-
     def _backlog(self, session: Session, now: float) -> None:
         if session not in self.backlogged:
             self.backlogged.add(session)
-            self._effects.watch.append(session)
+            self._outgoing.watch.append(session)
             session.progress = now
 
     def hold(self, publisher: Session, session: Session, now: float) -> None:
@@ -342,13 +326,9 @@ class Delivery:
         for publisher in session.holds:
             publisher.waits_for.discard(session)
             if not publisher.waits_for:
-                self._effects.resume.append(publisher)
+                self._outgoing.resume.append(publisher)
         session.holds.clear()
         self._stalls.remove(session)
-
-    def _count(self, session: Session, messages: int) -> None:
-        session.delivered += messages
-        self._ledger.delivered += messages
 
 
 def packed(packets: Iterable[bytes], limit: int) -> list[bytes | CountedPack]:

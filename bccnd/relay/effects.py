@@ -11,7 +11,7 @@ Rules
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bccnd.relay.session import Session
 from bccnd.wire.batch import Codec
@@ -30,9 +30,9 @@ Sealed = Spans | list[bytes]  # where they lie, or the datagrams themselves
 class Datagrams:
     """To the segment: those at the spans of the arena, then those that found no room there."""
 
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    beyond: list[bytes] = field(default_factory=list)
+    starts: list[int]
+    ends: list[int]
+    beyond: list[bytes]
 
     def __len__(self) -> int:
         return len(self.starts) + len(self.beyond)
@@ -41,52 +41,55 @@ class Datagrams:
 @dataclass(slots=True)
 class Effects:
     """``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
-    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change;
-    ``packets_left``: those of a client are not all read yet.
+    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
     """
 
-    datagrams: Datagrams = field(default_factory=Datagrams)
-    watch: list[Session] = field(default_factory=list)
-    unwatch: list[Session] = field(default_factory=list)
-    resume: list[Session] = field(default_factory=list)
-    close: list[Session] = field(default_factory=list)
+    datagrams: Datagrams
+    watch: Sequence[Session] = ()
+    unwatch: Sequence[Session] = ()
+    resume: Sequence[Session] = ()
+    close: Sequence[Session] = ()
     taps: bool | None = None
     asked: tuple[Session, Cmsg] | None = None
-    packets_left: bool = False
-
-    def take(self) -> "Effects | None":
-        """What has come together, None for nothing; from here on it comes together anew."""
-        datagrams = self.datagrams
-        close: list[Session] = []
-        if not self.packets_left:
-            close, self.close = self.close, close
-        if datagrams.starts or datagrams.beyond:
-            self.datagrams = Datagrams([], [], [])
-        elif not (self.watch or self.unwatch or self.resume or close or self.asked or self.taps is not None):
-            return None
-        taken = Effects(datagrams, self.watch, self.unwatch, self.resume, close, self.taps, self.asked)
-        self.watch, self.unwatch, self.resume = [], [], []
-        self.taps = self.asked = None
-        return taken
 
 
 class Outgoing:
-    """Seals datagrams side by side in ``region`` of the memory, SEALED_BYTES long, from one taking to the next."""
+    """Gathers the effects of a call. Datagrams are sealed side by side in ``region``, SEALED_BYTES of the memory."""
 
-    def __init__(self, effects: Effects, memory: Memory, region: int) -> None:
-        self._effects = effects
+    def __init__(self, memory: Memory, region: int) -> None:
         self._memory = memory
         self._region = region
+        self._datagrams = Datagrams([], [], [])
+        self.watch: list[Session] = []
+        self.unwatch: list[Session] = []
+        self.resume: list[Session] = []
+        self.close: list[Session] = []
+        self.taps: bool | None = None
+        self.asked: tuple[Session, Cmsg] | None = None
+        self.packets_left = False  # of a client, which are not read yet
+
+    def take(self) -> Effects | None:
+        """What has come together, None for nothing; from here on it comes together anew."""
+        datagrams = self._datagrams
+        if datagrams.starts or datagrams.beyond:
+            self._datagrams = Datagrams([], [], [])
+        close = [] if self.packets_left else self.close
+        if self.watch or self.unwatch or self.resume or close or self.asked or self.taps is not None:
+            taken = Effects(datagrams, self.watch, self.unwatch, self.resume, close, self.taps, self.asked)
+            self.watch, self.unwatch, self.resume = [], [], []
+            self.close = self.close if self.packets_left else []
+            self.taps = self.asked = None
+            return taken
+        return Effects(datagrams) if datagrams is not self._datagrams else None
 
     @property
     def room(self) -> int:
         """How many more datagrams find room in the region, whatever their length."""
-        waiting = self._effects.datagrams
-        return 0 if waiting.beyond else SEALED_LIMIT - len(waiting.starts)
+        return 0 if self._datagrams.beyond else SEALED_LIMIT - len(self._datagrams.starts)
 
     def seal(self, codec: Codec, src: bytes, seq: int, packets: Spans) -> Sealed:
         """Send the MSG packets at these spans as datagrams of ``src``, numbered from ``seq``."""
-        waiting = self._effects.datagrams
+        waiting = self._datagrams
         if waiting.beyond or len(waiting.starts) + len(packets[0]) > SEALED_LIMIT:
             datagrams = codec.datagrams(src, seq, self._memory, *packets)
             waiting.beyond += datagrams
@@ -99,7 +102,7 @@ class Outgoing:
 
     def add(self, datagram: bytes) -> None:
         """Send a datagram of somebody else, as it is."""
-        waiting = self._effects.datagrams
+        waiting = self._datagrams
         if not self.room:
             waiting.beyond.append(datagram)
             return

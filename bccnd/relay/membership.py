@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.delivery import Delivery
-from bccnd.relay.effects import Effects
 from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -33,7 +32,6 @@ class Membership:
     _state: State
     _delivery: Delivery
     _notices: Notices
-    _effects: Effects
 
     def connect(self, port: int, peer: Peer, moment: Moment) -> Session | None:
         """A new client, or None when there are too many."""
@@ -51,26 +49,19 @@ class Membership:
         """A session without a name yet."""
         state, options = self._state, self._state.rules.options.queue
         session = Session(number, port, peer, rights=state.rules.access.rights_of(peer), now=now)
-        session.outbox = Outbox(
-            state.ledger,
-            session.lost_notice,
-            max_packets=options.packets,
-            max_size=options.bytes,
-            policy=options.policy,
-        )
+        limits = {"max_packets": options.packets, "max_size": options.bytes}
+        session.outbox = Outbox(state.ledger, session.lost_notice, **limits, policy=options.policy)
         state.sessions[number] = state.ports[port] = session
         return session
 
     def adopt(self, session: Session) -> None:
-        """The session is as a predecessor left it: take it in everywhere."""
+        """The session is as a predecessor left it: take it in everywhere, and go on with what waits for it."""
         if session.tap:
             self._state.taps.append(session)
         self.size_queue(session)
-        self._delivery.adopt(session)
-
-    def hold(self, publisher: Session, session: Session) -> None:
-        """Go on holding up a publisher, as a predecessor did."""
-        self._delivery.hold(publisher, session, session.progress)
+        if session.outbox:
+            self._delivery.backlogged.add(session)
+            self._state.outgoing.watch.append(session)
 
     def disconnect(self, session: Session, moment: Moment) -> None:
         """Forget a client; what waited for it is dropped."""
@@ -129,7 +120,7 @@ class Membership:
         if session.tap is not on:
             session.tap = on
             taps[:] = [tap for tap in self._state.sessions.values() if tap.tap]
-            self._effects.taps = bool(taps)
+            self._state.outgoing.taps = bool(taps)
             self._state.router.service_changed()
 
     def apply_rights(self, moment: Moment) -> None:
@@ -152,4 +143,4 @@ class Membership:
             if len(revoked) > REVOCATIONS_LIMIT:
                 revoked[REVOCATIONS_LIMIT:] = [b"and %d more" % (len(revoked) - REVOCATIONS_LIMIT)]
             for packet in revoked:
-                self._delivery.answer(session, Cmsg(b"revoked", packet), moment.monotonic)
+                self._delivery.answer(session, Cmsg(b"revoked", packet), moment)

@@ -162,8 +162,7 @@ class Dedup(Table):
         "where hmac is required, as without it anybody can make new datagrams.",
     )
     unknown: Literal["deliver", "by-address", "drop"] = setting(
-        "deliver",
-        'Datagrams of source "?": deliver all, deduplicate by-address of the sender, or drop all.',
+        "deliver", 'Datagrams of source "?": deliver all, deduplicate by-address of the sender, or drop all.'
     )
 
     def drops_replays(self, *, authenticated: bool) -> bool:

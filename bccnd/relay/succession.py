@@ -26,22 +26,9 @@ KEPT = LocalSource.__slots__
 
 # Attributes of a session that are plain values already.
 _PLAIN = (
-    "name",
-    "seq",
-    "first_seq",
-    "local_seq",
-    "format_chosen",
-    "packed",
-    "separator",
-    "echo",
-    "listening",
-    "tap",
-    "tap_interface",
-    "published",
-    "delivered",
-    "queue_asked",
-    "since",
-    "progress",
+    *KEPT,
+    *("format_chosen", "packed", "separator", "echo", "listening", "tap", "tap_interface"),
+    *("published", "delivered", "queue_asked", "since", "progress"),
 )
 
 
@@ -105,7 +92,7 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]
         for number in session_data["waits_for"]:
-            relay.membership.hold(publisher, state.sessions[number])
+            relay.hold(publisher, state.sessions[number], state.sessions[number].progress)
     state.ledger.delivered = data["delivered"]
     state.ledger.dropped = data["dropped"]
 

@@ -12,7 +12,7 @@ from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
-from bccnd.relay.client_input import Packets
+from bccnd.relay.client_input import Left
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.delivery import GONE
 from bccnd.relay.effects import Datagrams, as_bytes
@@ -265,11 +265,11 @@ class Bus:
             for client in ready:
                 if client.connected and not client.held:
                     packets, client.unread = client.unread[:BATCH], client.unread[BATCH:]
-                    read = Packets(*self._lay(packets, self._client_slots))
-                    while read.left:
+                    left: Left | None = *self._lay(packets, self._client_slots), 0, False
+                    while left:
                         assert client.connected, "nobody leaves while packets are left"
-                        self.relay.from_client(client.session, read, self.moment)
-                        self._packets_left = read.left
+                        left = self.relay.from_client(client.session, self.moment, *left)
+                        self._packets_left = left is not None
                         self.settle()
 
     def end(self, session: Session) -> None:

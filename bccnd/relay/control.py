@@ -14,6 +14,7 @@ from bccnd.relay import listing
 from bccnd.relay.answers import TOKEN_LIMIT, Answers
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
+from bccnd.relay.identity import Peer
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -46,16 +47,6 @@ class Control:
         else:
             self._delivery.answer(session, answer, moment)
 
-    def _ping(self, _session: Session, value: bytes, _moment: Moment) -> bytes:
-        return value
-
-    def _whoami(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        return session.name
-
-    def _credentials(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        """The public sbus spelling of ``whoami``."""
-        return b"!/cred/%d/%d/%d" % (session.peer.gid, session.peer.uid, session.peer.pid)
-
     def _name(self, session: Session, value: bytes, moment: Moment) -> bytes:
         self._membership.rename(session, value, moment)
         return session.name
@@ -75,12 +66,8 @@ class Control:
         session.separator = _choice(value, SEPARATORS)
         return value
 
-    def _echo_on(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        session.echo = True
-        return b""
-
-    def _echo_off(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        session.echo = False
+    def _echo(self, session: Session, on: bool) -> bytes:
+        session.echo = on
         return b""
 
     def _queue(self, session: Session, value: bytes, _moment: Moment) -> bytes:
@@ -151,39 +138,38 @@ class Control:
         self._membership.set_tap(session, on, interface=value == b"interface")
         return value
 
-    def _status(self, _session: Session, value: bytes, _moment: Moment) -> bytes:
-        """The caller puts it together."""
-        return value
-
-    def _clients(self, _session: Session, cursor: bytes, moment: Moment) -> bytes:
-        return listing.clients(self._state, self._delivery.slow, cursor, moment.monotonic)
-
-    def _sources(self, _session: Session, cursor: bytes, moment: Moment) -> bytes:
-        return listing.sources(self._state, cursor, moment.monotonic)
-
     def _serve_otherwise(self, session: Session) -> None:
         if session.listening:  # before that it has no route
             self._state.router.service_changed()
 
     KEYS: ClassVar[dict[bytes, Callable[["Control", Session, bytes, Moment], bytes]]] = {
-        b"ping": _ping,
-        b"whoami": _whoami,
-        b"!/cred/whoami": _credentials,
+        b"ping": lambda _self, _session, value, _moment: value,
+        b"whoami": lambda _self, session, _value, _moment: session.name,
+        b"!/cred/whoami": lambda _self, session, _value, _moment: _credentials(session.peer),
         b"name": _name,
         b"format": _format,
         b"pack": _pack,
         b"separator": _separator,
-        b"echo/on": _echo_on,
-        b"echo/off": _echo_off,
+        b"echo/on": lambda self, session, _value, _moment: self._echo(session, True),
+        b"echo/off": lambda self, session, _value, _moment: self._echo(session, False),
         b"queue": _queue,
         b"listen": _listen,
         b"listeners": _listeners,
         b"tap": _tap,
         b"heartbeat": _heartbeat,
-        b"status": _status,
-        b"clients": _clients,
-        b"sources": _sources,
+        b"status": lambda _self, _session, value, _moment: value,  # the caller puts it together
+        b"clients": lambda self, _session, cursor, moment: listing.clients(
+            self._state, self._delivery.slow, cursor, moment.monotonic
+        ),
+        b"sources": lambda self, _session, cursor, moment: listing.sources(
+            self._state, cursor, moment.monotonic
+        ),
     }
+
+
+def _credentials(peer: Peer) -> bytes:
+    """The public sbus spelling of ``whoami``."""
+    return b"!/cred/%d/%d/%d" % (peer.gid, peer.uid, peer.pid)
 
 
 def _choice(value: bytes, choices: Iterable[bytes]) -> bytes:

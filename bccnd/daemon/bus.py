@@ -267,7 +267,7 @@ class Bus:
 
     def _pass(self, session: Session, starts: list[int], ends: list[int], unix_ns: int) -> bool:
         """Give the relay packets of a client, until none are left. Returns whether any went to the segment."""
-        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), starts, ends)
+        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
         sends = self._settle()
         while left and session.number in self._relay.sessions:
             left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), *left)

@@ -15,7 +15,7 @@ from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
-from bccnd.relay.publisher import Origin, Publisher, from_here
+from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
 from bccnd.relay.segment_input import OK, SegmentInput
@@ -27,7 +27,7 @@ from bccnd.wire.native import alike, unpack
 from bccnd.wire.sbus import PACK, Cmsg
 
 # Packets of one client that are left: their spans, the index of the first, and whether their PACKs are taken apart.
-Left = tuple[list[int], list[int], int, bool]
+Left = tuple[Spans, int, bool]
 
 
 class ClientInput:
@@ -56,13 +56,7 @@ class ClientInput:
         self._answers = answers
 
     def read(
-        self,
-        session: Session,
-        moment: Moment,
-        starts: list[int],
-        ends: list[int],
-        at: int = 0,
-        unpacked: bool = False,
+        self, session: Session, moment: Moment, packets: Spans, at: int = 0, unpacked: bool = False
     ) -> Left | None:
         """Packets of one client, read with one call, as spans of the memory.
 
@@ -70,7 +64,8 @@ class ClientInput:
         """
         outgoing, published_before = self._outgoing, session.published
         if session.packed and not unpacked:
-            starts, ends, unpacked = *self._unpacked(starts, ends), True
+            packets, unpacked = self._unpacked(*packets), True
+        starts, ends = packets
         count = len(starts)
         while at < count:
             index = at
@@ -78,7 +73,7 @@ class ClientInput:
                 width, end = self._header(session, starts[at], ends[at])
                 if width:
                     ends[at] = end  # without the end of a typed line
-                    at = self._publish(session, (starts, ends), at, width, moment)
+                    at = self._publish(session, packets, at, width, moment)
                     if at < count and not outgoing.room:
                         break
                 else:
@@ -86,8 +81,8 @@ class ClientInput:
                     self._publisher.flush(moment)
                     self._other(session, starts[index], end, moment)
                     if session.packed and not unpacked:  # agreed to by this very packet
-                        starts, ends, unpacked = *self._unpacked(starts[at:], ends[at:]), True
-                        at, count = 0, len(starts)
+                        starts, ends = packets = self._unpacked(starts[at:], ends[at:])
+                        at, count, unpacked = 0, len(starts), True
                     if outgoing.asked:
                         break
             except PacketError as error:
@@ -96,7 +91,7 @@ class ClientInput:
         self._publisher.flush(moment)
         self._counters.published += session.published - published_before
         outgoing.packets_left = at < count
-        return (starts, ends, at, unpacked) if at < count else None
+        return (packets, at, unpacked) if at < count else None
 
     def _unpacked(self, starts: list[int], ends: list[int]) -> Spans:
         """The same packets with every PACK taken apart, up to the first that is broken, which is the last of them."""
@@ -249,12 +244,15 @@ class ClientInput:
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "no right to publish on the channel of the datagram")
         route = self._router.route(chan)
-        verdict, _ = self._segment.judge(src, seq, route, 1, from_here, 0, moment)
+        origin = Origin([datagram])
+        verdict, _ = self._segment.judge(src, seq, route, 1, origin, 0, moment)
         if verdict is not OK:
             raise PacketError("bad-datagram", str(verdict))
         self._outgoing.add(datagram)
-        first = self._segment.make_message(opened, start)
-        self._segment.deliver(Origin([datagram]), 0, src, chan, route, ([first], [end]), moment, session)
+        spans = [self._segment.make_message(opened, start)], [end]
+        self._publisher.pass_on(route, spans, session, origin, moment, 0)
+        if route.noted:
+            self._segment.note(src, chan, spans, moment)
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)

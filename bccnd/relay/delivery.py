@@ -24,7 +24,7 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy
 from bccnd.relay.outbox import ANSWERS_LIMIT, CountedPack, Outcome
 from bccnd.relay.router import Route
-from bccnd.relay.session import Session
+from bccnd.relay.session import Format, Session
 from bccnd.relay.slow import SlowClients, Trouble
 from bccnd.relay.state import State
 from bccnd.wire import sbus
@@ -38,6 +38,9 @@ STALL_SECONDS = 1.0
 ANSWERS_FATAL = 4096
 # What a transport answers for a client that is no longer there.
 GONE = -1
+
+Sender = Session | None  # a client of this host; None for the segment, and for what the daemon says itself
+Entry = bytes | CountedPack
 
 
 class Transport(Protocol):
@@ -62,7 +65,7 @@ class Group:
     """
 
     route: Route | None = None
-    sender: Session | None = None
+    sender: Sender = None
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     full: list[bytes] = field(default_factory=list)
@@ -99,27 +102,20 @@ class Delivery:
             for session in route.packed:
                 if session is not skip:
                     self._send_packs(session, packs, len(starts), sender, now)
-        for session in route.full:
-            if session is not skip:
-                self.send(session, group.shown_to(session), sender, now)
-        if route.lines:
-            lines = [
-                Msg.parse(packet[4:]).serialize_line() for packet in as_bytes(self._memory, starts, ends)
-            ]
-            for session in route.lines:
+        if route.full or route.lines:
+            messages = as_bytes(self._memory, starts, ends) if route.lines else []
+            lines = [Msg.parse(packet[4:]).serialize_line() for packet in messages]
+            for session in (*route.full, *route.lines):
                 if session is not skip:
-                    self.send(session, lines, sender, now)
+                    shown = lines if session.format is Format.LINES else group.shown_to(session)
+                    self.send(session, shown, sender, now)
 
-    def send(self, session: Session, packets: Sequence[bytes], sender: Session | None, now: float) -> None:
+    def send(self, session: Session, packets: Sequence[bytes], sender: Sender, now: float) -> None:
         """Deliver ready-made messages to one client."""
         if session.packed and len(packets) > 1:
             size = len(PACK) + LENGTH.size * len(packets) + sum(map(len, packets))
-            # Most are of one batch, and none is a PACK itself.
-            packs: list[bytes | CountedPack] = (
-                [CountedPack(sbus.pack(packets), len(packets))]
-                if size <= self._packet_limit
-                else packed(packets, self._packet_limit)
-            )
+            whole = size <= self._packet_limit  # as most are, of one batch; none is a PACK itself
+            packs = [CountedPack(sbus.pack(packets), len(packets))] if whole else self._packed(packets)
             self._send_packs(session, packs, len(packets), sender, now)
             return
         went = 0 if session in self.backlogged else self._transport.send_each(session.port, packets)
@@ -149,7 +145,7 @@ class Delivery:
         outbox, now = session.outbox, moment.monotonic
         packets = outbox.next_packets(FLUSH_PACKETS)
         if session.packed and len(packets) > 1:
-            packs = packed(packets, self._packet_limit)
+            packs = self._packed(packets)
             went = self._transport.send_each(session.port, [_packet(pack) for pack in packs])
             if went > 0:
                 went = sum([pack.messages if isinstance(pack, CountedPack) else 1 for pack in packs[:went]])
@@ -195,17 +191,16 @@ class Delivery:
         """Close the ``block`` clients that hold others up and have taken nothing for so long."""
         while (first := self._stalls.pop(now)) is not None:
             session = first[0]
+            slow_at, closed_at = session.progress + STALL_SECONDS, session.progress + block_seconds
             if not session.holds - {session}:
                 continue
-            slow_at, closed_at = session.progress + STALL_SECONDS, session.progress + block_seconds
             if now >= closed_at:
                 self.close(session, "slow")
                 continue
-            again_at = slow_at
             if now >= slow_at:
                 self.slow.falls_behind(session, Trouble.HOLDS, now)
-                again_at = now + STALL_SECONDS  # a reload may shorten block_seconds
-            self._stalls.set(session, min(again_at, closed_at))
+                slow_at = now + STALL_SECONDS  # look again: a reload may shorten block_seconds
+            self._stalls.set(session, min(slow_at, closed_at))
 
     # -- serving a client
 
@@ -232,12 +227,7 @@ class Delivery:
                 self._queue(self._ports[port], packets, went, group.sender, now)
 
     def _send_packs(
-        self,
-        session: Session,
-        packs: Sequence[bytes | CountedPack],
-        messages: int,
-        sender: Session | None,
-        now: float,
+        self, session: Session, packs: Sequence[Entry], messages: int, sender: Sender, now: float
     ) -> None:
         """Deliver what ``packed`` made of so many messages."""
         went = 0
@@ -248,39 +238,48 @@ class Delivery:
         if went < len(packs):
             self._queue(session, packs, went, sender, now)
 
-    def _packs(self, starts: list[int], ends: list[int]) -> list[bytes | CountedPack]:
+    def _packs(self, starts: list[int], ends: list[int]) -> list[Entry]:
         """A group of several messages for clients that agreed to packing."""
         memory = self._memory
-        packs: list[bytes | CountedPack] = []
+        packs: list[Entry] = []
         alone: list[bytes] = []
         first = 0
         # In a PACK nothing but a length lies between two messages; between two packets there is always more.
         apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap != LENGTH.size]
         for after in [*apart, len(starts)]:
             begin, end = starts[first] - LENGTH.size, ends[after - 1]
-            if after - first > 1 and self._as_its_length_says(starts[after - 1], end):
-                if alone:
-                    packs += packed(alone, self._packet_limit)
-                    alone.clear()
+            last = starts[after - 1]
+            # The last may be shorter than its length says: the end of a typed line is taken off.
+            if after - first > 1 and LENGTH.unpack_from(memory, last - LENGTH.size)[0] == end - last:
+                packs += self._packed(alone)
+                alone.clear()
                 packs.append(CountedPack(PACK + memory[begin:end], after - first))
             else:
                 alone += as_bytes(memory, starts[first:after], ends[first:after])
             first = after
-        return packs + packed(alone, self._packet_limit) if alone else packs
+        return packs + self._packed(alone)
 
-    def _as_its_length_says(self, start: int, end: int) -> bool:
-        """Whether a message in a PACK still ends where it did: the end of a typed line is taken off."""
-        return bool(LENGTH.unpack_from(self._memory, start - LENGTH.size)[0] == end - start)
+    def _packed(self, packets: Iterable[bytes]) -> list[Entry]:
+        """The packets in as few packets as possible. PACKs among them stay as they are."""
+        packs: list[Entry] = []
+        group: list[bytes] = []
+        size = len(PACK)
+        for packet in [*packets, PACK]:  # an end that closes the last group
+            already = packet.startswith(PACK)
+            if group and (already or size + LENGTH.size + len(packet) > self._packet_limit):
+                packs.append(CountedPack(sbus.pack(group), len(group)) if len(group) > 1 else group[0])
+                group, size = [], len(PACK)
+            if already:
+                packs.append(packet)
+            else:
+                group.append(packet)
+                size += LENGTH.size + len(packet)
+        return packs[:-1]
 
     # -- backlog and backpressure
 
     def _queue(
-        self,
-        session: Session,
-        entries: Sequence[bytes | CountedPack],
-        went: int,
-        sender: Session | None,
-        now: float,
+        self, session: Session, entries: Sequence[Entry], went: int, sender: Sender, now: float
     ) -> None:
         """Queue what the client did not take."""
         if went == GONE:
@@ -331,29 +330,5 @@ class Delivery:
         self._stalls.remove(session)
 
 
-def packed(packets: Iterable[bytes], limit: int) -> list[bytes | CountedPack]:
-    """The packets in as few packets of at most ``limit`` bytes as possible. PACKs among them stay as they are."""
-    packs: list[bytes | CountedPack] = []
-    group: list[bytes] = []
-    size = len(PACK)
-
-    def close_group() -> None:
-        if group:
-            packs.append(CountedPack(sbus.pack(group), len(group)) if len(group) > 1 else group[0])
-
-    for packet in packets:
-        already = packet.startswith(PACK)
-        if already or size + LENGTH.size + len(packet) > limit:
-            close_group()
-            group, size = [], len(PACK)
-        if already:
-            packs.append(packet)
-        else:
-            group.append(packet)
-            size += LENGTH.size + len(packet)
-    close_group()
-    return packs
-
-
-def _packet(entry: bytes | CountedPack) -> bytes:
+def _packet(entry: Entry) -> bytes:
     return entry.packet if isinstance(entry, CountedPack) else entry

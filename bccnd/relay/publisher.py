@@ -15,13 +15,12 @@ Rules
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bccnd.relay.delivery import Delivery, Group
+from bccnd.relay.delivery import Delivery, Group, Sender
 from bccnd.relay.effects import Sealed, Spans, as_bytes
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import Route
-from bccnd.relay.session import Session
 from bccnd.relay.state import State
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.native import codec_of
@@ -69,18 +68,11 @@ class Publisher:
         self._group = Group()
 
     def pass_on(
-        self,
-        route: Route,
-        spans: Spans,
-        sender: Session | None,
-        origin: Origin | None,
-        moment: Moment,
-        first: int = 0,
+        self, route: Route, spans: Spans, sender: Sender, origin: Origin | None, moment: Moment, first: int
     ) -> None:
-        """Messages with one route, as MSG packets at these spans.
+        """Messages with one route, as MSG packets at these spans, the first of which is the ``first`` of its origin.
 
-        ``sender``: the local client, None for the segment and for the daemon's own words; ``origin``: None when
-        nobody wants whole datagrams; ``first``: the index of the first message in its origin.
+        ``origin``: None when nobody wants whole datagrams.
         """
         group = self._group
         shown = self._taps and not route.private
@@ -94,7 +86,7 @@ class Publisher:
             if route.retained:
                 self._retain(spans, [origin.peer(index) for index in part], datagrams, moment)
             if route.full or shown:
-                self._show(origin, part, datagrams, Verdict.OK, moment, plainly=bool(route.full))
+                self._show(origin, part, datagrams, Verdict.OK, moment, bool(route.full))
         if route.size or shown:
             group.starts += spans[0]
             group.ends += spans[1]
@@ -111,7 +103,7 @@ class Publisher:
             group.starts, group.ends = [], []
 
     def publish(
-        self, source: LocalSource, route: Route, spans: Spans, sender: Session | None, moment: Moment
+        self, source: LocalSource, route: Route, spans: Spans, sender: Sender, moment: Moment
     ) -> None:
         """Number the messages at these spans, send them to the segment unless their route is local, pass them on."""
         count, origin = len(spans[0]), None
@@ -122,7 +114,7 @@ class Publisher:
         elif route.whole or (self._taps and not route.private):
             seq, source.local_seq = source.local_seq, source.local_seq + count
             origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans))
-        self.pass_on(route, spans, sender, origin, moment)
+        self.pass_on(route, spans, sender, origin, moment, 0)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
         """Publish something the daemon says itself, in its own name or in that of a client."""
@@ -139,7 +131,7 @@ class Publisher:
         """Show datagrams that go to nobody to the taps."""
         self.flush(moment)
         self._group.route = self._group.sender = None
-        self._show(origin, part, origin.datagrams(self._memory, part), verdict, moment)
+        self._show(origin, part, origin.datagrams(self._memory, part), verdict, moment, False)
         self._show_taps(moment)
 
     def _retain(self, spans: Spans, peers: list[bytes], datagrams: list[bytes], moment: Moment) -> None:
@@ -155,13 +147,11 @@ class Publisher:
         datagrams: list[bytes],
         verdict: Verdict,
         moment: Moment,
-        *,
-        plainly: bool = False,
+        full: bool,
     ) -> None:
-        """Add RECV packets to the group, in each form somebody wants: ``plainly`` for clients of the format."""
+        """Add RECV packets to the group, in each form somebody wants: ``full`` for clients of the format."""
         group, word = self._group, verdict.encode()
-        forms = {tap.tap_interface for tap in self._taps} | ({False} if plainly else set())
-        for placed in forms:
+        for placed in {tap.tap_interface for tap in self._taps} | ({False} if full else set()):
             packets, interface = (group.placed, origin.interface) if placed else (group.full, b"")
             last, head = None, b""  # most have the head of the one before
             for index, datagram in zip(part, datagrams, strict=True):

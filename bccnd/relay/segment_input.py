@@ -18,7 +18,6 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.router import HEARTBEATS, Route
-from bccnd.relay.session import Session
 from bccnd.relay.state import State
 from bccnd.wire.batch import Run
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
@@ -72,7 +71,7 @@ class SegmentInput:
         done, count = 0, len(starts)
         while done < count:
             first = index + done
-            verdict, same = self.judge(src, seq + done, route, count - done, origin.peer, first, moment)
+            verdict, same = self.judge(src, seq + done, route, count - done, origin, first, moment)
             if verdict is not OK:
                 self._drop(origin, range(first, first + same), verdict, moment)
             elif same == count:
@@ -92,7 +91,7 @@ class SegmentInput:
             return
         src, seq, chan = opened[:3]
         route = self._router.route(chan)
-        verdict, _ = self.judge(src, seq, route, 1, origin.peer, index, moment)
+        verdict, _ = self.judge(src, seq, route, 1, origin, index, moment)
         if verdict is not OK:
             self._drop(origin, range(index, index + 1), verdict, moment)
             return
@@ -102,17 +101,10 @@ class SegmentInput:
         self._accept(alone, 0, src, chan, route, ([self.make_message(opened, start)], [end]), moment)
 
     def judge(
-        self,
-        src: bytes,
-        seq: int,
-        route: Route,
-        count: int,
-        peer: Callable[[int], bytes],
-        index: int,
-        moment: Moment,
+        self, src: bytes, seq: int, route: Route, count: int, origin: Origin, index: int, moment: Moment
     ) -> tuple[Verdict, int]:
         """The verdict on ``count`` sound datagrams with the numbers from ``seq`` on, OK or why they are dropped, and
-        on how many of them, one or more, it is the same. ``peer(index)`` sent the first.
+        on how many of them, one or more, it is the same. The first is ``index`` of their origin.
         """
         holder = self._names.get(src)
         if holder is not None:
@@ -125,13 +117,13 @@ class SegmentInput:
         else:
             key = src
             if src == UNKNOWN_SRC:
-                key = b"? " + peer(index).rpartition(b":")[0]
+                key = b"? " + origin.peer(index).rpartition(b":")[0]
                 count = 1  # the next may be of another address
             verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic)
             if verdict is not OK:
                 if not verdict.delivered:
                     return verdict, count
-                self._sources.note_peer(key, peer(index))
+                self._sources.note_peer(key, origin.peer(index))
                 if verdict is Verdict.RESTARTED:
                     self._presence.restarted(key, moment.monotonic)
                     self._notices.of_sources(moment)
@@ -145,32 +137,23 @@ class SegmentInput:
     def _accept(
         self, origin: Origin, first: int, src: bytes, chan: bytes, route: Route, spans: Spans, moment: Moment
     ) -> None:
+        """Pass on messages, from datagram ``first`` of their origin on."""
         self._counters.accepted += len(spans[0])
         if not self._taps and not route.size:
             self._counters.unwanted += len(spans[0])
-        self.deliver(origin, first, src, chan, route, spans, moment)
-
-    def deliver(
-        self,
-        origin: Origin,
-        first: int,
-        src: bytes,
-        chan: bytes,
-        route: Route,
-        spans: Spans,
-        moment: Moment,
-        sender: Session | None = None,
-    ) -> None:
-        """Pass on messages, from datagram ``first`` of their origin on, and heed those that are for the daemon."""
-        self._publisher.pass_on(route, spans, sender, origin, moment, first)
+        self._publisher.pass_on(route, spans, None, origin, moment, first)
         if route.noted:
-            for start, end in zip(*spans, strict=True):
-                payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
-                if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
-                    self._presence.beat(src, payload, moment.monotonic)
-                    self._notices.of_sources(moment)
-                elif not chan.startswith(HEARTBEATS):
-                    self._answers.request(src, chan, payload, moment)
+            self.note(src, chan, spans, moment)
+
+    def note(self, src: bytes, chan: bytes, spans: Spans, moment: Moment) -> None:
+        """Messages that were passed on and that the daemon itself makes something of."""
+        for start, end in zip(*spans, strict=True):
+            payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
+            if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
+                self._presence.beat(src, payload, moment.monotonic)
+                self._notices.of_sources(moment)
+            elif not chan.startswith(HEARTBEATS):
+                self._answers.request(src, chan, payload, moment)
 
     def make_message(self, opened: Opened, start: int) -> int:
         """Make a datagram in the memory a MSG packet, where its channel and payload already lie; where it begins."""

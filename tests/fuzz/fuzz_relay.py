@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bccnd.relay.client_input import Left
+from bccnd.relay.effects import Spans
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy
@@ -246,14 +247,13 @@ def observe(bus: Bus, model: Model) -> None:
     def reading(
         session: Session,
         moment: Moment,
-        starts: list[int],
-        ends: list[int],
+        packets: Spans,
         at: int = 0,
         unpacked: bool = False,
     ) -> Left | None:
         if read_all[-1]:
-            unread[:] = packets_at(starts, ends)
-        left = from_client(session, moment, starts, ends, at, unpacked)
+            unread[:] = packets_at(*packets)
+        left = from_client(session, moment, packets, at, unpacked)
         read_all[:] = [left is None]
         if left is None:
             model.read(session.number, unread, judged, moment.unix_ns)

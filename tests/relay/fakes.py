@@ -265,7 +265,7 @@ class Bus:
             for client in ready:
                 if client.connected and not client.held:
                     packets, client.unread = client.unread[:BATCH], client.unread[BATCH:]
-                    left: Left | None = *self._lay(packets, self._client_slots), 0, False
+                    left: Left | None = self._lay(packets, self._client_slots), 0, False
                     while left:
                         assert client.connected, "nobody leaves while packets are left"
                         left = self.relay.from_client(client.session, self.moment, *left)

@@ -9,6 +9,8 @@ Rules
 - A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
 """
 
+from dataclasses import dataclass
+
 from bccnd.errors import DeniedError, FramingError, PacketError, WireError
 from bccnd.relay.answers import Answers
 from bccnd.relay.control import Control
@@ -30,30 +32,22 @@ from bccnd.wire.sbus import PACK, Cmsg
 Left = tuple[Spans, int, bool]
 
 
+@dataclass(eq=False)
 class ClientInput:
     """``segment``: judges what a bridge brings as if it came from there."""
 
-    def __init__(
-        self,
-        state: State,
-        publisher: Publisher,
-        delivery: Delivery,
-        control: Control,
-        segment: SegmentInput,
-        answers: Answers,
-    ) -> None:
-        self._memory = state.memory
-        self._rules = state.rules
-        self._router = state.router
-        self._retained = state.retained
-        self._counters = state.counters
-        self._refusals = state.refusals
-        self._outgoing = state.outgoing
-        self._publisher = publisher
-        self._delivery = delivery
-        self._control = control
-        self._segment = segment
-        self._answers = answers
+    _state: State
+    _publisher: Publisher
+    _delivery: Delivery
+    _control: Control
+    _segment: SegmentInput
+    _answers: Answers
+
+    def __post_init__(self) -> None:
+        self._memory = self._state.memory
+        self._rules = self._state.rules
+        self._router = self._state.router
+        self._outgoing = self._state.outgoing
 
     def read(
         self, session: Session, moment: Moment, packets: Spans, at: int = 0, unpacked: bool = False
@@ -89,7 +83,7 @@ class ClientInput:
                 at = count if isinstance(error, FramingError) else index + 1  # what follows cannot be trusted
                 self._refuse(session, error, moment)
         self._publisher.flush(moment)
-        self._counters.published += session.published - published_before
+        self._state.counters.published += session.published - published_before
         outgoing.packets_left = at < count
         return (packets, at, unpacked) if at < count else None
 
@@ -222,7 +216,7 @@ class ClientInput:
             raise DeniedError("subscribe", "no right to all that it matches")
         missed = [
             (chan, message)
-            for chan, message in self._retained.matching(pattern, session.separator)
+            for chan, message in self._state.retained.matching(pattern, session.separator)
             if not self._router.reaches(session, chan)
         ]
         self._router.subscribe(session, pattern)
@@ -256,10 +250,10 @@ class ClientInput:
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)
-        self._counters.errors += 1
+        self._state.counters.errors += 1
         if isinstance(error, DeniedError):
             first = error.right not in session.refused
-            self._refusals.count(session.name, session.peer, error.right, error.text, first=first)
+            self._state.refusals.count(session.name, session.peer, error.right, error.text, first=first)
             session.refused.add(error.right)
         text = str(error).encode("ascii", "backslashreplace")
         self._delivery.answer(session, Cmsg(b"error", text), moment)

@@ -37,15 +37,11 @@ from bccnd.wire.sbus import Memory
 
 
 class Regions(NamedTuple):
-    """Where in the memory the relay writes; ``sizes`` says how many bytes each needs.
+    """Where in the memory the relay writes; ``sizes`` says how many bytes each needs."""
 
-    ``opened``: datagrams of the segment as MSG packets; ``sealed``: datagrams to the segment; ``own``: packets of the
-    daemon itself.
-    """
-
-    opened: int
-    sealed: int
-    own: int
+    opened: int  # datagrams of the segment as MSG packets
+    sealed: int  # datagrams to the segment
+    own: int  # packets of the daemon itself
 
     @staticmethod
     def sizes(batch: int) -> tuple[int, int, int]:
@@ -85,27 +81,19 @@ class Relay:
         control = Control(state, members, delivery, answers, notices)
         opened = regions.opened, regions.opened + batch * RECEIVE_LIMIT
         self._segment_input = segment = SegmentInput(state, publisher, notices, answers, opened)
-        # What comes in, and what is to be done for it.
         self.from_client = ClientInput(state, publisher, delivery, control, segment, answers).read
         self.from_segment = segment.read
         self.take_effects = state.outgoing.take
         self.answer, self.close = delivery.answer, delivery.close
         self.writable, self.hold = delivery.writable, delivery.hold
-        # Who is here.
         self.connect, self.disconnect = members.connect, members.disconnect
         self.apply_rights = members.apply_rights
-        # The daemon stops in order.
-        self.end = notices.leave_all
+        self.end = notices.leave_all  # the daemon stops in order
         # What the log reports: refusals, and how many more there were; slow clients that begin to be, and that were.
         self.take_refusals, self.take_episodes = state.refusals.take, delivery.slow.reports
 
-    # -- time
-
     def begin(self, moment: Moment, offset: float = 0.0) -> None:
-        """To be called once, before the daemon says anything itself.
-
-        ``offset``: after which part of their interval its heartbeats begin.
-        """
+        """Called once, before the daemon says anything; ``offset``: the part of an interval before its heartbeats."""
         self.membership.begin_numbers(self.state.own, moment.unix_ns // 1000)
         self._offset = offset
         self._beat(moment)
@@ -118,12 +106,8 @@ class Relay:
         self._notices.beat(moment)
         self.state.presence.on_deadline(now)
         self._notices.of_sources(moment)
-        self.alarm.due = min(
-            self.state.heartbeats.next_deadline(),
-            self.state.presence.next_deadline(),
-            self.state.sources.next_deadline(),
-            self._delivery.next_deadline(),
-        )
+        timed = (self.state.heartbeats, self.state.presence, self.state.sources, self._delivery)
+        self.alarm.due = min(each.next_deadline() for each in timed)
 
     def is_backlogged(self, session: Session | None = None) -> bool:
         """Whether something waits for the client, or for any."""
@@ -133,17 +117,13 @@ class Relay:
     @property
     def next_seq(self) -> int:
         """No number from here on has been used by anybody here."""
-        state = self.state
-        used = [session.seq for session in state.sessions.values()]
-        return max([state.names.first_seq(0), state.own.seq, *used])
-
-    # -- settings
+        used = [session.seq for session in self.sessions.values()]
+        return max(self.state.names.first_seq(0), self.state.own.seq, *used)
 
     def reconfigure(self, options: Options, integrity: Integrity, access: AccessList, moment: Moment) -> None:
         """Other keys, rights, channels and limits from now on; ``local_payload`` stays, memory is laid out for it.
 
-        Nobody is disconnected: limits on clients and subscriptions hold for new ones. A client keeps the queue that
-        it asked for, within the new maxima; for a client that asked for none the new defaults hold.
+        Nobody is disconnected: limits on clients and subscriptions hold for new ones.
         """
         state = self.state
         state.rules.replace(options, integrity, access)
@@ -152,7 +132,7 @@ class Relay:
         state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
         state.sources.configure(options.dedup, authenticated=state.rules.authenticated)
         self.alarm.due = 0.0
-        for session in state.sessions.values():
+        for session in self.sessions.values():
             self.membership.size_queue(session)
         state.presence.configure(options.heartbeat, state.rules.watched)
         self._beat(moment)
@@ -169,25 +149,20 @@ class Relay:
             text = PROGRAM + b"/" + self._version
             heartbeats.begin(own, seconds, text, moment.monotonic + self._offset * seconds)
 
-    # -- reports
-
     def status(self) -> dict[str, Any]:
         """The relay's part of ``CMSG status``."""
-        state, delivery = self.state, self._delivery
+        state, ledger = self.state, self.state.ledger
+        handed = {"delivered": ledger.delivered - ledger.dropped, "dropped": ledger.dropped}
         return {
             "src": state.own.name.decode(),
             "integrity": state.rules.integrity.required,
             "clients": len(state.sessions),
-            "slow": len(delivery.slow),
+            "slow": len(self._delivery.slow),
             "subscriptions": state.router.subscriptions,
             "sources": len(state.sources),
-            "queued": {"packets": state.ledger.packets, "bytes": state.ledger.bytes},
+            "queued": {"packets": ledger.packets, "bytes": ledger.bytes},
             "retained": {"channels": len(state.retained), "bytes": state.retained.size},
-            "counters": {
-                **asdict(state.counters),
-                "delivered": state.ledger.delivered - state.ledger.dropped,
-                "dropped": state.ledger.dropped,
-            },
+            "counters": asdict(state.counters) | handed,
             "rejected": dict(state.rejected),
             "refused": dict(state.refusals.counts),
         }

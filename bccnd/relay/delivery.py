@@ -129,9 +129,9 @@ class Delivery:
         packet, now = session.render(answer), moment.monotonic
         if session not in self.backlogged:
             went = self._transport.send(session.port, packet)
+            if went == GONE:
+                self.close(session, "gone")
             if went:
-                if went == GONE:
-                    self.close(session, "gone")
                 return
             self._backlog(session, now)
         session.outbox.answer(packet)

@@ -103,13 +103,13 @@ class Outgoing:
     def add(self, datagram: bytes) -> None:
         """Send a datagram of somebody else, as it is."""
         waiting = self._datagrams
-        if not self.room:
+        if self.room:
+            free = waiting.ends[-1] if waiting.ends else self._region
+            self._memory[free : free + len(datagram)] = datagram
+            waiting.starts.append(free)
+            waiting.ends.append(free + len(datagram))
+        else:
             waiting.beyond.append(datagram)
-            return
-        free = waiting.ends[-1] if waiting.ends else self._region
-        self._memory[free : free + len(datagram)] = datagram
-        waiting.starts.append(free)
-        waiting.ends.append(free + len(datagram))
 
 
 def as_bytes(memory: Memory, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:

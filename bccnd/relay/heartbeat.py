@@ -26,6 +26,10 @@ class Beat(NamedTuple):
     text: bytes
 
 
+# The number of the client, 0 for the daemon itself; its beat; when the next is due.
+Kept = tuple[int, int, bytes, float]
+
+
 class Heartbeats(dict[LocalSource, Beat]):
     """The sources of this host that beat, how, and when they are due."""
 
@@ -54,16 +58,13 @@ class Heartbeats(dict[LocalSource, Beat]):
             self._due.set(source, following if following > now else now + beat.seconds)
             yield source, beat.text
 
-    def state(self) -> list[tuple[int, int, bytes, float]]:
-        """Each beat in plain values, by the number of the client, 0 for the daemon itself."""
+    def state(self) -> list[Kept]:
         return [
             (getattr(source, "number", 0), *beat, self._due.get(source) or 0.0)
             for source, beat in self.items()
         ]
 
-    def restore(
-        self, state: Iterable[tuple[int, int, bytes, float]], sources: dict[int, LocalSource]
-    ) -> None:
+    def restore(self, state: Iterable[Kept], sources: dict[int, LocalSource]) -> None:
         """Go on where a predecessor left off; the daemon itself, number 0, only if it beats as often now, too."""
         for number, seconds, text, due in state:
             source = sources[number]

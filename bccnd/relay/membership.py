@@ -40,9 +40,7 @@ class Membership:
             return None
         state.last_number += 1
         session = self.admit(state.last_number, port, peer, moment.monotonic)
-        session.name = state.names.assign(peer, session)
-        self.begin_numbers(session, moment.unix_ns // 1000)
-        self._notices.of_client(Event.APPEARED, session.name, session, moment)
+        self._appear(session, state.names.assign(peer, session), moment.unix_ns // 1000, moment)
         return session
 
     def admit(self, number: int, port: int, peer: Peer, now: float) -> Session:
@@ -66,9 +64,8 @@ class Membership:
     def disconnect(self, session: Session, moment: Moment) -> None:
         """Forget a client; what waited for it is dropped."""
         state = self._state
-        self._notices.leave(session, moment)
+        self._leave(session, moment)
         state.heartbeats.stop(session)
-        self._remember(session, moment)
         state.names.release(session.name, session.seq)
         self.set_tap(session, False)
         state.router.leave(session)
@@ -81,14 +78,23 @@ class Membership:
         names, old = self._state.names, session.name
         names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
         if name != old:
-            self._notices.leave(session, moment)
+            self._leave(session, moment)
             names.begin_at(session.seq)
-            self._remember(session, moment)
-            session.name = name
-            self.begin_numbers(session, session.seq)
             self._state.router.names_changed()
             self._notices.of_client(Event.LEFT, old, session, moment)
-            self._notices.of_client(Event.APPEARED, name, session, moment)
+            self._appear(session, name, session.seq, moment)
+
+    def _appear(self, session: Session, name: bytes, wanted: int, moment: Moment) -> None:
+        session.name = name
+        self.begin_numbers(session, wanted)
+        self._notices.of_client(Event.APPEARED, name, session, moment)
+
+    def _leave(self, session: Session, moment: Moment) -> None:
+        """Give up the name, under which nothing more is sent."""
+        self._notices.leave(session, moment)
+        sent = range(session.first_seq, session.seq)
+        if sent:
+            self._state.sources.remember(session.name, sent, moment.monotonic)
 
     def begin_numbers(self, source: LocalSource, wanted: int) -> None:
         """Number on behind what was heard under the name, or a jump behind another host that had the name before.
@@ -100,11 +106,6 @@ class Membership:
         if known and first <= known.last + JUMP < SEQ_LIMIT // 2:  # a forged number must not use ours up
             first = known.last + (1 if known.last in known.ours else JUMP + 1)
         source.seq = source.first_seq = first
-
-    def _remember(self, session: Session, moment: Moment) -> None:
-        if session.seq > session.first_seq:
-            sent = range(session.first_seq, session.seq)
-            self._state.sources.remember(session.name, sent, moment.monotonic)
 
     def size_queue(self, session: Session) -> None:
         """What the client asked for, within the maxima, and the defaults where it did not."""

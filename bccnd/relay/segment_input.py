@@ -83,22 +83,15 @@ class SegmentInput:
 
     def _one(self, origin: Origin, index: int, start: int, end: int, moment: Moment) -> None:
         """A datagram that is not sound, or of a rare kind."""
-        datagram = self._memory[start:end]
+        datagram = self._memory[start:end]  # which the memory no longer holds once it is a packet
+        alone = Origin([datagram], lambda _: origin.peer(index), origin.interface)
         try:
             opened = self._rules.integrity.open(datagram)
         except WireError as error:
-            self._drop(origin, range(index, index + 1), error.verdict, moment)
-            return
-        src, seq, chan = opened[:3]
-        route = self._router.route(chan)
-        verdict, _ = self.judge(src, seq, route, 1, origin, index, moment)
-        if verdict is not OK:
-            self._drop(origin, range(index, index + 1), verdict, moment)
-            return
-        # The memory no longer holds the datagram once it is a packet.
-        peer = origin.peer(index)
-        alone = Origin([datagram], lambda _: peer, origin.interface)
-        self._accept(alone, 0, src, chan, route, ([self.make_message(opened, start)], [end]), moment)
+            self._drop(alone, range(1), error.verdict, moment)
+        else:
+            src, seq, chan = opened[:3]
+            self._run(alone, (0, src, seq, chan, [self.make_message(opened, start)], [end]), moment)
 
     def judge(
         self, src: bytes, seq: int, route: Route, count: int, origin: Origin, index: int, moment: Moment

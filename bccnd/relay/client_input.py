@@ -48,6 +48,7 @@ class ClientInput:
         self._rules = self._state.rules
         self._router = self._state.router
         self._outgoing = self._state.outgoing
+        self._counters = self._state.counters
 
     def read(
         self, session: Session, moment: Moment, packets: Spans, at: int = 0, unpacked: bool = False
@@ -83,7 +84,7 @@ class ClientInput:
                 at = count if isinstance(error, FramingError) else index + 1  # what follows cannot be trusted
                 self._refuse(session, error, moment)
         self._publisher.flush(moment)
-        self._state.counters.published += session.published - published_before
+        self._counters.published += session.published - published_before
         outgoing.packets_left = at < count
         return (packets, at, unpacked) if at < count else None
 
@@ -250,7 +251,7 @@ class ClientInput:
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)
-        self._state.counters.errors += 1
+        self._counters.errors += 1
         if isinstance(error, DeniedError):
             first = error.right not in session.refused
             self._state.refusals.count(session.name, session.peer, error.right, error.text, first=first)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bccnd.relay.effects import SEALED_BYTES, SEALED_LIMIT, Datagrams, Outgoing, as_bytes
+from bccnd.relay.effects import SEALED_BYTES, SEALED_LIMIT, Outgoing, as_bytes
 from bccnd.relay.identity import Peer
 from bccnd.relay.rights import Rights
 from bccnd.relay.session import Session
@@ -40,7 +40,7 @@ def test_effects_are_taken_once():
     effects.add(b"x")
     taken = effects.take()
     assert taken is not None
-    assert (taken.watch, taken.close, taken.taps, taken.datagrams.starts) == (
+    assert (taken.watch, taken.close, taken.taps, taken.starts) == (
         [client],
         [client],
         False,
@@ -94,10 +94,6 @@ class Sealing:
         self.outgoing = Outgoing(self.memory, REGION)
         self.seq = 1
 
-    @property
-    def datagrams(self) -> Datagrams:
-        return self.outgoing._datagrams
-
     def seal(self, *payloads: bytes) -> list[bytes]:
         """Seal messages on ``a``; the datagrams that were made of them, as they were given back."""
         starts, ends, at = [], [], 0
@@ -119,10 +115,9 @@ class Sealing:
     def take(self) -> list[bytes]:
         taken = self.outgoing.take()
         assert taken is not None
-        datagrams = taken.datagrams
-        assert datagrams.starts == sorted(datagrams.starts)
-        assert all(end <= start for end, start in zip(datagrams.ends[:-1], datagrams.starts[1:], strict=True))
-        return as_bytes(self.memory, datagrams.starts, datagrams.ends) + datagrams.beyond
+        assert taken.starts == sorted(taken.starts)
+        assert all(end <= start for end, start in zip(taken.ends[:-1], taken.starts[1:], strict=True))
+        return as_bytes(self.memory, taken.starts, taken.ends) + taken.beyond
 
 
 @pytest.mark.parametrize("integrity", [Integrity(), Integrity([b"k" * 32], Level.HMAC)])
@@ -140,7 +135,7 @@ def test_the_region_is_used_anew_once_it_is_taken():
     sealing.seal(b"one")
     sealing.take()
     sealing.seal(b"two")
-    assert sealing.datagrams.starts == [REGION]
+    assert sealing.outgoing._starts == [REGION]
     assert sealing.take() == sealing.expected(2, b"two")
 
 
@@ -160,7 +155,10 @@ def test_datagrams_beyond_the_region_keep_their_order():
         sealing.seal(b"x")
     assert sealing.outgoing.room == 2
     sealing.seal(b"1", b"2", b"3")
-    assert (sealing.outgoing.room, len(sealing.datagrams)) == (0, SEALED_LIMIT + 1)
+    assert (sealing.outgoing.room, len(sealing.outgoing._starts) + len(sealing.outgoing._beyond)) == (
+        0,
+        SEALED_LIMIT + 1,
+    )
     sealing.seal(b"4")
     sealing.outgoing.add(b"BCCN1[0]")
     late = sealing.expected(SEALED_LIMIT - 1, b"1", b"2", b"3", b"4")
@@ -173,8 +171,8 @@ def test_bridged_datagram_goes_beyond_a_full_region():
         sealing.seal(b"x")
     assert sealing.outgoing.room == 0
     sealing.outgoing.add(b"BCCN1[0]")
-    assert sealing.datagrams.beyond == [b"BCCN1[0]"]
-    assert len(sealing.datagrams.starts) == SEALED_LIMIT
+    assert sealing.outgoing._beyond == [b"BCCN1[0]"]
+    assert len(sealing.outgoing._starts) == SEALED_LIMIT
 
 
 def test_the_longest_datagrams_fill_the_region_and_no_more():
@@ -184,5 +182,5 @@ def test_the_longest_datagrams_fill_the_region_and_no_more():
     sealing.take()
     for _ in range(SEALED_LIMIT):
         assert len(sealing.seal(b"x" * (SEND_LIMIT - around))[0]) == SEND_LIMIT
-    assert sealing.datagrams.ends[-1] <= len(sealing.memory)
-    assert not sealing.datagrams.beyond
+    assert sealing.outgoing._ends[-1] <= len(sealing.memory)
+    assert not sealing.outgoing._beyond

@@ -118,7 +118,10 @@ def _parse_recv(packet: bytes) -> Message:
     if not bar or len(fields) != 3 or not fields[1].isdigit():
         # Only a tap sees these: bytes that were rejected because they are not BCCN1.
         return Message("", b"", None, None, peer, time_ns, verdict, datagram)
-    src, channel = (field.decode("ascii", "backslashreplace") for field in fields[::2])
+    src, channel = (
+        fields[0].decode("ascii", "backslashreplace"),
+        fields[2].decode("ascii", "backslashreplace"),
+    )
     return Message(channel, payload, src, int(fields[1][:20]), peer, time_ns, verdict, datagram)
 
 

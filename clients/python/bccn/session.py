@@ -332,7 +332,8 @@ class Session:
             if isinstance(event, Control):
                 self._control(event.key, event.value)
             elif event.channel[:1] != "!" or not self._is_for_request(event):
-                event.lost, self._lost_before_next = self._lost_before_next, 0
+                if self._lost_before_next:
+                    event.lost, self._lost_before_next = self._lost_before_next, 0
                 self.inbox.put(event)
         if self.inbox.waiting_size > BACKLOG_LIMIT:
             self.exchanges.wake()

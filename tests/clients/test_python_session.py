@@ -128,7 +128,7 @@ def test_lost_messages_count_in_the_next_one() -> None:
     answer(session, "dropped|3", "dropped|2")
     session.feed(b"MSG a\x007")
     session.feed(b"MSG a\x008")
-    assert [message.lost for message in session.inbox.backlog] == [0, 5, 0]
+    assert [message.lost for message in session.inbox.received] == [0, 5, 0]
     assert session.lost == 5
     assert [notice.count for notice in session.notices] == [3, 2]
 

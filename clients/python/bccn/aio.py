@@ -14,15 +14,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from time import monotonic
 from typing import Any, Self
 
 from bccn.errors import ClosedError, ProtocolError, RejectedError
-from bccn.exchange import FOREVER, Pending, Request, request_in
-from bccn.operations import Bus, Operations
+from bccn.exchange import FOREVER, Pending, Request
+from bccn.operations import Bus, Operations, take_requests
 from bccn.protocol import Message
 from bccn.session import Session
 from bccn.transport import MEMORY_PAUSE, Transport
@@ -48,7 +47,11 @@ class AsyncSession(Session):
             return True
         loop = get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
-        wake = partial(_wake, woken)
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
         pending.wakers.append(wake)
         timer = None if deadline == FOREVER else loop.call_later(deadline - monotonic(), wake)
         try:
@@ -119,11 +122,6 @@ class AsyncSession(Session):
         self._on_room()
 
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
-
-
 class AsyncClient(Bus, Operations):
     """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork.
 
@@ -136,18 +134,11 @@ class AsyncClient(Bus, Operations):
     def _begin(self, wait: float) -> None:
         self._session.on_news = self._on_news
         self._wait = wait
-        self._receives = self._is_calling = (
-            False  # somebody has called ``receive``; the task of callbacks runs
-        )
+        self._receives = False  # somebody has called ``receive``
+        self._is_calling = False  # the task of callbacks runs
         self._arrival = Pending()  # something to receive, or never again; then another one
         self._callable = asyncio.Event()  # something for the callbacks
         self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
-
-    async def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
-        """Publish (channel, payload) pairs, packed where that was agreed."""
-        async with self.batch():
-            for channel, payload in messages:
-                await self.publish(channel, payload)
 
     @asynccontextmanager
     async def batch(self) -> AsyncIterator[None]:
@@ -177,13 +168,12 @@ class AsyncClient(Bus, Operations):
         """Messages, until the client is closed."""
         while True:
             try:
-                message = await self.receive()
+                if (message := await self.receive()) is not None:
+                    yield message
             except ClosedError:
                 if self._session.closed:
                     return
                 raise  # another client's, out of a callback
-            if message is not None:
-                yield message
 
     async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> None:
         """Answer requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
@@ -199,13 +189,12 @@ class AsyncClient(Bus, Operations):
             if reply is not None:
                 await self.reply(request, reply)
 
-        async def take(message: Message) -> None:
-            if (request := request_in(message)) is not None:
-                await slots.acquire()
-                task = self._start(self._call(answer, request, "a request could not be answered"))
-                task.add_done_callback(lambda _: slots.release())
+        async def take(request: Request) -> None:
+            await slots.acquire()
+            task = self._start(self._call(answer, request, "a request could not be answered"))
+            task.add_done_callback(lambda _: slots.release())
 
-        await self.take_requests(pattern, take)
+        await take_requests(self, pattern, take)
 
     # --- life ---
 
@@ -247,7 +236,7 @@ class AsyncClient(Bus, Operations):
     # --- what came ---
 
     def _on_news(self) -> None:
-        """Hand messages to those who wait for them (with callbacks: to their task), pass on notices."""
+        """Have those who wait for messages take them, and the task of callbacks; pass on notices."""
         session, inbox = self._session, self._session.inbox
         if inbox.has_callbacks:
             if not self._is_calling and not session.closed:
@@ -256,9 +245,6 @@ class AsyncClient(Bus, Operations):
             self._callable.set()
             if inbox.waiting_size > READ_AHEAD_LIMIT and not inbox.backlog:
                 self._drop_unclaimed()
-        else:
-            while inbox.backlog:
-                inbox.take()
         over = session.closed or session.gone
         if over:
             session.exchanges.wake()
@@ -294,8 +280,11 @@ class AsyncClient(Bus, Operations):
             if inspect.isawaitable(result):
                 await result
         except Exception as error:  # noqa: BLE001
-            complaint = complaint or f"bccn callback for {message.channel} failed"
-            get_running_loop().call_exception_handler({"message": complaint, "exception": error})
+            context = {
+                "message": complaint or f"bccn callback for {message.channel} failed",
+                "exception": error,
+            }
+            get_running_loop().call_exception_handler({**context, "task": asyncio.current_task()})
 
     def _drop_unclaimed(self) -> None:
         """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""

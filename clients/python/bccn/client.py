@@ -3,7 +3,7 @@
 Rules:
 1. Messages are read when ``receive``, ``dispatch`` or iteration ask for them; until then they wait in the daemon's
    queue for this client. But waiting for an answer, or for room to send, goes on reading; otherwise client and
-   daemon could wait for each other.
+   daemon could wait for each other. And who only publishes has a ``glance`` at times, for what the daemon rejects.
 2. Callbacks and ``on_notice`` run inside the client's calls, on the caller's thread, and never while a packet is half
    processed: they may call the client.
 3. Nothing happens between two calls. A select loop learns from ``Readiness`` when to make one.
@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from time import monotonic
 
 from bccn.errors import ClosedError
-from bccn.exchange import FOREVER, Pending, Request, request_in
-from bccn.operations import Bus, Operations
+from bccn.exchange import FOREVER, Pending, Request
+from bccn.operations import Bus, Operations, take_requests
 from bccn.protocol import Message, build_msg
 from bccn.session import BACKLOG_LIMIT, Session
 from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
     from bccn.readiness import Readiness
@@ -43,6 +43,7 @@ READ_LIMIT = 1024
 
 
 class BlockingSession(Session):
+    glance_due = 0.0
     _readiness: Readiness | None = None
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
@@ -66,20 +67,40 @@ class BlockingSession(Session):
         if reading and self.read():
             return True
         transport, until = self.transport, min(deadline, self.due)
-        events = READABLE * reading | WRITABLE * self.wants_room
         if transport is None:
             time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
-        elif transport.wait(events, until):
+        elif transport.wait(READABLE * reading | WRITABLE * self.wants_room, until):
             return True
         self.advance()
         return monotonic() < deadline
 
-    def read_pending(self, limit: int) -> None:
-        """Read so many packets that are there already, and do what is due, without waiting."""
+    def read_pending(self) -> None:
+        """Read what is there already, within bounds, and do what is due, without waiting."""
         self.advance()
         self.flush()
-        while limit > 0 and self.read():
-            limit -= 1
+        for _ in range(READ_LIMIT):
+            if not self.read():
+                break
+
+    def glance(self) -> None:
+        """Once in a while: see what the daemon has to say to a program that only publishes."""
+        self.glance_due = monotonic() + GLANCE_INTERVAL
+        if self.inbox.waiting_size < GLANCE_LIMIT:
+            self.read_pending()
+        self.settle()
+
+    async def give_way(self) -> None:
+        if monotonic() >= self.glance_due:
+            self.glance()
+
+    def settle(self) -> None:
+        """At the end of each call: pass on notices, have select loops know how things stand."""
+        if self.notices:
+            self.pass_on_notices()
+        if self._readiness is not None and not self.closed:
+            socket = -1 if self.transport is None else self.transport.fileno()
+            self._readiness.watch(socket, READABLE | WRITABLE * self.wants_room)
+            self._readiness.set_timer(0.0 if self.inbox else self.due)
 
     def fileno(self) -> int:
         self.check()
@@ -87,15 +108,8 @@ class BlockingSession(Session):
             from bccn.readiness import Readiness
 
             self._readiness = Readiness()
-        self.attend()
+        self.settle()
         return self._readiness.fileno()
-
-    def attend(self) -> None:
-        """At the end of each call: have select loops know how things stand."""
-        if self._readiness is not None and not self.closed:
-            socket = -1 if self.transport is None else self.transport.fileno()
-            self._readiness.watch(socket, READABLE | WRITABLE * self.wants_room)
-            self._readiness.set_timer(0.0 if self.inbox else self.due)
 
     def closing(self, _transport: Transport, /) -> None:
         if self._readiness is not None:
@@ -150,7 +164,6 @@ class Client(Bus):
 
     def _begin(self, wait: float) -> None:
         self._bus = Operations(self._session)
-        self._glance_at = 0.0
         try:
             finish(self._session.connect(wait))
         except BaseException:
@@ -159,15 +172,12 @@ class Client(Bus):
 
     def _run(self, operation: Coroutine[Any, Any, T]) -> T:
         try:
-            return finish(operation)
+            result = finish(operation)
+            if monotonic() >= self._session.glance_due:
+                self._session.glance()
+            return result
         finally:
-            self._settle()
-
-    def _settle(self) -> None:
-        """At the end of each call: pass on notices, have select loops know how things stand."""
-        if self._session.notices:
-            self._session.pass_on_notices()
-        self._session.attend()
+            self._session.settle()
 
     def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; waits only while it is away or takes no more.
@@ -175,25 +185,13 @@ class Client(Bus):
         What the daemon then rejects (too large, no right) arrives later: as a notice, and from ``barrier``.
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
-        packet = build_msg(channel, payload)
-        session = self._session
-        if session.packer is not None or not session.send_now(packet):
+        packet, session = build_msg(channel, payload), self._session
+        if session.packer is None and session.send_now(packet):
+            if monotonic() >= session.glance_due:
+                session.glance()
+        else:
             for full, messages in session.gather(packet):
-                finish(session.transmit(full, messages))
-            if session.packer is not None:
-                return
-        now = monotonic()
-        if now >= self._glance_at:
-            self._glance_at = now + GLANCE_INTERVAL
-            if session.inbox.waiting_size < GLANCE_LIMIT:
-                session.read_pending(READ_LIMIT)
-            self._settle()
-
-    def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
-        """Publish (channel, payload) pairs, packed where that was agreed."""
-        with self.batch():
-            for channel, payload in messages:
-                self.publish(channel, payload)
+                self._run(session.transmit(full, messages))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -207,6 +205,7 @@ class Client(Bus):
 
     open_batch = blocking(Operations.open_batch)
     close_batch = blocking(Operations.close_batch)
+    publish_many = blocking(Operations.publish_many)
     send_all = blocking(Operations.send_all)
     send_to = blocking(Operations.send_to)
     send_datagram = blocking(Operations.send_datagram)
@@ -216,6 +215,16 @@ class Client(Bus):
     unsubscribe = blocking(Operations.unsubscribe)
     listen = blocking(Operations.listen)
 
+    request = blocking(Operations.request)
+    reply = blocking(Operations.reply)
+
+    set_name = blocking(Operations.set_name)
+    heartbeat = blocking(Operations.heartbeat)
+    control = blocking(Operations.control)
+    status = blocking(Operations.status)
+    clients = blocking(Operations.clients)
+    sources = blocking(Operations.sources)
+
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
         deadline = FOREVER if timeout is None else monotonic() + timeout
@@ -224,12 +233,12 @@ class Client(Bus):
             while inbox.backlog and not inbox.received:
                 self._call_back()
             if inbox.received:
-                self._settle()
+                session.settle()
                 return inbox.next_received()
             if session.notices:
-                self._settle()
+                session.settle()
             if not session.step(deadline) and not inbox:
-                self._settle()
+                session.settle()
                 return None
 
     def dispatch(self) -> list[Message]:
@@ -239,13 +248,13 @@ class Client(Bus):
         """
         session, inbox = self._session, self._session.inbox
         session.check()
-        session.read_pending(READ_LIMIT)
+        session.read_pending()
         try:
             while inbox.backlog:
                 self._call_back()
             return [inbox.next_received() for _ in range(len(inbox.received))]
         finally:
-            self._settle()
+            session.settle()
 
     def _call_back(self) -> None:
         message, callbacks = self._session.inbox.take()
@@ -260,16 +269,11 @@ class Client(Bus):
         """Messages, until the client is closed."""
         while not self._session.closed:
             try:
-                message = self.receive()
+                if (message := self.receive()) is not None:
+                    yield message
             except ClosedError:
-                if self._session.closed:
-                    return
-                raise  # another client's, out of a callback
-            if message is not None:
-                yield message
-
-    request = blocking(Operations.request)
-    reply = blocking(Operations.reply)
+                if not self._session.closed:  # another client's, out of a callback
+                    raise
 
     def replies_to(
         self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = None,
@@ -292,26 +296,18 @@ class Client(Bus):
         as every callback does, inside ``receive`` or ``dispatch``; messages that are no requests are passed over.
         """
 
-        def answer(message: Message) -> None:
-            request = request_in(message)
-            reply = handler(request) if request else None
-            if request and reply is not None:
+        def answer(request: Request) -> None:
+            reply = handler(request)
+            if reply is not None:
                 self.reply(request, reply)
 
-        self._run(self._bus.take_requests(pattern, answer))
+        self._run(take_requests(self._bus, pattern, answer))
 
     @property
     def name(self) -> str:
         """Own src, as others see it."""
         self._run(self._session.available(monotonic() + self._session.timeout))
         return self._session.name or ""
-
-    set_name = blocking(Operations.set_name)
-    heartbeat = blocking(Operations.heartbeat)
-    control = blocking(Operations.control)
-    status = blocking(Operations.status)
-    clients = blocking(Operations.clients)
-    sources = blocking(Operations.sources)
 
     def close(self) -> None:
         """Let go of the connection at once; ``with`` waits for a barrier first. Never raises."""

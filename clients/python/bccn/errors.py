@@ -1,61 +1,60 @@
-"""What can go wrong on the bus, one tree. ``str()`` of each is one line for a person.
-
-BccnError
-|-- InvalidError       an argument cannot be sent at all (also a ValueError)
-|-- RejectedError      the daemon rejects it; ``code`` says why: bad-channel, too-large, name-taken, ...
-|   |-- RefusedError     this program has no right to it (code ``refused``)
-|-- UnavailableError   no daemon, or it went away and did not come back in time (also a ConnectionError)
-|   |-- UnconfirmedError   the connection broke, and messages sent on it may not have been published
-|-- TimedOutError      the daemon, or another program, does not answer in time (also a TimeoutError)
-|-- NobodyListensError nobody on this host, nor on another with a daemon, would get the request
-|-- BacklogError       this program makes requests and does not receive the messages that wait for it
-|-- ClosedError        the client was closed, or belongs to another process
-|-- ProtocolError      the daemon sent a packet that is not of this protocol
-"""
-
-from __future__ import annotations
+"""What can go wrong on the bus, one tree. ``str()`` of each is one line for a person."""
 
 
-class BccnError(Exception): ...
+class BccnError(Exception):
+    """The root of the tree."""
 
 
-class InvalidError(BccnError, ValueError): ...
+class InvalidError(BccnError, ValueError):
+    """An argument cannot be sent at all."""
 
 
 class RejectedError(BccnError):
-    """``code``: a word of the protocol (``clients/PROTOCOL.md``, "Errors"); ``text`` begins with the packet."""
+    """The daemon rejects it. ``code`` is a word of the protocol (``clients/PROTOCOL.md``, "Errors")."""
 
     def __init__(self, code: str, text: str) -> None:
+        """``text`` begins with the packet that it is about."""
         super().__init__(code, text)
-        self.code = code
-        self.text = text
+        self.code, self.text = code, text
 
     def __str__(self) -> str:
         return f"{self.text} ({self.code})"
 
 
-class RefusedError(RejectedError): ...
+class RefusedError(RejectedError):
+    """This program has no right to it (code ``refused``)."""
 
 
-class UnavailableError(BccnError, ConnectionError): ...
+class UnavailableError(BccnError, ConnectionError):
+    """There is no daemon, or it went away and did not come back in time."""
 
 
-class UnconfirmedError(UnavailableError): ...
+class BusyError(UnavailableError):
+    """The daemon's queue of connections is full. Clients try again, and raise UnavailableError in the end."""
 
 
-class TimedOutError(BccnError, TimeoutError): ...
+class UnconfirmedError(UnavailableError):
+    """The connection broke, and messages sent on it may not have been published."""
 
 
-class NobodyListensError(BccnError): ...
+class TimedOutError(BccnError, TimeoutError):
+    """The daemon, or another program, does not answer in time."""
 
 
-class BacklogError(BccnError): ...
+class NobodyListensError(BccnError):
+    """Nobody on this host, nor on another with a daemon, would get the request."""
 
 
-class ClosedError(BccnError): ...
+class BacklogError(BccnError):
+    """This program makes requests and does not receive the messages that wait for it."""
 
 
-class ProtocolError(BccnError): ...
+class ClosedError(BccnError):
+    """The client was closed, or belongs to another process."""
+
+
+class ProtocolError(BccnError):
+    """The daemon sent a packet that is not of this protocol."""
 
 
 def rejected(value: str) -> RejectedError:

@@ -3,9 +3,8 @@
 Rules:
 1. The first line of a request is a token. Replies are directed to the sender of the request and begin with the same
    line. Tokens cannot be guessed and belong to one client: a message that begins with one of ours is a reply.
-2. A request is published once. The daemon says at once how many listen on this host. If nobody does, and no reply
-   comes within ASK_AFTER, it asks the daemons of the other hosts; only those with listeners answer. After QUESTIONS
-   questions without an answer nobody listens; several are asked because datagrams get lost.
+2. A request is published once. If nobody on this host listens, and no reply comes within ASK_AFTER, the daemon asks
+   those of the other hosts; only those with listeners answer. Datagrams get lost, hence several QUESTIONS.
 3. Replies beyond those wanted, and replies that nobody waits for any more, are dropped.
 """
 
@@ -15,14 +14,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 
-from bccn.errors import (
-    BacklogError,
-    BccnError,
-    InvalidError,
-    NobodyListensError,
-    RejectedError,
-    TimedOutError,
-)
+from bccn import errors
 from bccn.protocol import Message, build_msg
 
 # Bytes; the daemons do not answer a question with a longer token.
@@ -46,10 +38,10 @@ class Pending:
 
     def __init__(self) -> None:
         self.done = False
-        self.error: BccnError | None = None
+        self.error: errors.BccnError | None = None
         self.wakers: list[Callable[[], None]] = []
 
-    def finish(self, error: BccnError | None = None) -> None:
+    def finish(self, error: errors.BccnError | None = None) -> None:
         self.error, self.done = error or self.error, True
         for wake in self.wakers:
             wake()
@@ -64,9 +56,9 @@ class Request(Message):
         """Raises InvalidError for a message that is no request, or does not say where it comes from."""
         token, newline, payload = message.payload.partition(b"\n")
         if message.src is None:
-            raise InvalidError('only format="full" says where a request comes from')
+            raise errors.InvalidError('only format="full" says where a request comes from')
         if not newline or len(token) > TOKEN_LIMIT or message.src == "?" or "*" in message.src:
-            raise InvalidError(f"the message on {message.channel} from {message.src} is no request")
+            raise errors.InvalidError(f"the message on {message.channel} from {message.src} is no request")
         for field in Message.__slots__:
             setattr(self, field, getattr(message, field))
         self.token, self.payload = token, payload
@@ -80,7 +72,7 @@ def request_in(message: Message) -> Request | None:
     """The request that a message is, if it is one."""
     try:
         return Request(message)
-    except InvalidError:
+    except errors.InvalidError:
         return None
 
 
@@ -95,13 +87,13 @@ class Exchange:
         anyway: bool,
     ) -> None:  # fmt: skip
         if wanted is not None and wanted < 1:
-            raise InvalidError(f"{wanted} replies: must be 1 or more, or None for all")
+            raise errors.InvalidError(f"{wanted} replies: must be 1 or more, or None for all")
         self.token, self.channel = token, channel
         self.packet = build_msg(channel, _first_line(token, payload))
         self.question = f"{channel} {token.decode()}?"  # the value of CMSG listeners
         self.deadline = now + timeout
         self.on_its_way = False  # to the daemon, which may reject it
-        self.rejection: RejectedError | None = None
+        self.rejection: errors.RejectedError | None = None
         self.replies: deque[Message] = deque()
         self.news = Pending()
         self._timeout, self._wanted, self._came = timeout, wanted, 0
@@ -121,7 +113,7 @@ class Exchange:
         if self._settled or now < self._due:
             return False
         if not self._questions_left:
-            raise NobodyListensError(f"nobody listens to {self.channel}")
+            raise errors.NobodyListensError(f"nobody listens to {self.channel}")
         self._questions_left -= 1
         self._due = now + ASK_EVERY
         return True
@@ -131,7 +123,7 @@ class Exchange:
         listeners, _, outcome = answer.partition(" ")
         self._settled = self._settled or listeners != "0" or outcome == "busy"
         if not self._settled and outcome != "asked":
-            raise NobodyListensError(f"nobody on this host listens to {self.channel}, a local channel")
+            raise errors.NobodyListensError(f"nobody on this host listens to {self.channel}, a local channel")
 
     @property
     def until(self) -> float:
@@ -150,7 +142,7 @@ class Exchange:
         """The next reply, None while there is none. Raises BacklogError when too many wait."""
         if len(self.replies) > REPLIES_LIMIT:
             text = f"more than {REPLIES_LIMIT} replies to one request on {self.channel} wait to be taken"
-            raise BacklogError(text)
+            raise errors.BacklogError(text)
         return self.replies.popleft() if self.replies else None
 
     def over(self, now: float) -> bool:
@@ -159,7 +151,7 @@ class Exchange:
             return not self.replies
         if now >= self.deadline and self._wanted is not None:
             came = f"{self._came} of {self._wanted} replies" if self._came else "no reply"
-            raise TimedOutError(f"{came} on {self.channel} within {self._timeout:g} s")
+            raise errors.TimedOutError(f"{came} on {self.channel} within {self._timeout:g} s")
         return now >= self.deadline
 
 
@@ -168,8 +160,7 @@ class Exchanges:
 
     def __init__(self) -> None:
         self.listening = False
-        self._prefix = b""
-        self._count = 0
+        self._prefix, self._count = b"", 0
         self._open: dict[bytes, Exchange] = {}
 
     def __len__(self) -> int:
@@ -208,10 +199,10 @@ class Exchanges:
             exchange.take(None if token.endswith(b"?") else message)
         return True
 
-    def blame(self, text: str, error: RejectedError) -> bool:
+    def blame(self, error: errors.RejectedError) -> bool:
         """Whether the daemon rejected a request of this client with this."""
         for exchange in self._open.values():
-            if exchange.on_its_way and text.startswith(f"MSG {exchange.channel}:"):
+            if exchange.on_its_way and error.text.startswith(f"MSG {exchange.channel}:"):
                 exchange.rejection = error
                 return True
         return False

@@ -1,14 +1,8 @@
 """What a program listens to, and the messages that have come for it.
 
-Messages wait in ``backlog`` until they are taken, then in ``received`` if they are for ``receive``. Nothing is lost
-here: the client stops reading, and the daemon bounds its queue.
-
 The daemon delivers one copy of a message and does not say which patterns it matched. To find the callbacks of a
-message the client matches it again, by the same rules (``clients/PROTOCOL.md``, "Channels and patterns"):
-
-    a/b      that channel                 a/*/c    ``*`` is the rest of one token, possibly nothing
-    a/       ``a/`` and anything after    a/>      ``a/`` and at least one byte after
-    (empty)  every channel                >        every channel
+message the client matches it again, by the same rules (``clients/PROTOCOL.md``, "Channels and patterns"). Nothing is
+lost here: the client stops reading, and the daemon bounds its queue.
 """
 
 from __future__ import annotations
@@ -49,13 +43,16 @@ def _token_matches(pattern: str, token: str) -> bool:
 
 
 class Inbox:
-    """``waiting_size``: bytes of the messages that were read and not taken."""
+    """``received`` waits for ``receive``; while there are callbacks, ``backlog`` waits for ``take`` before that.
+
+    ``waiting_size``: bytes in both.
+    """
 
     def __init__(self, separator: str) -> None:
         self.subscriptions: list[tuple[str, Callback | None]] = []
         self.listening = False
         self.listener: Callback | None = None
-        self.has_callbacks = False
+        self.has_callbacks = False  # or ever had
         self.backlog: deque[Message] = deque()
         self.received: deque[Message] = deque()
         self.waiting_size = 0
@@ -71,7 +68,7 @@ class Inbox:
         self.waiting_size = 0
 
     def put(self, message: Message) -> None:
-        self.backlog.append(message)
+        (self.backlog if self.has_callbacks else self.received).append(message)
         self.waiting_size += len(message.payload) + MESSAGE_COST
 
     def take(self) -> tuple[Message, tuple[Callback, ...]]:
@@ -91,11 +88,9 @@ class Inbox:
 
     def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
         """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
-        found: list[Callback | None] = [self.listener]
-        if not channel.startswith("!"):
-            found = [
-                call for pattern, call in self.subscriptions if matches(pattern, channel, self._separator)
-            ]
+        found = [call for pattern, call in self.subscriptions if matches(pattern, channel, self._separator)]
+        if channel.startswith("!"):
+            found = [self.listener]
         callbacks = tuple(callback for callback in found if callback is not None)
         route = callbacks, None in found or not callbacks
         if len(self._routes) >= ROUTES_LIMIT:
@@ -105,19 +100,21 @@ class Inbox:
 
     def subscribe(self, pattern: str, callback: Callback | None) -> None:
         self.subscriptions.append((pattern, callback))
-        self.has_callbacks |= callback is not None
-        self._routes.clear()
+        self._changed(callback)
 
     def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
         for at, (subscribed, called) in reversed(list(enumerate(self.subscriptions))):
             if subscribed == pattern and callback in (None, called):
                 del self.subscriptions[at]
-                self._routes.clear()
+                self._changed()
                 return
         raise InvalidError(f"pattern {pattern!r}: not subscribed")
 
     def listen(self, callback: Callback | None) -> None:
         self.listening, self.listener = True, callback
+        self._changed(callback)
+
+    def _changed(self, callback: Callback | None = None) -> None:
         self.has_callbacks |= callback is not None
         self._routes.clear()

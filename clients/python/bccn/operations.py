@@ -7,11 +7,11 @@ suspends.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from time import monotonic
 
 from bccn.errors import InvalidError, RejectedError
-from bccn.exchange import Exchange, Pending, Request
+from bccn.exchange import Exchange, Pending, Request, request_in
 from bccn.inbox import Callback
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
 from bccn.session import Notice, Session
@@ -91,21 +91,46 @@ class Bus:
 class Operations:
     """What a client with this session does."""
 
-    _turn = 0
-
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; see ``Client.publish``."""
-        packet = build_msg(channel, payload)
-        session = self._session
-        if session.packer is not None or not session.send_now(packet):
+        packet, session = build_msg(channel, payload), self._session
+        if session.packer is None and session.send_now(packet):
+            if session.published % PUBLISH_TURN == 0:
+                await session.give_way()
+        else:
             for full, messages in session.gather(packet):
                 await session.transmit(full, messages)
-        self._turn += 1
-        if self._turn % PUBLISH_TURN == 0:
-            await session.give_way()
+                await session.give_way()
+
+    async def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
+        """Publish (channel, payload) pairs, packed where that was agreed."""
+        is_outermost = await self.open_batch()
+        try:
+            for channel, payload in messages:
+                await self.publish(channel, payload)
+        finally:
+            if is_outermost:
+                await self.close_batch()
+
+    async def open_batch(self) -> bool:
+        """Gather what is published from now on, if packing was agreed; False when a batch is open already."""
+        session = self._session
+        session.check()
+        if session.packer is not None:
+            return False
+        if not session.ready:
+            await session.available(monotonic() + session.timeout)
+        session.packer = Packer(session.pack_limit) if session.pack_limit else None
+        return True
+
+    async def close_batch(self) -> None:
+        try:
+            await self._session.send_batch()
+        finally:
+            self._session.packer = None
 
     async def send_all(self, payload: bytes | str) -> None:
         """To every listening program of the segment."""
@@ -132,23 +157,6 @@ class Operations:
         await self._session.ask("ping", timeout=timeout)
         self._session.raise_rejections()
 
-    async def open_batch(self) -> bool:
-        """Gather what is published from now on; False when a batch is open already."""
-        session = self._session
-        session.check()
-        if session.packer is not None:
-            return False
-        if not session.ready:
-            await session.available(monotonic() + session.timeout)
-        session.packer = Packer(session.pack_limit)
-        return True
-
-    async def close_batch(self) -> None:
-        try:
-            await self._session.send_batch()
-        finally:
-            self._session.packer = None
-
     async def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
         packet, inbox = build_sub(pattern), self._session.inbox
@@ -167,12 +175,6 @@ class Operations:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
         self._session.inbox.listen(callback)
         await self._session.ask("listen")
-
-    async def take_requests(self, pattern: str, callback: Callback) -> None:
-        """Have the requests come to ``callback``; only ``full`` says where one comes from."""
-        if self._session.wishes.get("format") != "full":
-            raise InvalidError('serving needs the client to be made with format="full"')
-        await (self.listen(callback) if pattern == "!" else self.subscribe(pattern, callback))
 
     async def request(
         self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = 1,
@@ -237,9 +239,9 @@ class Operations:
         self._session.wanted_name = name
 
     async def heartbeat(self, seconds: int, text: str = "") -> None:
-        """Have the daemon publish on ``heartbeat/<name>`` every so many seconds that this program is there, and
-        ``leaving`` when it leaves. ``text`` is its state; another call changes it, 0 seconds end it. Kept over
-        reconnections (``clients/PROTOCOL.md``, "Who is there").
+        """Have the daemon publish every so many seconds that this program is there; kept over reconnections.
+
+        ``text`` is its state. Another call changes both, 0 seconds end it (``clients/PROTOCOL.md``, "Who is there").
         """
         value = (f"{seconds} {text}" if text else str(seconds)) if seconds else "off"
         await self._session.ask("heartbeat", value)
@@ -260,24 +262,35 @@ class Operations:
 
     async def clients(self) -> list[dict[str, Any]]:
         """The programs on this bus."""
-        return await self._pages("clients")
+        return await self._rows("clients")
 
     async def sources(self) -> list[dict[str, Any]]:
         """The senders heard from the network."""
-        return await self._pages("sources")
+        return await self._rows("sources")
 
-    async def _pages(self, key: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        cursor: str | None = None
-        while True:
-            page = await self._answer(key, cursor)
+    async def _rows(self, key: str) -> list[dict[str, Any]]:
+        page = await self._answer(key)
+        rows: list[dict[str, Any]] = page[key]
+        while page["next"] is not None:
+            page = await self._answer(key, str(page["next"]))
             rows += page[key]
-            if page["next"] is None:
-                return rows
-            cursor = str(page["next"])
+        return rows
 
     async def _answer(self, key: str, value: str | None = None) -> dict[str, Any]:
         import json  # most programs never need it
 
         answer: dict[str, Any] = json.loads(await self._session.ask(key, value))
         return answer
+
+
+async def take_requests(bus: Operations, pattern: str, answer: Callable[[Request], object]) -> None:
+    """Have the requests on ``pattern`` come to ``answer``; ``!`` stands for those to all and to this program."""
+    session = bus._session  # noqa: SLF001 - not for programs, hence no method
+    if session.wishes.get("format") != "full":
+        raise InvalidError('serving needs the client to be made with format="full"')
+
+    def take(message: Message) -> object:
+        request = request_in(message)
+        return None if request is None else answer(request)
+
+    await (bus.listen(take) if pattern == "!" else bus.subscribe(pattern, take))

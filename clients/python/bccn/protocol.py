@@ -1,21 +1,14 @@
-"""The packets of the local protocol, as a client builds and parses them (``clients/PROTOCOL.md``, "Packets").
-
-to the daemon     SUB, UNSUB, MSG <chan> NUL <payload>, CMSG <key>[NUL <value>], a whole BCCN1 datagram
-from the daemon   MSG <chan> NUL <payload>                        a message, format ``plain``
-                  RECV <peer> <unix_ns> <verdict> NUL <datagram>  a message, format ``full``
-                  CMSG <key> NUL <value>                          an answer or a notice
-both              PACK (u32 big-endian length, packet)...         once agreed
-"""
+"""The packets of the local protocol, as a client builds and parses them (``clients/PROTOCOL.md``, "Packets")."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from bccn.errors import InvalidError, ProtocolError
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from typing import Literal
 
 LENGTH = Struct(">I")
@@ -24,8 +17,8 @@ NOTHING: Sequence[tuple[bytes, int]] = ()
 PACK = b"PACK "
 # Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
 RECEIVE_LIMIT = 512 * 1024
-# Digits that 64 bits of nanoseconds can have.
-TIME_DIGITS = 20
+# Digits that 64 bits can have: of a number that the daemon sends.
+NUMBER_DIGITS = 20
 WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
 
 
@@ -106,23 +99,22 @@ def parse(packet: bytes) -> Message | Control:
 
 def _parse_recv(packet: bytes) -> Message:
     head, nul, datagram = packet.partition(b"\0")
-    try:
-        _, peer, unix_ns, verdict = head.decode("ascii").split(" ")
-        if not nul or not unix_ns.isdigit() or len(unix_ns) > TIME_DIGITS:
-            raise ValueError
-        time_ns = int(unix_ns)
-    except ValueError:
-        raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet") from None
+    words = head.decode("ascii", "backslashreplace").split(" ")
+    if not nul or len(words) != 4 or not is_number(words[2]):
+        raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet")
+    _, peer, unix_ns, verdict = words
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
-    fields = header.split(b":")
+    fields = header.decode("ascii", "backslashreplace").split(":")
     if not bar or len(fields) != 3 or not fields[1].isdigit():
         # Only a tap sees these: bytes that were rejected because they are not BCCN1.
-        return Message("", b"", None, None, peer, time_ns, verdict, datagram)
-    src, channel = (
-        fields[0].decode("ascii", "backslashreplace"),
-        fields[2].decode("ascii", "backslashreplace"),
-    )
-    return Message(channel, payload, src, int(fields[1][:20]), peer, time_ns, verdict, datagram)
+        return Message("", b"", None, None, peer, int(unix_ns), verdict, datagram)
+    src, seq, channel = fields
+    return Message(channel, payload, src, int(seq[:NUMBER_DIGITS]), peer, int(unix_ns), verdict, datagram)
+
+
+def is_number(text: str) -> bool:
+    """Whether ``int`` takes it for sure: it knows neither every digit of Unicode nor thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS
 
 
 def unpack(packet: bytes) -> Iterator[bytes]:
@@ -146,13 +138,11 @@ def events_in(packet: bytes) -> Iterator[Message | Control]:
 
 def build_msg(channel: str, payload: bytes | str) -> bytes:
     """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
-    if "\0" in channel:
-        raise InvalidError(f"channel {channel!r}: must not contain NUL")
-    try:
-        name = channel.encode("ascii")
-    except UnicodeEncodeError:
-        raise InvalidError(f"channel {channel!r}: must be ASCII without white space") from None
-    return b"MSG %b\0%b" % (name, payload.encode() if isinstance(payload, str) else payload)
+    if "\0" in channel or not channel.isascii():
+        raise InvalidError(f"channel {channel!r}: must be ASCII without NUL")
+    return b"".join(
+        (b"MSG ", channel.encode(), b"\0", payload.encode() if isinstance(payload, str) else payload)
+    )
 
 
 def build_sub(pattern: str) -> bytes:
@@ -188,12 +178,8 @@ class Packer:
             self._packets.append(packet)
             self._size = size
             return NOTHING
-        full = self.flush()
-        if len(PACK) + LENGTH_SIZE + len(packet) > self._limit:
-            return [*full, (packet, 1)]
-        self._packets.append(packet)
-        self._size += LENGTH_SIZE + len(packet)
-        return full
+        fits_alone = len(PACK) + LENGTH_SIZE + len(packet) <= self._limit
+        return [*self.flush(), *(self.add(packet) if fits_alone else [(packet, 1)])]
 
     def flush(self) -> list[tuple[bytes, int]]:
         packets, self._packets, self._size = self._packets, [], len(PACK)

@@ -24,13 +24,12 @@ class Readiness:
         self._epoll = select.epoll()
         self._timer = _checked(_libc.timerfd_create(time.CLOCK_MONOTONIC, FLAGS))
         self._epoll.register(self._timer, select.EPOLLIN)
-        self._due = NEVER
-        self._watched = -1, 0
+        self._due, self._watched = NEVER, (-1, 0)
         self.fileno = self._epoll.fileno
 
     def watch(self, socket: int, events: int = 0) -> None:
-        """Be readable when these events come. -1: the socket is about to be closed; a child of fork may keep it open,
-        and with it its place."""
+        """Be readable when these events come. -1: the socket is about to be closed, and leaves the epoll set: a child
+        of fork may keep it open."""
         if self._watched != (socket, events):
             if self._watched[0] != -1:
                 self._epoll.unregister(self._watched[0])
@@ -55,6 +54,5 @@ class Readiness:
 
 def _checked(result: int) -> int:
     if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+        raise OSError(error := ctypes.get_errno(), os.strerror(error))
     return result

@@ -33,13 +33,22 @@ from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RefusedError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
 from bccn.inbox import Inbox
-from bccn.protocol import RECEIVE_LIMIT, Control, Message, Packer, build_control, build_sub, events_in
+from bccn.protocol import (
+    RECEIVE_LIMIT,
+    Control,
+    Message,
+    Packer,
+    build_control,
+    build_sub,
+    events_in,
+    is_number,
+)
 from bccn.transport import NO_SIGNAL, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
-# Digits of a number that the daemon sends: 64 bits.
-NUMBER_DIGITS = 20
+# Notices that wait to be passed on; the oldest give way. The daemon can send a refusal for every message.
+NOTICES_LIMIT = 1024
 
 
 class Notice:
@@ -47,7 +56,7 @@ class Notice:
 
     kind          what                                                         count
     lost          the daemon dropped messages because this client reads slowly how many
-    rejected      the daemon rejected something published, or wanted again     1; ``error`` says why
+    rejected      the daemon rejected something published, or wanted again     how often; ``error`` says why
     revoked       a right was taken back, and what rested on it has ended      1
     closing       the daemon says that it closes the connection, and why       0
     disconnected  the connection ended                                         published, perhaps not taken
@@ -61,7 +70,7 @@ class Notice:
         self.kind, self.text, self.count, self.error = kind, text, count, error
 
     def __str__(self) -> str:
-        return self.text
+        return self.text if self.error is None or self.count == 1 else f"{self.text}, {self.count} times"
 
     def __repr__(self) -> str:
         return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
@@ -115,13 +124,14 @@ class Session:
         self.pack_limit = 0  # bytes; 0: not agreed
         self.packer: Packer | None = None  # what an open batch has gathered
         self.exchanges = Exchanges()
-        self.notices: deque[Notice] = deque()
+        self.notices: deque[Notice] = deque(maxlen=NOTICES_LIMIT)
         self.lost = 0  # messages the daemon dropped for us, ever
         self.published = self._confirmed = self._in_doubt = self._lost_before_next = 0
         self._rejection: RejectedError | None = None  # the first since the last barrier
         self._rejection_count = 0
         self._queue: deque[Entry] = deque()
         self._greeting: list[Entry] = []
+        self._farewell = ""  # why the daemon closes the connection
         self._pauses = pauses()
         self.inbox.clear()
 
@@ -132,7 +142,7 @@ class Session:
         raise NotImplementedError
 
     async def give_way(self) -> None:
-        """Let others have their turn, in the middle of many messages."""
+        """Many messages were published in a row: let others have their turn, see what the daemon says to them."""
 
     def attend(self) -> None:
         """What is to be waited for may be something else now."""
@@ -206,7 +216,7 @@ class Session:
         except UnavailableError as error:
             self._end(error)
         else:
-            self.due = monotonic() + self.timeout
+            self.due, self._farewell = monotonic() + self.timeout, ""
             self._queue.appendleft(Entry(self.greeting()))
             self.flush()
 
@@ -228,7 +238,7 @@ class Session:
         for entry in self._greeting:
             if entry.expected == "pack" and entry.error is None:
                 state, _, limit = entry.value.partition(" ")
-                self.pack_limit = int(limit) if state == "on" and _is_number(limit) else 0
+                self.pack_limit = int(limit) if state == "on" and is_number(limit) else 0
         return [entry.error for entry in self._greeting if entry.error is not None]
 
     def _begin(self, complaints: list[BccnError]) -> None:
@@ -251,6 +261,8 @@ class Session:
 
     def _end(self, error: BccnError) -> None:
         """The transport has ended and was read to its end, or none could be made."""
+        if self._farewell and not self.ready and isinstance(error, UnavailableError):
+            error = UnavailableError(self._farewell)
         self._fault, pause = error, 0.0 if self.ready else next(self._pauses)
         (self.disconnected if self.ready else self.let_go)(str(error))
         self._queue = deque(entry for entry in self._queue if entry.messages)
@@ -328,14 +340,15 @@ class Session:
 
     def feed(self, packet: bytes) -> None:
         """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests."""
+        inbox = self.inbox
         for event in events_in(packet):
             if isinstance(event, Control):
                 self._control(event.key, event.value)
             elif event.channel[:1] != "!" or not self._is_for_request(event):
                 if self._lost_before_next:
                     event.lost, self._lost_before_next = self._lost_before_next, 0
-                self.inbox.put(event)
-        if self.inbox.waiting_size > BACKLOG_LIMIT:
+                inbox.put(event)
+        if inbox.waiting_size > BACKLOG_LIMIT:
             self.exchanges.wake()
 
     def _is_for_request(self, message: Message) -> bool:
@@ -347,7 +360,7 @@ class Session:
     def _control(self, key: str, value: str) -> None:
         if key == "error":
             self._error(errors.rejected(value))
-        elif key == "dropped" and _is_number(value):
+        elif key == "dropped" and is_number(value):
             count = int(value)
             self.lost += count
             self._lost_before_next += count
@@ -356,7 +369,8 @@ class Session:
         elif key == "revoked":
             self.notify("revoked", f"no longer allowed: {value}", 1)
         elif key == "closing":
-            self.notify("closing", f"the daemon closes the connection: {value}")
+            self._farewell = f"the daemon closes the connection: {value}"
+            self.notify("closing", self._farewell)
         elif self._asked and self._asked[0].expected == key:
             entry = self._asked.popleft()
             self._confirmed = max(self._confirmed, entry.published)
@@ -369,7 +383,7 @@ class Session:
             self._asked.popleft().finish(error)
         elif error.text.startswith(("SUB ", "UNSUB ")) and self._asked:
             self._asked[0].error = self._asked[0].error or error
-        elif not self.exchanges.blame(error.text, error):
+        elif not self.exchanges.blame(error):
             self._rejection = self._rejection or error
             self._rejection_count += 1
             self.notify("rejected", str(error), 1, error)
@@ -386,8 +400,12 @@ class Session:
             raise errors.UnconfirmedError(f"the daemon went away: {some} may not have been published")
 
     def notify(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
-        """Have the program know; whoever waits for replies passes it on at once."""
-        self.notices.append(Notice(kind, text, count, error))
+        """Have the program know; whoever waits for replies passes it on at once. Equal refusals are one notice."""
+        newest = self.notices[-1] if self.notices else None
+        if error is not None and newest is not None and newest.text == text:
+            newest.count += count
+        else:
+            self.notices.append(Notice(kind, text, count, error))
         self.exchanges.wake()
 
     def pass_on_notices(self) -> None:
@@ -426,7 +444,7 @@ class Session:
             except RejectedError as error:  # too large for any socket
                 if not self.ready:
                     self._end(error)
-                self._asked = deque(asked for asked in self._asked if asked is not entry)
+                self._withdraw(entry)
                 entry.finish(error)
             else:
                 if entry.messages:
@@ -439,17 +457,24 @@ class Session:
         self._asked.append(entry)
         return entry
 
+    def _withdraw(self, entry: Entry) -> None:
+        """It was not sent: no answer will come."""
+        self._asked = deque(asked for asked in self._asked if asked is not entry)
+
     # --- what both clients wait for ---
 
     async def connect(self, seconds: float) -> None:
-        """Make the first connection, trying for so long; raises why there is none."""
-        deadline = monotonic() + seconds
-        self.due = 0.0
+        """Make the first connection, trying for so long, or ``timeout`` where a daemon is busy; raises why there is
+        none."""
+        begun, self.due = monotonic(), 0.0
         try:
             while not self.ready:
                 self.advance()
                 fault = self._fault if self.transport is None else None
-                if fault is not None and (self.due > deadline or not isinstance(fault, UnavailableError)):
+                patience = max(seconds, self.timeout) if isinstance(fault, errors.BusyError) else seconds
+                if fault is not None and (
+                    self.due > begun + patience or not isinstance(fault, UnavailableError)
+                ):
                     raise fault
                 await self.wait(self.changed, self.due)
                 self.check()
@@ -515,16 +540,19 @@ class Session:
                 return entry.result()
 
     async def _deliver(self, entry: Entry, deadline: float) -> None:
-        self._check_started()
-        self._queue.append(entry)
-        self.flush()
+        if not entry.messages and len(entry.packets) == 1 and self.send_now(entry.packets[0], 0):
+            entry.packets.clear()
+        else:
+            self._check_started()
+            self._queue.append(entry)
+            self.flush()
         try:
             if not await self.wait(entry, deadline) and not entry.done:
                 raise self._too_late(entry)
         except BaseException:
             if entry in self._queue:
                 self._queue.remove(entry)
-                self._asked = deque(asked for asked in self._asked if asked is not entry)
+                self._withdraw(entry)
             raise
 
     def _too_late(self, entry: Entry | None = None) -> BccnError:
@@ -533,11 +561,6 @@ class Session:
         if entry.packets:
             return errors.TimedOutError("not sent: the daemon takes no more messages")
         return errors.TimedOutError("the daemon does not answer")
-
-
-def _is_number(text: str) -> bool:
-    """Whether ``int`` takes it for sure: it knows neither every digit of Unicode nor thousands of them."""
-    return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS
 
 
 def log_notice(notice: Notice) -> None:

@@ -1,8 +1,7 @@
 """One socket to the daemon: find it, connect, send a packet, receive a packet, close. It knows of no requests.
 
 Rules:
-1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits, with
-   ``wait`` or in an event loop.
+1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits.
 2. ECONNRESET on receiving comes once, when the daemon has died with packets of ours unread. What it had sent is still
    there: receive again (``clients/PROTOCOL.md``, "The socket").
 3. ``close`` ends the connection even if a child of fork has a copy of the socket, and wakes a thread that waits on
@@ -16,12 +15,9 @@ import os
 import select
 import socket
 import time
+from collections.abc import Iterator
 
-from bccn.errors import RefusedError, RejectedError, UnavailableError
-
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from bccn.errors import BusyError, RefusedError, RejectedError, UnavailableError
 
 SERVICE_SOCKET = "/run/bccnd/bus.sock"
 # Seconds between attempts to connect. One to a local socket that is not there costs microseconds.
@@ -46,12 +42,8 @@ def socket_path(path: str | os.PathLike[str] | None = None) -> str:
     if chosen:
         return chosen
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    own = f"{runtime}/bccnd/bus.sock" if runtime else ""
-    return own if own and not _exists(SERVICE_SOCKET) and _exists(own) else SERVICE_SOCKET
-
-
-def _exists(path: str) -> bool:
-    return os.access(path, os.F_OK)
+    places = [SERVICE_SOCKET, f"{runtime}/bccnd/bus.sock"] if runtime else []
+    return next((place for place in places if os.access(place, os.F_OK)), SERVICE_SOCKET)
 
 
 def socket_address(path: str) -> str | bytes:
@@ -70,14 +62,15 @@ def pauses() -> Iterator[float]:
 class Transport:
     """A connection to the daemon at ``path``, which is looked up as ``socket_path`` does.
 
-    Raises RefusedError without the permission to connect, UnavailableError where no daemon listens.
+    Raises RefusedError without the permission to connect, UnavailableError where no daemon listens, BusyError where
+    one has no room for a connection at this moment.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = socket_path(path)
         self.lacks_memory = False
         self._pid = os.getpid()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = _open_socket()
         self._receive, self.send_raw = self._socket.recv_into, self._socket.send
         self._poll, self._polled = select.poll(), 0
         try:
@@ -87,6 +80,10 @@ class Transport:
             self._socket.close()
             if isinstance(error, PermissionError):
                 raise RefusedError("refused", f"no permission to connect to {self.path}") from None
+            if isinstance(error, BlockingIOError):
+                raise BusyError(
+                    f"the daemon at {self.path} is busy: it has no room for a connection"
+                ) from None
             if isinstance(error, OSError):
                 raise UnavailableError(f"no daemon at {self.path}: {error.strerror or error}") from None
             raise
@@ -106,10 +103,10 @@ class Transport:
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
                 raise RejectedError("too-large", f"packet: {len(packet)} bytes, too many to send") from None
-            if error.errno in (errno.ENOBUFS, errno.ENOMEM):
-                self.lacks_memory = True
-                return False
-            raise UnavailableError("the daemon went away") from None
+            self.lacks_memory = error.errno in (errno.ENOBUFS, errno.ENOMEM)
+            if not self.lacks_memory:
+                raise UnavailableError("the daemon went away") from None
+            return False
         return True
 
     def receive_into(self, memory: bytearray | memoryview) -> int | None:
@@ -156,3 +153,14 @@ class Transport:
             except OSError:  # the daemon has closed it, or this is the second call
                 pass
         self._socket.close()
+
+
+def _open_socket() -> socket.socket:
+    """Never descriptor 0, 1 or 2: in a program that was started without these, what it prints would go there."""
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if opened.fileno() > 2:
+        return opened
+    import fcntl  # few programs need it
+
+    with opened:
+        return socket.socket(fileno=fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3))

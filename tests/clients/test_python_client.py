@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,48 @@ def test_a_publisher_that_never_asks_gets_notices(connect: Connect) -> None:
     client = connect(on_notice=notices.append)
     wait_until(lambda: client.publish("a b") or notices, "a notice")
     client.close()
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_batch_reads_what_the_daemon_rejects(connect: Connect, pack: bool) -> None:
+    """Refusals come as notices while it goes on, and do not pile up: equal ones are one notice with a count."""
+    notices: list[bccn.Notice] = []
+    client = connect(pack=pack, on_notice=notices.append)
+    most = count = 0
+
+    def messages() -> Iterator[tuple[str, str]]:
+        nonlocal most, count
+        until = time.monotonic() + PATIENCE
+        while len(notices) < 3 and time.monotonic() < until:
+            count += 1
+            most = max(most, len(client._session.notices))
+            yield "a b", "x" * 100
+
+    client.publish_many(messages())
+    assert len(notices) >= 3, "they come before the batch is over"
+    with pytest.raises(bccn.RejectedError, match=f"; {count - 1} more rejected"), client.batch():
+        client.barrier()
+    assert {notice.kind for notice in notices} == {"rejected"}
+    assert sum(notice.count for notice in notices) == count
+    assert most <= 2
+    assert str(max(notices, key=lambda notice: notice.count)).endswith(" times")
+
+
+@pytest.mark.parametrize("call", ["send_all", "send_to", "reply"])
+def test_every_way_to_publish_notices_rejections(tmp_path: Path, call: str) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"MSG"):
+            with suppress(BrokenPipeError):  # the client has left
+                connection.send(b"CMSG error\0refused MSG !: no right")
+        return packet.startswith(b"MSG")
+
+    request = bccn.Request(bccn.Message("a", b"token\nx", "h/p/1"))
+    arguments = {"send_all": ("x",), "send_to": ("h/p/1", "x"), "reply": (request, "x")}[call]
+    notices: list[bccn.Notice] = []
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, on_notice=notices.append)
+        wait_until(lambda: getattr(client, call)(*arguments) or notices, "a notice")
+        client.close()
 
 
 def test_leaving_with_waits_for_a_barrier(daemon: DaemonProcess) -> None:

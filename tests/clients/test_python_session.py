@@ -11,7 +11,8 @@ import pytest
 
 import bccn
 from bccn.errors import RefusedError, RejectedError, UnavailableError
-from bccn.session import Session
+from bccn.feed import Feed
+from bccn.session import NOTICES_LIMIT, Session
 from tests.clients.conftest import Connect, nothing_comes, received
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
@@ -143,6 +144,23 @@ def test_a_rejection_is_a_notice_and_a_barrier_error() -> None:
     session.raise_rejections()
 
 
+def test_equal_rejections_are_one_notice() -> None:
+    session = made()
+    for _ in range(1000):
+        answer(session, "error|refused MSG a: no")
+    for number in range(NOTICES_LIMIT + 100):
+        answer(session, f"error|refused MSG {number}: no")
+    assert len(session.notices) == NOTICES_LIMIT
+    session.notices.clear()
+    answer(
+        session, "error|refused MSG a: no", "error|refused MSG a: no", "error|refused MSG b: no", "dropped|1"
+    )
+    assert [(notice.count, str(notice)) for notice in session.notices][:2] == [
+        (2, "MSG a: no (refused), 2 times"),
+        (1, "MSG b: no (refused)"),
+    ]
+
+
 def test_unconfirmed_messages_are_in_doubt() -> None:
     session = made()
     session.published += 2
@@ -270,6 +288,55 @@ def test_without_reconnection_calls_fail(connect: Connect, daemon: DaemonProcess
 def test_no_daemon_raises_unavailable(tmp_path: Path) -> None:
     with pytest.raises(bccn.UnavailableError, match=r"no daemon at .*/none: No such file"):
         bccn.Client(tmp_path / "none")
+
+
+def test_a_refused_connection_says_why(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        connection.send(b"CMSG closing\0limit: at most 1 clients")
+        connection.close()
+        return True
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        with pytest.raises(bccn.UnavailableError, match="limit: at most 1 clients"):
+            bccn.Client(scripted.path)
+        with pytest.raises(bccn.UnavailableError, match="limit: at most 1 clients"):
+            Feed(scripted.path).connect()
+
+
+def full_listener(path: Path) -> tuple[socket.socket, list[socket.socket]]:
+    """A daemon too busy to accept: the connections that wait for it fill its queue."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(path))
+    listener.listen(0)
+    waiting: list[socket.socket] = []
+    while True:
+        waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        waiting[-1].setblocking(False)
+        try:
+            waiting[-1].connect(str(path))
+        except BlockingIOError:
+            return listener, waiting
+
+
+def test_a_busy_daemon_is_tried_again(tmp_path: Path) -> None:
+    listener, waiting = full_listener(tmp_path / "bus")
+    with pytest.raises(bccn.UnavailableError, match="is busy"):
+        bccn.Client(tmp_path / "bus", timeout=0.1)
+    clients: list[bccn.Client] = []
+    connecting = threading.Thread(target=lambda: clients.append(bccn.Client(tmp_path / "bus")))
+    connecting.start()
+    for each in waiting:
+        each.close()
+    listener.settimeout(PATIENCE)
+    connection, _ = listener.accept()
+    while not connection.recv(100):  # one of those that only filled the queue
+        connection.close()
+        connection, _ = listener.accept()
+    connection.send(b"CMSG whoami\0here/test/1")
+    connecting.join(PATIENCE)
+    clients[0].close()
+    connection.close()
+    listener.close()
 
 
 def test_the_first_connection_is_waited_for(daemon: DaemonProcess) -> None:

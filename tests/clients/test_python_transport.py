@@ -43,6 +43,26 @@ def test_the_socket_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert bccn.socket_path(own) == str(own)
 
 
+def test_the_socket_is_no_standard_descriptor(tmp_path: Path) -> None:
+    """A program that was started with 0, 1 and 2 closed: what it prints must not go to the daemon."""
+    with ScriptedDaemon(tmp_path / "bus", lambda *_: False) as scripted:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.closerange(0, 3)
+                transport = Transport(scripted.path)
+                answer = ask(transport, "ping", "x", deadline=soon(), early=[])
+                code = (
+                    0
+                    if transport.fileno() > 2 and answer == "x" and not os.get_inheritable(transport.fileno())
+                    else 2
+                )
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_a_full_socket_is_waited_for(tmp_path: Path) -> None:
     go_on = threading.Event()
     with ScriptedDaemon(tmp_path / "bus", lambda *_: go_on.wait(PATIENCE)) as scripted:

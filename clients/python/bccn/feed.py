@@ -205,6 +205,8 @@ def ask(
             return answer.value
         if isinstance(answer, Control) and answer.key == "error":
             raise rejected(answer.value)
+        if isinstance(answer, Control) and answer.key == "closing":
+            raise UnavailableError(f"the daemon closes the connection: {answer.value}")
         early.append(packet)
 
 

@@ -12,7 +12,8 @@ import pytest
 import bccn
 from bccn.errors import RefusedError, RejectedError, UnavailableError
 from bccn.feed import Feed
-from bccn.session import NOTICES_LIMIT, Session
+from bccn.notice import NOTICES_LIMIT
+from bccn.session import Session
 from tests.clients.conftest import Connect, nothing_comes, received
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess

@@ -7,8 +7,9 @@ what waits, or the connection ends.
 from collections.abc import Iterable
 
 import bccn
+from bccn.notice import Notice
 from bccn.protocol import Control, Message, parse, unpack
-from bccn.session import Entry, Notice
+from bccn.session import Entry
 from bccnd.wire import sbus
 from tests.fuzz.fuzzer import Script
 from tests.golden import entries

@@ -29,8 +29,8 @@ from bccn.errors import (
 )
 from bccn.exchange import Request
 from bccn.inbox import matches
+from bccn.notice import Notice
 from bccn.protocol import Message
-from bccn.session import Notice
 from bccn.transport import socket_path
 
 # Type checkers take this name for true. Importing ``typing`` for it would take longer than importing all of this.

@@ -1,12 +1,11 @@
 """The asyncio client, on asyncio's own loops and on uvloop.
 
 Rules:
-1. The loop watches the raw socket (``add_reader`` and, only while something waits for room, ``add_writer``) and calls
-   when an attempt to connect is due. No task of its own is needed.
+1. The loop watches the socket and calls when an attempt to connect is due. No task of its own is needed.
 2. Reading pauses while more than READ_AHEAD_LIMIT bytes of messages wait to be received (then the daemon's queue for
    this client fills, and its policy decides), but never while an answer is awaited.
-3. Callbacks run in one task, in the order of the messages. A coroutine function is awaited before the next one is
-   called, so that a slow callback fills the daemon's queue, not memory here. ``on_notice`` is called at once.
+3. Callbacks run in one task, one after the other, so that a slow one fills the daemon's queue, not memory here.
+   ``on_notice`` is called at once.
 """
 
 from __future__ import annotations
@@ -123,10 +122,7 @@ class AsyncSession(Session):
 
 
 class AsyncClient(Bus, Operations):
-    """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork.
-
-    ``Bus`` says what the arguments mean. A callback may be a coroutine function.
-    """
+    """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork."""
 
     _driver = AsyncSession
     _session: AsyncSession
@@ -196,8 +192,6 @@ class AsyncClient(Bus, Operations):
 
         await take_requests(self, pattern, take)
 
-    # --- life ---
-
     @property
     def name(self) -> str:
         """Own src, as others see it; empty while there is no connection."""
@@ -232,8 +226,6 @@ class AsyncClient(Bus, Operations):
                 await self.barrier()
         finally:
             await self.close()
-
-    # --- what came ---
 
     def _on_news(self) -> None:
         """Have those who wait for messages take them, and the task of callbacks; pass on notices."""

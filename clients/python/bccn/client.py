@@ -1,11 +1,9 @@
 """The blocking client: every wait is a poll(2) with a deadline, on the caller's thread.
 
 Rules:
-1. Messages are read when ``receive``, ``dispatch`` or iteration ask for them; until then they wait in the daemon's
-   queue for this client. But waiting for an answer, or for room to send, goes on reading; otherwise client and
-   daemon could wait for each other. And who only publishes has a ``glance`` at times, for what the daemon rejects.
-2. Callbacks and ``on_notice`` run inside the client's calls, on the caller's thread, and never while a packet is half
-   processed: they may call the client.
+1. Messages wait in the daemon's queue until ``receive``, ``dispatch`` or iteration ask for them. But who waits for an
+   answer or for room reads on, or both could wait for each other, and who only publishes has a ``glance`` at times.
+2. Callbacks and ``on_notice`` run inside the client's calls, never while a packet is half processed: they may call.
 3. Nothing happens between two calls. A select loop learns from ``Readiness`` when to make one.
 """
 
@@ -155,8 +153,7 @@ def blocking(
 class Client(Bus):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
-    ``Bus`` says what the arguments mean. Raises UnavailableError when there is no daemon, RejectedError when it does
-    not grant what was asked.
+    Raises UnavailableError without a daemon, RejectedError when it does not grant what was asked.
     """
 
     _driver = BlockingSession
@@ -210,14 +207,11 @@ class Client(Bus):
     send_to = blocking(Operations.send_to)
     send_datagram = blocking(Operations.send_datagram)
     barrier = blocking(Operations.barrier)
-
     subscribe = blocking(Operations.subscribe)
     unsubscribe = blocking(Operations.unsubscribe)
     listen = blocking(Operations.listen)
-
     request = blocking(Operations.request)
     reply = blocking(Operations.reply)
-
     set_name = blocking(Operations.set_name)
     heartbeat = blocking(Operations.heartbeat)
     control = blocking(Operations.control)
@@ -242,10 +236,7 @@ class Client(Bus):
                 return None
 
     def dispatch(self) -> list[Message]:
-        """Handle all that is pending without waiting: call callbacks, return the messages which none took.
-
-        For select loops, whenever ``fileno()`` is readable.
-        """
+        """For select loops: call the callbacks of all that is pending, return the messages which none took."""
         session, inbox = self._session, self._session.inbox
         session.check()
         session.read_pending()
@@ -293,7 +284,7 @@ class Client(Bus):
         """Answer requests on the channels that match with what ``handler`` returns, or later if that is None.
 
         Needs ``format="full"``. The pattern ``!`` stands for requests to all and to this program. The handler runs
-        as every callback does, inside ``receive`` or ``dispatch``; messages that are no requests are passed over.
+        inside ``receive`` or ``dispatch``.
         """
 
         def answer(request: Request) -> None:

@@ -1,10 +1,8 @@
 """Request and reply, as every client of the bus does it (PROTOCOL.md, "Request and reply"). No I/O, no clock.
 
 Rules:
-1. The first line of a request is a token. Replies are directed to the sender of the request and begin with the same
-   line. Tokens cannot be guessed and belong to one client: a message that begins with one of ours is a reply.
-2. A request is published once. If nobody on this host listens, and no reply comes within ASK_AFTER, the daemon asks
-   those of the other hosts; only those with listeners answer. Datagrams get lost, hence several QUESTIONS.
+1. Tokens cannot be guessed and belong to one client: a message that begins with one of ours is a reply.
+2. A request is published once. The other hosts are asked for listeners several times, since datagrams get lost.
 3. Replies beyond those wanted, and replies that nobody waits for any more, are dropped.
 """
 

@@ -1,7 +1,7 @@
 """A raw feed of the bus: packets as the daemon sends them, side by side in memory.
 
-A program that records everything has no time for a message of each packet: the socket holds a fraction of a second of
-traffic, so one thread does nothing but empty it, and another takes the packets apart.
+A program that records everything has no time for a message of each packet: one thread does nothing but empty the
+socket, and another takes the packets apart.
 
     connect(): status, queue, pack, then tap or SUBs  ->  fill(block), wait(), fill(block) ... until it is False
         ^                                                                                              |
@@ -22,17 +22,14 @@ import os
 import select
 import time
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from mmap import mmap
 
 from bccn.errors import ProtocolError, RejectedError, TimedOutError, UnavailableError, rejected
 from bccn.protocol import Control, build_control, build_sub, parse
-from bccn.transport import READABLE, WRITABLE, Transport, pauses
-
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from bccn.transport import READABLE, RECEIVE_LIMIT, WRITABLE, Transport, pauses
 
 # The longest packet that is read. The daemon sends at most 71 kB.
 PACKET_LIMIT = 128 << 10
@@ -188,12 +185,8 @@ def _send(transport: Transport, packet: bytes, deadline: float) -> None:
 def ask(
     transport: Transport, key: str, value: str | None = None, *, deadline: float, early: list[bytes]
 ) -> str:
-    """Make one control request and wait for its answer until ``deadline`` (monotonic seconds).
-
-    Packets that come before the answer are appended to ``early`` as they are. Raises RejectedError when the daemon
-    rejects it or a SUB sent before it, TimedOutError, UnavailableError, ProtocolError.
-    """
-    expected, memory = "pong" if key == "ping" else key, bytearray(PACKET_LIMIT)
+    """The answer to one control request; packets that come before it are appended to ``early`` as they are."""
+    expected, memory = "pong" if key == "ping" else key, bytearray(RECEIVE_LIMIT)
     _send(transport, build_control(key, value), deadline)
     while True:
         while (size := transport.receive_into(memory)) is None:
@@ -201,12 +194,13 @@ def ask(
                 raise TimedOutError("the daemon does not answer")
         packet = bytes(memory[:size])
         answer = parse(packet) if packet.startswith(b"CMSG ") else None
-        if isinstance(answer, Control) and answer.key == expected:
-            return answer.value
-        if isinstance(answer, Control) and answer.key == "error":
-            raise rejected(answer.value)
-        if isinstance(answer, Control) and answer.key == "closing":
-            raise UnavailableError(f"the daemon closes the connection: {answer.value}")
+        if isinstance(answer, Control):
+            if answer.key == expected:
+                return answer.value
+            if answer.key == "error":
+                raise rejected(answer.value)
+            if answer.key == "closing":
+                raise UnavailableError(f"the daemon closes the connection: {answer.value}")
         early.append(packet)
 
 

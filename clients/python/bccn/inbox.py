@@ -1,8 +1,7 @@
 """What a program listens to, and the messages that have come for it.
 
-The daemon delivers one copy of a message and does not say which patterns it matched. To find the callbacks of a
-message the client matches it again, by the same rules (``clients/PROTOCOL.md``, "Channels and patterns"). Nothing is
-lost here: the client stops reading, and the daemon bounds its queue.
+The daemon does not say which patterns a message matched: to find its callbacks the client matches it again, by the
+same rules (``clients/PROTOCOL.md``, "Channels and patterns"). Nothing is lost here: the client stops reading.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a client of the bus does, written once: coroutines that wait only where the session's driver waits.
 
-``AsyncClient`` has them as its methods. ``Client`` runs each one to its end, since its driver blocks where the other
-suspends.
+They are methods of ``AsyncClient``. ``Client`` runs each to its end: its driver blocks where the other suspends.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from time import monotonic
 from bccn.errors import InvalidError, RejectedError
 from bccn.exchange import Exchange, Pending, Request, request_in
 from bccn.inbox import Callback
+from bccn.notice import Notice
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
-from bccn.session import Notice, Session
+from bccn.session import Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ PUBLISH_TURN = 64
 
 
 class Bus:
-    """The base of ``Client`` and ``AsyncClient``, which say which driver they have."""
-
     _driver: type[Session]
 
     def __init__(
@@ -89,8 +87,6 @@ class Bus:
 
 
 class Operations:
-    """What a client with this session does."""
-
     def __init__(self, session: Session) -> None:
         self._session = session
 
@@ -100,17 +96,23 @@ class Operations:
         if session.packer is None and session.send_now(packet):
             if session.published % PUBLISH_TURN == 0:
                 await session.give_way()
-        else:
-            for full, messages in session.gather(packet):
-                await session.transmit(full, messages)
-                await session.give_way()
+        elif packs := session.gather(packet):
+            await self._send(packs)
+
+    async def _send(self, packs: Iterable[tuple[bytes, int]]) -> None:
+        for full, messages in packs:
+            await self._session.transmit(full, messages)
+            await self._session.give_way()
 
     async def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
         """Publish (channel, payload) pairs, packed where that was agreed."""
-        is_outermost = await self.open_batch()
+        session, is_outermost = self._session, await self.open_batch()
         try:
             for channel, payload in messages:
-                await self.publish(channel, payload)
+                if session.packer is None:
+                    await self.publish(channel, payload)
+                elif packs := session.gather(build_msg(channel, payload)):
+                    await self._send(packs)
         finally:
             if is_outermost:
                 await self.close_batch()
@@ -182,9 +184,8 @@ class Operations:
     ) -> list[Message]:  # fmt: skip
         """Ask on ``channel``; returns ``replies`` replies, or with None all that come within ``timeout`` seconds.
 
-        The ``payload`` of each is the reply. Raises NobodyListensError, within a third of a second, when no program
-        of this host or of another with a daemon would get the request; ``wait_anyway`` is for programs without a
-        daemon. Raises TimedOutError for too few replies (``clients/PROTOCOL.md``, "Request and reply").
+        Raises NobodyListensError early, unless ``wait_anyway``: for programs without a daemon, which cannot be asked;
+        TimedOutError for too few replies (``clients/PROTOCOL.md``, "Request and reply").
         """
         coming = self.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway)
         return [reply async for reply in coming]
@@ -197,9 +198,8 @@ class Operations:
         session = self._session
         timeout = session.timeout if timeout is None else timeout
         await session.available(monotonic() + timeout)
-        exchange = session.exchanges.begin(
-            channel, payload, monotonic(), timeout, wanted=replies, anyway=wait_anyway
-        )
+        begin = session.exchanges.begin
+        exchange = begin(channel, payload, monotonic(), timeout, wanted=replies, anyway=wait_anyway)
         try:
             await self._publish_request(exchange)
             while True:
@@ -250,10 +250,7 @@ class Operations:
             del self._session.wishes["heartbeat"]
 
     async def control(self, key: str, value: str | None = None) -> str:
-        """Make any control request (``clients/PROTOCOL.md``, "Control requests"); returns the value of its answer.
-
-        Unlike the settings of the constructor it is not repeated on a new connection.
-        """
+        """Make any control request (``clients/PROTOCOL.md``), once; returns the value of its answer."""
         return await self._session.ask(key, value)
 
     async def status(self) -> dict[str, Any]:

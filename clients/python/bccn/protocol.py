@@ -7,16 +7,10 @@ from struct import Struct
 
 from bccn.errors import InvalidError, ProtocolError
 
-TYPE_CHECKING = False  # see bccn/__init__.py
-if TYPE_CHECKING:
-    from typing import Literal
-
 LENGTH = Struct(">I")
 LENGTH_SIZE = LENGTH.size
 NOTHING: Sequence[tuple[bytes, int]] = ()
 PACK = b"PACK "
-# Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
-RECEIVE_LIMIT = 512 * 1024
 # Digits that 64 bits can have: of a number that the daemon sends.
 NUMBER_DIGITS = 20
 WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
@@ -57,16 +51,14 @@ class Message:
         return self.verdict == "retained"
 
     @property
-    def mode(self) -> Literal["plain", "all", "directed"]:
-        """How it was addressed (``bccnd/wire/BCCN1.md``, "Channels")."""
+    def mode(self) -> str:
+        """How it was addressed: ``plain``, ``all`` or ``directed`` (``bccnd/wire/BCCN1.md``, "Channels")."""
         return "plain" if self.channel[:1] != "!" else "all" if self.channel == "!" else "directed"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):
             return NotImplemented
         return all(getattr(self, field) == getattr(other, field) for field in Message.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         known = ((name, getattr(self, name)) for name in ("src", "seq", "peer", "time_ns", "verdict"))
@@ -131,7 +123,7 @@ def unpack(packet: bytes) -> Iterator[bytes]:
         raise ProtocolError("the daemon sent a PACK whose lengths reach beyond it")
 
 
-def events_in(packet: bytes) -> Iterator[Message | Control]:
+def parse_all(packet: bytes) -> Iterator[Message | Control]:
     """What a packet says, or the packets in it."""
     return map(parse, unpack(packet) if packet.startswith(PACK) else (packet,))
 

@@ -7,18 +7,15 @@
                     the transport ends; with ``reconnect=False`` for good
 
 A driver is a subclass. It waits until the transport is readable, or has room while something ``wants_room``, or the
-time is ``due``, and then calls ``read``, ``flush`` and ``advance``. Coroutines wait in ``wait`` only: the asyncio
-client suspends there; the blocking client blocks, so that they run to their end in one go.
+time is ``due``, and then calls ``read``, ``flush`` and ``advance``. Coroutines wait in ``wait`` only.
 
-Rules:
-1. What is wanted (``wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one, before
-   everything else (``clients/PROTOCOL.md``, "Connecting again"). Then packets leave in the order of the queue.
-2. Every request has exactly one answer, and answers come in the order of the requests: ``_asked`` is a queue.
-   A complaint about a SUB or UNSUB arrives before the answer to the request sent after it, and belongs to that.
-3. A MSG is answered only when it is rejected. What was published is known to be with the daemon once a later
-   request is answered; what was not known when the connection broke is in doubt, and the next barrier says so.
-4. When a connection ends, it is read to its end first: nothing that the daemon has sent is lost. Its requests end
-   and are made again on the next one. Messages not yet sent stay queued.
+Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
+1. What is wanted (``wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one first.
+2. Answers come in the order of the requests: ``_asked`` is a queue. A complaint about a SUB or UNSUB belongs to the
+   request sent after it.
+3. What was published is with the daemon once a later request is answered; else it is in doubt when the connection
+   breaks, and the next barrier says so.
+4. A connection that ends is read to its end. Its requests are made again on the next one; unsent messages wait.
 5. A child of fork never touches its parent's connection.
 """
 
@@ -33,57 +30,21 @@ from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RefusedError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
 from bccn.inbox import Inbox
-from bccn.protocol import (
-    RECEIVE_LIMIT,
-    Control,
-    Message,
-    Packer,
-    build_control,
-    build_sub,
-    events_in,
-    is_number,
-)
-from bccn.transport import NO_SIGNAL, Transport, pauses
+from bccn.notice import NOTICES_LIMIT, Notice, log_notice
+from bccn.protocol import Control, Message, Packer, build_control, build_sub, is_number, parse_all
+from bccn.transport import NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
-# Notices that wait to be passed on; the oldest give way. The daemon can send a refusal for every message.
-NOTICES_LIMIT = 1024
-
-
-class Notice:
-    """Something that happened to the connection; ``str()`` is a line for a person.
-
-    kind          what                                                         count
-    lost          the daemon dropped messages because this client reads slowly how many
-    rejected      the daemon rejected something published, or wanted again     how often; ``error`` says why
-    revoked       a right was taken back, and what rested on it has ended      1
-    closing       the daemon says that it closes the connection, and why       0
-    disconnected  the connection ended                                         published, perhaps not taken
-    reconnected   there is one again, with every subscription in force         0
-    unclaimed     messages to all or to us had no callback (AsyncClient)       how many
-    """
-
-    __slots__ = ("count", "error", "kind", "text")
-
-    def __init__(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
-        self.kind, self.text, self.count, self.error = kind, text, count, error
-
-    def __str__(self) -> str:
-        return self.text if self.error is None or self.count == 1 else f"{self.text}, {self.count} times"
-
-    def __repr__(self) -> str:
-        return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
 
 
 class Entry(Pending):
-    """Packets that leave together: messages, done when they are sent, or a control request and the SUB or UNSUB that
-    it confirms, done when the answer is there."""
+    """Packets that leave together: messages, done when sent, or a request (with a SUB, UNSUB), done when answered."""
 
     __slots__ = ("expected", "messages", "packets", "published", "value")
 
     def __init__(self, packets: list[bytes], messages: int = 0, key: str = "", published: int = 0) -> None:
-        """``messages``: published by the ``packets``, ``published``: before them. Without, ``key`` is asked."""
+        """``messages``: published by the ``packets``, ``published``: before them; without any, ``key`` is asked."""
         super().__init__()
         self.packets, self.messages, self.published = packets, messages, published
         self.expected, self.value = "pong" if key == "ping" else key, ""  # of the answer
@@ -135,26 +96,22 @@ class Session:
         self._pauses = pauses()
         self.inbox.clear()
 
-    # --- what a driver adds ---
-
     async def wait(self, pending: Pending, deadline: float) -> bool:
         """Wait until ``pending`` is done; False once ``deadline`` (monotonic seconds) has passed."""
         raise NotImplementedError
 
     async def give_way(self) -> None:
-        """Many messages were published in a row: let others have their turn, see what the daemon says to them."""
+        """Among many messages: let others have their turn, see what the daemon says."""
 
     def attend(self) -> None:
         """What is to be waited for may be something else now."""
 
     def closing(self, transport: Transport, /) -> None:
-        """It is about to be closed."""
+        """The transport is about to be closed."""
 
     def forked(self) -> None:
         """Called first thing in a child of the process that made the session."""
         raise errors.ClosedError("the client was made before fork: make another one here")
-
-    # --- how things stand ---
 
     @property
     def gone(self) -> bool:
@@ -172,17 +129,16 @@ class Session:
         return bool(self._asked or self.exchanges)
 
     @property
-    def unconfirmed(self) -> bool:
-        """Whether the daemon may not have processed yet what was published."""
-        return self.published > self._confirmed
+    def unconfirmed(self) -> int:
+        """How many messages the daemon may not have processed yet."""
+        return self.published - self._confirmed
 
     @property
     def unsettled(self) -> bool:
         """Whether a barrier could have something to say about what was published."""
-        return self.unconfirmed or bool(self._in_doubt or self._rejection_count)
+        return bool(self.unconfirmed or self._in_doubt or self._rejection_count)
 
     def check(self) -> None:
-        """Raise ClosedError when the client cannot be used any more, UnavailableError when its connection is gone."""
         if self.closed:
             raise errors.ClosedError("the client is closed")
         if self.pid != getpid():
@@ -199,8 +155,6 @@ class Session:
         """A client that waits for answers reads on; one that never receives must not go on like that."""
         if self.inbox.waiting_size > BACKLOG_LIMIT:
             raise errors.BacklogError(f"{len(self.inbox)} messages wait to be received: call receive()")
-
-    # --- coming and going ---
 
     def advance(self) -> None:
         """Do what is due: try to connect, or give up a greeting that is not answered."""
@@ -221,7 +175,7 @@ class Session:
             self.flush()
 
     def greeting(self) -> list[bytes]:
-        """All that a new connection begins with, in order; the last request is answered when all of it is done."""
+        """All that a new connection begins with; the last request is answered when all of it is done."""
         wishes = dict(self.wishes) if self.wanted_name is None else {"name": self.wanted_name, **self.wishes}
         if self.inbox.listening or self.exchanges.listening:
             wishes["listen"] = None
@@ -273,7 +227,7 @@ class Session:
 
     def disconnected(self, reason: str) -> None:
         """The connection is gone, and what it did not confirm is in doubt."""
-        doubt = self.published - self._confirmed
+        doubt = self.unconfirmed
         self._in_doubt += doubt
         self.let_go(reason)
         self.notify("disconnected", reason, doubt)
@@ -291,7 +245,6 @@ class Session:
             entry.finish(UnavailableError(reason))
 
     def _abandon(self, error: BccnError) -> None:
-        """What is queued will never be sent."""
         while self._queue:
             self._queue.popleft().finish(error)
 
@@ -314,13 +267,8 @@ class Session:
         self._begin_life()
         self.due = 0.0
 
-    # --- what came ---
-
     def read(self) -> bool:
-        """Take one packet from the transport; False when there is none. Handles the end of the connection.
-
-        Raises ProtocolError for a packet that is none of this protocol; the connection has ended then.
-        """
+        """Take one packet; False when there is none. It may end the connection, with ProtocolError if it is none."""
         if (transport := self.transport) is None:
             return False
         try:
@@ -341,7 +289,7 @@ class Session:
     def feed(self, packet: bytes) -> None:
         """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests."""
         inbox = self.inbox
-        for event in events_in(packet):
+        for event in parse_all(packet):
             if isinstance(event, Control):
                 self._control(event.key, event.value)
             elif event.channel[:1] != "!" or not self._is_for_request(event):
@@ -389,7 +337,7 @@ class Session:
             self.notify("rejected", str(error), 1, error)
 
     def raise_rejections(self) -> None:
-        """What a barrier found: what was published before it and is not, or may not be, on the bus."""
+        """Raise what a barrier found: what is not, or may not be, on the bus."""
         first, count, doubt = self._rejection, self._rejection_count, self._in_doubt
         self._rejection, self._rejection_count, self._in_doubt = None, 0, 0
         if first is not None:
@@ -411,8 +359,6 @@ class Session:
     def pass_on_notices(self) -> None:
         while self.notices:
             (self.on_notice or log_notice)(self.notices.popleft())
-
-    # --- sending ---
 
     def send_now(self, packet: bytes, messages: int = 1) -> bool:
         """Send at once what publishes so many messages; False when it must wait: for its turn, room, a connection."""
@@ -458,23 +404,18 @@ class Session:
         return entry
 
     def _withdraw(self, entry: Entry) -> None:
-        """It was not sent: no answer will come."""
         self._asked = deque(asked for asked in self._asked if asked is not entry)
 
-    # --- what both clients wait for ---
-
     async def connect(self, seconds: float) -> None:
-        """Make the first connection, trying for so long, or ``timeout`` where a daemon is busy; raises why there is
-        none."""
+        """Make the first connection; tries for so long, or ``timeout`` where a daemon is busy."""
         begun, self.due = monotonic(), 0.0
         try:
             while not self.ready:
                 self.advance()
                 fault = self._fault if self.transport is None else None
                 patience = max(seconds, self.timeout) if isinstance(fault, errors.BusyError) else seconds
-                if fault is not None and (
-                    self.due > begun + patience or not isinstance(fault, UnavailableError)
-                ):
+                in_vain = self.due > begun + patience or not isinstance(fault, UnavailableError)
+                if fault is not None and in_vain:
                     raise fault
                 await self.wait(self.changed, self.due)
                 self.check()
@@ -519,8 +460,7 @@ class Session:
     ) -> str:  # fmt: skip
         """Send ``before`` and a control request; returns the value of its answer.
 
-        What an open batch has gathered goes first. ``enter`` is called once there is a connection. When that breaks,
-        the greeting of the next one says what was in ``before``, and only the request is made again.
+        ``enter`` is called once there is a connection. After it the greeting says what was in ``before``.
         """
         if self.packer is not None:
             await self.send_batch()
@@ -528,24 +468,26 @@ class Session:
         while True:
             if not self.ready or self.pid != getpid():
                 await self.available(deadline)
-            self.check_backlog()
+            if self.inbox.waiting_size > BACKLOG_LIMIT:
+                self.check_backlog()
             if enter is not None:
                 enter()
             entry = self.question(key, value)
-            if before is not None:
-                entry.packets.insert(0, before)
+            if before is None and self.send_now(entry.packets[0], 0):
+                entry.packets.clear()
+                if not await self.wait(entry, deadline) and not entry.done:
+                    raise self._too_late(entry)
+            else:
+                entry.packets[:0] = [before] if before is not None else []
+                await self._deliver(entry, deadline)
             before = enter = None
-            await self._deliver(entry, deadline)
             if not isinstance(entry.error, UnavailableError):
                 return entry.result()
 
     async def _deliver(self, entry: Entry, deadline: float) -> None:
-        if not entry.messages and len(entry.packets) == 1 and self.send_now(entry.packets[0], 0):
-            entry.packets.clear()
-        else:
-            self._check_started()
-            self._queue.append(entry)
-            self.flush()
+        self._check_started()
+        self._queue.append(entry)
+        self.flush()
         try:
             if not await self.wait(entry, deadline) and not entry.done:
                 raise self._too_late(entry)
@@ -558,13 +500,5 @@ class Session:
     def _too_late(self, entry: Entry | None = None) -> BccnError:
         if entry is None or not self.ready:
             return UnavailableError(str(self._fault or "the daemon is away"))
-        if entry.packets:
-            return errors.TimedOutError("not sent: the daemon takes no more messages")
-        return errors.TimedOutError("the daemon does not answer")
-
-
-def log_notice(notice: Notice) -> None:
-    """Where nobody else looks; without logging configured Python shows warnings on stderr."""
-    import logging
-
-    logging.getLogger("bccn").warning("%s", notice)
+        taken = "does not answer" if not entry.packets else "takes no more messages: this one was not sent"
+        return errors.TimedOutError(f"the daemon {taken}")

@@ -2,8 +2,7 @@
 
 Rules:
 1. The socket does not block: ``send`` and ``receive_into`` say when they could do nothing. The caller waits.
-2. ECONNRESET on receiving comes once, when the daemon has died with packets of ours unread. What it had sent is still
-   there: receive again (``clients/PROTOCOL.md``, "The socket").
+2. After ECONNRESET, what the daemon had sent is still there (``clients/PROTOCOL.md``, "The socket").
 3. ``close`` ends the connection even if a child of fork has a copy of the socket, and wakes a thread that waits on
    it. In such a child it closes the copy only.
 """
@@ -27,6 +26,8 @@ BACKOFF_LIMIT = 1.0
 POLL_LIMIT = 86400.0
 # Seconds to wait when the kernel has no memory for a packet: poll(2) does not wait for that.
 MEMORY_PAUSE = 0.001
+# Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
+RECEIVE_LIMIT = 512 * 1024
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 # Plain integers: the enums of the socket module cost a conversion for each packet.
@@ -34,10 +35,7 @@ NO_SIGNAL, REAL_SIZE = int(socket.MSG_NOSIGNAL), int(socket.MSG_TRUNC)
 
 
 def socket_path(path: str | os.PathLike[str] | None = None) -> str:
-    """The argument, else $BCCN_SOCKET, else the first that exists of the service's and the user's own socket.
-
-    ``@name`` is an abstract name. Where neither exists the result is the service's, for the error message.
-    """
+    """The socket to use, ``@name`` for an abstract one (``clients/PROTOCOL.md``, "The socket")."""
     chosen = os.fspath(path) if path else os.environ.get("BCCN_SOCKET")
     if chosen:
         return chosen

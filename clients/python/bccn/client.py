@@ -46,8 +46,9 @@ class BlockingSession(Session):
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
         # An answer takes the daemon longer than us: a first attempt to read would be in vain.
-        if self.transport is not None and not self._queue and not pending.done:
-            self.transport.wait(READABLE, min(deadline, self.due))
+        transport = self.transport if not self._queue and not pending.done else None
+        if transport is not None and transport.wait(READABLE, min(deadline, self.due)):
+            self.read()
         while not pending.done:
             if not self.step(deadline):
                 return False

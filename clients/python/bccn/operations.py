@@ -223,14 +223,16 @@ class Operations:
     async def _publish_request(self, exchange: Exchange) -> None:
         """Publish it once, and ask how many listen on this host. What was published before is confirmed first."""
         session = self._session
-        await session.send_batch()
+        if session.packer is not None:
+            await session.send_batch()
         if not session.exchanges.listening:
             await session.ask("listen")
             session.exchanges.listening = True
         elif session.unconfirmed:
             await session.ask("ping")
         exchange.on_its_way = True
-        await session.transmit(exchange.packet)
+        if not session.send_now(exchange.packet):
+            await session.transmit(exchange.packet)
         exchange.published(await session.ask("listeners", exchange.channel), monotonic())
 
     async def set_name(self, name: str) -> None:

@@ -92,7 +92,7 @@ def parse(packet: bytes) -> Message | Control:
 def _parse_recv(packet: bytes) -> Message:
     head, nul, datagram = packet.partition(b"\0")
     words = head.decode("ascii", "backslashreplace").split(" ")
-    if not nul or len(words) != 4 or not is_number(words[2]):
+    if not nul or len(words) != 4 or not words[2].isdigit() or len(words[2]) > NUMBER_DIGITS:
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet")
     _, peer, unix_ns, verdict = words
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")

@@ -74,7 +74,7 @@ class Session:
         self._memory = memoryview(bytearray(RECEIVE_LIMIT))
         self._asked: deque[Entry] = deque()
         self._fault: BccnError | None = None  # why there is no connection
-        self._is_first = True  # ``connect`` has not succeeded yet, and raises what the daemon has against it
+        self._is_first = True  # ``connect`` raises what the daemon has against it
         self._begin_life()
 
     def _begin_life(self) -> None:
@@ -107,7 +107,7 @@ class Session:
         """What is to be waited for may be something else now."""
 
     def closing(self, transport: Transport, /) -> None:
-        """The transport is about to be closed."""
+        """It is about to be closed."""
 
     def forked(self) -> None:
         """Called first thing in a child of the process that made the session."""
@@ -152,7 +152,7 @@ class Session:
             raise UnavailableError("there is no connection to the daemon")
 
     def check_backlog(self) -> None:
-        """A client that waits for answers reads on; one that never receives must not go on like that."""
+        """Who waits for answers reads on; who never receives must not go on like that."""
         if self.inbox.waiting_size > BACKLOG_LIMIT:
             raise errors.BacklogError(f"{len(self.inbox)} messages wait to be received: call receive()")
 
@@ -324,7 +324,6 @@ class Session:
             self._confirmed = max(self._confirmed, entry.published)
             entry.value = value
             entry.finish()
-        # Anything else is a notice of a newer daemon.
 
     def _error(self, error: RejectedError) -> None:
         if error.text.startswith("CMSG ") and self._asked:
@@ -362,11 +361,10 @@ class Session:
 
     def send_now(self, packet: bytes, messages: int = 1) -> bool:
         """Send at once what publishes so many messages; False when it must wait: for its turn, room, a connection."""
-        transport = self.transport
-        if transport is None or not self.ready or self._queue or self.pid != getpid():
+        if self.transport is None or not self.ready or self._queue or self.pid != getpid():
             return False
         try:
-            transport.send_raw(packet, NO_SIGNAL)
+            self.transport.send_raw(packet, NO_SIGNAL)
         except OSError:  # ``flush`` meets it again and deals with it
             return False
         self.published += messages
@@ -458,10 +456,7 @@ class Session:
         self, key: str, value: str | None = None, *, before: bytes | None = None,
         enter: Callable[[], object] | None = None, timeout: float | None = None,
     ) -> str:  # fmt: skip
-        """Send ``before`` and a control request; returns the value of its answer.
-
-        ``enter`` is called once there is a connection. After it the greeting says what was in ``before``.
-        """
+        """Send ``before`` and a request; returns its answer. ``enter`` is called once there is a connection."""
         if self.packer is not None:
             await self.send_batch()
         deadline = monotonic() + (self.timeout if timeout is None else timeout)

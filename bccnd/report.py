@@ -74,7 +74,7 @@ class Door:
 
 def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
     """``reason`` is empty for a client that left by itself; ``state`` is its ``queue_state`` from before it left."""
-    if reason in ("", "gone"):
+    if reason in ("", "gone", "shutdown"):
         log.debug("client left", **_identity(session), reason=reason, dropped=session.outbox.dropped)
     else:
         log.warning("client closed", **_identity(session), reason=reason, **state)

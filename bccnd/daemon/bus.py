@@ -1,10 +1,10 @@
 """The local side: the listener and the sockets of the clients. It reads, writes and closes them as the relay wants.
 
 Rules
-- A callback reads or writes one client, a few batches at most, and then settles everything.
-- A client is not read while the relay holds it (``Session.waits_for``), nor, if it publishes to the segment, while
-  the network side is congested.
-- What a client sent before it went still counts.
+- A callback reads or writes one client, for one turn at most (``turns``), and then settles everything.
+- A client is not read while it has packets left, nor while the relay holds it (``Session.waits_for``), nor, if it
+  publishes to the segment, while the network side is congested.
+- What a client sent before it went still counts: a client that is found gone is read to the end like any other.
 - When the daemon is out of descriptors, it refuses new clients with the reason, or stops accepting for ACCEPT_PAUSE.
   It goes on serving the others.
 """
@@ -14,12 +14,12 @@ import os
 import socket
 import time
 from asyncio import AbstractEventLoop
-from collections import deque
 from collections.abc import Callable
 
 import structlog
 
 from bccnd import report
+from bccnd.daemon.turns import TURN_SECONDS, Turns
 from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
@@ -32,8 +32,9 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 from bccnd.wire.sbus import Cmsg
 
-# Batches read from one client in one turn.
+# Batches read from one client in one turn, which TURN_SECONDS may end earlier.
 CLIENT_BATCHES = 8
+TURN_NS = int(TURN_SECONDS * 1e9)
 
 # Batches read from one client at the end: a client that never stops sending must not keep the daemon.
 LAST_BATCHES = 64
@@ -81,10 +82,10 @@ class Bus:
         self._settle = settle
         self._is_congested = congested
         self._on_idle = on_idle
+        self._turns = Turns(arena.memory, self._table.region)
         self._sockets: dict[int, socket.socket] = {}
         # Publishers that are not read until the network side is no longer congested.
         self._held_back: set[Session] = set()
-        self._ending: deque[Session] = deque()
         self._door = report.Door()
         self._serving = False
         self._spare = -1
@@ -106,8 +107,9 @@ class Bus:
         """Begin to accept and to read clients, and to write to those with a backlog."""
         self._serving = True
         self._loop.add_reader(self._listener.socket, self._connect)
+        self._loop.call_soon(self._give_turn)
         for session in self._relay.sessions.values():
-            if not session.waits_for and session not in self._held_back:
+            if not (session.waits_for or session in self._held_back or session in self._turns):
                 self._loop.add_reader(session.port, self._readable, session)
             if self._relay.is_backlogged(session):
                 self._loop.add_writer(session.port, self._writable, session)
@@ -128,7 +130,7 @@ class Bus:
         """Read held-back publishers again: the network side is no longer congested."""
         for session in self._held_back:
             if not session.waits_for:
-                self._loop.add_reader(session.port, self._readable, session)
+                self._go_on(session)
         self._held_back.clear()
 
     def carry_out(self, effects: Effects) -> None:
@@ -141,16 +143,10 @@ class Bus:
                 self._loop.remove_writer(session.port)
         for session in effects.resume:
             if session.number in self._sockets and session not in self._held_back:
-                self._loop.add_reader(session.port, self._readable, session)
-        # The last words of one client can find the next gone, and so on: the first call ends them all, one after the
-        # other, as calls inside each other would be too many.
-        is_first = not self._ending
-        self._ending += effects.close
-        while is_first and self._ending:
-            try:
-                self._end(self._ending[0], self._ending[0].closing)
-            finally:
-                self._ending.popleft()
+                self._go_on(session)
+        for session in effects.close:
+            if session.closing != "gone":
+                self._end(session)
 
     # -- clients come
 
@@ -235,8 +231,12 @@ class Bus:
         if abs(unix_ns - session.read_ns) > ALONE_NS:
             self._read(session, self._table.read_one, unix_ns)
         else:
+            begun = unix_ns
             for _ in range(CLIENT_BATCHES):
-                if not self._read(session, self._table.read, time.time_ns()):
+                if not self._read(session, self._table.read, unix_ns):
+                    break
+                unix_ns = time.time_ns()
+                if not 0 <= unix_ns - begun < TURN_NS:
                     break
         session.read_ns = time.time_ns()
 
@@ -244,8 +244,16 @@ class Bus:
         """Read one batch; True when there may be more."""
         try:
             starts, ends = read(session.port)
-        except OSError:
+        except ConnectionResetError:
+            # It left packets of ours unread. The kernel reports that once, before the packets that it sent, and the
+            # loop watches a descriptor no more that had an error.
+            self._loop.remove_reader(session.port)
+            self._loop.add_reader(session.port, self._readable, session)
             self._relay.close(session, "gone")
+            self._settle()
+            return False
+        except OSError:
+            self._end(session)
             self._settle()
             return False
         if not starts:
@@ -253,30 +261,60 @@ class Bus:
         if starts[-1] == ends[-1] and has_hung_up(session.port):
             _strip_empty(starts, ends)
             if not starts:
-                self._end(session, "")
+                self._end(session)
                 self._settle()  # publishers that it held
                 return False
-        packets = Packets(starts, ends)
+        return self._work_off(session, Packets(starts, ends), unix_ns)
+
+    def _work_off(self, session: Session, packets: Packets, unix_ns: int) -> bool:
+        """Give the relay packets of a client until its turn is over; True when the client may be read on."""
         self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
         sends = self._settle()
         if packets.left:
-            sends |= self._pass_rest(session, packets, unix_ns)
+            until = time.monotonic() + TURN_SECONDS
+            while packets.left and self._may_go_on(session) and time.monotonic() < until:
+                self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
+                sends |= self._settle()
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
             self._held_back.add(session)
-        if session.waits_for or session in self._held_back:
+        if packets.left:
+            self._turns.put_aside(session, packets)
+        if packets.left or session.waits_for or session in self._held_back:
             self._loop.remove_reader(session.port)
+            if packets.left and self._may_go_on(session) and session not in self._held_back:
+                self._line_up(session)
             return False
         return True
 
-    def _pass_rest(self, session: Session, packets: Packets, unix_ns: int) -> bool:
-        """Give the relay the packets of a client that are left. Returns whether any went to the segment."""
-        sends = False
-        while packets.left and session.number in self._relay.sessions:
-            self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
-            sends |= self._settle()
-        return sends
+    def _may_go_on(self, session: Session) -> bool:
+        """Whether a client may have a turn. At the end nobody is held any more."""
+        return session.number in self._sockets and not (session.waits_for and self._serving)
+
+    # -- turns
+
+    def _go_on(self, session: Session) -> None:
+        """Serve a client again that was not served for a while."""
+        if session in self._turns:
+            self._line_up(session)
+        else:
+            self._loop.add_reader(session.port, self._readable, session)
+
+    def _line_up(self, session: Session) -> None:
+        if not self._turns:
+            self._loop.call_soon(self._give_turn)
+        self._turns.line_up(session)
+
+    def _give_turn(self) -> None:
+        """Give the first in line its turn; then the loop looks after everybody."""
+        if not self._serving:
+            return
+        session = self._turns.next()
+        if session is not None and self._work_off(session, self._turns.take(session), time.time_ns()):
+            self._loop.add_reader(session.port, self._readable, session)
+        if self._turns:
+            self._loop.call_soon(self._give_turn)
 
     def _writable(self, session: Session) -> None:
         self._relay.writable(session, self._moment())
@@ -287,36 +325,20 @@ class Bus:
 
     # -- clients leave
 
-    def _end(self, session: Session, reason: str) -> None:
+    def _end(self, session: Session) -> None:
         client = self._sockets.pop(session.number, None)
         if client is None:
             return
         self._loop.remove_reader(session.port)
         self._loop.remove_writer(session.port)
         self._held_back.discard(session)
-        if reason == "gone":
-            self._last_words(session)
+        self._turns.forget(session)
         state = report.queue_state(session)
         self._relay.disconnect(session, self._moment())
         client.close()
-        report.client_left(session, reason, state)
+        report.client_left(session, session.closing, state)
         if not self._sockets:
             self._on_idle()
-
-    def _last_words(self, session: Session) -> None:
-        """Read what a client had sent before it was found gone."""
-        for _ in range(LAST_BATCHES):
-            try:
-                starts, ends = self._table.read(session.port)
-            except ConnectionResetError:
-                # It left packets of ours unread. The kernel reports that once, before the packets it sent.
-                continue
-            except OSError:
-                return
-            _strip_empty(starts, ends)
-            if not starts:
-                return
-            self._pass_rest(session, Packets(starts, ends), time.time_ns())
 
     # -- the end
 
@@ -326,7 +348,9 @@ class Bus:
         self._loop.remove_reader(self._listener.socket)
         for session in list(self._relay.sessions.values()):
             for _ in range(LAST_BATCHES):
-                if session.number not in self._sockets or time.monotonic() > deadline:
+                while session in self._turns and self._may_go_on(session) and time.monotonic() < deadline:
+                    self._work_off(session, self._turns.take(session), time.time_ns())
+                if not self._may_go_on(session) or time.monotonic() > deadline:
                     break
                 if not self._read(session, self._table.read, time.time_ns()):
                     break
@@ -337,9 +361,7 @@ class Bus:
         """Close every client, with the reason ``shutdown``, and the listener."""
         for session in list(self._relay.sessions.values()):
             self._relay.close(session, "shutdown")
-        effects = self._relay.take_effects()
-        for session in effects.close if effects else ():
-            self._end(session, "")
+            self._end(session)
         self._listener.close()
         self._let_go_of_spare()
 

@@ -177,8 +177,18 @@ class Delivery:
         if not session.closing:
             session.closing = reason
             self._effects.close.append(session)
-            if session not in self.backlogged:
+            if reason == "gone":
+                self._write_off(session)
+            elif session not in self.backlogged:
                 self._transport.send(session.port, session.render(Cmsg(b"closing", reason.encode())))
+
+    def _write_off(self, session: Session) -> None:
+        """Nothing reaches the client any more. What it has sent is still to be read."""
+        session.outbox.clear()
+        if session in self.backlogged:
+            self.backlogged.discard(session)
+            self._effects.unwatch.append(session)
+        self._release(session)
 
     def adopt(self, session: Session) -> None:
         """Go on where a predecessor left off with this client."""

@@ -1,0 +1,102 @@
+"""What is left of a client's packets when its turn is over, and the order of the turns.
+
+A client can ask for more with one read than the others can wait for. Its turn ends after TURN_SECONDS, and its next
+one comes when everybody else has had theirs:
+
+    read --> turn --> packets left? --> copied out of the arena --> next turn --> ... --> read again
+                                        (others are read into it)
+
+Rules
+- A client with packets left is not read, so it has one read's worth left at most. Its own socket holds the rest.
+- The loop gives one turn at a time and looks after all sockets between two: however many clients have packets left,
+  nobody waits for more than one of them.
+- The packets keep their distances inside a PACK, so that they can be passed on as one slice of it.
+"""
+
+from collections import deque
+from operator import sub
+
+from bccnd.relay.client_input import Packets
+from bccnd.relay.session import Session
+from bccnd.wire.sbus import LENGTH, Memory
+
+# What a client may keep the others waiting for: far below what people or services notice, and long enough for some
+# thousand messages, so that busy publishers seldom have packets left.
+TURN_SECONDS = 0.002
+
+# Bytes between packets that were not read as one: more than lie between two of a PACK, and fewer than between slots.
+_APART = 64
+
+
+class Leftover:
+    """Packets copied out of the memory."""
+
+    def __init__(self, memory: Memory, packets: Packets) -> None:
+        starts, ends = packets.starts[packets.at :], packets.ends[packets.at :]
+        self._unpacked, self._broken = packets.unpacked, packets.broken
+        self._pieces: list[bytes] = []
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap >= _APART]
+        first, at = 0, 0
+        for after in [*apart, len(starts)] if starts else []:
+            # The length in a PACK stands before its first packet.
+            begin = max(starts[first] - LENGTH.size, 0)
+            self._pieces.append(memory[begin : ends[after - 1]])
+            self._starts += [start - begin + at for start in starts[first:after]]
+            self._ends += [end - begin + at for end in ends[first:after]]
+            at += len(self._pieces[-1]) + _APART
+            first = after
+
+    def __len__(self) -> int:
+        """Bytes."""
+        return sum(map(len, self._pieces))
+
+    def lay_out(self, memory: Memory, region: int) -> Packets:
+        """The packets again, in a region that has room for one read."""
+        at = region
+        for piece in self._pieces:
+            memory[at : at + len(piece)] = piece
+            at += len(piece) + _APART
+        packets = Packets([region + start for start in self._starts], [region + end for end in self._ends])
+        packets.unpacked, packets.broken = self._unpacked, self._broken
+        return packets
+
+
+class Turns:
+    """The clients with packets left. Those that wait for nothing else are in line for their next turn."""
+
+    def __init__(self, memory: Memory, region: int) -> None:
+        """``region``: of the memory, with room for one read."""
+        self._memory = memory
+        self._region = region
+        self._left: dict[Session, Leftover] = {}
+        self._line: deque[Session] = deque()
+
+    def __contains__(self, session: Session) -> bool:
+        return session in self._left
+
+    def __len__(self) -> int:
+        """How many are in line, or were before they left."""
+        return len(self._line)
+
+    def put_aside(self, session: Session, packets: Packets) -> None:
+        self._left[session] = Leftover(self._memory, packets)
+
+    def line_up(self, session: Session) -> None:
+        self._line.append(session)
+
+    def next(self) -> Session | None:
+        """Who is first in line and still there."""
+        while self._line:
+            session = self._line.popleft()
+            if session in self._left:
+                return session
+        return None
+
+    def take(self, session: Session) -> Packets:
+        """The packets of a client, laid out in the region."""
+        return self._left.pop(session).lay_out(self._memory, self._region)
+
+    def forget(self, session: Session) -> None:
+        self._left.pop(session, None)

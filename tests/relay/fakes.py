@@ -20,6 +20,7 @@ from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Retain
+from bccnd.relay.outbox import ENTRY_BYTES
 from bccnd.relay.rights import AccessList, unrestricted
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules, packet_limit
@@ -328,7 +329,9 @@ class Bus:
         assert delivery.backlogged == {session for session in sessions if session.outbox}
         assert {(a, b) for a in sessions for b in a.waits_for} == {(a, b) for b in sessions for a in b.holds}
         assert ledger.packets == sum(session.outbox.packets for session in sessions)
-        assert ledger.bytes == sum(session.outbox.size for session in sessions)
+        boxes = [session.outbox for session in sessions]
+        assert ledger.bytes == sum(box.size + box.answers_size for box in boxes)
+        assert ledger.bytes + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
         assert ledger.bytes <= ledger.limit
         assert state.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
         assert len(state.names) - 1 == len(sessions) == len(state.ports)  # beside its own

@@ -24,7 +24,7 @@ from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process.sequence import SequenceFile
-from bccnd.relay.client_input import Packets
+from bccnd.relay.client_input import Left
 from bccnd.relay.core import Relay
 from bccnd.relay.effects import Effects
 from bccnd.relay.identity import Peer
@@ -264,26 +264,26 @@ class Bus:
                 self._end(session)
                 self._settle()  # publishers that it held
                 return False
-        return self._work_off(session, Packets(starts, ends), unix_ns)
+        return self._work_off(session, ((starts, ends), 0, False), unix_ns)
 
-    def _work_off(self, session: Session, packets: Packets, unix_ns: int) -> bool:
+    def _work_off(self, session: Session, packets: Left, unix_ns: int) -> bool:
         """Give the relay packets of a client until its turn is over; True when the client may be read on."""
-        self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
+        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), *packets)
         sends = self._settle()
-        if packets.left:
+        if left:
             until = time.monotonic() + TURN_SECONDS
-            while packets.left and self._may_go_on(session) and time.monotonic() < until:
-                self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
+            while left and self._may_go_on(session) and time.monotonic() < until:
+                left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), *left)
                 sends |= self._settle()
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
             self._held_back.add(session)
-        if packets.left:
-            self._turns.put_aside(session, packets)
-        if packets.left or session.waits_for or session in self._held_back:
+        if left:
+            self._turns.put_aside(session, left)
+        if left or session.waits_for or session in self._held_back:
             self._loop.remove_reader(session.port)
-            if packets.left and self._may_go_on(session) and session not in self._held_back:
+            if left and self._may_go_on(session) and session not in self._held_back:
                 self._line_up(session)
             return False
         return True

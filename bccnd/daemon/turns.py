@@ -16,7 +16,7 @@ Rules
 from collections import deque
 from operator import sub
 
-from bccnd.relay.client_input import Packets
+from bccnd.relay.client_input import Left
 from bccnd.relay.session import Session
 from bccnd.wire.sbus import LENGTH, Memory
 
@@ -31,9 +31,9 @@ _APART = 64
 class Leftover:
     """Packets copied out of the memory."""
 
-    def __init__(self, memory: Memory, packets: Packets) -> None:
-        starts, ends = packets.starts[packets.at :], packets.ends[packets.at :]
-        self._unpacked, self._broken = packets.unpacked, packets.broken
+    def __init__(self, memory: Memory, left: Left) -> None:
+        packets, at, self._unpacked = left
+        starts, ends = packets[0][at:], packets[1][at:]
         self._pieces: list[bytes] = []
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -52,15 +52,14 @@ class Leftover:
         """Bytes."""
         return sum(map(len, self._pieces))
 
-    def lay_out(self, memory: Memory, region: int) -> Packets:
+    def lay_out(self, memory: Memory, region: int) -> Left:
         """The packets again, in a region that has room for one read."""
         at = region
         for piece in self._pieces:
             memory[at : at + len(piece)] = piece
             at += len(piece) + _APART
-        packets = Packets([region + start for start in self._starts], [region + end for end in self._ends])
-        packets.unpacked, packets.broken = self._unpacked, self._broken
-        return packets
+        spans = [region + start for start in self._starts], [region + end for end in self._ends]
+        return spans, 0, self._unpacked
 
 
 class Turns:
@@ -80,8 +79,8 @@ class Turns:
         """How many are in line, or were before they left."""
         return len(self._line)
 
-    def put_aside(self, session: Session, packets: Packets) -> None:
-        self._left[session] = Leftover(self._memory, packets)
+    def put_aside(self, session: Session, left: Left) -> None:
+        self._left[session] = Leftover(self._memory, left)
 
     def line_up(self, session: Session) -> None:
         self._line.append(session)
@@ -94,7 +93,7 @@ class Turns:
                 return session
         return None
 
-    def take(self, session: Session) -> Packets:
+    def take(self, session: Session) -> Left:
         """The packets of a client, laid out in the region."""
         return self._left.pop(session).lay_out(self._memory, self._region)
 

@@ -1,20 +1,22 @@
 """Clients that hold publishers up (``block``): who waits for whom, and when that ends.
 
-    hold --------> the publisher is not read --------> release: it is read again
-     \                                                /
-      '--> every STALL_SECONDS: has the client read? '--> overdue: the client is closed
+    hold ----> the publisher is not read ----> release: it is read again
+        \
+         '--> a look every LOOK_SECONDS: does the client read? ----> overdue: the client is closed
 
 Rules
 - A publisher waits (``Session.waits_for``) until little waits for the client, the client chooses another policy, or
   leaves. A client with too many unread answers holds itself, which hurts nobody else and is never overdue.
 - A client that reads makes progress, however little: what it has not read of its socket shrinks. One that has read
   nothing for ``block_seconds`` is overdue.
-- So is one that reads, but less than ``block_floor`` messages a second while somebody waits for most of the time:
-  publishers are to slow down to a reader that works, not to stand still for one that hardly does. That is looked at
-  over windows of WINDOW_SECONDS, which begin with the first hold: releases in between do not begin them anew.
+- So is one that takes less than ``block_floor`` messages a second while somebody waits most of the time: publishers
+  are to slow down to a reader that works, not to stand still for one that hardly does. That is judged over windows
+  of WINDOW_SECONDS, or ``block_seconds`` if they are more. A window begins with the first hold; releases in between
+  do not begin it anew.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 from bccnd.relay.deadlines import Alarm, Deadlines
@@ -24,7 +26,7 @@ from bccnd.relay.session import Session
 from bccnd.relay.slow import SlowClients, Trouble
 
 # ``block`` is meant to hold publishers; a client that takes nothing for so long is in trouble.
-STALL_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 # Long enough for a reader that takes a pause, short enough for those who wait.
 WINDOW_SECONDS = 10.0
 
@@ -35,19 +37,16 @@ class Sockets(Protocol):
 
 
 @dataclass(slots=True)
-class Hold:
-    """A client that holds publishers, or has since ``began``, when its window began.
-
-    ``since``: when it began to hold those who wait now, None while nobody does; ``seconds``: how long it has held
-    anybody in the window before that; ``taken``: messages it had taken when the window began; ``unread``: what it had
-    not read of its socket when that was last looked at.
+class Window:
+    """When it ``began``, and how many messages the client had ``taken`` then; how many looks there were, how many of
+    them found somebody waiting, and what the client had not read of its socket at the last.
     """
 
     began: float
     taken: int
     unread: int
-    since: float | None = None
-    seconds: float = 0.0
+    looks: int = 0
+    waiting: int = 0
 
 
 class Holding:
@@ -55,85 +54,89 @@ class Holding:
         self._sockets = sockets
         self._outgoing = outgoing
         self._slow = slow
-        self._holds: dict[Session, Hold] = {}
-        self._checks: Deadlines[Session] = Deadlines(alarm)
+        self._windows: dict[Session, Window] = {}
+        self._looks: Deadlines[Session] = Deadlines(alarm)
 
     def hold(self, publisher: Session, session: Session, now: float) -> None:
         """Let ``publisher`` wait until ``session`` has taken what it has."""
         publisher.waits_for.add(session)
         session.holds.add(publisher)
-        if publisher is session:
-            return
-        hold = self._holds.get(session)
-        if hold is None:
-            self._holds[session] = hold = Hold(now, _taken(session), self._sockets.unread(session.port))
-        if hold.since is None:
-            hold.since = now
-            self._checks.set(session, max(now, session.progress + STALL_SECONDS))
+        if publisher is not session and session not in self._windows:
+            self._windows[session] = Window(now, _taken(session), self._sockets.unread(session.port))
+            self._looks.set(session, max(now, session.progress + LOOK_SECONDS))
 
-    def release(self, session: Session, now: float) -> None:
+    def release(self, session: Session) -> None:
         """Let everybody go on who waits for the client."""
         for publisher in session.holds:
             publisher.waits_for.discard(session)
             if not publisher.waits_for:
                 self._outgoing.resume.append(publisher)
         session.holds.clear()
-        self._end_hold(session, now)
 
-    def forget(self, session: Session, now: float) -> None:
+    def forget(self, session: Session) -> None:
         """The client is gone, as one that holds others and as one that waits."""
-        self.release(session, now)
-        self._holds.pop(session, None)
-        self._checks.remove(session)
+        self.release(session)
+        self._windows.pop(session, None)
+        self._looks.remove(session)
         for other in session.waits_for:
             other.holds.discard(session)
-            if not others_of(other):
-                self._end_hold(other, now)
         session.waits_for.clear()
 
     def next_deadline(self) -> float:
-        return self._checks.next
+        return self._looks.next
 
     def overdue(self, now: float, queue: Queue) -> list[Session]:
         """The clients that are to be closed now."""
         found = []
-        while (due := self._checks.pop(now)) is not None:
+        while (due := self._looks.pop(now)) is not None:
             session = due[0]
-            if self._is_overdue(session, self._holds[session], now, queue):
+            if self._is_overdue(session, self._windows[session], now, queue):
                 found.append(session)
+            elif session in self._windows:
+                # No later, as a reload may shorten ``block_seconds``.
+                closed_at = (
+                    session.progress + queue.block_seconds if others_of(session) else now + LOOK_SECONDS
+                )
+                self._looks.set(session, min(now + LOOK_SECONDS, closed_at))
         return found
 
-    def _is_overdue(self, session: Session, hold: Hold, now: float, queue: Queue) -> bool:
-        unread = self._sockets.unread(session.port)
-        if unread < hold.unread:
-            session.progress = now
-        hold.unread = unread
-        window, held = now - hold.began, hold.seconds + (now - hold.since if hold.since is not None else 0.0)
-        if window >= WINDOW_SECONDS:
-            taken = _taken(session)
-            if held > window / 2 and taken - hold.taken < queue.block_floor * window:
-                return True
-            if hold.since is None:
-                del self._holds[session]
-                return False
-            hold.began, hold.since, hold.seconds, hold.taken = now, now, 0.0, taken
-        closed_at, looked_at = session.progress + queue.block_seconds, hold.began + WINDOW_SECONDS
-        if hold.since is not None:
-            if now >= closed_at:
-                return True
-            if now >= session.progress + STALL_SECONDS or held > WINDOW_SECONDS / 2:
-                self._slow.falls_behind(session, Trouble.HOLDS, now)
-            # Not at the end of all that time: a reload may shorten ``block_seconds``.
-            looked_at = min(looked_at, closed_at, now + STALL_SECONDS)
-        self._checks.set(session, looked_at)
-        return False
+    def state(self) -> list[tuple[int, float, tuple[float, int, int, int, int]]]:
+        """For a successor: the number of each client with a window, when it is looked at next, and the window."""
+        return [
+            (session.number, self._looks.get(session) or 0.0, astuple(window))
+            for session, window in self._windows.items()
+        ]
 
-    def _end_hold(self, session: Session, now: float) -> None:
-        """Nobody waits for the client any more."""
-        hold = self._holds.get(session)
-        if hold and hold.since is not None:
-            hold.seconds += now - hold.since
-            hold.since = None
+    def restore(
+        self,
+        state: Iterable[tuple[int, float, tuple[float, int, int, int, int]]],
+        sessions: Mapping[int, Session],
+    ) -> None:
+        for number, look_at, window in state:
+            self._windows[sessions[number]] = Window(*window)
+            self._looks.set(sessions[number], look_at)
+
+    def _is_overdue(self, session: Session, window: Window, now: float, queue: Queue) -> bool:
+        unread = self._sockets.unread(session.port)
+        if unread < window.unread:
+            session.progress = now
+        window.unread = unread
+        window.looks += 1
+        if others_of(session):
+            window.waiting += 1
+            stalled = now - session.progress
+            if stalled >= queue.block_seconds:
+                return True
+            if stalled >= LOOK_SECONDS or window.waiting * LOOK_SECONDS > WINDOW_SECONDS / 2:
+                self._slow.falls_behind(session, Trouble.HOLDS, now)
+        seconds, taken = now - window.began, _taken(session)
+        if seconds >= max(WINDOW_SECONDS, queue.block_seconds):
+            if window.waiting * 2 > window.looks and taken - window.taken < queue.block_floor * seconds:
+                return True
+            del self._windows[session]
+            if others_of(session):
+                self._windows[session] = Window(now, taken, unread)
+        return False
 
 
 def others_of(session: Session) -> set[Session]:

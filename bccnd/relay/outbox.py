@@ -3,11 +3,12 @@
 Rules
 - Messages and answers leave in the order they came. Answers (to the client's own requests) are never dropped; a
   client that has too many unread ones is not read from until it has caught up (the relay sees to that).
-- Messages are bounded in number and bytes per client. What all clients hold together, answers and the memory that an
-  entry takes beside its bytes included, is bounded too (``Ledger``): whoever holds most gives first (``delivery``), so
-  that everybody has a share of his own.
-- When one more does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: it is
-  taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from the network.
+- Messages are bounded in number and bytes per client. What all clients hold together is bounded too (``Ledger``),
+  with the answers, and with the memory that an entry takes beside its bytes. Whoever holds most gives first
+  (``delivery``), so everybody has a share.
+- When one more does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or
+  ``block``: it is taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from
+  the network.
 - Several messages in one PACK are a ``CountedPack``: one entry, which counts as its messages and is dropped as a
   whole. So the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A

@@ -1,5 +1,6 @@
 """Packets that are left when a turn is over: they survive, as they were, while others use the memory."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from bccnd.daemon.turns import Leftover, Turns
 from bccnd.net.mmsg import Arena, ReceiveTable
-from bccnd.relay.client_input import Packets
+from bccnd.relay.client_input import Left
 from bccnd.relay.identity import Peer
 from bccnd.relay.rights import Rights
 from bccnd.relay.session import Session
@@ -22,7 +23,7 @@ class Read(NamedTuple):
 
     arena: Arena
     region: int
-    packets: Packets
+    left: Left
 
 
 def read_of(packets: list[bytes], at: int = 0) -> Read:
@@ -33,18 +34,32 @@ def read_of(packets: list[bytes], at: int = 0) -> Read:
     for slot, packet in zip(slots, packets, strict=False):
         arena.memory[slot : slot + len(packet)] = packet
         ends.append(slot + len(packet))
-    read = Packets(slots[: len(packets)], ends)
-    read.at = at
-    return Read(arena, slots[0], read)
+    return Read(arena, slots[0], ((slots[: len(packets)], ends), at, False))
 
 
-def contents(read: Read, packets: Packets) -> list[bytes]:
-    spans = zip(packets.starts[packets.at :], packets.ends[packets.at :], strict=True)
-    return [read.arena.memory[start:end] for start, end in spans]
+def unpacked(read: Read, at: int) -> Read:
+    """The same with every PACK taken apart."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for span in zip(*read.left[0], strict=True):
+        inside = unpack(read.arena.memory, *span)
+        assert inside
+        starts += inside[0]
+        ends += inside[1]
+    return read._replace(left=((starts, ends), min(at, len(starts)), True))
 
 
-def put_aside_and_back(read: Read) -> Packets:
-    leftover = Leftover(read.arena.memory, read.packets)
+def spans_of(left: Left) -> list[tuple[int, int]]:
+    (starts, ends), at, _ = left
+    return list(zip(starts[at:], ends[at:], strict=True))
+
+
+def contents(read: Read, left: Left) -> list[bytes]:
+    return [read.arena.memory[start:end] for start, end in spans_of(left)]
+
+
+def put_aside_and_back(read: Read) -> Left:
+    leftover = Leftover(read.arena.memory, read.left)
     size = len(read.arena.memory) - read.region
     read.arena.memory[read.region :] = bytes(size)
     return leftover.lay_out(read.arena.memory, read.region)
@@ -58,36 +73,21 @@ def test_packets_come_back_as_they_were(packets: list[bytes], at: int) -> None:
 
 @given(st.lists(st.lists(st.binary(max_size=40), max_size=9), min_size=1, max_size=64), st.integers(0, 600))
 def test_packets_of_a_pack_stay_side_by_side(inside: list[list[bytes]], at: int) -> None:
-    read = read_of([sbus.pack(packets) for packets in inside])
-    read.packets.unpack(read.arena.memory)
-    read.packets.at = min(at, len(read.packets.starts))
-    expected = contents(read, read.packets)
-    gaps = _gaps(read.packets)
+    read = unpacked(read_of([sbus.pack(packets) for packets in inside]), at)
+    expected, gaps = contents(read, read.left), gaps_of(read.left)
     back = put_aside_and_back(read)
     assert contents(read, back) == expected
-    assert back.unpacked
-    assert [min(64, gap) for gap in _gaps(back)] == [min(64, gap) for gap in gaps]
-    for start, packet in zip(back.starts, expected, strict=True):
+    assert back[2]
+    assert gaps_of(back) == gaps
+    for (start, _), packet in zip(spans_of(back), expected, strict=True):
         length = read.arena.memory[start - sbus.LENGTH.size : start]
         assert sbus.LENGTH.unpack(length) == (len(packet),), "the length of each stands before it"
 
 
-def _gaps(packets: Packets) -> list[int]:
-    """Bytes between each two packets that are left."""
-    starts, ends = packets.starts[packets.at :], packets.ends[packets.at :]
-    return [start - end for start, end in zip(starts[1:], ends, strict=False)]
-
-
-def test_a_broken_pack_is_still_broken() -> None:
-    read = read_of([sbus.pack([b"one"]), sbus.PACK + b"\xff\xff\xff\xff"])
-    assert unpack(read.arena.memory, *_span(read.packets, 1)) is None
-    read.packets.unpack(read.arena.memory)
-    back = put_aside_and_back(read)
-    assert (contents(read, back), back.broken) == ([b"one"], True)
-
-
-def _span(packets: Packets, index: int) -> tuple[int, int]:
-    return packets.starts[index], packets.ends[index]
+def gaps_of(left: Left) -> list[int]:
+    """Bytes between each two packets, up to what tells that they are not of one PACK."""
+    spans = spans_of(left)
+    return [min(start - end, 64) for (_, end), (start, _) in pairwise(spans)]
 
 
 def test_clients_have_their_turns_in_line() -> None:
@@ -95,7 +95,7 @@ def test_clients_have_their_turns_in_line() -> None:
     turns = Turns(read.arena.memory, read.region)
     sessions = [Session(n, n, Peer(1, 0, 0, b"prog"), rights=Rights(), now=0.0) for n in range(3)]
     for session in sessions:
-        turns.put_aside(session, read.packets)
+        turns.put_aside(session, read.left)
         turns.line_up(session)
     assert all(session in turns for session in sessions)
     turns.forget(sessions[0])

@@ -12,10 +12,11 @@ from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
-from bccnd.relay.client_input import Packets
+from bccnd.daemon.turns import Leftover
+from bccnd.relay.client_input import Left
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.delivery import GONE
-from bccnd.relay.effects import Datagrams, as_bytes
+from bccnd.relay.effects import Effects, as_bytes
 from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
@@ -84,6 +85,10 @@ class FakeTransport:
         self.room: defaultdict[int, int] = defaultdict(lambda: UNLIMITED)
         self.gone: set[int] = set()
         self.taken: defaultdict[int, list[bytes]] = defaultdict(list)
+        self.unread_bytes: defaultdict[int, int] = defaultdict(int)
+
+    def unread(self, port: int) -> int:
+        return self.unread_bytes[port]
 
     def send(self, port: int, packet: bytes) -> int:
         return self.send_each(port, [packet])
@@ -103,13 +108,16 @@ class FakeTransport:
 
 
 class FakeClient:
-    """One client of a ``Bus``. What it sends while it is held waits in ``unread``, as in its socket."""
+    """One client of a ``Bus``. What it sends while it is held waits in ``unread``, as in its socket; ``left`` is what
+    was read of it and waits for its next turn.
+    """
 
     def __init__(self, bus: "Bus", session: Session) -> None:
         self.bus = bus
         self.session = session
         self.port = session.port
         self.unread: list[bytes] = []
+        self.left: Leftover | None = None
 
     @property
     def name(self) -> bytes:
@@ -122,6 +130,17 @@ class FakeClient:
     @property
     def held(self) -> bool:
         return bool(self.session.waits_for)
+
+    @property
+    def has_turn(self) -> bool:
+        return bool(self.left or self.unread) and not self.held
+
+    def next_packets(self) -> Left:
+        """What the relay is to be given next."""
+        if self.left:
+            return self.left.lay_out(self.bus.memory, self.bus._client_slots[0])
+        packets, self.unread = self.unread[:BATCH], self.unread[BATCH:]
+        return self.bus._lay(packets, self.bus._client_slots), 0, False
 
     def say(self, *packets: bytes) -> None:
         """Send packets, which are read together unless the client is held."""
@@ -195,7 +214,7 @@ class Bus:
         self.sent: list[bytes] = []
         self.closed: dict[bytes, str] = {}  # name -> why the relay had it disconnected
         self.tapped = False
-        self._packets_left = False
+        self._reading = False
         self._next_port = 10
 
     def new_relay(self) -> Relay:
@@ -259,19 +278,22 @@ class Bus:
         return client
 
     def read(self) -> None:
-        """Read from every client that is not held, until nothing is left to read."""
-        ready = True
+        """Give every client that is not held its turns, until nothing is left to read."""
+        if self._reading:
+            return
+        self._reading = ready = True
         while ready:
-            ready = [client for client in self.clients.values() if client.unread and not client.held]
+            ready = [client for client in self.clients.values() if client.has_turn]
             for client in ready:
-                if client.connected and not client.held:
-                    packets, client.unread = client.unread[:BATCH], client.unread[BATCH:]
-                    read = Packets(*self._lay(packets, self._client_slots))
-                    while read.left:
-                        assert client.connected, "nobody leaves while packets are left"
-                        self.relay.from_client(client.session, read, self.moment)
-                        self._packets_left = read.left
-                        self.settle()
+                if client.connected and client.has_turn:
+                    left = self.relay.from_client(client.session, self.moment, *client.next_packets())
+                    client.left = Leftover(self.memory, left) if left else None
+                    self.settle()
+        self._reading = False
+        for client in list(self.clients.values()):
+            if client.session.closing == "gone" and not (client.left or client.unread):
+                self.end(client.session)
+                self.settle()
 
     def end(self, session: Session) -> None:
         client = self.clients.pop(session.number, None)
@@ -301,7 +323,7 @@ class Bus:
         resumed = False
         while (effects := self.relay.take_effects()) is not None:
             resumed |= bool(effects.resume)  # read() looks for itself
-            self.sent += self.bytes_of(effects.datagrams)
+            self.sent += self.datagrams_of(effects)
             if effects.taps is not None:
                 self.tapped = effects.taps
             self.watched |= {session for session in effects.watch if self.relay.is_backlogged(session)}
@@ -313,13 +335,16 @@ class Bus:
                 self.relay.answer(session, answer, self.moment)
             for session in effects.close:
                 self.closed[session.name] = session.closing
-                self.end(session)
+                if session.closing == "gone":
+                    resumed = True  # it is read to the end first
+                else:
+                    self.end(session)
         self.assert_consistent()
-        if resumed and not self._packets_left:  # the memory that they lie in is not free
+        if resumed:
             self.read()
 
-    def bytes_of(self, datagrams: Datagrams) -> list[bytes]:
-        return as_bytes(self.memory, datagrams.starts, datagrams.ends) + datagrams.beyond
+    def datagrams_of(self, effects: Effects) -> list[bytes]:
+        return as_bytes(self.memory, effects.starts, effects.ends) + effects.beyond
 
     def assert_consistent(self) -> None:
         """What holds after each step, whatever happened."""

@@ -420,7 +420,7 @@ def test_block_client_that_takes_nothing_is_closed():
 
 
 def test_block_client_that_takes_a_little_stays():
-    bus = Bus(block_seconds=5)
+    bus = Bus(block_seconds=5, block_floor=0)
     reader = slow(bus, "block", packets=100)
     publisher = bus.connect()
     publisher.say(*messages(*range(100)))

@@ -29,6 +29,12 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
 from bccnd.wire.sbus import PACK, Cmsg
 
+# What a call may cost, in steps of about half a microsecond: a few milliseconds at most. A message is a step, and one
+# for each delivery; a request is REQUEST_STEPS, and one for every 32 bytes of its answer. Nothing that is asked for
+# with one packet costs more than a page of rows (``listing``), or than what is retained.
+STEPS = 8192
+REQUEST_STEPS = 16
+
 # Packets of one client that are left: their spans, the index of the first, and whether their PACKs are taken apart.
 Left = tuple[Spans, int, bool]
 
@@ -59,6 +65,7 @@ class ClientInput:
         Returns those that are left: the caller carries out the effects and gives them back.
         """
         outgoing, published_before = self._outgoing, session.published
+        outgoing.steps = 0
         if session.packed and not unpacked:
             packets, unpacked = self._unpacked(*packets), True
         starts, ends = packets
@@ -70,10 +77,11 @@ class ClientInput:
                 if width:
                     ends[at] = end  # without the end of a typed line
                     at = self._publish(session, packets, at, width, moment)
-                    if at < count and not outgoing.room:
+                    if at < count and not (outgoing.room and outgoing.steps < STEPS):
                         break
                 else:
                     at += 1
+                    outgoing.steps += REQUEST_STEPS
                     self._publisher.flush(moment)
                     self._other(session, starts[index], end, moment)
                     if session.packed and not unpacked:  # agreed to by this very packet
@@ -83,7 +91,10 @@ class ClientInput:
                         break
             except PacketError as error:
                 at = count if isinstance(error, FramingError) else index + 1  # what follows cannot be trusted
+                outgoing.steps += REQUEST_STEPS
                 self._refuse(session, error, moment)
+            if outgoing.steps >= STEPS or session in session.waits_for:
+                break
         self._publisher.flush(moment)
         self._counters.published += session.published - published_before
         return (packets, at, unpacked) if at < count else None
@@ -110,13 +121,17 @@ class ClientInput:
         after, count = first + 1, len(starts)
         if after < count:
             routes = self._router.cached if route.open and session.rights.publish_all else {chan: route}
-            if route.local or count - first <= self._outgoing.room:
+            # No further than there is room or time: each part of many messages would cost as much as all of them.
+            most = (STEPS - self._outgoing.steps) // (1 + route.size)
+            if not route.local:
+                most = min(most, self._outgoing.room)
+            if count - first <= most:
                 after = alike(memory, packets, after, routes, route, longest)
-            else:
-                # No further than there is room: each part of many messages would cost as much as all of them.
-                near = slice(first, max(after, first + self._outgoing.room))
+            elif most > 1:
+                near = slice(first, first + most)
                 after = first + alike(memory, (starts[near], ends[near]), 1, routes, route, longest)
         session.published += after - first
+        self._outgoing.steps += (after - first) * (1 + route.size)
         if first or after < count:
             packets = starts[first:after], ends[first:after]
         self._publisher.publish(session, route, packets, session, moment)

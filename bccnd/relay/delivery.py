@@ -24,7 +24,7 @@ from bccnd.relay.effects import as_bytes
 from bccnd.relay.holding import Holding, others_of
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy, Queue
-from bccnd.relay.outbox import CountedPack, Outcome
+from bccnd.relay.outbox import ENTRY_BYTES, CountedPack, Outcome
 from bccnd.relay.router import Route
 from bccnd.relay.session import Format, Session
 from bccnd.relay.slow import SlowClients, Trouble
@@ -119,6 +119,7 @@ class Delivery:
 
     def send(self, session: Session, packets: Sequence[bytes], sender: Sender, now: float) -> None:
         """Deliver ready-made messages to one client."""
+        self._outgoing.steps += len(packets)
         if session.packed and len(packets) > 1:
             size = len(PACK) + LENGTH.size * len(packets) + sum(map(len, packets))
             whole = size <= self._packet_limit  # as most are, of one batch; none is a PACK itself
@@ -134,6 +135,7 @@ class Delivery:
     def answer(self, session: Session, answer: Cmsg, moment: Moment) -> None:
         """Answer a request of the client itself: never dropped, but it must be read."""
         packet, now = session.render(answer), moment.monotonic
+        self._outgoing.steps += len(packet) // 32
         if session not in self.backlogged:
             went = self._transport.send(session.port, packet)
             if went == GONE:
@@ -146,7 +148,10 @@ class Delivery:
             self.holding.hold(session, session, now)
         if session.outbox.answers > ANSWERS_FATAL:
             self.close(session, UNREAD)
-        self._make_room(session, 0, now)
+        self._make_room(session, 0, 0, now)
+        if self._ledger.excess(0, 0) > 0:
+            self.close(session, UNREAD)
+            self._write_off(session)
 
     def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""
@@ -280,7 +285,7 @@ class Delivery:
         outbox = session.outbox
         dropped_before = outbox.dropped
         entries = entries[went:]
-        self._make_room(session, sum(map(len, entries)), now)
+        self._make_room(session, sum(map(len, entries)), len(entries), now)
         packets = [entry for entry in entries if not isinstance(entry, CountedPack)]
         if len(packets) < len(entries) or not outbox.put_group(packets):
             for entry in entries:
@@ -302,16 +307,16 @@ class Delivery:
             self._outgoing.watch.append(session)
             session.progress = now
 
-    def _make_room(self, asker: Session, size: int, now: float) -> None:
-        """Have those give who hold more than ``asker`` does with so many bytes more, until that fits."""
-        while self._ledger.excess(size) > 0:
+    def _make_room(self, asker: Session, size: int, entries: int, now: float) -> None:
+        """Have those give who hold more than ``asker`` does with so much more, until that fits."""
+        while (excess := self._ledger.excess(size, entries)) > 0:
             heaviest = max(self.backlogged, key=lambda session: session.outbox.held, default=asker)
             outbox = heaviest.outbox
-            if outbox.held <= asker.outbox.held + size:
+            if outbox.held <= asker.outbox.held + size + entries * ENTRY_BYTES:
                 return
             lost = 0
             if outbox.policy is not Policy.DISCONNECT:
-                lost = outbox.give(max(self._ledger.excess(size), outbox.held // GIVEN_PART))
+                lost = outbox.give(max(excess, outbox.held // GIVEN_PART))
             if lost:
                 self.slow.falls_behind(heaviest, Trouble.LOSES, now, lost)
             else:

@@ -58,6 +58,7 @@ class Outgoing:
         self.close: list[Session] = []
         self.taps: bool | None = None
         self.asked: tuple[Session, Cmsg] | None = None
+        self.steps = 0  # what the packets of the client that is being read have cost (``client_input``)
 
     def take(self) -> Effects | None:
         """What has come together, None for nothing; from here on it comes together anew."""

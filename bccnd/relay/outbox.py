@@ -56,9 +56,9 @@ class Ledger:
     delivered: int = 0
     dropped: int = 0
 
-    def excess(self, size: int) -> int:
-        """By how many bytes one more entry of this size would pass the limit; 0 or less when it fits."""
-        return self.bytes + size + (self.entries + 1) * ENTRY_BYTES - self.limit
+    def excess(self, size: int, entries: int = 1) -> int:
+        """By how many bytes so many more entries, of this size in all, pass the limit; 0 or less if they fit."""
+        return self.bytes + size + (self.entries + entries) * ENTRY_BYTES - self.limit
 
 
 class CountedPack:
@@ -188,11 +188,11 @@ class Outbox:
         """The same for messages that come together, at a fraction of the cost, if all can be queued; else False, and
         nothing was done."""
         size, messages = sum(map(len, packets)), len(packets)
-        if self._lacks_room(size, messages):
+        if self._lacks_room(size, messages, messages):
             fits = messages <= self.max_packets and size <= self.max_size
             if self.policy is not Policy.DROP_OLDEST or not fits:
                 return False
-            if self._ledger.excess(size) + (messages - 1) * ENTRY_BYTES > self._droppable:
+            if self._ledger.excess(size, messages) > self._droppable:
                 return False
             self._make_room(size, messages)
         self._entries.extend(packets)
@@ -301,11 +301,11 @@ class Outbox:
             else:
                 self._append(value, len(value), 1)
 
-    def _lacks_room(self, size: int, messages: int) -> bool:
+    def _lacks_room(self, size: int, messages: int, entries: int = 1) -> bool:
         return (
             self.packets + messages > self.max_packets
             or self.size + size > self.max_size
-            or self._ledger.excess(size) > 0
+            or self._ledger.excess(size, entries) > 0
         )
 
     def _could_have_room(self, entry: bytes | CountedPack) -> bool:
@@ -340,7 +340,7 @@ class Outbox:
     def _make_room(self, size: int, messages: int) -> None:
         """Drop the oldest until so many messages fit, of so many bytes; they do once all are dropped."""
         most_packets, most_bytes = self.max_packets - messages, self.max_size - size
-        excess = self._ledger.excess(size) + (messages - 1) * ENTRY_BYTES
+        excess = self._ledger.excess(size, messages)
         packets, left, entries = self.packets, self.size, 0
         while packets > most_packets or left > most_bytes or excess > 0:
             entry = self._entries.popleft()

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
 from bccnd.relay import client_input
+from bccnd.relay.client_input import REQUEST_STEPS, STEPS
 from bccnd.relay.effects import SEALED_LIMIT, Spans
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from bccnd.wire.native import alike
 from bccnd.wire.sbus import Recv
-from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.fakes import CLOCK, Bus, FakeClient, datagram
 from tests.relay.rubble import channels, mostly, payloads
 
 thorough = settings(deadline=None, max_examples=150)
@@ -486,6 +487,46 @@ def test_nobody_is_closed_before_what_is_left_is_done():
     bus.end = lambda session: (closed.append(len(reader.heard())), end(session))
     bus.connect(b"CMSG pack\0on").say(sbus.pack([b"MSG a\0", b"CMSG status", *[b"MSG a\0"] * (MANY - 1)]))
     assert closed == [MANY]
+
+
+def leave(bus: Bus, client: FakeClient, *packets: bytes) -> int:
+    """How many of the packets, given to the relay with one call, are left."""
+    spans = bus._lay(list(packets), bus._client_slots)
+    left = bus.relay.from_client(client.session, bus.moment, spans)
+    bus.settle()
+    if left is None:
+        return 0
+    return len(left[0][0]) - left[1]
+
+
+@pytest.mark.parametrize(
+    ("packets", "most"),
+    [
+        ([b"CMSG ping"], STEPS // REQUEST_STEPS),
+        ([b"CMSG clients"], 60),
+        ([b"CMSG sources"], 60),
+        ([b"SUB state/>", b"UNSUB state/>"], 60),
+        ([b"nonsense"], STEPS // REQUEST_STEPS),
+    ],
+)
+def test_one_call_does_so_much_and_leaves_the_rest(packets: list[bytes], most: int):
+    bus = Bus(patterns=("state/>",), subscriptions=4000)
+    for _ in range(120):
+        bus.connect(b"CMSG listen")
+    bus.hear(*[datagram(b"there/prog/%d" % number, 1, b"other") for number in range(200)])
+    bus.hear(*[datagram(b"there/prog/1", number, b"state/%d" % number) for number in range(2, 300)])
+    client = bus.connect(b"CMSG pack\0on")
+    done = 3000 - leave(bus, client, sbus.pack((packets * 3000)[:3000]))
+    assert 0 < done <= most
+
+
+def test_one_call_delivers_so_much_and_leaves_the_rest():
+    bus = Bus(subscriptions=1024)
+    for _ in range(100):
+        bus.connect(b"SUB local/a")
+    client = bus.connect(b"CMSG pack\0on")
+    left = leave(bus, client, sbus.pack([b"MSG local/a\0"] * 3000))
+    assert 0 < 3000 - left <= STEPS // 101 + 1
 
 
 def test_a_publisher_held_in_between_waits_with_the_rest():

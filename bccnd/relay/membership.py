@@ -95,7 +95,7 @@ class Membership:
             self._remember(session, moment)
             session.name = name
             self.begin_numbers(session, session.seq)
-            self._state.router.names_changed()
+            self._state.router.renamed(session, old)
             self._notices.of_client(Event.LEFT, old, session, moment)
             self._notices.of_client(Event.APPEARED, name, session, moment)
 
@@ -130,7 +130,7 @@ class Membership:
             session.tap = on
             taps[:] = [tap for tap in self._state.sessions.values() if tap.tap]
             self._effects.taps = bool(taps)
-            self._state.router.service_changed()
+            self._state.router.service_changed(session)
 
     def apply_rights(self, moment: Moment) -> None:
         """Decide anew what each client may do. It learns what it loses, ``CMSG revoked NUL <packet>``."""

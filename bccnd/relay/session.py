@@ -31,9 +31,11 @@ class Session(LocalSource):
         "closing",
         "delivered",
         "echo",
+        "footprint",
         "format",
         "format_chosen",
         "holds",
+        "inner_stars",
         "listening",
         "number",
         "outbox",
@@ -47,6 +49,7 @@ class Session(LocalSource):
         "refused",
         "rights",
         "separator",
+        "served_at",
         "since",
         "subscriptions",
         "tap",
@@ -70,6 +73,9 @@ class Session(LocalSource):
         self.tap = False
         self.tap_interface = False  # RECV shows it the interface of each datagram
         self.subscriptions: dict[tuple[bytes, bytes], int] = {}  # (separator, pattern) -> how often
+        self.footprint = 0  # bytes that its patterns take at most
+        self.inner_stars = 0  # in its patterns
+        self.served_at = 0  # the router's version of how it is served
         self.outbox: Outbox
         self.queue_asked: dict[str, Any] = {}  # packets, bytes, policy: what the client chose by CMSG queue
         self.waits_for: set[Session] = set()

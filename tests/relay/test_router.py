@@ -11,9 +11,10 @@ from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import Names, Peer
 from bccnd.relay.rights import Rights
-from bccnd.relay.router import Router
+from bccnd.relay.router import GENERATIONS, Router
 from bccnd.relay.session import Format, Session
 from bccnd.wire.bccn1 import matches_target
+from tests.relay.fakes import routes_of
 
 CHANNELS = [b"a", b"b", b"a/b", b"a/c", b"a/b/c", b"a.b", b"a.b.c", b"local/x", b"locals", b"!", b"!here"]
 CHANNELS += [b"!here/prog/1", b"!here/prog/1/*", b"!here/prog", b"!elsewhere"]
@@ -110,18 +111,19 @@ class Routes(RuleBasedStateMachine):
         self.leave(self.sessions[which])
         self.sessions[which] = self.host.session()
 
-    @rule(which=which)
-    def rename(self, which: int):
-        session, new = self.sessions[which], b"elsewhere/%d" % which
-        self.host.names.rename(session.name, new, session.peer, granted=True, next_seq=1)
+    @rule(which=which, place=st.sampled_from([b"elsewhere", b"here", b"here/prog/1"]))
+    def rename(self, which: int, place: bytes):
+        session, new = self.sessions[which], b"%b/%d" % (place, which)
+        old = session.name
+        self.host.names.rename(old, new, session.peer, granted=True, next_seq=1)
         session.name = new
-        self.router.names_changed()
+        self.router.renamed(session, old)
 
     @rule(which=which, form=st.sampled_from(Format), packed=st.booleans(), tap=st.booleans())
     def serve_otherwise(self, which: int, form: Format, packed: bool, tap: bool):
         session = self.sessions[which]
         session.format, session.packed, session.tap = form, packed, tap
-        self.router.service_changed()
+        self.router.service_changed(session)
 
     @rule(which=which, separator=st.sampled_from(patterns.SEPARATORS))
     def separate(self, which: int, separator: bytes):
@@ -145,9 +147,9 @@ class Routes(RuleBasedStateMachine):
 
     @invariant()
     def is_bounded_and_counted(self):
-        cached = self.router._young.keys() | self.router._old.keys()
-        assert len(cached) <= self.cache_limit + 1
-        assert self.router._directed <= cached
+        sizes = [len(self.router._young), *(len(routes) for _, routes in self.router._aged)]
+        assert sum(sizes) <= self.cache_limit + 1
+        assert len(sizes) <= 1 + GENERATIONS
         held = [sum(session.subscriptions.values()) for session in self.sessions]
         assert self.router.subscriptions == sum(held)
 
@@ -162,10 +164,9 @@ class Routes(RuleBasedStateMachine):
         router = self.router
         assert router.subscriptions == len(self.host.names) == 0
         assert not router._listening
-        assert not any(
-            route.size for route in [*router._young.values(), *router._old.values(), *router._shared.values()]
-        )
-        assert all(index.empty() for index in router._indexes.values())
+        assert not any(route.members for route in routes_of(router))
+        assert all(index.empty() for index in [*router._indexes.values(), *router._notices.values()])
+        assert {(session.footprint, session.inner_stars) for session in self.sessions} == {(0, 0)}
 
 
 Routes.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
@@ -290,7 +291,8 @@ def test_the_oldest_channels_leave_a_full_cache():
     session = host.session(b">")
     for number in range(10):
         assert host.members(b"a/%d" % number) == [session]
-    assert [*host.router._old, *host.router._young] == [b"a/6", b"a/7", b"a/8", b"a/9"]
+    ((_, aged),) = host.router._aged
+    assert [*aged, *host.router._young] == [b"a/6", b"a/7", b"a/8", b"a/9"]
 
 
 def test_a_channel_in_use_stays_in_the_cache():

@@ -27,9 +27,9 @@ from bccnd.wire.sbus import PATTERN_LIMIT
 SEPARATORS = (b"/", b".")
 
 # Bytes that a subscription takes, beside its own: keys, entries of dicts that are half empty, a set for its holders.
-PATTERN_COST = 640
+PATTERN_COST = 448
 # Bytes that a ``*`` in the middle takes: a node with its dicts and lists, and the branch that leads to it.
-STAR_COST = 768
+STAR_COST = 480
 
 T = TypeVar("T", bound=Hashable)
 
@@ -138,7 +138,10 @@ def inner_stars(pattern: bytes) -> int:
 
 
 def pattern_cost(pattern: bytes) -> int:
-    """Bytes of memory that a subscription takes at most: its key and count in the session, its place in an index."""
+    """Bytes of memory that a subscription takes at most: its key and count in the session, its place in an index.
+
+    As if nobody else held anything alike: whoever shares a key or a node pays for it, too.
+    """
     return PATTERN_COST + 2 * len(pattern) + STAR_COST * inner_stars(pattern)
 
 

@@ -117,9 +117,10 @@ class Route:
 
 
 class Changes:
-    """The patterns that were added or removed lately, each with the version that this made."""
+    """The patterns that were added or removed lately, each with the version that this made; ``last``: the last."""
 
     def __init__(self) -> None:
+        self.last = 0
         self._indexes = {separator: PatternIndex[int](separator) for separator in patterns.SEPARATORS}
         self._versions: dict[tuple[bytes, bytes], int] = {}
         self._weight = 0
@@ -133,12 +134,12 @@ class Changes:
             self._weight += 1 + patterns.inner_stars(pattern)
         else:
             self._indexes[separator].remove(pattern, before)
-        self._versions[separator, pattern] = version
+        self._versions[separator, pattern] = self.last = version
         self._indexes[separator].add(pattern, version)
 
     def concern(self, channel: bytes, version: int) -> bool:
         """Whether one that matches the channel was added or removed after this version."""
-        return any(
+        return self.last > version and any(
             changed > version
             for index in self._indexes.values()
             if not index.empty()

@@ -1,12 +1,14 @@
 """The newest message of each retained channel: what is kept, for how long, and who is given it when."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.relay.options import Retain
+from bccnd.relay.ordered import OrderedKeys
 from bccnd.relay.pattern import matches
 from bccnd.relay.retained import ENTRY_COST, Kept, Retained
 from bccnd.relay.succession import restore, state_of
@@ -108,6 +110,56 @@ def test_matching_is_what_the_pattern_matches(pattern: bytes, separator: bytes):
     channels = [*CHANNELS, b"x", b"a", b"a>", b"a.b", b"a.b.c", b"a.", b"state"]
     expected = sorted(chan for chan in channels if matches(pattern, separator, chan))
     assert channels_of(filled(*channels), pattern, separator) == expected
+
+
+def looked_at(retained: Retained, action: Callable[[], object]) -> int:
+    """How many rows it looks for."""
+    count = 0
+    first = OrderedKeys.first
+
+    def counted(keys: OrderedKeys, start: bytes) -> bytes | None:
+        nonlocal count
+        count += 1
+        return first(keys, start)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OrderedKeys, "first", counted)
+        action()
+    return count
+
+
+def test_matching_looks_at_no_others():
+    """At those that begin as the pattern does, a row for each step that is taken."""
+    retained = filled(
+        *(b"state/%04d/%d" % (n, n % 2) for n in range(4000)), b"zoo/a", channels=5000, bytes=1 << 24
+    )
+    assert looked_at(retained, lambda: list(retained.matching(b"state/0017*/>", b"/"))) == 2
+    assert looked_at(retained, lambda: list(retained.matching(b"zoo/>", b"/"))) == 2
+    assert looked_at(retained, lambda: list(retained.matching(b"zoo/a", b"/"))) == 0
+    assert looked_at(retained, lambda: list(retained.matching(b"nothing/>", b"/"))) == 1
+    assert looked_at(retained, lambda: list(islice(retained.matching(b"", b"/"), 10))) == 10
+    rows = retained.matching(b"state/*/1", b"/")
+    assert looked_at(retained, lambda: list(islice(rows, 100))) == 100
+    assert next(rows) is None  # a step that found nothing counts, too
+    assert next(rows) == (b"state/0101/1", kept(b"x", b"state/0101/1"))
+
+
+def test_rows_hold_as_of_the_subscription():
+    """What is updated, deleted or new while they are taken was sent to the subscriber as it came."""
+    retained = filled(b"a", b"b", b"c", b"d", b"e")
+    steps = retained.matching(b">", b"/")
+    assert next(steps) == (b"a", kept(b"x", b"a"))
+    for chan, payload in ((b"a", b"new"), (b"b", b""), (b"c", b"new"), (b"cc", b"new")):
+        retained.keep(chan, kept(payload, chan))
+    assert [row[0] for row in steps if row] == [b"d", b"e"]
+    assert channels_of(retained) == [b"a", b"c", b"cc", b"d", b"e"]
+
+
+def test_one_channel_deleted_before_its_step():
+    retained = filled(b"a")
+    steps = retained.matching(b"a", b"/")
+    retained.keep(b"a", kept(b"", b"a"))
+    assert list(steps) == [None]
 
 
 messages = st.tuples(st.sampled_from(CHANNELS), st.sampled_from([b"", b"1", b"2", b"x" * 300, b"y" * 2000]))

@@ -223,7 +223,7 @@ class Router:
     def listen(self, session: Session) -> None:
         if not session.listening:
             session.listening = True
-            self._address(session)
+            self._address(session, session.name)
 
     def stop_listening(self, session: Session) -> None:
         """Undo ``listen``, for a session without patterns."""
@@ -252,7 +252,7 @@ class Router:
             session.subscriptions[separator, pattern] = count
             self.subscriptions += count
         if session.listening:
-            self._address(session)
+            self._address(session, session.name)
         self._forget_all()
 
     def reaches(self, session: Session, channel: bytes) -> bool:
@@ -261,11 +261,11 @@ class Router:
             index.reaches(channel, session) for index in self._indexes.values()
         )
 
-    def renamed(self, session: Session, old: bytes) -> None:
+    def renamed(self, session: Session, old: bytes, new: bytes) -> None:
         """The session has another name from now on."""
-        if session.listening and session.name != old:
+        if session.listening and new != old:
             self._address_no_more(old)
-            self._address(session)
+            self._address(session, new)
 
     def service_changed(self, session: Session) -> None:
         """The session is served in another way from now on: format, packing, tap."""
@@ -408,10 +408,10 @@ class Router:
                 aged[-2:] = [_merged(aged[-1], aged[-2])]
         self._version += 1
 
-    def _address(self, session: Session) -> None:
-        self._listening[session.name] = session
-        self._listening_names.add(session.name)
-        self._forget_addressed(session.name)
+    def _address(self, session: Session, name: bytes) -> None:
+        self._listening[name] = session
+        self._listening_names.add(name)
+        self._forget_addressed(name)
 
     def _address_no_more(self, name: bytes) -> None:
         del self._listening[name]

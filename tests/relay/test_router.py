@@ -124,7 +124,7 @@ class Routes(RuleBasedStateMachine):
         old = session.name
         self.host.names.rename(old, new, session.peer, granted=True, next_seq=1)
         session.name = new
-        self.router.renamed(session, old)
+        self.router.renamed(session, old, new)
 
     @rule(which=which, form=st.sampled_from(Format), packed=st.booleans(), tap=st.booleans())
     def serve_otherwise(self, which: int, form: Format, packed: bool, tap: bool):
@@ -509,7 +509,7 @@ def test_a_rename_leaves_the_channels_of_other_names():
         for number in range(50):
             old, renaming.name = renaming.name, b"here/prog/1/%d" % number
             host.names.rename(old, renaming.name, renaming.peer, granted=True, next_seq=1)
-            host.router.renamed(renaming, old)
+            host.router.renamed(renaming, old, renaming.name)
             assert [host.members(channel) for channel in others[1:]] == [[other] for other in sessions[1:]]
             assert [host.router.known(channel) for channel in others[1:]] == cached_routes[1:]
             assert host.members(b"!" + old) == []

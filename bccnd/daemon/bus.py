@@ -264,12 +264,17 @@ class Bus:
                 self._end(session)
                 self._settle()  # publishers that it held
                 return False
-        return self._work_off(session, ((starts, ends), 0, False), unix_ns)
-
-    def _work_off(self, session: Session, packets: Left, unix_ns: int) -> bool:
-        """Give the relay packets of a client until its turn is over; True when the client may be read on."""
-        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), *packets)
+        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
         sends = self._settle()
+        if not (left or sends or session.waits_for) and session.number in self._sockets:
+            return True
+        return self._go_on_or_wait(session, left, sends, unix_ns)
+
+    def _go_on_or_wait(self, session: Session, left: Left | None, sends: bool, unix_ns: int) -> bool:
+        """Give the relay what is left of a client's packets until its turn is over; True when it may be read on.
+
+        ``sends``: whether a datagram went to the segment already.
+        """
         if left:
             until = time.monotonic() + TURN_SECONDS
             while left and self._may_go_on(session) and time.monotonic() < until:
@@ -279,14 +284,14 @@ class Bus:
             return False
         if sends and self._is_congested():
             self._held_back.add(session)
+        if not (left or session.waits_for or session in self._held_back):
+            return True
+        self._loop.remove_reader(session.port)
         if left:
             self._turns.put_aside(session, left)
-        if left or session.waits_for or session in self._held_back:
-            self._loop.remove_reader(session.port)
-            if left and self._may_go_on(session) and session not in self._held_back:
+            if self._may_go_on(session) and session not in self._held_back:
                 self._line_up(session)
-            return False
-        return True
+        return False
 
     def _may_go_on(self, session: Session) -> bool:
         """Whether a client may have a turn. At the end nobody is held any more."""
@@ -306,12 +311,16 @@ class Bus:
             self._loop.call_soon(self._give_turn)
         self._turns.line_up(session)
 
+    def _take_turn(self, session: Session) -> bool:
+        """Go on with the packets that are left; True when the client may be read on."""
+        return self._go_on_or_wait(session, self._turns.take(session), False, time.time_ns())
+
     def _give_turn(self) -> None:
         """Give the first in line its turn; then the loop looks after everybody."""
         if not self._serving:
             return
         session = self._turns.next()
-        if session is not None and self._work_off(session, self._turns.take(session), time.time_ns()):
+        if session is not None and self._take_turn(session):
             self._loop.add_reader(session.port, self._readable, session)
         if self._turns:
             self._loop.call_soon(self._give_turn)
@@ -349,7 +358,7 @@ class Bus:
         for session in list(self._relay.sessions.values()):
             for _ in range(LAST_BATCHES):
                 while session in self._turns and self._may_go_on(session) and time.monotonic() < deadline:
-                    self._work_off(session, self._turns.take(session), time.time_ns())
+                    self._take_turn(session)
                 if not self._may_go_on(session) or time.monotonic() > deadline:
                     break
                 if not self._read(session, self._table.read, time.time_ns()):

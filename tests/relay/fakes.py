@@ -23,6 +23,7 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Retain
 from bccnd.relay.outbox import ENTRY_BYTES
 from bccnd.relay.rights import AccessList, unrestricted
+from bccnd.relay.router import Route, Router
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules, packet_limit
 from bccnd.wire import sbus
@@ -75,6 +76,12 @@ def value_of(answers: list[bytes], key: bytes) -> Any:
     head = b"CMSG %b\0" % key
     assert answer.startswith(head)
     return json.loads(answer.removeprefix(head))
+
+
+def routes_of(router: Router) -> list[Route]:
+    """All that it remembers, for channels and to share."""
+    generations = [router._young, *(routes for _, routes in router._aged)]
+    return [route for routes in (*generations, router._shared) for route in routes.values()]
 
 
 class FakeTransport:
@@ -130,10 +137,6 @@ class FakeClient:
     @property
     def held(self) -> bool:
         return bool(self.session.waits_for)
-
-    @property
-    def has_turn(self) -> bool:
-        return bool(self.left or self.unread) and not self.held
 
     def next_packets(self) -> Left:
         """What the relay is to be given next."""
@@ -283,9 +286,9 @@ class Bus:
             return
         self._reading = ready = True
         while ready:
-            ready = [client for client in self.clients.values() if client.has_turn]
+            ready = [each for each in self.clients.values() if (each.left or each.unread) and not each.held]
             for client in ready:
-                if client.connected and client.has_turn:
+                if client.connected and not client.held:
                     left = self.relay.from_client(client.session, self.moment, *client.next_packets())
                     client.left = Leftover(self.memory, left) if left else None
                     self.settle()
@@ -375,9 +378,7 @@ class Bus:
         assert state.router.subscriptions == 0
         assert all(index.empty() for index in router._indexes.values())
         assert not router._listening
-        assert not any(route.size for route in router._young.values())
-        assert not any(route.size for route in router._old.values())
-        assert not any(route.size for route in router._shared.values())
+        assert not any(route.members for route in routes_of(router))
         assert len(state.names) == 1  # its own
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:

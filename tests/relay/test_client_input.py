@@ -510,11 +510,11 @@ def leave(bus: Bus, client: FakeClient, *packets: bytes) -> int:
     ],
 )
 def test_one_call_does_so_much_and_leaves_the_rest(packets: list[bytes], most: int):
-    bus = Bus(patterns=("state/>",), subscriptions=4000)
+    bus = Bus(retain=["state/>"])
     for _ in range(120):
         bus.connect(b"CMSG listen")
     bus.hear(*[datagram(b"there/prog/%d" % number, 1, b"other") for number in range(200)])
-    bus.hear(*[datagram(b"there/prog/1", number, b"state/%d" % number) for number in range(2, 300)])
+    bus.hear(*[datagram(b"there/prog/1", number, b"state/%d" % number, b"x") for number in range(2, 300)])
     client = bus.connect(b"CMSG pack\0on")
     done = 3000 - leave(bus, client, sbus.pack((packets * 3000)[:3000]))
     assert 0 < done <= most

@@ -294,6 +294,91 @@ def test_a_successor_applies_its_own_rights(start: Start, folder: Path) -> None:
             wait_until(lambda: not daemon.socket.exists(), "the successor to leave")
 
 
+# --- names ---
+
+# Connects, forks a child that acts as uid argv[2] (and, with argv[3], in a pid namespace of its own), and prints what
+# the child is told about a name below the parent's.
+FORKING = """
+import ctypes, os, socket, sys
+def connect():
+    bus = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); bus.connect(sys.argv[1]); return bus
+def ask(bus, packet):
+    bus.send(packet); return bus.recv(65536).replace(b"\\0", b" ").decode()
+first, second = connect(), connect()
+names = [ask(bus, b"CMSG whoami").split()[2] for bus in (first, second)]
+if sys.argv[3:] and ctypes.CDLL(None).unshare(0x20000000):
+    raise OSError("unshare")
+child = os.fork()
+if child == 0:
+    os.setuid(int(sys.argv[2]))
+    bus = connect()
+    for name in names:
+        print(ask(bus, b"CMSG name\\0%b/%d" % (name.encode(), os.getpid())).replace(f"{name}/{os.getpid()}", "CHILD"))
+    os._exit(0)
+sys.stdout.flush()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def told_after_fork(daemon: DaemonProcess, *how: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", FORKING, daemon.socket, *how],
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def test_a_child_of_fork_takes_a_name_below_its_parents(start: Start) -> None:
+    with start() as daemon:
+        assert told_after_fork(daemon, "0") == ["CMSG name CHILD"] * 2
+
+
+def test_a_child_in_a_pid_namespace_takes_that_name_too(start: Start) -> None:
+    """It sees itself as pid 1; the kernel knows."""
+    with start("[[rights]]") as daemon:
+        assert told_after_fork(daemon, "0", "unshare") == ["CMSG name CHILD"] * 2
+
+
+def test_a_child_that_gave_up_its_uid_does_not(start: Start) -> None:
+    with start() as daemon:
+        refused = "CMSG error refused CMSG name: no right to CHILD, which is not below the client's own name"
+        assert told_after_fork(daemon, str(STRANGER)) == [refused] * 2
+
+
+def test_another_user_hears_no_replies(start: Start) -> None:
+    """It wants to stand below root's connections, before they come and after."""
+    with start() as daemon:
+        mine = f"here/{Path('/proc/self/comm').read_text().strip()}"
+        pid = os.getpid()
+        wanted = [
+            f"{mine}/{os.getppid()}/{pid}",
+            f"{mine}/1/c/2/{pid}",
+            f"{mine}/1/{pid}",
+            f"{mine}/{pid + 1}",
+        ]
+        with client(daemon) as early, client(daemon, uid=0, gid=0) as root, client(daemon) as late:
+            names = [each.request("whoami") for each in (early, root, late)]
+            assert names[0] == f"{mine}/{pid}"
+            assert names[1].startswith(f"{mine}/n"), "the pid is that of another user's connection"
+            assert names[2] == f"{mine}/{pid}/c/2"
+            for spy in (early, late):
+                spy.send(b"CMSG listen")
+                spy.drain()
+                for name in [*wanted, f"{names[1]}/x", f"{names[1]}/{pid}"]:
+                    assert not allowed(spy, f"CMSG name\0{name}".encode()), name
+            root.request("listen")
+            for target in (names[1], f"{names[1]}/*"):
+                root.publish(f"!{target}", b"secret")
+            assert root.messages() == [(f"!{names[1]}", b"secret"), (f"!{names[1]}/*", b"secret")]
+            assert early.messages() == late.messages() == []
+
+
+def test_a_program_called_bccnd_is_not_the_daemon(start: Start) -> None:
+    with start() as daemon, client(daemon, program="bccnd", uid=0, gid=0) as someone:
+        assert someone.request("whoami") == f"here/bccnd_/{os.getpid()}"
+        assert not allowed(someone, b"CMSG name\0here/bccnd/7")
+
+
 # --- peers of other pid namespaces ---
 
 

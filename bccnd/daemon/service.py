@@ -36,11 +36,13 @@ from bccnd.net.clients import Clients
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.links import LinkWatch
 from bccnd.net.mmsg import BATCH, Arena
+from bccnd.net.peers import process_of
 from bccnd.process import logs
 from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.dedup import JUMP
+from bccnd.relay.identity import Process
 from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules
@@ -109,6 +111,7 @@ class Daemon:
             host=settings.host.encode(),
             pid=os.getpid(),
             version=__version__.encode(),
+            processes=_process,
         )
         self._alarm: asyncio.TimerHandle | None = None
         self._due = inf
@@ -440,3 +443,9 @@ class Daemon:
         self._bus.close()
         # Receivers count no loss for a jump of more than JUMP numbers, which this makes.
         self._sequence.close(self.relay.next_seq + JUMP)
+
+
+def _process(pid: int) -> Process | None:
+    """What the relay wants to know of a process."""
+    found = process_of(pid)
+    return Process(*found) if found else None

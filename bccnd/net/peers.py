@@ -49,6 +49,30 @@ def program_of(pid: int) -> tuple[bytes, bool]:
         return b"", False
 
 
+def process_of(pid: int) -> tuple[int, int, int, int, frozenset[int]] | None:
+    """What the kernel says of a process now: its effective uid, the pids of its parent, process group and session,
+    as seen from here, and its own pids, in each pid namespace it is in. A pid that cannot be seen is 0.
+
+    None when the process has gone or is hidden.
+    """
+    try:
+        if pid <= 0 or _own_namespaces() > 1:
+            return None
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return None
+    # Not by splitlines, as the name of a program may hold what looks like a line to that.
+    lines = (line.partition(b":") for line in status.split(b"\n"))
+    numbers = {
+        key: [int(number) for number in values.split()]
+        for key, _, values in lines
+        if key in (b"Uid", b"PPid", b"NSpid", b"NSpgid", b"NSsid")
+    }
+    group, session = (numbers.get(key, [0])[0] for key in (b"NSpgid", b"NSsid"))
+    pids = frozenset(numbers.get(b"NSpid", ())) | {pid}
+    return numbers[b"Uid"][1], numbers[b"PPid"][0], group, session, pids
+
+
 @cache
 def _own_namespaces() -> int:
     return _namespaces("self")

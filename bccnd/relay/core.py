@@ -26,7 +26,7 @@ from bccnd.relay.dedup import Sources
 from bccnd.relay.delivery import Delivery, Transport
 from bccnd.relay.effects import SEALED_BYTES, Effects, Outgoing
 from bccnd.relay.heartbeat import Heartbeats
-from bccnd.relay.identity import PROGRAM, LocalSource, Names, Peer
+from bccnd.relay.identity import PROGRAM, LocalSource, Names, Peer, ProcessTable, no_processes
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -63,7 +63,8 @@ class Regions(NamedTuple):
 
 
 class Relay:
-    """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own.
+    """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own;
+    ``processes``: asked about a client that wants a name below its parent's.
 
     Calls that come with each packet go straight to their parts: ``from_client`` is ``ClientInput.read``,
     ``take_effects`` is ``Effects.take``. ``alarm.due`` is when to call ``on_deadline`` next, in monotonic seconds:
@@ -81,9 +82,10 @@ class Relay:
         host: bytes,
         pid: int = 0,
         version: bytes = b"",
+        processes: ProcessTable = no_processes,
     ) -> None:
         options = rules.options
-        names = Names(host)
+        names = Names(host, processes)
         retained = Retained(options.retain)
         sources = Sources(options.dedup, authenticated=_is_authenticated(rules.integrity))
         self._version = version

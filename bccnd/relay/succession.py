@@ -99,8 +99,8 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     for name, value in data.get("own", {}).items():
         if name in KEPT:
             setattr(state.own, name, value)
-    holders: list[LocalSource] = [state.own, *state.sessions.values()]
-    state.names.restore(data["names"], ((holder.name, holder) for holder in holders))
+    clients = ((session.name, session, session.peer) for session in state.sessions.values())
+    state.names.restore(data["names"], [(state.own.name, state.own, None), *clients])
     state.heartbeats.restore(data.get("heartbeats", ()), {0: state.own, **state.sessions})
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]

@@ -72,7 +72,7 @@ class FramingError(PacketError):
 
 
 class DeniedError(PacketError):
-    """``right``: publish, subscribe, tap, bridge or name; ``text`` says what it is needed for."""
+    """``right``: publish, subscribe, tap, bridge, name, block or observe; ``text`` says what it is needed for."""
 
     def __init__(self, right: str, text: str) -> None:
         super().__init__("refused", text)

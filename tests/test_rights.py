@@ -171,7 +171,7 @@ def test_with_rights_root_has_only_what_is_granted(start: Start) -> None:
 def test_each_right_by_itself(start: Start) -> None:
     rights = (
         '[[rights]]\npublish = ["a/>", "!", "!there/>"]\nsubscribe = ["b/*"]\nname = ["sensor/*"]\n'
-        f"[[rights]]\nuid = {STRANGER}\nbridge = true"
+        f"[[rights]]\nuid = {STRANGER}\nbridge = true\nobserve = true"
     )
     with start(rights) as daemon, client(daemon) as someone:
         for packet in (
@@ -181,10 +181,31 @@ def test_each_right_by_itself(start: Start) -> None:
             assert allowed(someone, packet), packet
         for packet in (
             b"MSG a\0", b"MSG b/c\0", b"MSG !here/prog\0", b"SUB b/>", b"SUB >", b"SUB a/b", b"CMSG name\0sensor/1/2",
-            b"CMSG tap\0on", datagram("far", 2, "b/c", b""),
+            b"CMSG tap\0on", datagram("far", 2, "b/c", b""), b"CMSG queue\0policy=block",
         ):  # fmt: skip
             assert not allowed(someone, packet), packet
-        assert someone.status()["refused"] == {"publish": 4, "subscribe": 3, "name": 1, "tap": 1}
+        refused = {"publish": 4, "subscribe": 3, "name": 1, "tap": 1, "block": 1}
+        assert someone.status()["refused"] == refused
+
+
+@pytest.mark.parametrize("right", ["observe", "tap"])
+def test_who_may_not_observe_sees_itself_alone(start: Start, right: str) -> None:
+    rights = f"[[rights]]\nuid = {STRANGER}\n{right} = true"
+    with start(rights) as daemon, client(daemon) as observer, client(daemon, uid=0, gid=0) as other:
+        for packet in (b"CMSG status", b"CMSG sources"):
+            assert allowed(observer, packet)
+            assert not allowed(other, packet)
+        rows = [json.loads(each.request("clients"))["clients"] for each in (observer, other)]
+        names = [each.request("whoami") for each in (observer, other)]
+        assert [[row["name"] for row in seen] for seen in rows] == [names, names[1:]]
+        for command in ("status", "who", "top --once", "doctor"):
+            done = subprocess.run(
+                [sys.executable, "-m", "bccnd.cli", "--socket", str(daemon.socket), *command.split()],
+                capture_output=True, text=True, timeout=PATIENCE, check=False,
+            )  # fmt: skip
+            assert "observe" in done.stdout + done.stderr, command
+            assert "Traceback" not in done.stderr
+            assert done.returncode == (0 if command == "doctor" else 4)
 
 
 def test_the_example_of_the_readme(start: Start) -> None:
@@ -227,7 +248,7 @@ def test_the_example_of_the_readme(start: Start) -> None:
 
 
 def test_a_refusal_is_logged_once_per_client_and_right(start: Start) -> None:
-    with start("[[rights]]") as daemon:
+    with start("[[rights]]\nobserve = true") as daemon:
         with client(daemon, program="chatterbox") as someone:
             for _ in range(100):
                 assert not allowed(someone, b"MSG a\0x")
@@ -274,7 +295,8 @@ def test_a_reload_applies_rights_to_connected_clients(start: Start, folder: Path
 
 
 def test_a_successor_applies_its_own_rights(start: Start, folder: Path) -> None:
-    with start('[[rights]]\npublish = [">"]\nsubscribe = [">"]\n') as daemon, client(daemon) as someone:
+    rights = '[[rights]]\npublish = [">"]\nsubscribe = [">"]\nobserve = true\n'
+    with start(rights) as daemon, client(daemon) as someone:
         someone.subscribe("a", "b")
         settings = folder / "bccnd.toml"
         settings.write_text(settings.read_text().replace('subscribe = [">"]', 'subscribe = ["a"]'))

@@ -129,9 +129,12 @@ def _state_of(path: str, error: OSError) -> str:
 
 
 def _asked(facts: Facts, bus: bccn.Client) -> Facts:
-    status = bus.status()
     rights = {"publish": True, "subscribe": True, "tap": _may_tap(bus)}
     loopback = _round_trip(bus, rights)
+    try:
+        status = bus.status()
+    except bccn.RefusedError:
+        return replace(facts, rights=rights | {"observe": False}, loopback=loopback)
     returns, ahead = _sent_out(bus, bool(status["segments"])) if rights["publish"] else (None, None)
     return replace(
         facts,

@@ -274,7 +274,7 @@ def port(facts: Facts) -> Iterable[Finding]:
     if not facts.holders or facts.socket in ("denied", "silent"):  # then the daemon probably holds it
         return
     others = ", ".join(facts.holders[:NAMES_SHOWN])
-    if facts.status is not None:
+    if facts.socket == "served":
         yield _ok("port", f"UDP {facts.port} also used by {others}")
     else:
         remedy = "bccnd can share it if that sets SO_REUSEADDR; if bccnd does not start, end that program"

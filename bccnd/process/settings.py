@@ -253,6 +253,12 @@ class Grant(BaseModel):
         strict=False,
         description="Names (src) they may take besides their own and those below it.",
     )
+    block: bool = Field(
+        default=False, description="Whether they may choose the policy block, which makes publishers wait."
+    )
+    observe: bool = Field(
+        default=False, description="Whether they may see the daemon's status, other clients, and sources."
+    )
 
 
 class Settings(BaseSettings):

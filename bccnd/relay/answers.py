@@ -8,6 +8,8 @@ Rules
                                                listeners <chan>    -> listeners <n>
       to all daemons, on QUESTIONS             listeners <chan>    -> listeners <n>, but for n = 0: silence
 
+- A client of this host needs the right to publish on the channel that it asks about, here and elsewhere
+  (``client_input`` looks, by ``asked_about``): the daemons elsewhere do not know its rights.
 - Listeners are the clients that a message would reach now, without the requester; and the daemon itself, where a
   message is directed to it. Taps see everything and do not count. Only its own host learns of a local channel.
 - Answers are limited to so many a second, and so are questions for clients (``CMSG listeners`` with a token): whoever
@@ -30,6 +32,18 @@ TOKEN_LIMIT = 128  # bytes
 PER_SECOND, BURST = 20.0, 40.0
 # Questions asked, and answered, a second: a program asks one for each request that is slow.
 LISTENERS_PER_SECOND = 200.0
+
+
+def calls_a_daemon(chan: bytes) -> bool:
+    """Whether messages on this channel are requests to daemons, here or elsewhere."""
+    directed = chan.startswith(b"!") and split_target(chan[1:])[1].split(b"/")[1:2] == [PROGRAM]
+    return directed or chan == QUESTIONS
+
+
+def asked_about(payload: bytes) -> bytes | None:
+    """The channel that a request to a daemon asks about, if it does."""
+    word, _, about = payload.partition(b"\n")[2].partition(b" ")
+    return about if word == b"listeners" and valid_chan(about) else None
 
 
 class Allowance:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bccnd.errors import DeniedError, FramingError, PacketError, WireError
-from bccnd.relay.answers import Answers
+from bccnd.relay.answers import Answers, asked_about, calls_a_daemon
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Effects, Outgoing, Spans
@@ -28,7 +28,7 @@ from bccnd.relay.state import State
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
-from bccnd.wire.sbus import PACK, Cmsg, Memory
+from bccnd.wire.sbus import PACK, SECRET, Cmsg, Memory
 
 
 class Packets:
@@ -134,8 +134,12 @@ class ClientInput:
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
-        if after < count:
-            routes = self._router.cached if route.open and session.rights.publish_all else {chan: route}
+        asks = (route.noted or chan[:1] == b"!") and calls_a_daemon(chan)
+        if asks:
+            self._check_question(session, chan, memory[starts[first] + width : ends[first]])
+        if after < count and not asks:
+            several = route.open and session.rights.publish_all and not route.noted
+            routes = self._router.cached if several else {chan: route}
             if route.local or count - first <= self._outgoing.room:
                 after = alike(memory, (starts, ends), after, routes, route, longest)
             else:
@@ -205,11 +209,21 @@ class ClientInput:
             raise PacketError(
                 "bad-channel", f"MSG {shown}: 1 to {CHAN_LIMIT} ASCII characters, no white space, ':', '|'"
             )
+        if chan.startswith(SECRET):
+            text = f"MSG {chan.decode()}: a secret key of sbus; nothing on it is delivered or sent"
+            raise PacketError("bad-channel", text)
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
         return route or self._router.route(chan)
+
+    def _check_question(self, session: Session, chan: bytes, request: bytes) -> None:
+        """Refuse a request to daemons about a channel that the client has no right to ask about."""
+        about = asked_about(request)
+        if about is not None and (about.startswith(SECRET) or not session.rights.may_publish(about)):
+            text = f"MSG {chan.decode()}: no right to publish on {about.decode()}, which it asks about"
+            raise DeniedError("publish", text)
 
     def _other(self, session: Session, start: int, end: int, moment: Moment) -> None:
         """Anything but MSG."""
@@ -275,6 +289,8 @@ class ClientInput:
         except WireError as error:
             raise PacketError("bad-datagram", f"packet: {error.verdict}") from None
         src, seq, chan = opened[:3]
+        if chan.startswith(SECRET):
+            raise PacketError("bad-channel", "packet: a secret key of sbus is not sent")
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "packet: no right to publish on the channel of the datagram")
         route = self._router.route(chan)

@@ -24,10 +24,13 @@ PAGE_BYTES = 32 << 10
 HELD_NAMES = 5
 
 
-def clients(state: State, slow: SlowClients, cursor: bytes, now: float) -> bytes:
-    """The clients that came after the one of number ``cursor``."""
+def clients(
+    state: State, slow: SlowClients, cursor: bytes, now: float, *, only: Session | None = None
+) -> bytes:
+    """The clients that came after the one of number ``cursor``; ``only``: all that who asks may see."""
     after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
-    sessions = (session for number, session in state.sessions.items() if number > after)
+    seen = state.sessions.values() if only is None else (only,)
+    sessions = (session for session in seen if session.number > after)
     rows = ((str(session.number), _client_row(session, slow, now)) for session in sessions)
     return _page("clients", rows)
 

@@ -145,6 +145,10 @@ class Membership:
             if session.listening and not rights.may_listen:
                 router.stop_listening(session)
                 revoked.append(b"CMSG listen")
+            if session.queue_asked.get("policy") == Policy.BLOCK and not rights.block:
+                del session.queue_asked["policy"]
+                self.size_queue(session)
+                revoked.append(b"CMSG queue policy=block")
             for separator, pattern in list(session.subscriptions):
                 if not rights.may_subscribe(pattern, separator):
                     router.revoke(session, (separator, pattern))

@@ -19,6 +19,9 @@ from bccnd.errors import FramingError, PacketError
 
 LENGTH = Struct(">I")
 PACK = b"PACK "
+# Public sbus delivers a message on a key below ``!/cred/`` to one process alone, and its sender trusts that. Here it
+# would be a directed channel, in clear on the segment; and no name begins with a "/".
+SECRET = b"!/"
 # In place of an interface: from a client of this host, or by a binding without an interface.
 NOWHERE = b"-"
 # Several times the longest control key.

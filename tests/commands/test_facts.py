@@ -38,11 +38,14 @@ def test_facts_of_a_running_daemon(daemon: DaemonProcess, loopback_port: int) ->
 
 def test_rights_are_found_by_trying(tmp_path: Path, loopback_port: int) -> None:
     settings = tmp_path / "bccnd.toml"
-    settings.write_text(SETTINGS + f'port = {loopback_port}\n[[rights]]\npublish = ["local/>"]\n')
-    with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
-        facts = gather(str(daemon.socket), str(settings), {})
-    assert facts.rights == {"publish": True, "subscribe": False, "tap": False}
-    assert (facts.loopback, facts.returns) == (None, None)
+    for granted, lacking in (("observe = true", {}), ("", {"observe": False})):
+        rights = f'[[rights]]\npublish = ["local/>"]\n{granted}\n'
+        settings.write_text(f"{SETTINGS}port = {loopback_port}\n{rights}")
+        with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
+            facts = gather(str(daemon.socket), str(settings), {})
+        assert facts.socket == "served"
+        assert facts.rights == {"publish": True, "subscribe": False, "tap": False, **lacking}
+        assert (facts.loopback, facts.returns) == (None, None)
 
 
 def test_settings_are_read(tmp_path: Path) -> None:

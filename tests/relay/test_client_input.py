@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bccnd.errors import PacketError
 from bccnd.relay import client_input
 from bccnd.relay.effects import SEALED_LIMIT, Spans
+from bccnd.relay.rights import AccessList, Grant
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from bccnd.wire.native import alike
@@ -499,3 +500,72 @@ def test_a_publisher_held_in_between_has_sent_what_was_read():
     assert len(bus.sent) == MANY
     assert slow.take() == [*many(), b"MSG a\0later"]
     assert numbers(bus, bus.sent) == list(range(CLOCK, CLOCK + MANY + 1))
+
+
+# Secret keys of public sbus
+
+SECRET = b"!/cred/100/1000/7/key"
+
+
+@pytest.mark.parametrize("how", ["alone", "in a pack", "as a line", "from a bridge"])
+def test_a_secret_key_of_sbus_never_leaves_its_sender(how: str):
+    bus = Bus()
+    everybody = bus.connect(b"SUB >", b"CMSG listen", pid=7)
+    tap = bus.connect(b"CMSG tap\0on", privileged=True)
+    sender = bus.connect(privileged=True)
+    text = b"bad-channel MSG %b: a secret key of sbus; nothing on it is delivered or sent" % SECRET
+    packet = b"MSG %b\0hush" % SECRET
+    match how:
+        case "in a pack":
+            sender.ask(b"CMSG pack\0on")
+            packet = sbus.pack([b"MSG a\0one", packet, b"MSG b\0two"])
+        case "as a line":
+            sender.ask(b"CMSG format\0lines")
+            packet = b"MSG %b hush\n" % SECRET
+        case "from a bridge":
+            packet = datagram(b"far/prog/1", 1, SECRET, b"hush")
+            text = b"bad-channel packet: a secret key of sbus is not sent"
+    end = b" %b\n" % text if how == "as a line" else b"\0" + text
+    for _ in range(2):  # looked up, and remembered
+        assert sender.ask(packet) == [b"CMSG error" + end]
+    assert not [sent for sent in bus.sent if b"hush" in sent]
+    for other in (everybody, tap):
+        assert b"hush" not in b"".join(other.heard())
+
+
+def test_nobody_subscribes_to_a_secret_key_of_sbus():
+    bus = Bus()
+    assert bus.connect().ask(b"SUB !/cred/100/1000/7/")[0].startswith(b"CMSG error\0bad-pattern SUB !/cred/")
+
+
+# Questions to daemons
+
+
+@pytest.mark.parametrize(
+    "chan", [b"!here/bccnd", b"!here/bccnd/0", b"!here/bccnd/*", b"!there/bccnd", b"bccnd/ask"]
+)
+def test_a_question_needs_the_right_to_what_it_asks_about(chan: bytes):
+    bus = Bus()
+    bus.reconfigure(access=AccessList([Grant(publish=(b"!>", b"bccnd/ask", b"a"), subscribe=(b"!",))]))
+    client = bus.connect()
+    question = b"MSG %b\0token\nlisteners " % chan
+    for about in (b"b", b"!", b"local/b", b"!/cred/1/2/3/x"):
+        text = b"MSG %b: no right to publish on %b, which it asks about" % (chan, about)
+        assert client.ask(question + about) == [b"CMSG error\0refused " + text]
+    assert bus.sent == []
+    client.ask(b"CMSG pack\0on")
+    refused = client.ask(sbus.pack([question + b"a", question + b"b", question + b"a"]))
+    assert len([packet for packet in refused if packet.startswith(b"CMSG error\0refused")]) == 1
+    assert len([sent for sent in bus.sent if b"listeners a" in sent]) == 2
+    assert not [sent for sent in bus.sent if b"listeners b" in sent]
+
+
+def test_a_question_hides_behind_no_heartbeat():
+    """Both channels have one route."""
+    bus = Bus()
+    client = bus.connect(b"CMSG pack\0on")
+    bus.reconfigure(access=AccessList([Grant(publish=(b">",))]))
+    client.say(b"MSG bccnd/ask\0", b"MSG heartbeat/x\0")
+    hidden = [b"MSG heartbeat/x\0", b"MSG bccnd/ask\0token\nlisteners !here/prog/1"]
+    (answer,) = client.ask(sbus.pack(hidden))
+    assert answer.startswith(b"CMSG error\0refused MSG bccnd/ask: no right to publish on !here/prog/1")

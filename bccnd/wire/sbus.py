@@ -24,6 +24,8 @@ PACK = b"PACK "
 SECRET = b"!/"
 # In place of an interface: from a client of this host, or by a binding without an interface.
 NOWHERE = b"-"
+# Bytes of a text with escapes in a line: more than any datagram has. An escape takes time, and four bytes for one.
+SHOWN_LIMIT = 4096
 # Several times the longest control key.
 KEY_LIMIT = 64
 # The length of the longest channel.
@@ -101,7 +103,7 @@ class Msg:
         return b"MSG %b\0%b" % (self.chan, self.payload)
 
     def serialize_line(self) -> bytes:
-        return b"MSG %b %b\n" % (self.chan, _one_line(self.payload))
+        return b"MSG %b %b\n" % (shown(self.chan), shown(self.payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Cmsg:
         return b"CMSG %b\0%b" % (self.key, self.value)
 
     def serialize_line(self) -> bytes:
-        return b"CMSG %b %b\n" % (self.key, _one_line(self.value))
+        return b"CMSG %b %b\n" % (self.key, shown(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +229,31 @@ def _without_newline(text: bytes) -> bytes:
     return text.removesuffix(b"\n").removesuffix(b"\r") if text.endswith(b"\n") else text
 
 
-def _one_line(text: bytes) -> bytes:
-    """For people: what would break a line becomes \\n, \\r or \\0. The format ``plain`` has the bytes themselves."""
-    if b"\n" in text or b"\r" in text or b"\0" in text:
-        return text.replace(b"\n", b"\\n").replace(b"\r", b"\\r").replace(b"\0", b"\\0")
-    return text
+def shown(text: bytes) -> bytes:
+    """Text from strangers in a line on somebody's terminal, which must not obey it: printable UTF-8 and TAB as they
+    are, every other byte as an escape (``clients/PROTOCOL.md``, "The format ``lines``").
+
+    Of a text with escapes it is the first SHOWN_LIMIT bytes, and ``\\+<n>`` for the n bytes that are missing.
+    """
+    chars = text.decode("utf-8", "surrogateescape")
+    if chars.isprintable() and "\\" not in chars:
+        return text
+    if len(text) > SHOWN_LIMIT:
+        chars = text[:SHOWN_LIMIT].decode("utf-8", "surrogateescape")
+        return chars.translate(_ESCAPES).encode() + b"\\+%d" % (len(text) - SHOWN_LIMIT)
+    return chars.translate(_ESCAPES).encode()
+
+
+class _Escapes(dict[int, str]):
+    """For ``str.translate``. Kept are those that cost one byte to send; there are a million others."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if char.isprintable():
+            return char
+        return "".join([f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape")])
+
+
+_ESCAPES = _Escapes()
+_ESCAPES.update({code: _ESCAPES[code] for code in (*range(0x80), *range(0xDC80, 0xDD00))})
+_ESCAPES.update(str.maketrans({"\t": "\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "\\": "\\\\"}))

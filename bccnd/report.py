@@ -136,5 +136,5 @@ def _identity(session: Session) -> dict[str, Any]:
         "name": session.name.decode(),
         "pid": peer.pid,
         "uid": peer.uid,
-        "program": peer.program.decode("ascii", "backslashreplace"),
+        "program": peer.shown_program,
     }

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from bccnd.errors import DeniedError, PacketError
 from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, split_target
+from bccnd.wire.sbus import shown
 
 # The program of the daemon itself, as a source.
 PROGRAM = b"bccnd"
@@ -58,6 +59,11 @@ class Peer:
     program: bytes
     groups: frozenset[int] = frozenset()
     resident: bool = False
+
+    @property
+    def shown_program(self) -> str:
+        """For rows, notices and logs, which others print."""
+        return shown(self.program[:PROGRAM_LIMIT]).decode()
 
 
 @dataclass(frozen=True, slots=True)

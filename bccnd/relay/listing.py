@@ -43,7 +43,8 @@ def sources(state: State, cursor: bytes, now: float) -> bytes:
 
 
 def as_json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    """In ASCII, without any control character: it also escapes DEL, which JSON allows."""
+    return json.dumps(value, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
 
 
 def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, An
     episode = slow.get(session)
     return {
         "name": session.name.decode(),
-        "program": peer.program.decode("ascii", "replace"),
+        "program": peer.shown_program,
         "pid": peer.pid,
         "uid": peer.uid,
         "gid": peer.gid,

@@ -22,6 +22,7 @@ from typing import Any
 
 from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.options import Heartbeat
+from bccnd.wire.sbus import shown
 
 # Seconds between the heartbeats of a source that was heard once: patience costs less than a false alarm.
 ASSUMED = 60.0
@@ -227,4 +228,4 @@ def _version(text: bytes) -> str:
     """What a daemon says of itself; empty for the status of a program."""
     if not text.startswith(STATUS):
         return ""
-    return text.removeprefix(STATUS)[:VERSION_LIMIT].decode("ascii", "backslashreplace")
+    return shown(text.removeprefix(STATUS)[:VERSION_LIMIT]).decode()

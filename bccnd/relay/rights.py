@@ -27,11 +27,14 @@ from weakref import WeakValueDictionary
 
 from bccnd.relay.identity import Peer
 from bccnd.relay.pattern import covers, matches
+from bccnd.wire.sbus import shown
 
 # The channel of all clients, and the right to listen.
 ALL = b"!"
 # Decisions remembered for each set of grants: publishers are few, and keep to few channels.
 CHANNELS_DECIDED = 1024
+# Characters of a reason that are logged: a channel in it can have a thousand.
+REASON_LIMIT = 200
 # Refusals logged from one look to the next: a program that starts over and over must not fill a disk.
 REFUSALS_KEPT = 20
 
@@ -169,9 +172,10 @@ class Refusals:
         if first and len(self._kept) >= REFUSALS_KEPT:
             self._beyond += 1
         elif first:
-            program = peer.program.decode("ascii", "backslashreplace")
-            who = {"name": name.decode(), "pid": peer.pid, "uid": peer.uid, "program": program}
-            self._kept.append(who | {"right": right, "reason": reason})
+            who = {"name": name.decode(), "pid": peer.pid, "uid": peer.uid, "program": peer.shown_program}
+            self._kept.append(
+                who | {"right": right, "reason": shown(reason[:REASON_LIMIT].encode()).decode()}
+            )
 
     def take(self) -> tuple[list[dict[str, Any]], int]:
         """Those to be logged, as the fields of a line each, and how many more there were."""

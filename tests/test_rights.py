@@ -188,6 +188,22 @@ def test_each_right_by_itself(start: Start) -> None:
         assert someone.status()["refused"] == refused
 
 
+def test_a_question_needs_the_right_to_what_it_asks_about(start: Start) -> None:
+    rights = f'[[rights]]\npublish = ["!>"]\nsubscribe = ["!"]\n[[rights]]\nuid = {STRANGER}\npublish = ["b"]'
+    with start(rights) as daemon:
+        for uid, expected in ((STRANGER, True), (STRANGER + 1, False)):
+            with client(daemon, uid=uid) as someone:
+                someone.request("listen")
+                assert allowed(someone, b"CMSG listeners\0b") is expected
+                for question in (b"MSG !here/bccnd\0t\nlisteners b", b"MSG !there/bccnd\0t\nlisteners b"):
+                    someone.send(question)
+                    heard = someone.drain()
+                    assert (b"CMSG error" not in b"".join(heard)) is expected
+                    assert (
+                        not expected or "there" in question.decode() or heard[0].endswith(b"t\nlisteners 0")
+                    )
+
+
 @pytest.mark.parametrize("right", ["observe", "tap"])
 def test_who_may_not_observe_sees_itself_alone(start: Start, right: str) -> None:
     rights = f"[[rights]]\nuid = {STRANGER}\n{right} = true"

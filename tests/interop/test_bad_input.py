@@ -374,6 +374,32 @@ def test_a_thousand_connections(many_descriptors: None, daemon: DaemonProcess, b
     wait_until(lambda: bystander.publisher.status()["clients"] == 2, "the thousand to be forgotten")
 
 
+def test_a_secret_key_of_sbus_is_not_on_the_wire(
+    daemon: DaemonProcess, bystander: Bystander, loopback_port: int
+) -> None:
+    chan, refused = "!/cred/0/0/1/key", b"CMSG error\0bad-channel "
+    bridged = datagram("far/prog/1", 1, chan, b"secret")
+    with plain_socket(loopback_port) as wire, PacketClient(daemon.socket) as sender:
+        sender.request("pack", "on")
+        one = f"MSG {chan}\0secret".encode()
+        for packet in (one, b"PACK " + struct.pack(">I", len(one)) + one, bridged):
+            sender.send(packet)
+            (answer,) = sender.drain()
+            assert answer.startswith(refused)
+        sender.send(f"CMSG listeners\0{chan} token".encode())
+        assert sender.receive().startswith(refused)
+        sender.send(b"CMSG format lines")
+        assert sender.receive() == b"CMSG format lines\n"
+        sender.send(f"MSG {chan} secret\n".encode())
+        assert sender.receive().startswith(b"CMSG error bad-channel ")
+        sender.publish("the/end", b"x")
+        wanted = b"the/end|x"
+        heard: list[bytes] = []
+        while not heard or wanted not in heard[-1]:
+            heard.append(wire.recv(2048))
+    assert not [each for each in heard if b"secret" in each or b"!/cred" in each]
+
+
 def test_running_out_of_descriptors_is_survived(tmp_path: Path, loopback_port: int) -> None:
     with DaemonProcess(tmp_path, *loopback(loopback_port)) as daemon:
         bystander = Bystander(daemon)

@@ -101,6 +101,8 @@ def test_socat_alone_subscribes_and_publishes(
         assert subscriber.read_line() == "MSG demo/greeting hello"
         client.publish("demo/x", b"two\nlines and a NUL \0")
         assert subscriber.read_line() == "MSG demo/x two\\nlines and a NUL \\0"
+        client.publish("demo/\x1b[31m", b"\x1b]0;title\x07 \xc2\x9b2J \\")
+        assert subscriber.read_line() == "MSG demo/\\x1b[31m \\x1b]0;title\\x07 \\xc2\\x9b2J \\\\"
         client.subscribe("demo/>")
         subscriber.type("MSG demo/typed by hand")
         assert client.message() == ("demo/typed", b"by hand")

@@ -367,7 +367,7 @@ def told_after_fork(daemon: DaemonProcess, *how: str) -> list[str]:
 
 
 def test_a_child_of_fork_takes_a_name_below_its_parents(start: Start) -> None:
-    with start() as daemon:
+    with start("[[rights]]") as daemon:
         assert told_after_fork(daemon, "0") == ["CMSG name CHILD"] * 2
 
 

@@ -244,7 +244,8 @@ class Names:
             return False
         holder = self._peers.get(parent)
         if holder is not None:
-            return holder.uid == peer.uid and (process is None or self._is_kin(process, holder.pid))
+            alike = holder.uid == peer.uid and holder.pid != 0
+            return alike and (process is None or self._is_kin(process, holder.pid))
         tokens = parent.split(b"/")
         given = len(tokens) >= TOKENS_OF_A_PROCESS and tokens[0] == self.host and _PID.fullmatch(tokens[2])
         return process is not None and bool(given) and self._is_kin(process, int(tokens[2]))

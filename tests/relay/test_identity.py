@@ -335,6 +335,16 @@ def test_where_processes_are_hidden_the_uids_of_both_decide():
                 names.rename(held, b"here/prog/50/51", child, granted=False, next_seq=1)
 
 
+@pytest.mark.parametrize("hidden", [True, False])
+def test_nobody_is_kin_of_a_client_without_a_pid(hidden: bool):
+    """Nor where the leader of a session cannot be seen from here, and its number is 0."""
+    names = Names(b"here", {}.get if hidden else {51: Process(1000, 0, 0, 0, frozenset({51}))}.get)
+    stranger, child = Peer(0, 1000, 100, b"prog"), Peer(51, 1000, 100, b"prog")
+    parent, held = names.assign(stranger, HOLDERS[0]), names.assign(child, HOLDERS[1])
+    with pytest.raises(DeniedError):
+        names.rename(held, parent + b"/51", child, granted=False, next_seq=1)
+
+
 def test_a_deep_family_is_looked_at_up_to_a_limit():
     looked: list[int] = []
 

@@ -22,11 +22,11 @@ Rules
 
 import itertools
 import re
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from bccnd.errors import DeniedError, PacketError
+from bccnd.relay.ordered import OrderedKeys
 from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, split_target
 from bccnd.wire.sbus import shown
 
@@ -116,7 +116,7 @@ class Names:
         self._processes = processes
         self._holders: dict[bytes, LocalSource] = {}
         self._peers: dict[bytes, Peer] = {}  # of the holders that are clients
-        self._sorted: list[bytes] = []  # what is below a name lies side by side
+        self._ordered = OrderedKeys()  # what is below a name lies side by side
         self._tags = 0  # handed out so far
         self._seq_floor = 0
 
@@ -129,7 +129,7 @@ class Names:
     def hold(self, name: bytes, holder: LocalSource, peer: Peer | None = None) -> None:
         """Give this name, which is free, to ``holder``; one without a peer is not a client."""
         self._holders[name] = holder
-        insort(self._sorted, name)
+        self._ordered.add(name)
         if peer is not None:
             self._peers[name] = peer
 
@@ -169,7 +169,7 @@ class Names:
 
     def release(self, name: bytes, next_seq: int) -> None:
         del self._holders[name]
-        del self._sorted[bisect_left(self._sorted, name)]
+        self._ordered.remove(name)
         self._peers.pop(name, None)
         self._seq_floor = max(self._seq_floor, next_seq)
 
@@ -196,14 +196,13 @@ class Names:
         self, state: tuple[int, int], holders: Iterable[tuple[bytes, LocalSource, Peer | None]]
     ) -> None:
         self._tags, self._seq_floor = state
-        self._holders, self._peers, self._sorted = {}, {}, []
+        self._holders, self._peers, self._ordered = {}, {}, OrderedKeys()
         for name, holder, peer in holders:
             self.hold(name, holder, peer)
 
-    def _below(self, name: bytes) -> list[bytes]:
+    def _below(self, name: bytes) -> Iterator[bytes]:
         """The names in use that go on with a ``/``."""
-        first = bisect_left(self._sorted, name + b"/")
-        return self._sorted[first : bisect_left(self._sorted, name + b"0", first)]  # "0" follows "/" in ASCII
+        return self._ordered.beginning(name + b"/")
 
     def _base(self, peer: Peer) -> bytes:
         program = token(peer.program, PROGRAM_LIMIT, b"unknown")

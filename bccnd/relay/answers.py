@@ -23,6 +23,7 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.publisher import Publisher
 from bccnd.relay.router import QUESTIONS, Router
 from bccnd.relay.session import Session
+from bccnd.relay.state import LOCAL_PEER
 from bccnd.wire.bccn1 import UNKNOWN_SRC, split_target, valid_chan
 
 TOKEN_LIMIT = 128  # bytes
@@ -64,7 +65,9 @@ class Answers:
         self._counts = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
         self._questions = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
 
-    def request(self, src: bytes, chan: bytes, payload: bytes, moment: Moment) -> None:
+    def request(
+        self, src: bytes, chan: bytes, payload: bytes, moment: Moment, peer: bytes = LOCAL_PEER
+    ) -> None:
         """A message directed to the daemon, or on QUESTIONS. Beyond the allowance there is no answer."""
         token, _, request = payload.partition(b"\n")
         if len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src or src.split(b"/")[1:2] == [PROGRAM]:

@@ -19,12 +19,12 @@ from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Effects, Outgoing, Spans
 from bccnd.relay.moment import Moment
-from bccnd.relay.publisher import LOCAL_PEER, Origin, Publisher
+from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
 from bccnd.relay.segment_input import OK, SegmentInput
 from bccnd.relay.session import Format, Session
-from bccnd.relay.state import State
+from bccnd.relay.state import LOCAL_PEER, State
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack

@@ -97,7 +97,13 @@ class Relay:
             Router(names, options.local, cache_limit=options.limits.channels_cached, retained=retained.wants),
             sources,
             retained,
-            Presence(sources.heard, options.heartbeat, _watched(options), alarm),
+            Presence(
+                sources.heard,
+                options.heartbeat,
+                _watched(options),
+                alarm,
+                authenticated=_is_authenticated(rules.integrity),
+            ),
             Heartbeats(alarm),
             Ledger(options.queue.total_bytes),
         )
@@ -219,11 +225,12 @@ class Relay:
         state.ledger.limit = options.queue.total_bytes
         state.retained.limit(options.retain)
         state.router.reconfigure(options.local, cache_limit=options.limits.channels_cached)
-        state.sources.configure(options.dedup, authenticated=_is_authenticated(integrity))
+        authenticated = _is_authenticated(integrity)
+        state.sources.configure(options.dedup, authenticated=authenticated)
         self.alarm.due = 0.0
         for session in state.sessions.values():
             self.membership.size_queue(session)
-        state.presence.configure(options.heartbeat, _watched(options))
+        state.presence.configure(options.heartbeat, _watched(options), authenticated=authenticated)
         self._beat(moment)
         self.apply_rights(moment)
 

@@ -143,7 +143,7 @@ class Dedup(Table):
     )
     sources: int = whole(
         65536,
-        "Sources remembered, to bound memory; new ones are forgotten first, then those silent longest.",
+        "Sources remembered, to bound memory; when full, the host with most gives one up, a new one first.",
         ge=64,
         le=1 << 20,
     )

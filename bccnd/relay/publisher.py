@@ -22,14 +22,12 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.retained import Kept, Retained
 from bccnd.relay.router import Route, Router
 from bccnd.relay.session import Session
-from bccnd.relay.state import Rules
+from bccnd.relay.state import LOCAL_PEER, Rules
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import NOWHERE, Memory, Recv
 from bccnd.wire.verdict import Verdict
 
-# The peer in RECV of what a client of this host sent.
-LOCAL_PEER = b"local"
 # The longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped.
 OWN_BYTES = 4096
 

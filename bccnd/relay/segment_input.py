@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from bccnd.errors import WireError
 from bccnd.relay.answers import Answers
 from bccnd.relay.effects import Spans
+from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import Origin, Publisher
@@ -133,8 +134,7 @@ class SegmentInput:
         """
         holder = self._names.get(src)
         if holder is not None:
-            ours = min(holder.seq - seq, count)
-            return (Verdict.OWN, ours) if ours > 0 else (Verdict.CONFLICT, count)
+            return self._under_our_name(holder, seq, count, peer, index)
         unknown = self._rules.options.dedup.unknown
         if src == UNKNOWN_SRC and unknown != "by-address":
             if unknown == "drop":
@@ -144,15 +144,33 @@ class SegmentInput:
             if src == UNKNOWN_SRC:
                 key = b"? " + peer(index).rpartition(b":")[0]
                 count = 1  # the next may be of another address
-            verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic)
+            verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic, peer, index)
             if verdict is not OK:
+                if verdict is Verdict.OWN and not self._state.is_here(peer(index)):
+                    return Verdict.DUPLICATE, count
                 if not verdict.delivered:
                     return verdict, count
-                self._sources.note_peer(key, peer(index))
                 if verdict is Verdict.RESTARTED:
                     self._presence.restarted(key, moment.monotonic)
                     self._notices.of_sources(moment)
         return (Verdict.LOCAL_CHANNEL if route.local else OK), count
+
+    def _under_our_name(
+        self, holder: LocalSource, seq: int, count: int, peer: Callable[[int], bytes], index: int
+    ) -> tuple[Verdict, int]:
+        """What this host sent comes back from an address of this host. All else is of somebody who has the name, too:
+        another host, or another program on this one.
+        """
+        sender = peer(index)
+        ours = 0
+        if self._state.is_here(sender):
+            if holder.first_seq <= seq < holder.seq:
+                ours = min(holder.seq - seq, count)
+            elif self._sources.has_sent(holder.name, seq):
+                ours = 1
+        verdict, same = (Verdict.OWN, ours) if ours else (Verdict.CONFLICT, 1 if seq < holder.seq else count)
+        following = range(index + 1, index + same)
+        return verdict, next((at - index for at in following if peer(at) != sender), same)
 
     def _drop(self, batch: Batch, index: int, count: int, verdict: Verdict, moment: Moment) -> None:
         self._rejected[verdict] += count
@@ -181,16 +199,17 @@ class SegmentInput:
         """Pass on the messages at these spans, from datagram ``first`` of their origin on."""
         self._publisher.pass_on(route, spans, sender, origin, moment, first)
         if route.noted:
-            for start, end in zip(*spans, strict=True):
-                self._note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], moment)
+            for at, (start, end) in enumerate(zip(*spans, strict=True), first):
+                payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
+                self._note(src, chan, payload, origin.peers(at, 1)[0], moment)
 
-    def _note(self, src: bytes, chan: bytes, payload: bytes, moment: Moment) -> None:
+    def _note(self, src: bytes, chan: bytes, payload: bytes, peer: bytes, moment: Moment) -> None:
         """A message that was delivered and that the daemon itself makes something of."""
         if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
-            self._presence.beat(src, payload, moment.monotonic)
+            self._presence.beat(src, payload, moment.monotonic, peer)
             self._notices.of_sources(moment)
         elif not chan.startswith(HEARTBEATS):
-            self._answers.request(src, chan, payload, moment)
+            self._answers.request(src, chan, payload, moment, peer)
 
     def make_message(self, opened: Opened, start: int) -> int:
         """Make a datagram in the memory a MSG packet, where its channel and payload already lie; where it begins."""

@@ -7,6 +7,7 @@ Each table has a module of its own, which says its rules. A module that decides 
 from collections import Counter
 from dataclasses import dataclass, field
 
+from bccnd.relay.crowd import address_of
 from bccnd.relay.dedup import Sources
 from bccnd.relay.heartbeat import Heartbeats
 from bccnd.relay.identity import LocalSource, Names
@@ -21,6 +22,11 @@ from bccnd.wire.batch import Codec
 from bccnd.wire.bccn1 import CHAN_LIMIT, Integrity
 from bccnd.wire.native import codec_of
 from bccnd.wire.verdict import Verdict
+
+# The peer in RECV of what a client of this host sent.
+LOCAL_PEER = b"local"
+# A datagram from an address of this kind has not left the host, whatever the links are.
+LOOPBACK = b"127."
 
 
 class Rules:
@@ -56,7 +62,8 @@ class Counters:
 @dataclass(slots=True)
 class State:
     """``sessions``: by their number; ``ports``: by their port; ``taps``: those that tap; ``own``: the daemon
-    itself as a source; ``last_number``: of the youngest session.
+    itself as a source; ``last_number``: of the youngest session; ``addresses``: of this host, None if the system does
+    not say.
     """
 
     rules: Rules
@@ -75,3 +82,13 @@ class State:
     counters: Counters = field(default_factory=Counters)
     rejected: Counter[Verdict] = field(default_factory=Counter)
     refusals: Refusals = field(default_factory=Refusals)
+    addresses: frozenset[bytes] | None = None
+
+    def is_here(self, peer: bytes) -> bool:
+        """Whether this host sent from there, as far as is known. What a bridge of this host brings counts as sent
+        here: only its number says whether it has come back.
+        """
+        if self.addresses is None or peer == LOCAL_PEER:
+            return True
+        address = address_of(peer)
+        return address in self.addresses or address.startswith(LOOPBACK)

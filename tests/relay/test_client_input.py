@@ -184,7 +184,7 @@ def test_a_bridged_datagram_goes_everywhere_as_it_is():
         (datagram(b"x", 1, b"local/a"), "bad-datagram", "packet: local-channel"),
         (b"BCCN1[5]x:1:a", "bad-datagram", "packet: fields"),
         (b"BCCN", "bad-datagram", "packet: magic"),
-        (datagram(b"here/prog/7", 1, b"a"), "bad-datagram", "packet: own"),
+        (datagram(b"here/prog/7", 1, b"a"), "bad-datagram", "packet: conflict"),
         (datagram(b"seen", 1, b"a"), "bad-datagram", "packet: duplicate"),
         (datagram(b"x", 1, b"a", b"x" * 1384), "too-large", "packet: 1401 bytes on the wire, at most 1400"),
     ],

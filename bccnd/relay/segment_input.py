@@ -202,6 +202,10 @@ class SegmentInput:
             for at, (start, end) in enumerate(zip(*spans, strict=True), first):
                 payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
                 self._note(src, chan, payload, origin.peers(at, 1)[0], moment)
+        elif self._answers.open and chan.startswith(b"!"):
+            for start, end in zip(*spans, strict=True):
+                payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
+                self._answers.overhear(src, chan[1:], payload, moment)
 
     def _note(self, src: bytes, chan: bytes, payload: bytes, peer: bytes, moment: Moment) -> None:
         """A message that was delivered and that the daemon itself makes something of."""

@@ -58,8 +58,8 @@ class ClientInput:
         Returns those that are left: the caller carries out the effects and gives them back.
         """
         outgoing, published_before = self._outgoing, session.published
-        if session.packed and not unpacked:
-            packets, unpacked = self._unpacked(*packets), True
+        if not unpacked and (session.packed or session.format is Format.LINES):
+            packets, unpacked = self._unpacked(session, *packets), True
         starts, ends = packets
         count = len(starts)
         while at < count:
@@ -75,8 +75,10 @@ class ClientInput:
                     at += 1
                     self._publisher.flush(moment)
                     self._other(session, starts[index], end, moment)
-                    if session.packed and not unpacked:  # agreed to by this very packet
-                        starts, ends = packets = self._unpacked(starts[at:], ends[at:])
+                    if not unpacked and (
+                        session.packed or session.format is Format.LINES
+                    ):  # by this very packet
+                        starts, ends = packets = self._unpacked(session, starts[at:], ends[at:])
                         at, count, unpacked = 0, len(starts), True
                     if outgoing.asked:
                         break
@@ -88,9 +90,15 @@ class ClientInput:
         outgoing.packets_left = at < count
         return (packets, at, unpacked) if at < count else None
 
-    def _unpacked(self, starts: list[int], ends: list[int]) -> Spans:
-        """The same packets with every PACK taken apart, up to the first that is broken, which is the last of them."""
+    def _unpacked(self, session: Session, starts: list[int], ends: list[int]) -> Spans:
+        """The same packets with every PACK taken apart, up to the first that is broken, which is the last of them;
+        and with each line a packet, for a client in that format.
+        """
         memory = self._memory
+        if session.format is Format.LINES:
+            starts, ends = self._line_by_line(starts, ends)
+        if not session.packed:
+            return starts, ends
         flat_starts: list[int] = []
         flat_ends: list[int] = []
         for start, end in zip(starts, ends, strict=True):
@@ -101,6 +109,15 @@ class ClientInput:
             if is_pack and not inside:
                 break
         return flat_starts, flat_ends
+
+    def _line_by_line(self, starts: list[int], ends: list[int]) -> Spans:
+        """What a shell writes at once is read at once: each line is a packet."""
+        spans = [
+            (start + first, start + last)
+            for start, end in zip(starts, ends, strict=True)
+            for first, last in sbus.lines(self._memory[start:end])
+        ]
+        return [start for start, _ in spans], [end for _, end in spans]
 
     def _publish(self, session: Session, packets: Spans, first: int, width: int, moment: Moment) -> int:
         """Publish a MSG packet, and those that follow it with the same route. Returns the index of the next."""
@@ -153,17 +170,21 @@ class ClientInput:
         route = self._router.cached.get(chan)
         if route is None or not (route.open and session.rights.publish_all):
             route = self._permitted(session, chan)
+        more = "more than " if size > rules.packet_limit else ""  # the rest was cut off when it was read
         if route.local:
             limit = rules.options.limits.local_payload
             if size - width > limit:
-                text = f"MSG {chan.decode()}: {size - width} bytes of payload, at most {limit}"
-                raise PacketError("too-large", text)
+                text = f"{more}{size - width - bool(more)} bytes of payload, at most {limit}"
+                raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
             return route, (rules.packet_limit, limit)
         # Beside the envelope and "<src>:<seq>:" a datagram has as many bytes as the packet but for "MSG ".
         around = rules.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")
         if size + around > SEND_LIMIT:
-            text = f"MSG {chan.decode()}: {size + around} bytes on the wire, at most {SEND_LIMIT}"
-            raise PacketError("too-large", text)
+            wire = (
+                size - bool(more) + around + (size + around - rules.integrity.overhead > 9999)
+            )  # a digit more
+            text = f"{more}{wire} bytes on the wire, at most {SEND_LIMIT}"
+            raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
         return route, (SEND_LIMIT - around, SEND_LIMIT)
 
     def _permitted(self, session: Session, chan: bytes) -> Route:

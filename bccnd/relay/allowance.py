@@ -24,12 +24,12 @@ class Allowance:
 
 
 class Shares:
-    """At most ``eight`` x 8 in a second for all, shared by host and, within a host, by asker.
+    """At most 8 times ``eight`` in a second for all, shared by host and, within a host, by asker.
 
     Rules
-    - A host that asks alone has half of all, and each further one a part of its own: half, a third, ... of that half.
-      So room is left for whoever comes next, however much the others ask. Askers of a host share in the same way.
-    - One asker of one host has ``eight`` a second, and less beside others.
+    - A host that asks alone may have a quarter of all, each of two a sixth, each of three an eighth, and so on: so
+      room is left for whoever comes next, however much the others ask. Of what its host may have, an asker that asks
+      alone may have half, each of two a third, and so on. So one asker of one host has ``eight`` a second.
     - An asker that is refused leaves nothing behind: memory is bounded by what was granted within a second.
     """
 

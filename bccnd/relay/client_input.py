@@ -58,7 +58,7 @@ class ClientInput:
         Returns those that are left: the caller carries out the effects and gives them back.
         """
         outgoing, published_before = self._outgoing, session.published
-        if not unpacked and (session.packed or session.format is Format.LINES):
+        if not unpacked and _may_hold_several(session):
             packets, unpacked = self._unpacked(session, *packets), True
         starts, ends = packets
         count = len(starts)
@@ -74,10 +74,11 @@ class ClientInput:
                 else:
                     at += 1
                     self._publisher.flush(moment)
+                    if self._is_typed_ahead(session, starts[index], end):
+                        starts, ends = packets = self._line_by_line(starts[index:], ends[index:])
+                        index, at, count, unpacked, end = 0, 1, len(starts), True, ends[0]
                     self._other(session, starts[index], end, moment)
-                    if not unpacked and (
-                        session.packed or session.format is Format.LINES
-                    ):  # by this very packet
+                    if not unpacked and _may_hold_several(session):  # by this very packet
                         starts, ends = packets = self._unpacked(session, starts[at:], ends[at:])
                         at, count, unpacked = 0, len(starts), True
                     if outgoing.asked:
@@ -109,6 +110,13 @@ class ClientInput:
             if is_pack and not inside:
                 break
         return flat_starts, flat_ends
+
+    def _is_typed_ahead(self, session: Session, start: int, end: int) -> bool:
+        """Whether the first packet of a shell goes on with other lines behind its SUB."""
+        if session.format_chosen or session.packed or session.format is Format.LINES:
+            return False
+        packet = self._memory[start:end]
+        return packet.startswith(b"SUB ") and len(sbus.lines(packet)) > 1
 
     def _line_by_line(self, starts: list[int], ends: list[int]) -> Spans:
         """What a shell writes at once is read at once: each line is a packet."""
@@ -287,3 +295,8 @@ def _retained_packet(form: Format, chan: bytes, message: Kept) -> bytes:
     if form is Format.FULL:
         return message.recv().serialize()
     return message.msg(chan).serialize_line() if form is Format.LINES else message.msg(chan).serialize()
+
+
+def _may_hold_several(session: Session) -> bool:
+    """Whether one packet of the client can be several."""
+    return session.packed or session.format is Format.LINES

@@ -359,6 +359,12 @@ def test_lines_begin_with_the_packet_that_chooses_them():
     plain = bus.connect(b"SUB >")
     bus.connect().say(b"SUB own\n", b"MSG a x\nMSG b y\n")
     assert plain.heard() == [b"MSG a\0x", b"MSG b\0y"]
+    typing = bus.connect()
+    assert typing.ask(b"SUB own\nMSG a x\nMSG own y\n", b"MSG b z\n") == [b"MSG own y\n"]
+    assert plain.heard() == [b"MSG a\0x", b"MSG own\0y", b"MSG b\0z"]
+    assert bus.connect().ask(b"SUB own\0ignored\nMSG a x\n") == []
+    chosen = bus.connect(b"CMSG format\0plain")
+    assert chosen.ask(b"SUB own\nMSG a x\n")[0].startswith(b"CMSG error\0bad-pattern")
 
 
 @pytest.mark.parametrize(("chan", "what"), [(b"demo/x", "on the wire"), (b"local/x", "of payload")])

@@ -10,7 +10,7 @@ from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, TIMED_OUT
 from bccnd.commands.terminal import printable
 
-# Seconds. A daemon answers at most 20 times a second in all.
+# Seconds. A daemon answers one asker at most 20 times a second.
 SHORTEST_INTERVAL = 0.05
 
 DESCRIPTION = """\
@@ -91,7 +91,7 @@ class _Pings:
         token, _, answer = message.text.partition("\n")
         own, _, digits = token.partition(".")
         word, _, version = answer.partition(" ")
-        if own != self._token or word != "pong" or not (digits.isascii() and digits.isdigit()):
+        if own != self._token or word not in ("pong", "busy") or not (digits.isascii() and digits.isdigit()):
             return
         number = int(digits)
         if number not in self._sent:
@@ -102,7 +102,8 @@ class _Pings:
             self._answered.add(number)
             self.took.append(took)
         sender = "" if message.peer == "local" else f" ({message.peer})"
-        _say(f"{message.src}{sender}: seq={number} time={took:.3f} ms version={version}{again}")
+        said = f"version={version}" if word == "pong" else "busy"
+        _say(f"{message.src}{sender}: seq={number} time={took:.3f} ms {said}{again}")
 
     def _summary(self, times: int, seconds_: float) -> int:
         answered = len(self._answered)

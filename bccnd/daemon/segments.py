@@ -136,6 +136,10 @@ class Segments:
         log.info("segment closed", **_named(segment.binding))
         self._relieved()
 
+    def set_addresses(self, addresses: frozenset[bytes]) -> None:
+        """The addresses of this host, as the peers of its datagrams are written."""
+        self._relay.state.addresses = addresses
+
     # -- the loop
 
     def watch(self) -> None:

@@ -127,8 +127,8 @@ class Control:
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"no right to publish on {chan.decode()}")
         count = self._answers.listeners(chan, session)
-        asked = self._answers.ask(session, chan, token, moment) if token else ""
-        return f"{count} {asked}".rstrip().encode()
+        elsewhere, asked = self._answers.ask(session, chan, token, moment) if token else (0, "")
+        return f"{count + elsewhere} {asked}".rstrip().encode()
 
     def _heartbeat(self, session: Session, value: bytes, moment: Moment) -> bytes:
         """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""

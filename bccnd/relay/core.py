@@ -136,7 +136,9 @@ class Relay:
         self.alarm.due = 0.0
         for session in self.sessions.values():
             self.membership.size_queue(session)
-        state.presence.configure(options.heartbeat, state.rules.watched)
+        state.presence.configure(
+            options.heartbeat, state.rules.watched, authenticated=state.rules.authenticated
+        )
         self._beat(moment)
         self.apply_rights(moment)
 

@@ -112,7 +112,7 @@ class Dedup(Table):
         1000, 1, 1 << 32, "So far behind the last a datagram is a duplicate or late; further, a restart."
     )
     sources: int = number(
-        65536, 64, 1 << 20, "Sources remembered; new ones are forgotten first, then those silent longest."
+        65536, 64, 1 << 20, "Sources remembered; when full, the host with most gives one up, a new one first."
     )
     seconds: float = number(86400.0, 1, 31_536_000, "Seconds of silence after which a source is forgotten.")
     reorder: int = number(

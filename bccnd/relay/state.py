@@ -6,6 +6,7 @@ Each table has a module of its own, which says its rules.
 from collections import Counter
 from dataclasses import dataclass
 
+from bccnd.relay.crowd import address_of
 from bccnd.relay.deadlines import Alarm
 from bccnd.relay.dedup import Sources
 from bccnd.relay.effects import Outgoing
@@ -23,6 +24,11 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, Integrity, Level
 from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import Memory
 from bccnd.wire.verdict import Verdict
+
+# The peer in RECV of what a client of this host sent.
+LOCAL_PEER = b"local"
+# A datagram from an address of this kind has not left the host, whatever the links are.
+LOOPBACK = b"127."
 
 
 class Rules:
@@ -80,7 +86,13 @@ class State:
             retained=self.retained.wants,
         )
         self.sources = Sources(options.dedup, authenticated=rules.authenticated)
-        self.presence = Presence(self.sources.heard, options.heartbeat, rules.watched, alarm)
+        self.presence = Presence(
+            self.sources.heard,
+            options.heartbeat,
+            rules.watched,
+            alarm,
+            authenticated=rules.authenticated,
+        )
         self.heartbeats = Heartbeats(alarm)
         self.ledger = Ledger(options.queue.total_bytes)
         self.sessions: dict[int, Session] = {}  # by their number, in the order in which they came
@@ -90,3 +102,14 @@ class State:
         self.counters = Counters()
         self.rejected: Counter[Verdict] = Counter()
         self.refusals = Refusals()
+        # Of this host; None if the system does not say.
+        self.addresses: frozenset[bytes] | None = None
+
+    def is_here(self, peer: bytes) -> bool:
+        """Whether this host sent from there, as far as is known. What a bridge of this host brings counts as sent
+        here: only its number says whether it has come back.
+        """
+        if self.addresses is None or peer == LOCAL_PEER:
+            return True
+        address = address_of(peer)
+        return address in self.addresses or address.startswith(LOOPBACK)

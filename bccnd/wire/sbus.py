@@ -12,6 +12,7 @@ Shells end SUB, UNSUB and CMSG in LF or CRLF, which is dropped. A CMSG without a
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Protocol, Self
 
@@ -223,6 +224,21 @@ _KINDS: dict[bytes, Callable[[bytes], Packet]] = {
 
 def pack(packets: Iterable[bytes]) -> bytes:
     return PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets])
+
+
+def lines(packet: bytes) -> list[tuple[int, int]]:
+    """Where each line of a packet of the format ``lines`` begins and ends, LF included; empty lines are none.
+
+    A NUL, a datagram or a PACK makes the packet one, whatever it holds.
+    """
+    if b"\0" in packet or packet.startswith((PACK, b"BCCN")) or b"\n" not in packet[:-1]:
+        return [(0, len(packet))]
+    edges = list(accumulate((len(line) + 1 for line in packet.split(b"\n")), initial=0))
+    return [
+        (first, min(last, len(packet)))
+        for first, last in pairwise(edges)
+        if packet[first:last].strip(b"\r\n")
+    ]
 
 
 def _without_newline(text: bytes) -> bytes:

@@ -252,3 +252,11 @@ async def test_a_held_publisher_goes_on_when_the_client_leaves(in_process: InPro
     await in_process.until(lambda: len(daemon.relay.sessions) == 1)
     publisher.socket.settimeout(PATIENCE)
     assert await asyncio.to_thread(publisher.drain) == []
+
+
+def test_a_shell_may_write_several_lines_at_once(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as plain, PacketClient(daemon.socket) as shell:
+        plain.subscribe("a", "b")
+        shell.send(b"SUB own\nMSG a x\nMSG b y\nMSG own z\n")
+        assert [plain.message(), plain.message()] == [("a", b"x"), ("b", b"y")]
+        assert shell.receive() == b"MSG own z\n"

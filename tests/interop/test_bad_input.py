@@ -216,8 +216,12 @@ def test_malformed_packets_are_answered(daemon: DaemonProcess, bystander: Bystan
 @pytest.mark.parametrize(
     ("packet", "error"),
     [
-        ("MSG demo/x\0" + "=" * 1400, "too-large MSG demo/x:"),
-        ("MSG local/x\0" + "=" * 65_537, "too-large MSG local/x:"),
+        ("MSG demo/x\0" + "=" * 1400, "too-large MSG demo/x: 14"),
+        ("MSG local/x\0" + "=" * 65_537, "too-large MSG local/x: 65537 bytes of payload, at most 65536"),
+        (
+            "MSG local/x\0" + "=" * 90_000,
+            "too-large MSG local/x: more than 66553 bytes of payload, at most 65536",
+        ),
         ("UNSUB never/subscribed", "not-subscribed UNSUB never/subscribed:"),
         ("CMSG format\0colourful", "bad-value CMSG format:"),
         ("CMSG queue\0packets=-1", "bad-value CMSG queue:"),

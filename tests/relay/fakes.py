@@ -32,6 +32,7 @@ BATCH = 64  # packets a read
 UNLIMITED = 1 << 60
 CLOCK = 1_800_000_000_000_000  # microseconds since the epoch
 HOST = b"here"
+HERE = b"10.0.0.1:5400"
 ELSEWHERE = b"10.0.0.2:5400"
 INTERFACE = b"eth0"
 
@@ -177,10 +178,15 @@ class FakeClient:
 class Bus:
     """``now``: monotonic seconds, ``unix_us``: the clock; the test turns both. ``sent``: datagrams to the segment.
 
-    ``values``: settings, as ``options`` takes them.
+    ``addresses``: of this host; ``values``: settings, as ``options`` takes them.
     """
 
-    def __init__(self, integrity: Integrity | None = None, **values: Any) -> None:
+    def __init__(
+        self,
+        integrity: Integrity | None = None,
+        addresses: frozenset[bytes] | None = frozenset([b"10.0.0.1"]),
+        **values: Any,
+    ) -> None:
         self.options = options(**values)
         self.integrity = integrity or Integrity()
         stride = packet_limit(self.options) + 256
@@ -194,6 +200,7 @@ class Bus:
         self.transport = FakeTransport(self.memory)
         self.access = AccessList(unrestricted([0]))
         self.relay = self.new_relay()
+        self.relay.state.addresses = addresses
         self.now = 1000.0
         self.unix_us = CLOCK
         self.clients: dict[int, FakeClient] = {}  # by the number of their session

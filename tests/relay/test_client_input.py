@@ -185,7 +185,7 @@ def test_a_bridged_datagram_goes_everywhere_as_it_is():
         (datagram(b"x", 1, b"local/a"), "bad-datagram", "packet: local-channel"),
         (b"BCCN1[5]x:1:a", "bad-datagram", "packet: fields"),
         (b"BCCN", "bad-datagram", "packet: magic"),
-        (datagram(b"here/prog/7", 1, b"a"), "bad-datagram", "packet: own"),
+        (datagram(b"here/prog/7", 1, b"a"), "bad-datagram", "packet: conflict"),
         (datagram(b"seen", 1, b"a"), "bad-datagram", "packet: duplicate"),
         (datagram(b"x", 1, b"a", b"x" * 1384), "too-large", "packet: 1401 bytes on the wire, at most 1400"),
     ],
@@ -340,6 +340,50 @@ def test_lines_read_together():
         b"MSG a one\n", b"MSG a two\n", b"MSG a\0three", b"MSG ab four\n", b"MSG a 5"
     )
     assert plain.heard() == [b"MSG a\0one", b"MSG a\0two", b"MSG a\0three", b"MSG ab\0four", b"MSG a\x005"]
+
+
+def test_each_line_of_a_packet_is_a_packet():
+    bus = Bus()
+    plain = bus.connect(b"SUB >")
+    client = bus.connect(b"CMSG format\0lines")
+    said = client.ask(b"MSG a x\nMSG b y\r\n\nbogus\nCMSG ping 1\nSUB c\nMSG c z", b"MSG d\0e\nMSG f g\n")
+    assert plain.heard() == [b"MSG a\0x", b"MSG b\0y", b"MSG c\0z", b"MSG d\0e\nMSG f g\n"]
+    assert said == [
+        b"CMSG error bad-packet packet: begins b'bogus\\n', not SUB, UNSUB, MSG or CMSG\n",
+        b"CMSG pong 1\n",
+        b"MSG c z\n",
+    ]
+
+
+def test_lines_begin_with_the_packet_that_chooses_them():
+    bus = Bus()
+    plain = bus.connect(b"SUB >")
+    bus.connect().say(b"SUB own\n", b"MSG a x\nMSG b y\n")
+    assert plain.heard() == [b"MSG a\0x", b"MSG b\0y"]
+    typing = bus.connect()
+    assert typing.ask(b"SUB own\nMSG a x\nMSG own y\n", b"MSG b z\n") == [b"MSG own y\n"]
+    assert plain.heard() == [b"MSG a\0x", b"MSG own\0y", b"MSG b\0z"]
+    assert bus.connect().ask(b"SUB own\0ignored\nMSG a x\n") == []
+    chosen = bus.connect(b"CMSG format\0plain")
+    assert chosen.ask(b"SUB own\nMSG a x\n")[0].startswith(b"CMSG error\0bad-pattern")
+
+
+@pytest.mark.parametrize(("chan", "what"), [(b"demo/x", "on the wire"), (b"local/x", "of payload")])
+@pytest.mark.parametrize("payload", [1400, 9_900, 9_960, 9_970, 10_000, 65_000, 65_537, 66_000])
+@pytest.mark.parametrize("integrity", [Integrity(), Integrity([b"k" * 32], Level.HMAC)])
+def test_the_size_that_is_too_large_is_named(integrity: Integrity, payload: int, chan: bytes, what: str):
+    bus = Bus(integrity=integrity, local_payload=1000 if chan == b"local/x" else 65536)
+    client = bus.connect()
+    body = Message(client.name, CLOCK, chan, b"x" * payload).serialize()
+    size = len(integrity.seal(body)) if what == "on the wire" else payload
+    limit = 1400 if what == "on the wire" else 1000
+    whole = b"MSG %b\0%b" % (chan, b"x" * payload)
+    read = whole[: bus.relay.state.rules.packet_limit + 1]  # as the system call cuts it off
+    cut = len(whole) - len(read)
+    named = f"more than {size - cut - 1}" if cut else str(size)
+    assert client.ask(read) == [
+        f"CMSG error\0too-large MSG {chan.decode()}: {named} bytes {what}, at most {limit}".encode()
+    ]
 
 
 def test_a_chosen_format_is_kept():

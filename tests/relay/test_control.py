@@ -327,9 +327,10 @@ def test_where_questions_are_local_nobody_can_be_asked():
 def test_too_many_questions_are_not_asked(bus: Bus):
     client = bus.connect()
     limit = int(LISTENERS_PER_SECOND)
-    said = [packet for _ in range(limit + 5) for packet in client.ask(b"CMSG listeners\0a t1")]
+    said = [packet for n in range(limit + 5) for packet in client.ask(b"CMSG listeners\0a/%d t1" % n)]
     assert said == [b"CMSG listeners\x000 asked"] * limit + [b"CMSG listeners\x000 busy"] * 5
     assert len(bus.sent) == limit
+    assert bus.connect().ask(b"CMSG listeners\0b t1") == [b"CMSG listeners\x000 asked"], "its own share"
 
 
 def test_asking_for_listeners_needs_the_right_to_publish(bus: Bus):

@@ -3,18 +3,70 @@
 Rules
 - What is known of a peer comes from the kernel (SO_PEERCRED, SO_PEERGROUPS), never from the peer.
 - /proc is read only if it shows our own pid namespace: otherwise the same pid belongs to another process there.
+- The name of a program is gone with its process. So it is read first, as soon as a client is accepted. It counts only
+  if the process that connected is still there afterwards (SO_PEERPIDFD, from Linux 6.5 on): the pid of one that has
+  left may be another's by then.
 """
 
 import ctypes
+import os
 import select
+import signal
 import socket
 import struct
+from errno import ESRCH
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 _SO_PEERGROUPS = 59
+_SO_PEERPIDFD = 77
+
+# Bytes: a name has at most 15 and a newline.
+_COMM_LIMIT = 64
+
 _libc = ctypes.CDLL(None)
 _CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
+
+
+class Identity(NamedTuple):
+    """What the kernel says of a client. ``program`` is empty, and ``resident`` false, when its process has left."""
+
+    pid: int
+    uid: int
+    gid: int
+    program: bytes
+    groups: frozenset[int]
+    resident: bool
+
+
+def identify(client: socket.socket) -> Identity:
+    """To be called right after accept(2): many programs send one message and leave."""
+    pid, uid, gid = peer_credentials(client)
+    program, resident = program_of(pid)
+    if program and _has_left(client):
+        program, resident = b"", False
+    return Identity(pid, uid, gid, program, peer_groups(client), resident)
+
+
+def _has_left(client: socket.socket) -> bool:
+    """Whether the process that connected has gone, so that its pid may be another's. False before Linux 6.5.
+
+    A dead one that nobody has waited for still has its pid and its name.
+    """
+    try:
+        pidfd = client.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        return error.errno == ESRCH
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # there, and another user's
+        return False
+    finally:
+        os.close(pidfd)
+    return False
 
 
 def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
@@ -44,9 +96,18 @@ def program_of(pid: int) -> tuple[bytes, bool]:
         here = _own_namespaces()
         if not pid or here > 1:
             return b"", False
-        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"), _namespaces(pid) == here
+        return _comm(pid), _namespaces(pid) == here
     except OSError:
         return b"", False
+
+
+def _comm(pid: int) -> bytes:
+    """By the fewest calls, as each may come too late."""
+    comm = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(comm, _COMM_LIMIT).rstrip(b"\n")
+    finally:
+        os.close(comm)
 
 
 @cache

@@ -91,6 +91,13 @@ class Limits(Table):
     """What the daemon holds at most, so that no client exhausts its memory or descriptors."""
 
     clients: int = whole(4096, "Connected clients; each takes a file descriptor.", ge=1, le=65536)
+    clients_per_user: int = whole(
+        0,
+        "Connected clients of one user, so that none keeps the others out; 0 for half of clients. Not for root and "
+        "the daemon's user, who also have a few places of their own.",
+        ge=0,
+        le=65536,
+    )
     subscriptions: int = whole(
         1024, "Subscriptions of one client; each takes memory and matching time.", ge=1, le=65536
     )
@@ -106,6 +113,11 @@ class Limits(Table):
         ge=1,
         le=1 << 20,
     )
+
+    @property
+    def share_of_a_user(self) -> int:
+        """The clients that one user may have."""
+        return self.clients_per_user or max(1, self.clients // 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 Rules
 - What is known of a peer comes from the kernel (SO_PEERCRED, SO_PEERGROUPS), never from the peer.
 - /proc is read only if it shows our own pid namespace: otherwise the same pid belongs to another process there.
-- The name of a program is gone with its process. So it is read first, as soon as a client is accepted. It counts only
-  if the process that connected is still there afterwards (SO_PEERPIDFD, from Linux 6.5 on): the pid of one that has
-  left may be another's by then.
+- The name of a program is gone with its process. So it is read first, as soon as a client is accepted. It does not
+  count if the process that connected has gone and its pid is another's (SO_PEERPIDFD, from Linux 6.5 on).
 """
 
 import ctypes
@@ -44,24 +43,24 @@ def identify(client: socket.socket) -> Identity:
     """To be called right after accept(2): many programs send one message and leave."""
     pid, uid, gid = peer_credentials(client)
     program, resident = program_of(pid)
-    if program and _has_left(client):
+    if program and _is_anothers(client, pid):
         program, resident = b"", False
     return Identity(pid, uid, gid, program, peer_groups(client), resident)
 
 
-def _has_left(client: socket.socket) -> bool:
-    """Whether the process that connected has gone, so that its pid may be another's. False before Linux 6.5.
+def _is_anothers(client: socket.socket, pid: int) -> bool:
+    """Whether the pid of the process that connected is that of another process now; False before Linux 6.5.
 
     A dead one that nobody has waited for still has its pid and its name.
     """
     try:
         pidfd = client.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
-        return error.errno == ESRCH
+        return error.errno == ESRCH and Path(f"/proc/{pid}").exists()
     try:
         signal.pidfd_send_signal(pidfd, 0)
     except ProcessLookupError:
-        return True
+        return Path(f"/proc/{pid}").exists()
     except OSError:  # there, and another user's
         return False
     finally:
@@ -90,15 +89,17 @@ def peer_groups(client: socket.socket) -> frozenset[int]:
 def program_of(pid: int) -> tuple[bytes, bool]:
     """The kernel's name for the program of a process, and whether the process is in our own pid namespace.
 
-    Returns ``(b"", False)`` when the process has gone or is hidden.
+    The name is empty when the process has gone or is hidden.
     """
+    program = b""
     try:
         here = _own_namespaces()
         if not pid or here > 1:
             return b"", False
-        return _comm(pid), _namespaces(pid) == here
+        program = _comm(pid)
+        return program, _namespaces(pid) == here
     except OSError:
-        return b"", False
+        return program, False
 
 
 def _comm(pid: int) -> bytes:

@@ -16,7 +16,7 @@ from tests.replaceable_daemon import ReplaceableDaemon
 
 Start = Callable[..., ReplaceableDaemon]
 
-# A datagram of more than 1000 bytes, or a packet of 777, meets a fault.
+# A datagram of more than 1000 bytes meets a fault, and so does a client with the separator ".".
 BROKEN_SEGMENT = """
 from bccnd.relay.core import Relay
 before = Relay.from_segment
@@ -29,10 +29,10 @@ Relay.from_segment = from_segment
 BROKEN_INPUT = """
 from bccnd.relay.client_input import ClientInput
 before = ClientInput.read
-def read(self, session, packets, moment):
-    if packets.left and packets.ends[0] - packets.starts[0] == 777:
+def read(self, session, *rest):
+    if session.separator == b".":
         raise ZeroDivisionError("a fault of ours")
-    before(self, session, packets, moment)
+    return before(self, session, *rest)
 ClientInput.read = read
 """
 
@@ -51,8 +51,8 @@ def test_a_fault_while_a_client_is_read_closes_that_client(start: Start) -> None
         bystander.subscribe("a")
         for _ in range(30):
             with PacketClient(daemon.socket) as poisonous:
-                poisonous.drain()
-                poisonous.send(bytes(777))
+                poisonous.request("separator", ".")
+                poisonous.send(b"CMSG ping")
                 assert poisonous.receive() == b"CMSG closing\0fault"
         bystander.publish("a", b"x")
         assert bystander.message() == ("a", b"x")

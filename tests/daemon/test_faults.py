@@ -18,13 +18,13 @@ Start = Callable[..., ReplaceableDaemon]
 
 # A datagram of more than 1000 bytes meets a fault, and so does a client with the separator ".".
 BROKEN_SEGMENT = """
-from bccnd.relay.core import Relay
-before = Relay.from_segment
-def from_segment(self, starts, ends, *rest):
+from bccnd.relay.segment_input import SegmentInput
+before = SegmentInput.read
+def read(self, starts, ends, *rest):
     if ends[0] - starts[0] > 1000:
         raise ZeroDivisionError("a fault of ours")
     before(self, starts, ends, *rest)
-Relay.from_segment = from_segment
+SegmentInput.read = read
 """
 BROKEN_INPUT = """
 from bccnd.relay.client_input import ClientInput

@@ -13,7 +13,8 @@
 
 A ProtocolError is a fault of a peer: it is counted, and never fatal. A wrong setting or flag ends the
 process with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody listening) are
-values, not exceptions. Exit code 1 is a fault of ours, exit code 3 a timeout of the ``bccn`` tool.
+values, not exceptions. Exit code 1 is a fault of ours, exit code 3 a timeout of the ``bccn`` tool, exit code
+7 of the daemon the end of all memory (``process.fatal``).
 """
 
 from bccnd.wire.verdict import Verdict

@@ -298,6 +298,7 @@ class ClientInput:
         self._publisher.flush(moment)
         self._counters.errors += 1
         if isinstance(error, DeniedError):
+            error.text += self._state.rules.access.missed(session.peer)
             first = error.right not in session.refused
             self._state.refusals.count(session.name, session.peer, error.right, error.text, first=first)
             session.refused.add(error.right)

@@ -150,6 +150,12 @@ class AccessList:
         self._grants = tuple(grants)
         self._rights: WeakValueDictionary[tuple[Grant, ...], Rights] = WeakValueDictionary()
 
+    def missed(self, peer: Peer) -> str:
+        """What a refusal adds for a client whose program is unknown where grants name programs; else empty."""
+        if peer.program or not peer.pid or not any(grant.program for grant in self._grants):
+            return ""
+        return " (the program left before it could be looked at, and no grant that names one is for it)"
+
     def rights_of(self, peer: Peer) -> Rights:
         matching = tuple(grant for grant in self._grants if grant.is_for(peer))
         rights = self._rights.get(matching)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.net import peers
 from bccnd.net.clients import GONE, Clients
 from bccnd.net.listener import Listener
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
-from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, process_of, program_of
+from bccnd.net.peers import has_hung_up, identify, peer_credentials, peer_groups, process_of, program_of
 from tests.net.connections import connected
 
 needs_root = pytest.mark.needs("root")
@@ -77,6 +78,42 @@ def test_a_process_cannot_pass_for_another() -> None:
     assert found is not None
     assert found[:2] == (4711, os.getpid())
     assert process_of(child) is None, "it has gone"
+
+
+@pytest.mark.parametrize("waited_for", [False, True])
+def test_a_program_is_known_until_its_pid_is_free(listen: Callable[..., Listener], waited_for: bool) -> None:
+    listener = listen("@")
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            Path("/proc/self/comm").write_text("hasty")
+            connected(listener)
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | (0 if waited_for else os.WNOWAIT))
+    (client,) = listener.accept()
+    with client:
+        who = identify(client)
+    assert (who.pid, who.uid) == (child, os.getuid())
+    assert (who.program, who.resident) == ((b"", False) if waited_for else (b"hasty", True))
+    if not waited_for:
+        os.waitpid(child, 0)
+
+
+def test_a_pid_that_is_anothers_by_now_has_no_program(
+    listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the pid of a program that left had gone to this process."""
+    listener = listen("@")
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            connected(listener)
+        os._exit(0)
+    os.waitpid(child, 0)
+    (client,) = listener.accept()
+    monkeypatch.setattr(peers, "peer_credentials", lambda _: (os.getpid(), 0, 0))
+    with client:
+        assert identify(client).program == b""
 
 
 @needs_root

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ from dataclasses import asdict
 from bccnd.commands.facts import gather
 from bccnd.commands.findings import Finding, Level, examine
 from bccnd.commands.outcome import DONE
-from bccnd.commands.terminal import counted, printable
+from bccnd.commands.terminal import counted
+from bccnd.process.standard_streams import printable, say
 
 # The exit code.
 PROBLEMS = 1
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         width = min(shutil.get_terminal_size((WIDTH_LIMIT, 0)).columns, WIDTH_LIMIT)
         text = "\n".join([*lines(findings, width), "", _sum(counts)])
-    sys.stdout.write(text + "\n")
+    say(text)
     return PROBLEMS if counts[Level.PROBLEM] else DONE
 
 

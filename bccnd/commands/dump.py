@@ -12,8 +12,9 @@ from bccnd.commands.arguments import count, seconds
 from bccnd.commands.dump_sinks import CaptureFile, Screen, Sink
 from bccnd.commands.outcome import REFUSED, TIMED_OUT, USAGE, complain
 from bccnd.commands.sightings import PORT, Sighting, Tap, from_capture
-from bccnd.commands.streams import STDOUT, batches
+from bccnd.commands.streams import batches
 from bccnd.errors import BccndError, CaptureError
+from bccnd.process.standard_streams import STDOUT
 from bccnd.wire import pcap
 from bccnd.wire.bccn1 import Integrity, Level
 

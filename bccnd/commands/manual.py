@@ -2,13 +2,13 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bccnd import __version__
 from bccnd.commands.outline import Option, Outline, commands, programs
 from bccnd.process.configuration import described
+from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Write the manual pages: bccn(1) and one for each of its commands, bccnd(8),
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         path = arguments.output / f"man{name[-1]}" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        sys.stdout.write(f"{path}\n")
+        say(printable(str(path)))
     return 0
 
 

@@ -1,8 +1,7 @@
 """How a sub-command ends: exit codes, and lines on stderr."""
 
-import os
-
 import bccn
+from bccnd.process import standard_streams
 
 # The same for bccnd and bccn.
 DONE, FAULT, USAGE, TIMED_OUT, REFUSED, UNAVAILABLE, NOBODY_LISTENS = range(7)
@@ -25,5 +24,5 @@ def exit_code(error: bccn.BccnError) -> int:
 
 
 def complain(text: str) -> None:
-    """Write a line to stderr; stdout is for messages alone."""
-    os.write(2, f"bccn: {text}\n".encode("utf-8", "backslashreplace"))
+    """Write a line to stderr, safe for a terminal; stdout is for messages alone."""
+    standard_streams.complain("bccn", text)

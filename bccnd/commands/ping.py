@@ -2,13 +2,12 @@
 
 import argparse
 import os
-import sys
 import time
 
 import bccn
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, TIMED_OUT
-from bccnd.commands.terminal import printable
+from bccnd.process.standard_streams import printable, say
 
 # Seconds. A daemon answers at most 20 times a second in all.
 SHORTEST_INTERVAL = 0.05
@@ -117,5 +116,4 @@ class _Pings:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(printable(line) + "\n")
-    sys.stdout.flush()
+    say(printable(line))

@@ -22,7 +22,8 @@ from contextlib import suppress
 import bccn
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, complain
-from bccnd.commands.terminal import counted, printable
+from bccnd.commands.terminal import counted
+from bccnd.process.standard_streams import printable
 
 JOBS = 8
 

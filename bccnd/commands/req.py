@@ -6,7 +6,7 @@ import bccn
 from bccnd.commands import formats, payload
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, TIMED_OUT, complain
-from bccnd.commands.streams import STDOUT, write
+from bccnd.process.standard_streams import STDOUT, write
 
 DESCRIPTION = """\
 Publish PAYLOAD on CHANNEL as a request and print the replies. Without PAYLOAD,

@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import bccn
 from bccnd.commands.arguments import count
-from bccnd.commands.terminal import counted, duration, printable, table
+from bccnd.commands.terminal import counted, duration, table
+from bccnd.process.standard_streams import printable, say
 
 EPILOG = """\
 examples:
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
                 *_section("source", heard, _sources_table, arguments.rows),
             ]
         )
-    sys.stdout.write(text + "\n")
+    say(text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Reading from the bus until a deadline, and writing without losing a byte."""
+"""Reading from the bus until a deadline."""
 
 import os
 import select
@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 import bccn
+from bccnd.process.standard_streams import STDOUT
 
-STDOUT = 1
 # Seconds. poll(2) counts milliseconds in an int.
 LONGEST_WAIT = 86400
 
@@ -29,11 +29,3 @@ def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Mess
         yield bus.dispatch()
         if left is not None and left <= 0:  # what came in time has been yielded
             return
-
-
-def write(fd: int, data: bytes) -> None:
-    while data:
-        try:
-            data = data[os.write(fd, data) :]
-        except BlockingIOError:  # another program has made a shared terminal or pipe non-blocking
-            select.select([], [fd], [])

@@ -12,7 +12,8 @@ from bccnd.commands import formats
 from bccnd.commands.arguments import count, seconds
 from bccnd.commands.formats import FORMAT_HELP, Formatter
 from bccnd.commands.outcome import TIMED_OUT, complain
-from bccnd.commands.streams import STDOUT, batches, write
+from bccnd.commands.streams import batches
+from bccnd.process.standard_streams import STDOUT, write
 
 STDERR = 2
 

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import sys
 from typing import Any
 
 import bccn
 from bccn.pattern import matches
-from bccnd.commands.terminal import duration, printable, table
+from bccnd.commands.terminal import duration, table
+from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Show the sources by host: the programs of this host, and the sources it hears
@@ -50,13 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.patterns:
         rows = [row for row in rows if any(matches(each, row["src"], "/") for each in arguments.patterns)]
     if arguments.json:
-        sys.stdout.write(json.dumps({"hosts": _by_host(rows, status["host"])}, indent=2) + "\n")
+        say(json.dumps({"hosts": _by_host(rows, status["host"])}, indent=2))
         return 0
     shown = rows if arguments.all else current(rows)
     lines = _lines(_by_host(shown, status["host"]))
     if len(shown) < len(rows):
         lines.append(f"... and {len(rows) - len(shown)} that left, or were not heard for ten minutes (--all)")
-    sys.stdout.write("\n".join(lines) + "\n")
+    say("\n".join(lines))
     return 0
 
 

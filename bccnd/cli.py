@@ -30,8 +30,11 @@ def _run(argv: list[str]) -> int:
     except OutputError:
         raise
     except OSError as error:
-        complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
-        return USAGE if error.filename else FAULT
+        if error.filename is None:
+            complain(error.strerror or str(error))
+            return FAULT
+        complain(f"{error.filename or 'an empty name'}: {error.strerror}")
+        return USAGE
     return code
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from bccnd.commands.arguments import name
 from bccnd.commands.facts import gather
 from bccnd.commands.findings import Finding, Level, examine
 from bccnd.commands.outcome import DONE
@@ -39,7 +40,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Find out what is wrong with the bus of this host, and say what to do."
     parser.epilog = EPILOG
-    parser.add_argument("--config", metavar="FILE", help="the settings file (default: the one bccnd reads)")
+    parser.add_argument(
+        "--config", metavar="FILE", type=name, help="the settings file (default: the one bccnd reads)"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 

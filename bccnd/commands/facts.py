@@ -24,6 +24,7 @@ from bccn.path import socket_address
 from bccnd import __version__
 from bccnd.commands import namespaces
 from bccnd.commands.findings import Facts, KeyFile
+from bccnd.commands.outcome import silent
 from bccnd.errors import BccndError, RefusedError
 from bccnd.process.configuration import DEFAULT_FILE, load
 from bccnd.process.keys import CREDENTIAL, read_keys
@@ -110,10 +111,14 @@ def _connected(facts: Facts) -> Facts:
             probe.connect(socket_address(path))
             pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         except OSError as error:
-            facts = replace(facts, socket=_state_of(path, error), detail=error.strerror or str(error))
+            refused = isinstance(
+                error, ConnectionRefusedError
+            )  # also of what is no socket: the state says it
+            detail = "" if refused else error.strerror or str(error)
+            facts = replace(facts, socket=_state_of(path, error), detail=detail)
             return _deleted(facts) if facts.socket in ("missing", "stale", "no-socket") else facts
     try:
-        with bccn.Client(path, format="full", reconnect=False, timeout=PATIENCE) as bus:
+        with bccn.Client(path, format="full", reconnect=False, timeout=PATIENCE, on_notice=silent) as bus:
             return _asked(replace(facts, daemon_uid=uid), bus, pid)
     except bccn.BccnError as error:
         return replace(facts, socket="silent", detail=str(error))

@@ -23,6 +23,25 @@ def exit_code(error: bccn.BccnError) -> int:
     return FAULT
 
 
+class Reporter:
+    """Reports on stderr what happens to a connection. What is said again while the daemon is away is said once."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def __call__(self, notice: bccn.Notice) -> None:
+        if notice.kind == "reconnected":
+            self._said = ""
+        if notice.kind != "closing" or str(notice) != self._said:
+            complain(str(notice))
+        if notice.kind == "closing":
+            self._said = str(notice)
+
+
+def silent(_notice: bccn.Notice) -> None:
+    """For a command that says itself what a connection came to."""
+
+
 def complain(text: str) -> None:
     """Write a line to stderr, safe for a terminal; stdout is for messages alone."""
     standard_streams.complain("bccn", text)

@@ -21,7 +21,7 @@ from contextlib import suppress
 
 import bccn
 from bccnd.commands.arguments import count, seconds
-from bccnd.commands.outcome import DONE, complain
+from bccnd.commands.outcome import DONE, Reporter, complain
 from bccnd.commands.terminal import counted
 from bccnd.process.standard_streams import printable
 
@@ -109,7 +109,7 @@ class _Replies:
             arguments.socket,
             name=arguments.name,
             format="full",
-            on_notice=lambda notice: complain(str(notice)),
+            on_notice=Reporter(),
         )
         self._commands = _Commands(arguments.words, arguments.timeout)
         self._left: int | None = arguments.count

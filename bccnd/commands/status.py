@@ -7,6 +7,7 @@ from typing import Any
 
 import bccn
 from bccnd.commands.arguments import count
+from bccnd.commands.outcome import Reporter
 from bccnd.commands.terminal import counted, duration, table
 from bccnd.process.standard_streams import printable, say
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with bccn.Client(arguments.socket) as bus:
+    with bccn.Client(arguments.socket, on_notice=Reporter()) as bus:
         status, clients, sources, own = bus.status(), bus.clients(), bus.sources(), bus.name
     if arguments.json:
         text = json.dumps({**status, "client_list": clients, "source_list": sources}, indent=2)

@@ -1,16 +1,26 @@
-"""Reading from the bus until a deadline."""
+"""Reading: from the bus until a deadline, from files and stdin with errors that say which it was."""
 
 import os
 import select
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import bccn
 from bccnd.process.standard_streams import STDOUT
 
 # Seconds. poll(2) counts milliseconds in an int.
 LONGEST_WAIT = 86400
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Give the errors of reading a file the name of it, which only those of opening it have."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, name) from None
 
 
 def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Message]]:

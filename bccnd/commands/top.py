@@ -15,7 +15,7 @@ import bccn
 from bccnd.commands.arguments import count, interval
 from bccnd.commands.board import draw
 from bccnd.commands.columns import SORT_KEYS, TABLES
-from bccnd.commands.outcome import DONE, UNAVAILABLE, complain
+from bccnd.commands.outcome import DONE, UNAVAILABLE, complain, silent
 from bccnd.commands.rates import Figures, Sample, compare
 from bccnd.commands.screen import Screen
 from bccnd.commands.view import View
@@ -100,7 +100,7 @@ class Feed:
 
     def _sample(self) -> Sample:
         if self._bus is None:
-            self._bus = bccn.Client(self._path, reconnect=False, timeout=PATIENCE)
+            self._bus = bccn.Client(self._path, reconnect=False, timeout=PATIENCE, on_notice=silent)
         bus, at = self._bus, time.monotonic()
         status = bus.status()
         clients, more_clients = self._listed(bus, "clients")

@@ -8,7 +8,7 @@ import bccn
 from bccnd import __version__
 from bccnd.errors import BccndError, ConfigError
 from bccnd.process import logs
-from bccnd.process.standard_streams import complain, guarded, say
+from bccnd.process.standard_streams import complain, guarded, printable, say
 from bccnd.recorder.settings import effective, load
 
 
@@ -22,7 +22,9 @@ def _start(argv: Sequence[str]) -> int:
         invocation = load(argv, os.environ, bccn.socket_path())
         _require_arrow()
         if invocation.check_only:
-            say(f"# bccnd-record {__version__}: sound.\n{effective(invocation.settings)}")
+            say(f"# bccnd-record {__version__}: sound.")
+            for line in effective(invocation.settings).split("\n"):
+                say(printable(line))
             return 0
         logs.configure(invocation.settings.log_level, invocation.settings.log_format)
         from bccnd.recorder.service import serve

@@ -1,9 +1,12 @@
 """Reading the bus until a deadline."""
 
+import errno
 import time
 
+import pytest
+
 import bccn
-from bccnd.commands.streams import batches
+from bccnd.commands.streams import batches, reading
 from tests.command_line import publish
 from tests.daemon_process import DaemonProcess
 
@@ -21,3 +24,9 @@ def test_messages_before_the_deadline_are_not_lost(daemon: DaemonProcess) -> Non
         bus.subscribe("a")
         publish(daemon, ("a", b"one"))
         assert [message.payload for batch in batches(bus, 0.0) for message in batch] == [b"one"]
+
+
+def test_errors_of_reading_name_the_file() -> None:
+    with pytest.raises(IsADirectoryError) as error, reading("stdin"):
+        raise OSError(errno.EISDIR, "Is a directory")
+    assert (error.value.filename, error.value.strerror) == ("stdin", "Is a directory")

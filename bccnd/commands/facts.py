@@ -108,7 +108,7 @@ def _connected(facts: Facts) -> Facts:
     with probe:
         probe.settimeout(PATIENCE)
         try:
-            probe.connect(socket_address(path))
+            _connect(probe, path)
             pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         except OSError as error:
             refused = isinstance(
@@ -124,12 +124,26 @@ def _connected(facts: Facts) -> Facts:
         return replace(facts, socket="silent", detail=str(error))
 
 
+def _connect(probe: socket.socket, path: str) -> None:
+    """Connect, waiting while as many programs wait to be accepted as may: then connect(2) returns EAGAIN."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return probe.connect(socket_address(path))
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL)
+
+
 def _state_of(path: str, error: OSError) -> str:
     """``Facts.socket`` of a socket that cannot be connected to."""
     if isinstance(error, FileNotFoundError):
         return "missing"
     if isinstance(error, PermissionError):
         return "denied"
+    if isinstance(error, BlockingIOError):
+        return "busy"
     if isinstance(error, ConnectionRefusedError):
         if path.startswith("@"):
             return "missing"

@@ -56,7 +56,8 @@ class Facts:
     """What is known; None or empty where it is not. Sizes in bytes, times in seconds.
 
     socket        served, missing, stale (nobody listens), deleted (a daemon listens at a file that has gone),
-                  denied, no-socket (it is something else), or silent (it connects and does not answer)
+                  denied, busy (too many connect), no-socket (it is something else), or silent (it connects and
+                  does not answer)
     status        the daemon's answer, as are ``clients`` and ``sources``
     rights        of the caller, by name
     rights_by_program  the programs that the settings grant rights to
@@ -190,6 +191,9 @@ def socket(facts: Facts) -> Iterable[Finding]:
             yield _problem(
                 what, f"{path}: its file was deleted, and {facts.detail} still listens there", remedy
             )
+        case "busy":
+            remedy = "see whether it is stuck, or which program connects over and over: journalctl -u bccnd"
+            yield _problem(what, f"{path}: too many programs connect, and the daemon accepts none", remedy)
         case "denied":
             remedy = "join the group of the socket (ls -l), or set socket_mode and socket_group"
             yield _problem(what, f"{path}: no permission to connect", remedy)

@@ -77,6 +77,7 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.socket, replace(AWAY, socket="stale"), "problem", "nobody listens", "systemctl start bccnd"),
         (findings.socket, replace(AWAY, socket="deleted", detail="bccnd (pid 7)"), "problem",
          "its file was deleted, and bccnd (pid 7) still listens there", "restart what made the socket"),
+        (findings.socket, replace(AWAY, socket="busy"), "problem", "too many programs connect", "journalctl"),
         (findings.socket, replace(AWAY, socket="denied"), "problem", "no permission", "socket_mode"),
         (findings.socket, replace(AWAY, socket="no-socket"), "problem", "not a socket of bccnd", "--socket PATH"),
         (findings.socket, replace(AWAY, socket="silent", detail="timed out"), "problem", "timed out", "journalctl"),

@@ -8,8 +8,9 @@ import pytest
 
 from bccnd import __version__
 from bccnd.commands.parsers import COMMANDS
-from tests.command_line import ROOT, bccn, environment
+from tests.command_line import ROOT, bccn, ended, environment, start
 from tests.daemon_process import DaemonProcess
+from tests.packet_client import PacketClient
 
 NOWHERE = Path("/nonexistent/bus.sock")
 
@@ -151,3 +152,27 @@ def test_a_mistake_is_named_in_the_last_line(
     assert wanted in complained.splitlines()[-1]
     assert "Traceback" not in complained
     assert all(char.isprintable() or char == "\n" for char in complained)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"], ["who"], ["who", "--all"], ["top", "--once", "-d", "0.1"], ["doctor"],
+        ["dump", "-C", "1"], ["dump", "-C", "1", "-v"], ["dump", "-C", "1", "-x"], ["sub", "-C", "1", "--json", ">"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_strangers_wrote_moves_no_cursor(daemon: DaemonProcess, words: list[str]) -> None:
+    name, channel = "here/\x1b]0;owned\x07/\x1b[31m", "a/\x1b[2J"
+    with PacketClient(daemon.socket) as stranger:
+        stranger.request("name", name)
+        stranger.subscribe("never/\x1b[1m")
+        process = start(daemon, *words)
+        while process.poll() is None:
+            stranger.publish(channel, "\x1b[5m\x9b\u202e\xff".encode("latin-1", "replace") + b"\xc2\x9b")
+            stranger.drain()
+        code, out, err = ended(process)
+    assert code == 0, err
+    shown = out.decode() + err
+    assert [char for char in shown if not char.isprintable() and char != "\n"] == []
+    assert "\\e" in shown or "\\u001b" in shown or words[0] == "doctor"

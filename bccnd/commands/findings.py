@@ -248,15 +248,15 @@ def rights_by_program(facts: Facts) -> Iterable[Finding]:
 
 def network(facts: Facts) -> Iterable[Finding]:
     if facts.elsewhere:
-        inside = (
-            f"nsenter --net=/proc/{facts.daemon_pid}/ns/net bccn doctor"
-            if facts.daemon_pid
-            else "bccn doctor there"
+        there = (
+            f"nsenter --net=/proc/{facts.daemon_pid}/ns/net " if facts.daemon_pid else "in its namespace: "
         )
         text = (
             "the daemon is in another network namespace: its interfaces, buffers and port are not judged here"
         )
-        yield _warning("network", text, f"to have them judged, run: {inside}")
+        yield _warning(
+            "network", text, f"to have them judged, run {there}bccn --socket {facts.socket_path} doctor"
+        )
 
 
 def round_trip(facts: Facts) -> Iterable[Finding]:
@@ -319,7 +319,12 @@ def buffers(facts: Facts) -> Iterable[Finding]:
 
 
 def port(facts: Facts) -> Iterable[Finding]:
-    if not facts.holders or facts.socket in ("denied", "silent"):  # then the daemon probably holds it
+    if not facts.holders or facts.socket in (
+        "denied",
+        "silent",
+        "busy",
+        "deleted",
+    ):  # then the daemon probably holds it
         return
     others = ", ".join(facts.holders[:NAMES_SHOWN])
     if facts.status is not None:

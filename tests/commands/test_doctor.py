@@ -86,7 +86,7 @@ def test_a_daemon_in_another_network_namespace(tmp_path: Path, loopback_port: in
         done = bccn(daemon, "doctor", "--config", str(settings))
     text = " ".join(done.stdout.decode().split())
     assert "the daemon is in another network namespace" in text
-    assert f"nsenter --net=/proc/{daemon.process.pid}/ns/net bccn doctor" in text
+    assert f"nsenter --net=/proc/{daemon.process.pid}/ns/net bccn --socket {daemon.socket} doctor" in text
     assert "port:" not in text  # that is ours, and the daemon does not use it
     assert "in its own network namespace" in text
 

@@ -212,13 +212,13 @@ class ClientInput:
             raise PacketError("limit", f"at most {limit} patterns a client")
         if typed and not session.format_chosen and session.format is not Format.LINES:
             session.format = Format.LINES  # a person at a terminal
-            self._router.service_changed()
+            self._router.service_changed(session)
         if not session.rights.may_subscribe(pattern, session.separator):
             raise DeniedError("subscribe", "no right to all that it matches")
         missed = [
-            (chan, message)
-            for chan, message in self._state.retained.matching(pattern, session.separator)
-            if not self._router.reaches(session, chan)
+            row
+            for row in self._state.retained.matching(pattern, session.separator)
+            if row and not self._router.reaches(session, row[0])
         ]
         self._router.subscribe(session, pattern)
         if missed and not session.tap:

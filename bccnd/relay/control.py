@@ -140,7 +140,7 @@ class Control:
 
     def _serve_otherwise(self, session: Session) -> None:
         if session.listening:  # before that it has no route
-            self._state.router.service_changed()
+            self._state.router.service_changed(session)
 
     KEYS: ClassVar[dict[bytes, Callable[["Control", Session, bytes, Moment], bytes]]] = {
         b"ping": lambda _self, _session, value, _moment: value,

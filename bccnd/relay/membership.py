@@ -80,7 +80,7 @@ class Membership:
         if name != old:
             self._leave(session, moment)
             names.begin_at(session.seq)
-            self._state.router.names_changed()
+            self._state.router.renamed(session, old, name)
             self._notices.of_client(Event.LEFT, old, session, moment)
             self._appear(session, name, session.seq, moment)
 
@@ -122,7 +122,7 @@ class Membership:
             session.tap = on
             taps[:] = [tap for tap in self._state.sessions.values() if tap.tap]
             self._state.outgoing.taps = bool(taps)
-            self._state.router.service_changed()
+            self._state.router.service_changed(session)
 
     def apply_rights(self, moment: Moment) -> None:
         """Decide anew what each client may do. It learns what it loses, ``CMSG revoked NUL <packet>``."""

@@ -243,7 +243,7 @@ class Model:
         patterns.check(pattern, separator)
         missed = [
             (chan, payload)
-            for chan, payload in self.retained.items()
+            for chan, payload in sorted(self.retained.items())
             if patterns.matches(pattern, separator, chan) and not client.reached_by(chan)
         ]
         client.patterns[separator, pattern] += 1

@@ -21,6 +21,7 @@ from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Retain
 from bccnd.relay.rights import AccessList, unrestricted
+from bccnd.relay.router import Route, Router
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules, packet_limit
 from bccnd.wire import sbus
@@ -73,6 +74,12 @@ def value_of(answers: list[bytes], key: bytes) -> Any:
     head = b"CMSG %b\0" % key
     assert answer.startswith(head)
     return json.loads(answer.removeprefix(head))
+
+
+def routes_of(router: Router) -> list[Route]:
+    """All that it remembers, for channels and to share."""
+    generations = [router._young, *(routes for _, routes in router._aged)]
+    return [route for routes in (*generations, router._shared) for route in routes.values()]
 
 
 class FakeTransport:
@@ -347,9 +354,7 @@ class Bus:
         assert state.router.subscriptions == 0
         assert all(index.empty() for index in router._indexes.values())
         assert not router._listening
-        assert not any(route.size for route in router._young.values())
-        assert not any(route.size for route in router._old.values())
-        assert not any(route.size for route in router._shared.values())
+        assert not any(route.members for route in routes_of(router))
         assert len(state.names) == 1  # its own
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:

@@ -30,6 +30,7 @@ from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
 from bccnd.process.log_limit import LogLimit
 from bccnd.process.settings import Settings
+from bccnd.process.standard_streams import complain, guarded, say
 from bccnd.process.systemd import take_listening_socket, take_watchdog
 from bccnd.restart import Predecessor
 
@@ -74,8 +75,7 @@ async def _run(
                 setting=settings.socket,
             )
         if where == "@":
-            sys.stdout.write(daemon.name + "\n")
-            sys.stdout.flush()
+            say(daemon.name)
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
@@ -88,7 +88,11 @@ async def _run(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
+    """Run the daemon until it is stopped and return its exit code."""
+    return guarded("bccnd", lambda: _start(sys.argv[1:] if argv is None else argv))
+
+
+def _start(argv: Sequence[str]) -> int:
     predecessor = None
     try:
         predecessor = Predecessor.from_environment(os.environ)
@@ -97,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if invocation.check_only:
             checked = check(invocation)
             if not invocation.quiet:
-                sys.stdout.write(checked + "\n")
+                say(checked)
             return 0
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
         wanted, log_limit = invocation.settings.log, LogLimit(log_events.NO_PEER)
@@ -112,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BccndError as error:
         if predecessor is not None:
             predecessor.report_failure(error)
-        sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
+        for line in str(error).split("\n"):
+            complain("bccnd", line)
         return error.exit_code
     except (MemoryError, OSError) as error:
         fatal.unless_out_of_memory(error)

@@ -35,6 +35,7 @@ from bccnd.errors import ConfigError, RefusedError
 from bccnd.process.accounts import gid_of, uid_of
 from bccnd.process.keys import read_keys
 from bccnd.process.settings import Grant, Settings
+from bccnd.process.standard_streams import CommandLine
 from bccnd.relay.options import Table
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
@@ -217,7 +218,7 @@ exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
             5 socket or port taken, 7 out of memory"""
 
 
-class _CommandLine(argparse.ArgumentParser):
+class _CommandLine(CommandLine):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(_one_line(f"{message} (see {self.prog} --help)"))
 

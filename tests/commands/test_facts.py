@@ -9,7 +9,7 @@ import pytest
 from bccnd import __version__
 from bccnd.commands.facts import gather
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient
+from tests.packet_client import PacketClient, crowded
 from tests.plain_bccn import plain_socket
 
 SETTINGS = 'broadcast = "127.255.255.255"\n'
@@ -83,6 +83,12 @@ def test_something_else_in_place_of_the_socket(tmp_path: Path, kind: int) -> Non
     path.unlink()
     path.write_text("")
     assert gather(str(path), None, {}).socket == "no-socket"
+
+
+def test_a_socket_to_which_too_many_connect_is_busy(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with crowded(path):
+        assert gather(str(path), None, {}).socket == "busy"
 
 
 def test_an_unused_abstract_name_is_missing() -> None:

@@ -349,7 +349,7 @@ def test_each_line_of_a_packet_is_a_packet():
     said = client.ask(b"MSG a x\nMSG b y\r\n\nbogus\nCMSG ping 1\nSUB c\nMSG c z", b"MSG d\0e\nMSG f g\n")
     assert plain.heard() == [b"MSG a\0x", b"MSG b\0y", b"MSG c\0z", b"MSG d\0e\nMSG f g\n"]
     assert said == [
-        b"CMSG error bad-packet packet: begins b'bogus\\n', not SUB, UNSUB, MSG or CMSG\n",
+        b"CMSG error bad-packet packet: begins b'bogus\\\\n', not SUB, UNSUB, MSG or CMSG\n",
         b"CMSG pong 1\n",
         b"MSG c z\n",
     ]

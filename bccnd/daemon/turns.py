@@ -14,7 +14,10 @@ Rules
 """
 
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from operator import sub
+from typing import Any, Self
 
 from bccnd.relay.client_input import Left
 from bccnd.relay.session import Session
@@ -28,38 +31,46 @@ TURN_SECONDS = 0.002
 _APART = 64
 
 
+@dataclass(slots=True)
 class Leftover:
-    """Packets copied out of the memory."""
+    """Packets copied out of the memory: its pieces, and where in them, laid side by side, the packets begin and end;
+    ``flat``: of ``Left``.
+    """
 
-    def __init__(self, memory: Memory, left: Left) -> None:
-        packets, at, self._unpacked = left
-        starts, ends = packets[0][at:], packets[1][at:]
-        self._pieces: list[bytes] = []
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+    pieces: list[bytes]
+    starts: list[int]
+    ends: list[int]
+    flat: int
+
+    @classmethod
+    def of(cls, memory: Memory, left: Left) -> Self:
+        packets, first, flat = left
+        starts, ends = packets[0][first:], packets[1][first:]
+        copied = cls([], [], [], max(flat - first, 0))
         apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap >= _APART]
         first, at = 0, 0
         for after in [*apart, len(starts)] if starts else []:
             # The length in a PACK stands before its first packet.
             begin = max(starts[first] - LENGTH.size, 0)
-            self._pieces.append(memory[begin : ends[after - 1]])
-            self._starts += [start - begin + at for start in starts[first:after]]
-            self._ends += [end - begin + at for end in ends[first:after]]
-            at += len(self._pieces[-1]) + _APART
+            copied.pieces.append(memory[begin : ends[after - 1]])
+            copied.starts += [start - begin + at for start in starts[first:after]]
+            copied.ends += [end - begin + at for end in ends[first:after]]
+            at += len(copied.pieces[-1]) + _APART
             first = after
+        return copied
 
     def __len__(self) -> int:
         """Bytes."""
-        return sum(map(len, self._pieces))
+        return sum(map(len, self.pieces))
 
     def lay_out(self, memory: Memory, region: int) -> Left:
         """The packets again, in a region that has room for one read."""
         at = region
-        for piece in self._pieces:
+        for piece in self.pieces:
             memory[at : at + len(piece)] = piece
             at += len(piece) + _APART
-        spans = [region + start for start in self._starts], [region + end for end in self._ends]
-        return spans, 0, self._unpacked
+        spans = [region + start for start in self.starts], [region + end for end in self.ends]
+        return spans, 0, self.flat
 
 
 class Turns:
@@ -80,7 +91,7 @@ class Turns:
         return len(self._line)
 
     def put_aside(self, session: Session, left: Left) -> None:
-        self._left[session] = Leftover(self._memory, left)
+        self._left[session] = Leftover.of(self._memory, left)
 
     def line_up(self, session: Session) -> None:
         self._line.append(session)
@@ -96,6 +107,18 @@ class Turns:
     def take(self, session: Session) -> Left:
         """The packets of a client, laid out in the region."""
         return self._left.pop(session).lay_out(self._memory, self._region)
+
+    def state(self) -> dict[int, Any]:
+        """What is left, in plain values, by the number of the session, for a successor of this daemon."""
+        return {session.number: astuple(left) for session, left in self._left.items()}
+
+    def restore(self, state: Mapping[int, Any], sessions: Mapping[int, Session]) -> None:
+        """Whoever waits for nothing is in line."""
+        for number, left in state.items():
+            session = sessions[number]
+            self._left[session] = Leftover(*left)
+            if not session.waits_for:
+                self._line.append(session)
 
     def forget(self, session: Session) -> None:
         self._left.pop(session, None)

@@ -34,7 +34,7 @@ def read_of(packets: list[bytes], at: int = 0) -> Read:
     for slot, packet in zip(slots, packets, strict=False):
         arena.memory[slot : slot + len(packet)] = packet
         ends.append(slot + len(packet))
-    return Read(arena, slots[0], ((slots[: len(packets)], ends), at, False))
+    return Read(arena, slots[0], ((slots[: len(packets)], ends), at, 0))
 
 
 def unpacked(read: Read, at: int) -> Read:
@@ -46,7 +46,7 @@ def unpacked(read: Read, at: int) -> Read:
         assert inside
         starts += inside[0]
         ends += inside[1]
-    return read._replace(left=((starts, ends), min(at, len(starts)), True))
+    return read._replace(left=((starts, ends), min(at, len(starts)), len(starts)))
 
 
 def spans_of(left: Left) -> list[tuple[int, int]]:
@@ -59,7 +59,7 @@ def contents(read: Read, left: Left) -> list[bytes]:
 
 
 def put_aside_and_back(read: Read) -> Left:
-    leftover = Leftover(read.arena.memory, read.left)
+    leftover = Leftover.of(read.arena.memory, read.left)
     size = len(read.arena.memory) - read.region
     read.arena.memory[read.region :] = bytes(size)
     return leftover.lay_out(read.arena.memory, read.region)
@@ -77,7 +77,7 @@ def test_packets_of_a_pack_stay_side_by_side(inside: list[list[bytes]], at: int)
     expected, gaps = contents(read, read.left), gaps_of(read.left)
     back = put_aside_and_back(read)
     assert contents(read, back) == expected
-    assert back[2]
+    assert back[2] == len(expected)
     assert gaps_of(back) == gaps
     for (start, _), packet in zip(spans_of(back), expected, strict=True):
         length = read.arena.memory[start - sbus.LENGTH.size : start]

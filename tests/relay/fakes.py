@@ -34,6 +34,7 @@ BATCH = 64  # packets a read
 UNLIMITED = 1 << 60
 CLOCK = 1_800_000_000_000_000  # microseconds since the epoch
 HOST = b"here"
+HERE = b"10.0.0.1:5400"
 ELSEWHERE = b"10.0.0.2:5400"
 INTERFACE = b"eth0"
 
@@ -143,7 +144,7 @@ class FakeClient:
         if self.left:
             return self.left.lay_out(self.bus.memory, self.bus._client_slots[0])
         packets, self.unread = self.unread[:BATCH], self.unread[BATCH:]
-        return self.bus._lay(packets, self.bus._client_slots), 0, False
+        return self.bus._lay(packets, self.bus._client_slots), 0, 0
 
     def say(self, *packets: bytes) -> None:
         """Send packets, which are read together unless the client is held."""
@@ -193,10 +194,15 @@ class FakeClient:
 class Bus:
     """``now``: monotonic seconds, ``unix_us``: the clock; the test turns both. ``sent``: datagrams to the segment.
 
-    ``values``: settings, as ``options`` takes them.
+    ``addresses``: of this host; ``values``: settings, as ``options`` takes them.
     """
 
-    def __init__(self, integrity: Integrity | None = None, **values: Any) -> None:
+    def __init__(
+        self,
+        integrity: Integrity | None = None,
+        addresses: frozenset[bytes] | None = frozenset([b"10.0.0.1"]),
+        **values: Any,
+    ) -> None:
         self.options = options(**values)
         self.integrity = integrity or Integrity()
         stride = packet_limit(self.options) + 256
@@ -210,6 +216,7 @@ class Bus:
         self.transport = FakeTransport(self.memory)
         self.access = AccessList(unrestricted([0]))
         self.relay = self.new_relay()
+        self.relay.state.addresses = addresses
         self.now = 1000.0
         self.unix_us = CLOCK
         self.clients: dict[int, FakeClient] = {}  # by the number of their session
@@ -290,7 +297,7 @@ class Bus:
             for client in ready:
                 if client.connected and not client.held:
                     left = self.relay.from_client(client.session, self.moment, *client.next_packets())
-                    client.left = Leftover(self.memory, left) if left else None
+                    client.left = Leftover.of(self.memory, left) if left else None
                     self.settle()
         self._reading = False
         for client in list(self.clients.values()):

@@ -50,6 +50,9 @@ LAST_BATCHES = 64
 # After a silence of so many nanoseconds a packet mostly comes alone. Busy clients are read again sooner.
 ALONE_NS = 200_000
 
+# But not within so many nanoseconds of a turn that was as long: then everybody seems silent, and has sent several.
+BUSY_NS = 20_000_000
+
 # Seconds without new clients, once accepting has failed.
 ACCEPT_PAUSE = 1.0
 
@@ -102,6 +105,8 @@ class Bus:
         self._places = Places()
         # Whether the file of the socket is missing, or somebody else's.
         self.socket_gone = False
+        # When a turn was long the last time.
+        self._busy_ns = 0
         self._serving = False
         self._spare = -1
         self._take_spare()
@@ -252,12 +257,11 @@ class Bus:
 
         A client that was silent for ALONE_NS has mostly sent one packet: read that with the cheapest call.
         """
-        unix_ns = time.time_ns()
+        begun = unix_ns = time.time_ns()
         try:
-            if abs(unix_ns - session.read_ns) > ALONE_NS:
+            if abs(unix_ns - session.read_ns) > ALONE_NS and abs(unix_ns - self._busy_ns) > BUSY_NS:
                 self._read(session, self._table.read_one, unix_ns)
             else:
-                begun = unix_ns
                 for _ in range(CLIENT_BATCHES):
                     if not self._read(session, self._table.read, unix_ns):
                         break
@@ -266,7 +270,13 @@ class Bus:
                         break
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
             self._give_up(session, error)
-        session.read_ns = time.time_ns()
+        self._looked_at(session, begun)
+
+    def _looked_at(self, session: Session, begun: int) -> None:
+        """A turn that began at ``begun`` is over."""
+        session.read_ns = now = time.time_ns()
+        if now - begun > ALONE_NS:
+            self._busy_ns = now
 
     def _read(self, session: Session, read: Read, unix_ns: int) -> bool:
         """Read one batch; True when there may be more."""
@@ -347,13 +357,14 @@ class Bus:
         """Give the first in line its turn; then the loop looks after everybody."""
         if not self._serving:
             return
-        session = self._turns.next()
+        session, begun = self._turns.next(), time.time_ns()
         if session is not None:
             try:
                 if self._take_turn(session):
                     self._loop.add_reader(session.port, self._readable, session)
             except Exception as error:  # noqa: BLE001 - as in _readable
                 self._give_up(session, error)
+            self._looked_at(session, begun)
         if self._turns:
             self._loop.call_soon(self._give_turn)
 

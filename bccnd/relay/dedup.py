@@ -28,6 +28,7 @@ Rules
   and the young one grows old. A source that speaks moves to the young one. So a message costs nothing.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -211,6 +212,9 @@ class Sources:
 
     def __init__(self, options: Dedup, *, authenticated: bool) -> None:
         self._proven, self._newcomers = _Part(), _Part()
+        # Names for listings, with some of sources that are forgotten, and twice of those that came back.
+        self._names: list[bytes] = []
+        self._fresh: list[bytes] = []
         # Of all sources, the forgotten ones too, so that these only grow: numbers that were missing when a later one
         # came; of those, come after all; restarts.
         self.missed = self.found = self.restarted = 0
@@ -229,6 +233,27 @@ class Sources:
         self._mask = (1 << self._window) - 1
         self._limit = options.sources
         self._fit()
+
+    def sort_names(self) -> int:
+        """Take new sources into the order of their names, for ``after``. Returns how many names that concerned."""
+        if self._fresh:
+            self._names += self._fresh
+            self._fresh = []
+            if len(self._names) > len(self) * 5 // 4 + 1000:
+                self._names = list({src for src in self._names if self.get(src)})
+            self._names.sort()  # mostly two runs that are sorted already
+            return len(self._names)
+        return 0
+
+    def after(self, cursor: bytes) -> Iterator[tuple[bytes, Source]]:
+        """The sources behind ``cursor`` by name, as ``sort_names`` has left them."""
+        last = cursor
+        for at in range(bisect_right(self._names, cursor), len(self._names)):
+            src = self._names[at]
+            source = self.get(src) if src != last else None
+            last = src
+            if source:
+                yield src, source
 
     def next_deadline(self) -> float:
         """When silent sources are next forgotten."""
@@ -324,6 +349,7 @@ class Sources:
         self._proven.restore(state["proven"])
         self._newcomers.restore(state["newcomers"])
         self.missed, self.found, self.restarted = state.get("totals", (0, 0, 0))
+        self._fresh = [src for src, _ in self]
         self._fit()
 
     def _fit(self) -> None:
@@ -340,6 +366,9 @@ class Sources:
         """Somebody new, to whom another newcomer may have to give way."""
         self._newcomers.make_room(src, source, self._limit - len(self._proven))
         self._newcomers.put(src, source)
+        if len(self._fresh) > self._limit:  # nobody lists them
+            self.sort_names()
+        self._fresh.append(src)
 
     def _find(self, src: bytes, now: float) -> Source | None:
         """A source that is not among the young proven ones, where it may belong from now on."""

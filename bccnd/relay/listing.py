@@ -6,8 +6,6 @@ A page ends after PAGE_ROWS rows or PAGE_BYTES; its ``next`` is the cursor to as
 
 import json
 from collections.abc import Iterable
-from heapq import nsmallest
-from operator import itemgetter
 from typing import Any
 
 from bccnd.relay.dedup import Source
@@ -20,6 +18,8 @@ from bccnd.relay.state import State
 PAGE_ROWS = 100
 # Bytes of rows in one answer: names come from strangers, and JSON can make six bytes of one.
 PAGE_BYTES = 32 << 10
+# Names that are sorted in a step (``client_input``).
+NAMES_A_STEP = 16
 # Publishers that a client holds, named in its row.
 HELD_NAMES = 5
 
@@ -37,7 +37,8 @@ def clients(
 
 def sources(state: State, cursor: bytes, now: float) -> bytes:
     """The sources behind ``cursor``, by name."""
-    known = nsmallest(PAGE_ROWS + 1, (item for item in state.sources if item[0] > cursor), key=itemgetter(0))
+    state.outgoing.steps += state.sources.sort_names() // NAMES_A_STEP
+    known = state.sources.after(cursor)
     rows = ((src.decode(), _source_row(src, source, state.presence.get(src), now)) for src, source in known)
     return _page("sources", rows)
 

@@ -44,6 +44,8 @@ INNER_STARS_LIMIT = 2048
 # Generations of routes beside the young ones. What is in use moves to the youngest; the others differ only in how
 # many changes they are compared with.
 GENERATIONS = 4
+# Bytes of a channel for which it counts as one more: the cache is to be bounded in bytes too.
+LONG = 128
 # Changed patterns, and ``*`` in their middle, that are compared with a channel: fewer than one client may hold.
 CHANGES_LIMIT = 256
 # Sessions that have left and are in routes which nobody has used since, some kilobytes each.
@@ -172,6 +174,7 @@ class Router:
         self._version = 0  # of everything that routes are made from
         self._served_at = 0  # the version of the last change in how somebody is served
         self._young: dict[bytes, Route] = {}
+        self._long = 0  # how many channels those remembered lately count for beside themselves
         self._aged: list[Generation] = []  # the youngest first
         self._changes = Changes()  # since the oldest of them
         self._shared: dict[tuple[frozenset[Session], Treatment], Route] = {}
@@ -300,8 +303,9 @@ class Router:
         return None
 
     def _remember(self, channel: bytes, route: Route) -> Route:
-        if len(self._young) * 2 >= self._cache_limit:
-            self._aged, self._young = [(self._version, self._young)], {}
+        self._long += len(channel) // LONG
+        if (len(self._young) + self._long) * 2 >= self._cache_limit:
+            self._aged, self._young, self._long = [(self._version, self._young)], {}, 0
             self._changes = Changes()
         self._young[channel] = route
         return route
@@ -431,7 +435,7 @@ class Router:
             routes.pop(channel, None)
 
     def _forget_all(self) -> None:
-        self._young, self._aged, self._shared = {}, [], {}
+        self._young, self._aged, self._shared, self._long = {}, [], {}, 0
         self._changes = Changes()
         self._departed = 0
 

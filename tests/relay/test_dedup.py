@@ -1,12 +1,13 @@
 """What is new, what was heard before, what was lost: the document's rule, the account, the bounds."""
 
+from itertools import islice
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.dedup import CLOCKED, JUMP, PROOF_SECONDS, ROW, WINDOW, Sources
+from bccnd.relay.dedup import CLOCKED, JUMP, PROOF_SECONDS, ROW, WINDOW, Source, Sources
 from bccnd.relay.options import Dedup
 from bccnd.wire.verdict import Verdict
 from tests.golden import entries
@@ -585,3 +586,53 @@ def test_keeps_when_and_from_where_a_source_was_heard():
     source = sources.get(SRC)
     assert source is not None
     assert (source.heard, source.peer) == (9, "10.0.0.1:5400")
+
+
+# Listing
+
+
+def named(*numbers: int) -> list[bytes]:
+    return [b"there/prog/%03d" % number for number in numbers]
+
+
+def listed(sources: Sources, cursor: bytes = b"") -> list[bytes]:
+    sources.sort_names()
+    return [src for src, _ in sources.after(cursor)]
+
+
+def test_sources_are_listed_by_name_behind_a_cursor() -> None:
+    sources = Sources(Dedup(), authenticated=True)
+    for src in named(5, 1, 3):
+        sources.observe(src, 1, 0.0)
+    assert listed(sources) == named(1, 3, 5)
+    sources.observe(*named(2), 1, 0.0)
+    assert listed(sources, *named(1)) == named(2, 3, 5)
+    assert listed(sources, b"~") == []
+
+
+def test_sources_that_come_and_go_are_listed_once() -> None:
+    sources = Sources(Dedup(sources=64, seconds=10), authenticated=True)
+    for round_ in range(40):
+        for src in named(*range(round_ * 100, round_ * 100 + 100)):
+            sources.observe(src, 1, float(round_))
+        assert listed(sources) == sorted(src for src, _ in sources)
+    assert len(sources._names) < 2000
+
+
+def test_a_page_behind_a_cursor_looks_at_no_other_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = Sources(Dedup(), authenticated=True)
+    for src in named(*range(5000)):
+        sources.observe(src, 1, 0.0)
+    sources.sort_names()
+    looked_at: list[bytes] = []
+    get = sources.get
+
+    def counted(src: bytes) -> Source | None:
+        looked_at.append(src)
+        return get(src)
+
+    monkeypatch.setattr(sources, "get", counted)
+    behind = sorted(src for src, _ in sources if src > named(499)[0])
+    assert [src for src, _ in islice(sources.after(*named(499)), 10)] == behind[:10]
+    assert len(looked_at) <= 11
+    assert sources.sort_names() == 0

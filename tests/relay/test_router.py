@@ -650,3 +650,11 @@ def test_a_rename_costs_a_directed_message_no_scan():
         both()
         costs.append(steps(both))
     assert costs[1] <= costs[0] + 20
+
+
+def test_long_channels_count_for_more_in_the_cache() -> None:
+    host = Host(cache_limit=1000)
+    for number in range(5000):
+        host.router.route(b"x" * 1000 + b"/%d" % number)
+    routes = [host.router._young, *(routes for _, routes in host.router._aged)]
+    assert sum(len(channel) for generation in routes for channel in generation) < 1000 * 170

@@ -141,10 +141,19 @@ class Attack:
     # -- local clients
 
     def connect(self, *, uid: int | None = NOBODY) -> HostileClient:
-        with as_user(uid):
-            client = HostileClient(self.daemon.socket)
-        self.closing.callback(client.close)
-        return client
+        """While too many wait at the door, EAGAIN, it tries again."""
+        until = time.monotonic() + POLITE
+        while True:
+            try:
+                with as_user(uid):
+                    client = HostileClient(self.daemon.socket)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.002)
+            else:
+                self.closing.callback(client.close)
+                return client
 
     def connect_many(self, count: int, *, uid: int | None = NOBODY) -> list[HostileClient]:
         """Up to ``count``: the daemon may let fewer in."""

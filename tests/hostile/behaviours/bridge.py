@@ -14,7 +14,7 @@ def without_the_right(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack(datagram("far/x/1", number, "x") for number in count()))
 
 
-@behaviour("sources that are new with each datagram", needs=ROOT, memory=64 * MIB, suite=True)
+@behaviour("sources that are new with each datagram", needs=ROOT, memory=64 * MIB)
 def new_sources(attack: Attack) -> None:
     client = attack.packing(uid=0)
     attack.repeat(client, *packs(datagram(f"far/{number}", 1, "x") for number in range(50_000)))

@@ -116,7 +116,7 @@ def sources_in_turn(attack: Attack) -> None:
     attack.flood(datagram(f"far/{at % 100}", at, f"flood/{at % 100}", b"x" * 100) for at in count(1))
 
 
-@behaviour("questions for listeners in the names of many", suite=True)
+@behaviour("questions for listeners in the names of many")
 def questions_for_listeners(attack: Attack) -> None:
     attack.flood(
         datagram(f"far/{number % 1000}", number, "bccnd/ask", b"t\nlisteners bystander/x")
@@ -165,7 +165,7 @@ def many_digits(attack: Attack) -> None:
     attack.flood(cycle(wrong))
 
 
-@behaviour("messages to all, 2,000 a second", suite=True)
+@behaviour("messages to all, 2,000 a second")
 def messages_to_all(attack: Attack) -> None:
     attack.flood((datagram("far/x/1", number, "!", b"x") for number in count(1)), a_second=2000)
 

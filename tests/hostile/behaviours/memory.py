@@ -24,12 +24,12 @@ def patterns_of_many_tokens(attack: Attack) -> None:
 
 @behaviour("messages on new channels of 510 tokens, with patterns of as many")
 def channels_of_many_tokens(attack: Attack) -> None:
-    subscriber, publisher = attack.packing(), attack.packing()
+    subscriber = attack.packing()
     wild = (b"SUB " + b"/".join([b"a*" if number >> at & 1 else b"a" for at in range(8)]) + b"/*" * 120
             for number in range(200))  # fmt: skip
     attack.send_all(subscriber, packs(wild), seconds=5)
     channels = (b"MSG %b\0" % tokens(number, 500) for number in range(2000))
-    attack.repeat(publisher, *packs(channels))
+    attack.repeat([attack.packing() for _ in range(3)], *packs(channels))
 
 
 @behaviour("64 clients with a thousand patterns of 1,000 bytes each", memory=64 * MIB)
@@ -111,7 +111,7 @@ def long_channels(attack: Attack) -> None:
     attack.send_all(attack.packing(), packs(b"MSG local/%b%d\0" % (b"x" * 990, at) for at in range(120_000)))
 
 
-@behaviour("messages on short channels, each a new one", memory=64 * MIB, suite=True)
+@behaviour("messages on short channels, each a new one", memory=64 * MIB)
 def new_channels(attack: Attack) -> None:
     publisher = attack.packing()
     for packet in packs(b"MSG local/%d\0" % number for number in count()):

@@ -19,7 +19,7 @@ def names_with_heartbeats(attack: Attack) -> None:
         attack.send_all(client, [packet], seconds=2)
 
 
-@behaviour("names in turn, each with a message of its own", suite=True)
+@behaviour("names in turn, each with a message of its own")
 def names_with_messages(attack: Attack) -> None:
     client = attack.packing()
     name = client.request("whoami").encode()

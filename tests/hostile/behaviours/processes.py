@@ -23,7 +23,7 @@ PACKS = (
     "client.connect(sys.argv[1])\n"
     "client.send(b'CMSG pack on')\n"
     "while True:\n"
-    "    client.send(b'PACK ' + (b'\\0\\0\\0\\x09MSG p/x\\0y') * 4000)\n"
+    "    client.send(b'PACK ' + (b'\\0\\0\\0\\x6cMSG p/x\\0' + bytes(100)) * 500)\n"
 )
 FORKS = (
     "import os, socket, sys\n"
@@ -100,7 +100,7 @@ def peeks(attack: Attack) -> None:
             client.socket.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
-@behaviour("packets of no byte", suite=True)
+@behaviour("packets of no byte")
 def packets_of_no_byte(attack: Attack) -> None:
     attack.repeat(attack.connect_many(5), b"")
 
@@ -124,7 +124,7 @@ def reading_half(attack: Attack) -> None:
         client.socket.shutdown(socket.SHUT_RD)
 
 
-@behaviour("packets beyond the largest", suite=True)
+@behaviour("packets beyond the largest")
 def beyond_the_largest(attack: Attack) -> None:
     client = attack.connect()
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
@@ -168,7 +168,7 @@ def the_end(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack([b"MSG p/x\0" + bytes(100)] * 400), reading=False)
 
 
-@behaviour("a client that never stops sending, when the daemon must end", stays=True)
+@behaviour("a publisher that never stops, when the daemon must end", stays=True)
 def sends_to_the_end(attack: Attack) -> None:
     attack.child(PACKS)
     attack.rest()

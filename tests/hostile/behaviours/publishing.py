@@ -134,7 +134,7 @@ def channels_of_the_daemon(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack([b"MSG local/presence/left/x\0"] * 1500))
 
 
-@behaviour("messages to all that the rights refuse", settings=NOT_TO_ALL, needs=("root",), suite=True)
+@behaviour("messages to all that the rights refuse", settings=NOT_TO_ALL, needs=("root",))
 def refused_to_all(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack([b"MSG !\0" + bytes(100)] * 500))
 

@@ -71,7 +71,7 @@ def last_values_again_and_again(attack: Attack) -> None:
     attack.repeat([attack.packing() for _ in range(3)], repeated(b"SUB state/>", b"UNSUB state/>"))
 
 
-@behaviour("SUB and UNSUB one by one with 4,000 last values", settings=KEEPS_STATE, suite=True)
+@behaviour("SUB and UNSUB one by one with 4,000 last values", settings=KEEPS_STATE)
 def last_values_one_by_one(attack: Attack) -> None:
     retain(attack)
     attack.repeat(attack.connect(), b"SUB state/>", b"UNSUB state/>")
@@ -164,7 +164,7 @@ def listeners_to_new_channels(attack: Attack) -> None:
     attack.repeat(client, *packs(b"CMSG listeners\0new/%d" % number for number in range(100_000)))
 
 
-@behaviour("PACKs of questions for listeners that go to the segment", suite=True)
+@behaviour("PACKs of questions for listeners that go to the segment")
 def listeners_with_tokens(attack: Attack) -> None:
     attack.repeat(attack.packing(), repeated(b"CMSG listeners\0nobody/there token"))
 

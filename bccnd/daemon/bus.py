@@ -24,7 +24,6 @@ from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process.sequence import SequenceFile
-from bccnd.relay.client_input import Packets
 from bccnd.relay.core import Relay
 from bccnd.relay.effects import Effects
 from bccnd.relay.identity import Peer
@@ -256,11 +255,7 @@ class Bus:
                 self._end(session, "")
                 self._settle()  # publishers that it held
                 return False
-        packets = Packets(starts, ends)
-        self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
-        sends = self._settle()
-        if packets.left:
-            sends |= self._pass_rest(session, packets, unix_ns)
+        sends = self._pass(session, starts, ends, unix_ns)
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
@@ -270,11 +265,12 @@ class Bus:
             return False
         return True
 
-    def _pass_rest(self, session: Session, packets: Packets, unix_ns: int) -> bool:
-        """Give the relay the packets of a client that are left. Returns whether any went to the segment."""
-        sends = False
-        while packets.left and session.number in self._relay.sessions:
-            self._relay.from_client(session, packets, Moment(self._loop.time(), unix_ns))
+    def _pass(self, session: Session, starts: list[int], ends: list[int], unix_ns: int) -> bool:
+        """Give the relay packets of a client, until none are left. Returns whether any went to the segment."""
+        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
+        sends = self._settle()
+        while left and session.number in self._relay.sessions:
+            left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), *left)
             sends |= self._settle()
         return sends
 
@@ -316,7 +312,7 @@ class Bus:
             _strip_empty(starts, ends)
             if not starts:
                 return
-            self._pass_rest(session, Packets(starts, ends), time.time_ns())
+            self._pass(session, starts, ends, time.time_ns())
 
     # -- the end
 

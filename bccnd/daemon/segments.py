@@ -26,7 +26,6 @@ from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, gat
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
 from bccnd.relay.core import Relay
-from bccnd.relay.effects import Datagrams
 from bccnd.relay.moment import Moment
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
 from bccnd.wire.sbus import NOWHERE
@@ -170,15 +169,16 @@ class Segments:
 
     # -- datagrams go out
 
-    def send(self, datagrams: Datagrams) -> None:
+    def send(self, starts: list[int], ends: list[int], beyond: list[bytes]) -> None:
+        """Send the datagrams at these spans of the arena, then those ``beyond`` it."""
         for egress in self._egresses:
-            if datagrams.starts:
-                egress.send(datagrams.starts, datagrams.ends)
-            if datagrams.beyond:
-                egress.send_bytes(datagrams.beyond)
+            if starts:
+                egress.send(starts, ends)
+            if beyond:
+                egress.send_bytes(beyond)
         if not self._egresses:
             sent, unsent = self._before
-            self._before = sent, unsent + len(datagrams)
+            self._before = sent, unsent + len(starts) + len(beyond)
 
     @property
     def congested(self) -> bool:

@@ -200,8 +200,8 @@ class Daemon:
         """Carry out effects until the relay has none. Returns True when a datagram went to the segment."""
         sends = False
         while (effects := self.relay.take_effects()) is not None:
-            if effects.datagrams:
-                self._segments.send(effects.datagrams)
+            if effects.starts or effects.beyond:
+                self._segments.send(effects.starts, effects.ends, effects.beyond)
                 sends = True
             if effects.taps is not None:
                 self._kernel.tapped(effects.taps)

@@ -40,8 +40,8 @@ from bccnd.relay.options import (
     Queue,
     Retain,
     Table,
+    number,
     setting,
-    whole,
 )
 
 # sun_path has 108 bytes; one is the NUL at the end of a path, or at the beginning of an abstract name.
@@ -183,14 +183,14 @@ def _of_patterns(retain: Retain) -> Retain:
 class Buffers(Table):
     """Sizes of kernel buffers. The kernel caps what an unprivileged process asks for at net.core.*mem_max."""
 
-    receive_bytes: int = whole(
-        4 * MIB, "Bytes of UDP receive buffer (SO_RCVBUF), for bursts.", ge=4 * KIB, le=1 << 30
+    receive_bytes: int = number(
+        4 * MIB, 4 * KIB, 1 << 30, "Bytes of UDP receive buffer (SO_RCVBUF), for bursts."
     )
-    client_bytes: int = whole(
+    client_bytes: int = number(
         212_992,
-        "Bytes of send buffer of each client (SO_SNDBUF); at least room for the largest packet.",
-        ge=128 * KIB,
-        le=1 << 26,
+        128 * KIB,
+        1 << 26,
+        "Bytes of send buffer of each client (SO_SNDBUF); room for the largest packet.",
     )
 
 

@@ -13,8 +13,8 @@ from bccnd.errors import DeniedError, PacketError
 from bccnd.relay import listing
 from bccnd.relay.answers import TOKEN_LIMIT, Answers
 from bccnd.relay.delivery import Delivery
-from bccnd.relay.effects import Effects
 from bccnd.relay.heartbeat import SECONDS_LIMIT, TEXT_LIMIT
+from bccnd.relay.identity import Peer
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -34,11 +34,6 @@ class Control:
     _delivery: Delivery
     _answers: Answers
     _notices: Notices
-    _effects: Effects
-
-    def __post_init__(self) -> None:
-        self._router = self._state.router
-        self._heartbeats = self._state.heartbeats
 
     def answer(self, session: Session, request: Cmsg, moment: Moment) -> None:
         """Carry out one request, and answer it, or leave that to the caller (``Effects.asked``)."""
@@ -47,20 +42,10 @@ class Control:
             raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in self.KEYS))
         key = b"pong" if request.key == b"ping" else request.key
         answer = Cmsg(key, method(self, session, request.value, moment))
-        if request.key == b"status" or self._effects.taps is not None:
-            self._effects.asked = session, answer
+        if request.key == b"status" or self._state.outgoing.taps is not None:
+            self._state.outgoing.asked = session, answer
         else:
-            self._delivery.answer(session, answer, moment.monotonic)
-
-    def _ping(self, _session: Session, value: bytes, _moment: Moment) -> bytes:
-        return value
-
-    def _whoami(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        return session.name
-
-    def _credentials(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        """The public sbus spelling of ``whoami``."""
-        return b"!/cred/%d/%d/%d" % (session.peer.gid, session.peer.uid, session.peer.pid)
+            self._delivery.answer(session, answer, moment)
 
     def _name(self, session: Session, value: bytes, moment: Moment) -> bytes:
         self._membership.rename(session, value, moment)
@@ -81,12 +66,8 @@ class Control:
         session.separator = _choice(value, SEPARATORS)
         return value
 
-    def _echo_on(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        session.echo = True
-        return b""
-
-    def _echo_off(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
-        session.echo = False
+    def _echo(self, session: Session, on: bool) -> bytes:
+        session.echo = on
         return b""
 
     def _queue(self, session: Session, value: bytes, _moment: Moment) -> bytes:
@@ -114,7 +95,7 @@ class Control:
     def _listen(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
         if not session.rights.may_listen:
             raise DeniedError("subscribe", "no right to subscribe to anything")
-        self._router.listen(session)
+        self._state.router.listen(session)
         return b""
 
     def _listeners(self, session: Session, value: bytes, moment: Moment) -> bytes:
@@ -136,7 +117,7 @@ class Control:
         """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
         if value == b"off":
             self._notices.leave(session, moment)
-            self._heartbeats.stop(session)
+            self._state.heartbeats.stop(session)
             return value
         seconds, _, text = value.partition(b" ")
         if not (seconds.isdigit() and len(seconds) < 5 and 1 <= int(seconds) <= SECONDS_LIMIT):
@@ -146,7 +127,7 @@ class Control:
         chan = HEARTBEATS + session.name
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"no right to publish on {chan.decode()}")
-        self._heartbeats.begin(session, int(seconds), text, moment.monotonic)
+        self._state.heartbeats.begin(session, int(seconds), text, moment.monotonic)
         return value
 
     def _tap(self, session: Session, value: bytes, _moment: Moment) -> bytes:
@@ -157,39 +138,38 @@ class Control:
         self._membership.set_tap(session, on, interface=value == b"interface")
         return value
 
-    def _status(self, _session: Session, value: bytes, _moment: Moment) -> bytes:
-        """The caller puts it together."""
-        return value
-
-    def _clients(self, _session: Session, cursor: bytes, moment: Moment) -> bytes:
-        return listing.clients(self._state, self._delivery.slow, cursor, moment.monotonic)
-
-    def _sources(self, _session: Session, cursor: bytes, moment: Moment) -> bytes:
-        return listing.sources(self._state, cursor, moment.monotonic)
-
     def _serve_otherwise(self, session: Session) -> None:
         if session.listening:  # before that it has no route
-            self._router.service_changed()
+            self._state.router.service_changed()
 
     KEYS: ClassVar[dict[bytes, Callable[["Control", Session, bytes, Moment], bytes]]] = {
-        b"ping": _ping,
-        b"whoami": _whoami,
-        b"!/cred/whoami": _credentials,
+        b"ping": lambda _self, _session, value, _moment: value,
+        b"whoami": lambda _self, session, _value, _moment: session.name,
+        b"!/cred/whoami": lambda _self, session, _value, _moment: _credentials(session.peer),
         b"name": _name,
         b"format": _format,
         b"pack": _pack,
         b"separator": _separator,
-        b"echo/on": _echo_on,
-        b"echo/off": _echo_off,
+        b"echo/on": lambda self, session, _value, _moment: self._echo(session, True),
+        b"echo/off": lambda self, session, _value, _moment: self._echo(session, False),
         b"queue": _queue,
         b"listen": _listen,
         b"listeners": _listeners,
         b"tap": _tap,
         b"heartbeat": _heartbeat,
-        b"status": _status,
-        b"clients": _clients,
-        b"sources": _sources,
+        b"status": lambda _self, _session, value, _moment: value,  # the caller puts it together
+        b"clients": lambda self, _session, cursor, moment: listing.clients(
+            self._state, self._delivery.slow, cursor, moment.monotonic
+        ),
+        b"sources": lambda self, _session, cursor, moment: listing.sources(
+            self._state, cursor, moment.monotonic
+        ),
     }
+
+
+def _credentials(peer: Peer) -> bytes:
+    """The public sbus spelling of ``whoami``."""
+    return b"!/cred/%d/%d/%d" % (peer.gid, peer.uid, peer.pid)
 
 
 def _choice(value: bytes, choices: Iterable[bytes]) -> bytes:

@@ -13,20 +13,22 @@ Rules
   answers holds itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import sub
 from typing import Protocol
 
-from bccnd.relay.deadlines import Alarm, Deadlines
-from bccnd.relay.effects import Effects, as_bytes
+from bccnd.relay.deadlines import Deadlines
+from bccnd.relay.effects import as_bytes
+from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy
-from bccnd.relay.outbox import ANSWERS_LIMIT, CountedPack, Ledger, Outbox, Outcome
+from bccnd.relay.outbox import ANSWERS_LIMIT, CountedPack, Outcome
 from bccnd.relay.router import Route
-from bccnd.relay.session import Session
+from bccnd.relay.session import Format, Session
 from bccnd.relay.slow import SlowClients, Trouble
+from bccnd.relay.state import State
 from bccnd.wire import sbus
-from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Memory, Msg
+from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Msg
 
 # Per client and call; then the others have their turn.
 FLUSH_PACKETS = 64
@@ -36,6 +38,9 @@ STALL_SECONDS = 1.0
 ANSWERS_FATAL = 4096
 # What a transport answers for a client that is no longer there.
 GONE = -1
+
+Sender = Session | None  # a client of this host; None for the segment, and for what the daemon says itself
+Entry = bytes | CountedPack
 
 
 class Transport(Protocol):
@@ -51,6 +56,7 @@ class Transport(Protocol):
         """The packets at these spans of the memory, to every port; port -> how many went, where not all did."""
 
 
+@dataclass(eq=False, slots=True)
 class Group:
     """Consecutive messages with one route and one sender, as spans of MSG packets in the memory.
 
@@ -58,35 +64,27 @@ class Group:
     when somebody wants it.
     """
 
-    __slots__ = ("ends", "full", "placed", "route", "sender", "starts")
-
-    def __init__(self) -> None:
-        self.route: Route | None = None
-        self.sender: Session | None = None
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        self.full: list[bytes] = []
-        self.placed: list[bytes] = []
+    route: Route | None = None
+    sender: Sender = None
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    full: list[bytes] = field(default_factory=list)
+    placed: list[bytes] = field(default_factory=list)
 
     def shown_to(self, session: Session) -> list[bytes]:
         """The RECV packets in the form that this client reads."""
         return self.placed if session.tap_interface else self.full
 
 
-@dataclass(eq=False)
 class Delivery:
-    """``ports``: the session behind each port; ``packet_limit``: the longest packet a client is sent."""
-
-    _memory: Memory
-    _transport: Transport
-    _ledger: Ledger
-    _effects: Effects
-    _ports: Mapping[int, Session]
-    _alarm: Alarm
-    _packet_limit: int
-
-    def __post_init__(self) -> None:
-        self._stalls: Deadlines[Session] = Deadlines(self._alarm)  # of clients that hold publishers
+    def __init__(self, state: State, transport: Transport) -> None:
+        self._memory = state.memory
+        self._ledger = state.ledger
+        self._outgoing = state.outgoing
+        self._ports = state.ports
+        self._packet_limit = state.rules.packet_limit
+        self._transport = transport
+        self._stalls: Deadlines[Session] = Deadlines(state.alarm)  # of clients that hold publishers
         self.slow = SlowClients()
         self.backlogged: set[Session] = set()
 
@@ -104,42 +102,36 @@ class Delivery:
             for session in route.packed:
                 if session is not skip:
                     self._send_packs(session, packs, len(starts), sender, now)
-        for session in route.full:
-            if session is not skip:
-                self.send(session, group.shown_to(session), sender, now)
-        if route.lines:
-            lines = [
-                Msg.parse(packet[4:]).serialize_line() for packet in as_bytes(self._memory, starts, ends)
-            ]
-            for session in route.lines:
+        if route.full or route.lines:
+            messages = as_bytes(self._memory, starts, ends) if route.lines else []
+            lines = [Msg.parse(packet[4:]).serialize_line() for packet in messages]
+            for session in (*route.full, *route.lines):
                 if session is not skip:
-                    self.send(session, lines, sender, now)
+                    shown = lines if session.format is Format.LINES else group.shown_to(session)
+                    self.send(session, shown, sender, now)
 
-    def send(self, session: Session, packets: Sequence[bytes], sender: Session | None, now: float) -> None:
+    def send(self, session: Session, packets: Sequence[bytes], sender: Sender, now: float) -> None:
         """Deliver ready-made messages to one client."""
         if session.packed and len(packets) > 1:
             size = len(PACK) + LENGTH.size * len(packets) + sum(map(len, packets))
-            # Most are of one batch, and none is a PACK itself.
-            packs: list[bytes | CountedPack] = (
-                [CountedPack(sbus.pack(packets), len(packets))]
-                if size <= self._packet_limit
-                else packed(packets, self._packet_limit)
-            )
+            whole = size <= self._packet_limit  # as most are, of one batch; none is a PACK itself
+            packs = [CountedPack(sbus.pack(packets), len(packets))] if whole else self._packed(packets)
             self._send_packs(session, packs, len(packets), sender, now)
             return
         went = 0 if session in self.backlogged else self._transport.send_each(session.port, packets)
-        self._count(session, len(packets))
+        session.delivered += len(packets)
+        self._ledger.delivered += len(packets)
         if went < len(packets):
             self._queue(session, packets, went, sender, now)
 
-    def answer(self, session: Session, answer: Cmsg, now: float) -> None:
+    def answer(self, session: Session, answer: Cmsg, moment: Moment) -> None:
         """Answer a request of the client itself: never dropped, but it must be read."""
-        packet = session.render(answer)
+        packet, now = session.render(answer), moment.monotonic
         if session not in self.backlogged:
             went = self._transport.send(session.port, packet)
+            if went == GONE:
+                self.close(session, "gone")
             if went:
-                if went == GONE:
-                    self.close(session, "gone")
                 return
             self._backlog(session, now)
         session.outbox.answer(packet)
@@ -148,12 +140,12 @@ class Delivery:
         if session.outbox.answers > ANSWERS_FATAL:
             self.close(session, "its answers are not read")
 
-    def writable(self, session: Session, now: float) -> None:
+    def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""
-        outbox = session.outbox
+        outbox, now = session.outbox, moment.monotonic
         packets = outbox.next_packets(FLUSH_PACKETS)
         if session.packed and len(packets) > 1:
-            packs = packed(packets, self._packet_limit)
+            packs = self._packed(packets)
             went = self._transport.send_each(session.port, [_packet(pack) for pack in packs])
             if went > 0:
                 went = sum([pack.messages if isinstance(pack, CountedPack) else 1 for pack in packs[:went]])
@@ -167,7 +159,7 @@ class Delivery:
             session.progress = now
         if not outbox:
             self.backlogged.discard(session)
-            self._effects.unwatch.append(session)
+            self._outgoing.unwatch.append(session)
             self.slow.catches_up(session, now)
         if session.holds and outbox.relaxed:
             self._release(session)
@@ -176,15 +168,9 @@ class Delivery:
         """Have the caller disconnect a client. The client gets the reason if it can still read."""
         if not session.closing:
             session.closing = reason
-            self._effects.close.append(session)
+            self._outgoing.close.append(session)
             if session not in self.backlogged:
                 self._transport.send(session.port, session.render(Cmsg(b"closing", reason.encode())))
-
-    def adopt(self, session: Session) -> None:
-        """Go on where a predecessor left off with this client."""
-        if session.outbox:
-            self.backlogged.add(session)
-            self._effects.watch.append(session)
 
     def forget(self, session: Session, now: float) -> None:
         """The client is gone: free what it held, and the publishers that waited for it."""
@@ -205,17 +191,16 @@ class Delivery:
         """Close the ``block`` clients that hold others up and have taken nothing for so long."""
         while (first := self._stalls.pop(now)) is not None:
             session = first[0]
+            slow_at, closed_at = session.progress + STALL_SECONDS, session.progress + block_seconds
             if not session.holds - {session}:
                 continue
-            slow_at, closed_at = session.progress + STALL_SECONDS, session.progress + block_seconds
             if now >= closed_at:
                 self.close(session, "slow")
                 continue
-            again_at = slow_at
             if now >= slow_at:
                 self.slow.falls_behind(session, Trouble.HOLDS, now)
-                again_at = now + STALL_SECONDS  # a reload may shorten block_seconds
-            self._stalls.set(session, min(again_at, closed_at))
+                slow_at = now + STALL_SECONDS  # look again: a reload may shorten block_seconds
+            self._stalls.set(session, min(slow_at, closed_at))
 
     # -- serving a client
 
@@ -242,54 +227,59 @@ class Delivery:
                 self._queue(self._ports[port], packets, went, group.sender, now)
 
     def _send_packs(
-        self,
-        session: Session,
-        packs: Sequence[bytes | CountedPack],
-        messages: int,
-        sender: Session | None,
-        now: float,
+        self, session: Session, packs: Sequence[Entry], messages: int, sender: Sender, now: float
     ) -> None:
         """Deliver what ``packed`` made of so many messages."""
         went = 0
         if session not in self.backlogged:
             went = self._transport.send_each(session.port, [_packet(pack) for pack in packs])
-        self._count(session, messages)
+        session.delivered += messages
+        self._ledger.delivered += messages
         if went < len(packs):
             self._queue(session, packs, went, sender, now)
 
-    def _packs(self, starts: list[int], ends: list[int]) -> list[bytes | CountedPack]:
+    def _packs(self, starts: list[int], ends: list[int]) -> list[Entry]:
         """A group of several messages for clients that agreed to packing."""
         memory = self._memory
-        packs: list[bytes | CountedPack] = []
+        packs: list[Entry] = []
         alone: list[bytes] = []
         first = 0
         # In a PACK nothing but a length lies between two messages; between two packets there is always more.
         apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap != LENGTH.size]
         for after in [*apart, len(starts)]:
             begin, end = starts[first] - LENGTH.size, ends[after - 1]
-            if after - first > 1 and self._as_its_length_says(starts[after - 1], end):
-                if alone:
-                    packs += packed(alone, self._packet_limit)
-                    alone.clear()
+            last = starts[after - 1]
+            # The last may be shorter than its length says: the end of a typed line is taken off.
+            if after - first > 1 and LENGTH.unpack_from(memory, last - LENGTH.size)[0] == end - last:
+                packs += self._packed(alone)
+                alone.clear()
                 packs.append(CountedPack(PACK + memory[begin:end], after - first))
             else:
                 alone += as_bytes(memory, starts[first:after], ends[first:after])
             first = after
-        return packs + packed(alone, self._packet_limit) if alone else packs
+        return packs + self._packed(alone)
 
-    def _as_its_length_says(self, start: int, end: int) -> bool:
-        """Whether a message in a PACK still ends where it did: the end of a typed line is taken off."""
-        return bool(LENGTH.unpack_from(self._memory, start - LENGTH.size)[0] == end - start)
+    def _packed(self, packets: Iterable[bytes]) -> list[Entry]:
+        """The packets in as few packets as possible. PACKs among them stay as they are."""
+        packs: list[Entry] = []
+        group: list[bytes] = []
+        size = len(PACK)
+        for packet in [*packets, PACK]:  # an end that closes the last group
+            already = packet.startswith(PACK)
+            if group and (already or size + LENGTH.size + len(packet) > self._packet_limit):
+                packs.append(CountedPack(sbus.pack(group), len(group)) if len(group) > 1 else group[0])
+                group, size = [], len(PACK)
+            if already:
+                packs.append(packet)
+            else:
+                group.append(packet)
+                size += LENGTH.size + len(packet)
+        return packs[:-1]
 
     # -- backlog and backpressure
 
     def _queue(
-        self,
-        session: Session,
-        entries: Sequence[bytes | CountedPack],
-        went: int,
-        sender: Session | None,
-        now: float,
+        self, session: Session, entries: Sequence[Entry], went: int, sender: Sender, now: float
     ) -> None:
         """Queue what the client did not take."""
         if went == GONE:
@@ -300,30 +290,23 @@ class Delivery:
         entries = entries[went:]
         packets = [entry for entry in entries if not isinstance(entry, CountedPack)]
         if len(packets) < len(entries) or not outbox.put_group(packets):
-            for each in self._holdable(entries, outbox):
-                if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
-                    self.close(session, "slow")
-                    return
+            for entry in entries:
+                # A pack that is too long for the queue is split into its messages.
+                split = isinstance(entry, CountedPack) and not outbox.can_hold(entry)
+                for each in sbus.Pack.parse(_packet(entry)[len(PACK) :]).packets if split else (entry,):
+                    if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
+                        self.close(session, "slow")
+                        return
         self._backlog(session, now)
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
         if sender is not None and outbox.policy is Policy.BLOCK:
             self.hold(sender, session, now)
 
-    def _holdable(
-        self, entries: Iterable[bytes | CountedPack], outbox: Outbox
-    ) -> Iterator[bytes | CountedPack]:
-        """The entries, with each pack that is too long for the queue split into its messages."""
-        for entry in entries:
-            if isinstance(entry, CountedPack) and not outbox.can_hold(entry):
-                yield from sbus.Pack.parse(entry.packet[len(PACK) :]).packets
-            else:
-                yield entry
-
     def _backlog(self, session: Session, now: float) -> None:
         if session not in self.backlogged:
             self.backlogged.add(session)
-            self._effects.watch.append(session)
+            self._outgoing.watch.append(session)
             session.progress = now
 
     def hold(self, publisher: Session, session: Session, now: float) -> None:
@@ -342,38 +325,10 @@ class Delivery:
         for publisher in session.holds:
             publisher.waits_for.discard(session)
             if not publisher.waits_for:
-                self._effects.resume.append(publisher)
+                self._outgoing.resume.append(publisher)
         session.holds.clear()
         self._stalls.remove(session)
 
-    def _count(self, session: Session, messages: int) -> None:
-        session.delivered += messages
-        self._ledger.delivered += messages
 
-
-def packed(packets: Iterable[bytes], limit: int) -> list[bytes | CountedPack]:
-    """The packets in as few packets of at most ``limit`` bytes as possible. PACKs among them stay as they are."""
-    packs: list[bytes | CountedPack] = []
-    group: list[bytes] = []
-    size = len(PACK)
-
-    def close_group() -> None:
-        if group:
-            packs.append(CountedPack(sbus.pack(group), len(group)) if len(group) > 1 else group[0])
-
-    for packet in packets:
-        already = packet.startswith(PACK)
-        if already or size + LENGTH.size + len(packet) > limit:
-            close_group()
-            group, size = [], len(PACK)
-        if already:
-            packs.append(packet)
-        else:
-            group.append(packet)
-            size += LENGTH.size + len(packet)
-    close_group()
-    return packs
-
-
-def _packet(entry: bytes | CountedPack) -> bytes:
+def _packet(entry: Entry) -> bytes:
     return entry.packet if isinstance(entry, CountedPack) else entry

@@ -11,7 +11,7 @@ Rules
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bccnd.relay.session import Session
 from bccnd.wire.batch import Codec
@@ -27,86 +27,81 @@ Sealed = Spans | list[bytes]  # where they lie, or the datagrams themselves
 
 
 @dataclass(slots=True)
-class Datagrams:
-    """To the segment: those at the spans of the arena, then those that found no room there."""
-
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    beyond: list[bytes] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.starts) + len(self.beyond)
-
-
-@dataclass(slots=True)
 class Effects:
-    """``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
-    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change;
-    ``packets_left``: those of a client are not all read yet.
+    """Datagrams to the segment: those at the spans ``starts``, ``ends`` of the arena, then those ``beyond`` it.
+
+    ``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
+    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
     """
 
-    datagrams: Datagrams = field(default_factory=Datagrams)
-    watch: list[Session] = field(default_factory=list)
-    unwatch: list[Session] = field(default_factory=list)
-    resume: list[Session] = field(default_factory=list)
-    close: list[Session] = field(default_factory=list)
+    starts: list[int]
+    ends: list[int]
+    beyond: list[bytes]
+    watch: Sequence[Session] = ()
+    unwatch: Sequence[Session] = ()
+    resume: Sequence[Session] = ()
+    close: Sequence[Session] = ()
     taps: bool | None = None
     asked: tuple[Session, Cmsg] | None = None
-    packets_left: bool = False
-
-    def take(self) -> "Effects | None":
-        """What has come together, None for nothing; from here on it comes together anew."""
-        datagrams = self.datagrams
-        close: list[Session] = []
-        if not self.packets_left:
-            close, self.close = self.close, close
-        if datagrams.starts or datagrams.beyond:
-            self.datagrams = Datagrams([], [], [])
-        elif not (self.watch or self.unwatch or self.resume or close or self.asked or self.taps is not None):
-            return None
-        taken = Effects(datagrams, self.watch, self.unwatch, self.resume, close, self.taps, self.asked)
-        self.watch, self.unwatch, self.resume = [], [], []
-        self.taps = self.asked = None
-        return taken
 
 
 class Outgoing:
-    """Seals datagrams side by side in ``region`` of the memory, SEALED_BYTES long, from one taking to the next."""
+    """Gathers the effects of a call. Datagrams are sealed side by side in ``region``, SEALED_BYTES of the memory."""
 
-    def __init__(self, effects: Effects, memory: Memory, region: int) -> None:
-        self._effects = effects
+    def __init__(self, memory: Memory, region: int) -> None:
         self._memory = memory
-        self._region = region
+        self._region, self._end = region, region + SEALED_BYTES
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._beyond: list[bytes] = []
+        self.watch: list[Session] = []
+        self.unwatch: list[Session] = []
+        self.resume: list[Session] = []
+        self.close: list[Session] = []
+        self.taps: bool | None = None
+        self.asked: tuple[Session, Cmsg] | None = None
+        self.packets_left = False  # of a client, which are not read yet
+
+    def take(self) -> Effects | None:
+        """What has come together, None for nothing; from here on it comes together anew."""
+        starts, ends, beyond = self._starts, self._ends, self._beyond
+        if starts or beyond:
+            self._starts, self._ends, self._beyond = [], [], []
+        close = [] if self.packets_left else self.close
+        if self.watch or self.unwatch or self.resume or close or self.asked or self.taps is not None:
+            of_clients = self.watch, self.unwatch, self.resume, close, self.taps, self.asked
+            self.watch, self.unwatch, self.resume = [], [], []
+            self.close = self.close if self.packets_left else []
+            self.taps = self.asked = None
+            return Effects(starts, ends, beyond, *of_clients)
+        return Effects(starts, ends, beyond) if starts or beyond else None
 
     @property
     def room(self) -> int:
         """How many more datagrams find room in the region, whatever their length."""
-        waiting = self._effects.datagrams
-        return 0 if waiting.beyond else SEALED_LIMIT - len(waiting.starts)
+        return 0 if self._beyond else SEALED_LIMIT - len(self._starts)
 
     def seal(self, codec: Codec, src: bytes, seq: int, packets: Spans) -> Sealed:
         """Send the MSG packets at these spans as datagrams of ``src``, numbered from ``seq``."""
-        waiting = self._effects.datagrams
-        if waiting.beyond or len(waiting.starts) + len(packets[0]) > SEALED_LIMIT:
+        if self._beyond or len(self._starts) + len(packets[0]) > SEALED_LIMIT:
             datagrams = codec.datagrams(src, seq, self._memory, *packets)
-            waiting.beyond += datagrams
+            self._beyond += datagrams
             return datagrams
-        free = waiting.ends[-1] if waiting.ends else self._region
-        spans = codec.seal(src, seq, self._memory, *packets, (free, self._region + SEALED_BYTES))
-        waiting.starts += spans[0]
-        waiting.ends += spans[1]
+        free = self._ends[-1] if self._ends else self._region
+        spans = codec.seal(src, seq, self._memory, packets[0], packets[1], (free, self._end))
+        self._starts += spans[0]
+        self._ends += spans[1]
         return spans
 
     def add(self, datagram: bytes) -> None:
         """Send a datagram of somebody else, as it is."""
-        waiting = self._effects.datagrams
-        if not self.room:
-            waiting.beyond.append(datagram)
-            return
-        free = waiting.ends[-1] if waiting.ends else self._region
-        self._memory[free : free + len(datagram)] = datagram
-        waiting.starts.append(free)
-        waiting.ends.append(free + len(datagram))
+        if self.room:
+            free = self._ends[-1] if self._ends else self._region
+            self._memory[free : free + len(datagram)] = datagram
+            self._starts.append(free)
+            self._ends.append(free + len(datagram))
+        else:
+            self._beyond.append(datagram)
 
 
 def as_bytes(memory: Memory, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:

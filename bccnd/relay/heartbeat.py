@@ -26,32 +26,24 @@ class Beat(NamedTuple):
     text: bytes
 
 
-class Heartbeats:
+# The number of the client, 0 for the daemon itself; its beat; when the next is due.
+Kept = tuple[int, int, bytes, float]
+
+
+class Heartbeats(dict[LocalSource, Beat]):
     """The sources of this host that beat, how, and when they are due."""
 
     def __init__(self, alarm: Alarm) -> None:
-        self._beats: dict[LocalSource, Beat] = {}
+        super().__init__()
         self._due: Deadlines[LocalSource] = Deadlines(alarm)
-
-    def __len__(self) -> int:
-        return len(self._beats)
-
-    def __contains__(self, source: LocalSource) -> bool:
-        return source in self._beats
-
-    def __iter__(self) -> Iterator[LocalSource]:
-        return iter(list(self._beats))
-
-    def get(self, source: LocalSource) -> Beat | None:
-        return self._beats.get(source)
 
     def begin(self, source: LocalSource, seconds: int, text: bytes, first: float) -> None:
         """Beat from ``first`` on, in place of how the source has beaten before."""
-        self._beats[source] = Beat(seconds, text)
+        self[source] = Beat(seconds, text)
         self._due.set(source, first)
 
     def stop(self, source: LocalSource) -> None:
-        self._beats.pop(source, None)
+        self.pop(source, None)
         self._due.remove(source)
 
     def next_deadline(self) -> float:
@@ -61,25 +53,22 @@ class Heartbeats:
         """The sources that beat now, and what they say."""
         while (first := self._due.pop(now)) is not None:
             source, due = first
-            beat = self._beats[source]
+            beat = self[source]
             following = due + beat.seconds
             self._due.set(source, following if following > now else now + beat.seconds)
             yield source, beat.text
 
-    def state(self) -> list[tuple[int, int, bytes, float]]:
-        """Each beat in plain values, by the number of the client, 0 for the daemon itself."""
+    def state(self) -> list[Kept]:
         return [
             (getattr(source, "number", 0), *beat, self._due.get(source) or 0.0)
-            for source, beat in self._beats.items()
+            for source, beat in self.items()
         ]
 
-    def restore(
-        self, state: Iterable[tuple[int, int, bytes, float]], sources: dict[int, LocalSource]
-    ) -> None:
+    def restore(self, state: Iterable[Kept], sources: dict[int, LocalSource]) -> None:
         """Go on where a predecessor left off; the daemon itself, number 0, only if it beats as often now, too."""
         for number, seconds, text, due in state:
             source = sources[number]
-            beat = self._beats.get(source)
+            beat = self.get(source)
             if number:
                 self.begin(source, seconds, text, due)
             elif beat and beat.seconds == seconds:

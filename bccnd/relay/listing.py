@@ -89,13 +89,11 @@ def _source_row(src: bytes, source: Source, life: Life | None, now: float) -> di
 
 def _page(title: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
     page: list[dict[str, Any]] = []
-    size = 0
-    last = following = None
+    size, last = 0, None
     for cursor, row in rows:
         size += len(as_json(row))
         if len(page) == PAGE_ROWS or size > PAGE_BYTES:
-            following = last
-            break
+            return as_json({title: page, "next": last})
         page.append(row)
         last = cursor
-    return as_json({title: page, "next": following})
+    return as_json({title: page, "next": None})

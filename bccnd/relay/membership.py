@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.delivery import Delivery
-from bccnd.relay.effects import Effects
 from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -33,7 +32,6 @@ class Membership:
     _state: State
     _delivery: Delivery
     _notices: Notices
-    _effects: Effects
 
     def connect(self, port: int, peer: Peer, moment: Moment) -> Session | None:
         """A new client, or None when there are too many."""
@@ -42,42 +40,32 @@ class Membership:
             return None
         state.last_number += 1
         session = self.admit(state.last_number, port, peer, moment.monotonic)
-        session.name = state.names.assign(peer, session)
-        self.begin_numbers(session, moment.unix_ns // 1000)
-        self._notices.of_client(Event.APPEARED, session.name, session, moment)
+        self._appear(session, state.names.assign(peer, session), moment.unix_ns // 1000, moment)
         return session
 
     def admit(self, number: int, port: int, peer: Peer, now: float) -> Session:
         """A session without a name yet."""
         state, options = self._state, self._state.rules.options.queue
         session = Session(number, port, peer, rights=state.rules.access.rights_of(peer), now=now)
-        session.outbox = Outbox(
-            state.ledger,
-            session.lost_notice,
-            max_packets=options.packets,
-            max_size=options.bytes,
-            policy=options.policy,
-        )
+        limits = {"max_packets": options.packets, "max_size": options.bytes}
+        session.outbox = Outbox(state.ledger, session.lost_notice, **limits, policy=options.policy)
         state.sessions[number] = state.ports[port] = session
         return session
 
     def adopt(self, session: Session) -> None:
-        """The session is as a predecessor left it: take it in everywhere."""
+        """The session is as a predecessor left it: take it in everywhere, and go on with what waits for it."""
         if session.tap:
             self._state.taps.append(session)
         self.size_queue(session)
-        self._delivery.adopt(session)
-
-    def hold(self, publisher: Session, session: Session) -> None:
-        """Go on holding up a publisher, as a predecessor did."""
-        self._delivery.hold(publisher, session, session.progress)
+        if session.outbox:
+            self._delivery.backlogged.add(session)
+            self._state.outgoing.watch.append(session)
 
     def disconnect(self, session: Session, moment: Moment) -> None:
         """Forget a client; what waited for it is dropped."""
         state = self._state
-        self._notices.leave(session, moment)
+        self._leave(session, moment)
         state.heartbeats.stop(session)
-        self._remember(session, moment)
         state.names.release(session.name, session.seq)
         self.set_tap(session, False)
         state.router.leave(session)
@@ -90,14 +78,23 @@ class Membership:
         names, old = self._state.names, session.name
         names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
         if name != old:
-            self._notices.leave(session, moment)
+            self._leave(session, moment)
             names.begin_at(session.seq)
-            self._remember(session, moment)
-            session.name = name
-            self.begin_numbers(session, session.seq)
             self._state.router.names_changed()
             self._notices.of_client(Event.LEFT, old, session, moment)
-            self._notices.of_client(Event.APPEARED, name, session, moment)
+            self._appear(session, name, session.seq, moment)
+
+    def _appear(self, session: Session, name: bytes, wanted: int, moment: Moment) -> None:
+        session.name = name
+        self.begin_numbers(session, wanted)
+        self._notices.of_client(Event.APPEARED, name, session, moment)
+
+    def _leave(self, session: Session, moment: Moment) -> None:
+        """Give up the name, under which nothing more is sent."""
+        self._notices.leave(session, moment)
+        sent = range(session.first_seq, session.seq)
+        if sent:
+            self._state.sources.remember(session.name, sent, moment.monotonic)
 
     def begin_numbers(self, source: LocalSource, wanted: int) -> None:
         """Number on behind what was heard under the name, or a jump behind another host that had the name before.
@@ -109,11 +106,6 @@ class Membership:
         if known and first <= known.last + JUMP < SEQ_LIMIT // 2:  # a forged number must not use ours up
             first = known.last + (1 if known.last in known.ours else JUMP + 1)
         source.seq = source.first_seq = first
-
-    def _remember(self, session: Session, moment: Moment) -> None:
-        if session.seq > session.first_seq:
-            sent = range(session.first_seq, session.seq)
-            self._state.sources.remember(session.name, sent, moment.monotonic)
 
     def size_queue(self, session: Session) -> None:
         """What the client asked for, within the maxima, and the defaults where it did not."""
@@ -129,7 +121,7 @@ class Membership:
         if session.tap is not on:
             session.tap = on
             taps[:] = [tap for tap in self._state.sessions.values() if tap.tap]
-            self._effects.taps = bool(taps)
+            self._state.outgoing.taps = bool(taps)
             self._state.router.service_changed()
 
     def apply_rights(self, moment: Moment) -> None:
@@ -152,4 +144,4 @@ class Membership:
             if len(revoked) > REVOCATIONS_LIMIT:
                 revoked[REVOCATIONS_LIMIT:] = [b"and %d more" % (len(revoked) - REVOCATIONS_LIMIT)]
             for packet in revoked:
-                self._delivery.answer(session, Cmsg(b"revoked", packet), moment.monotonic)
+                self._delivery.answer(session, Cmsg(b"revoked", packet), moment)

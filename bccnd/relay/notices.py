@@ -11,45 +11,37 @@ Rules
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
-from bccnd.relay.dedup import Sources
-from bccnd.relay.heartbeat import LEAVING, Heartbeats
+from bccnd.relay.heartbeat import LEAVING
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
-from bccnd.relay.presence import Event, Life, Presence
+from bccnd.relay.presence import Event
 from bccnd.relay.publisher import Publisher
-from bccnd.relay.router import HEARTBEATS, Router
+from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.router import NOTICES as PREFIX
 from bccnd.relay.session import Session
+from bccnd.relay.state import State
 
 
-@dataclass(eq=False)
 class Notices:
-    """``own``: the daemon as a source."""
-
-    _publisher: Publisher
-    _router: Router
-    _sources: Sources
-    _presence: Presence
-    _heartbeats: Heartbeats
-    _own: LocalSource
+    def __init__(self, state: State, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._router, self._sources, self._presence = state.router, state.sources, state.presence
+        self._heartbeats, self._own = state.heartbeats, state.own
 
     def of_sources(self, moment: Moment) -> None:
         """Report what has happened to sources of the segment."""
         for event, src, life in self._presence.take_events():
-            chan = b"%b%b/%b" % (PREFIX, event.encode(), src)
-            if self._is_wanted(chan):
-                self._say(chan, event, src, self._about_source(src, life), moment)
+            source = self._sources.get(src)
+            peer, interval = source.peer if source else "", round(life.interval, 3)
+            about = {"peer": peer, "version": life.version or None, "heartbeat": interval or None}
+            self._say(event, src, about, moment)
 
     def of_client(self, event: Event, name: bytes, session: Session, moment: Moment) -> None:
-        chan = b"%b%b/%b" % (PREFIX, event.encode(), name)
-        if self._is_wanted(chan):
-            peer = session.peer
-            program = peer.program.decode("ascii", "replace")
-            about = {"peer": "local", "program": program, "pid": peer.pid, "uid": peer.uid}
-            self._say(chan, event, name, about, moment)
+        peer, program = session.peer, session.peer.program.decode("ascii", "replace")
+        about = {"peer": "local", "program": program, "pid": peer.pid, "uid": peer.uid}
+        self._say(event, name, about, moment)
 
     def beat(self, moment: Moment) -> None:
         """Send the heartbeats that are due."""
@@ -72,17 +64,9 @@ class Notices:
         if not isinstance(source, Session) or source.rights.may_publish(chan):
             self._publisher.say(source, chan, text, moment)
 
-    def _is_wanted(self, chan: bytes) -> bool:
-        return self._router.route(chan).size > 0
-
-    def _about_source(self, src: bytes, life: Life) -> dict[str, Any]:
-        source = self._sources.get(src)
-        return {
-            "peer": source.peer if source else "",
-            "version": life.version or None,
-            "heartbeat": round(life.interval, 3) or None,
-        }
-
-    def _say(self, chan: bytes, event: Event, src: bytes, about: dict[str, Any], moment: Moment) -> None:
-        notice = {"event": str(event), "src": src.decode(), **about, "unix_ns": moment.unix_ns}
-        self._publisher.say(self._own, chan, json.dumps(notice, separators=(",", ":")).encode(), moment)
+    def _say(self, event: Event, src: bytes, about: dict[str, Any], moment: Moment) -> None:
+        chan = b"%b%b/%b" % (PREFIX, event.encode(), src)
+        if self._router.route(chan).size:
+            notice = {"event": str(event), "src": src.decode(), **about, "unix_ns": moment.unix_ns}
+            text = json.dumps(notice, separators=(",", ":"))
+            self._publisher.say(self._own, chan, text.encode(), moment)

@@ -7,9 +7,8 @@ Rules
 - A default, a bound and a description stand here and nowhere else. ``bccnd --check`` checks them, and the manual
   prints them. The relay trusts them: it gets checked values.
 - A field is named as in the file: ``queue.packets`` is ``Options.queue.packets``.
-- The metadata of a field are arguments of pydantic's ``Field``, and ``__pydantic_config__`` is its configuration:
-  pydantic reads both from dataclasses that know nothing of it. What needs more than bounds, such as the syntax of a
-  pattern, is checked in ``process.settings``.
+- The metadata of a field are arguments of pydantic's ``Field``, and ``__pydantic_config__`` is its configuration.
+  What needs more than bounds, such as the syntax of a pattern, is checked in ``process.settings``.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 KIB, MIB = 1 << 10, 1 << 20
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 
 class Policy(StrEnum):
@@ -42,47 +42,33 @@ def setting(default: T, description: str, **checks: object) -> T:
     return field(default=default, metadata={"description": description, **checks})
 
 
-def whole(default: int, description: str, **bounds: int) -> int:
-    """A field for a whole number within ``ge`` and ``le``."""
-    return setting(default, description, strict=True, **bounds)
-
-
-def number(default: float, description: str, **bounds: float) -> float:
-    """A field for a number within ``ge`` and ``le``, with or without decimals."""
-    return setting(default, description, strict=True, allow_inf_nan=False, **bounds)
+def number(default: N, least: float, most: float | None, description: str) -> N:
+    """A field for a whole number, or, if the default has decimals, for any number."""
+    finite = {"allow_inf_nan": False} if isinstance(default, float) else {}
+    bounds = {"ge": least} if most is None else {"ge": least, "le": most}
+    return setting(default, description, strict=True, **bounds, **finite)
 
 
 @dataclass(frozen=True, slots=True)
 class Queue(Table):
     """What waits for a client that reads slowly. A client may ask for its own limits, up to the maxima."""
 
-    max_packets: int = whole(
-        100_000,
-        "The most packets a client may ask to have queued, so that no client fills the memory.",
-        ge=1,
-        le=10_000_000,
+    max_packets: int = number(
+        100_000, 1, 10_000_000, "The most packets a client may ask to have queued, to bound memory."
     )
-    max_bytes: int = whole(
-        64 * MIB,
-        "The most bytes a client may ask to have queued, so that no client fills the memory.",
-        ge=128 * KIB,
-        le=1 << 34,
+    max_bytes: int = number(
+        64 * MIB, 128 * KIB, 1 << 34, "The most bytes a client may ask to have queued, to bound memory."
     )
-    packets: int = whole(10_000, "Packets queued for one client before the policy applies.", ge=1)
-    bytes: int = whole(
-        8 * MIB,
-        "Bytes queued for one client before the policy applies; at least room for the largest packet.",
-        ge=128 * KIB,
+    packets: int = number(10_000, 1, None, "Packets queued for one client before the policy applies.")
+    bytes: int = number(
+        8 * MIB, 128 * KIB, None, "Bytes queued for one client before that; room for the largest packet."
     )
-    total_bytes: int = whole(
-        256 * MIB,
-        "Bytes queued for all clients together, so that many slow clients do not fill the memory.",
-        ge=MIB,
-        le=1 << 36,
+    total_bytes: int = number(
+        256 * MIB, MIB, 1 << 36, "Bytes queued for all clients together, to bound memory."
     )
     policy: Policy = setting(Policy.DROP_OLDEST, "What happens when a client's queue is full.")
     block_seconds: float = number(
-        5.0, "With policy block, seconds a client may read nothing before it is closed.", ge=0.1, le=3600
+        5.0, 0.1, 3600, "With policy block, seconds a client may read nothing before it is closed."
     )
 
 
@@ -90,21 +76,15 @@ class Queue(Table):
 class Limits(Table):
     """What the daemon holds at most, so that no client exhausts its memory or descriptors."""
 
-    clients: int = whole(4096, "Connected clients; each takes a file descriptor.", ge=1, le=65536)
-    subscriptions: int = whole(
-        1024, "Subscriptions of one client; each takes memory and matching time.", ge=1, le=65536
+    clients: int = number(4096, 1, 65536, "Connected clients; each takes a file descriptor.")
+    subscriptions: int = number(
+        1024, 1, 65536, "Subscriptions of one client; each takes memory and matching time."
     )
-    local_payload: int = whole(
-        64 * KIB,
-        "Payload bytes on local channels; other channels must fit a datagram of 1400 bytes.",
-        ge=1,
-        le=64 * KIB,
+    local_payload: int = number(
+        64 * KIB, 1, 64 * KIB, "Payload bytes on local channels; others must fit a datagram of 1400 bytes."
     )
-    channels_cached: int = whole(
-        1 << 18,
-        "Channels whose subscribers are remembered, to save matching; some 170 bytes each.",
-        ge=1,
-        le=1 << 20,
+    channels_cached: int = number(
+        1 << 18, 1, 1 << 20, "Channels whose subscribers are remembered; some 170 bytes each."
     )
 
 
@@ -116,18 +96,11 @@ class Retain(Table):
     """
 
     patterns: tuple[str, ...] = setting(
-        (),
-        "Patterns of channels whose newest message is kept for clients that subscribe later.",
-        max_length=256,
+        (), "Patterns of channels whose newest message is kept.", max_length=256
     )
-    channels: int = whole(
-        4096, "Channels kept; the one updated longest ago is forgotten first.", ge=1, le=1 << 20
-    )
-    bytes: int = whole(
-        4 * MIB,
-        "Bytes kept, bookkeeping included; at least room for the largest message.",
-        ge=128 * KIB,
-        le=1 << 32,
+    channels: int = number(4096, 1, 1 << 20, "Channels kept; the one updated longest ago is forgotten first.")
+    bytes: int = number(
+        4 * MIB, 128 * KIB, 1 << 32, "Bytes kept, bookkeeping included; room for the largest message."
     )
 
 
@@ -135,26 +108,15 @@ class Retain(Table):
 class Dedup(Table):
     """How the daemon tells repeated, late and restarted datagrams of a source apart."""
 
-    sanity: int = whole(
-        1000,
-        "A datagram less than this behind the last is a duplicate or late; further behind, its source restarted.",
-        ge=1,
-        le=1 << 32,
+    sanity: int = number(
+        1000, 1, 1 << 32, "So far behind the last a datagram is a duplicate or late; further, a restart."
     )
-    sources: int = whole(
-        65536,
-        "Sources remembered, to bound memory; new ones are forgotten first, then those silent longest.",
-        ge=64,
-        le=1 << 20,
+    sources: int = number(
+        65536, 64, 1 << 20, "Sources remembered; new ones are forgotten first, then those silent longest."
     )
-    seconds: float = number(
-        86400.0, "Seconds of silence after which a source is forgotten.", ge=1, le=31_536_000
-    )
-    reorder: int = whole(
-        0,
-        "How far behind the last a late datagram may be and still be delivered; 0 delivers none.",
-        ge=0,
-        le=1024,
+    seconds: float = number(86400.0, 1, 31_536_000, "Seconds of silence after which a source is forgotten.")
+    reorder: int = number(
+        0, 0, 1024, "How far behind the last a late datagram may be and be delivered; 0 delivers none."
     )
     replays: Literal["auto", "drop", "accept"] = setting(
         "auto",
@@ -162,8 +124,7 @@ class Dedup(Table):
         "where hmac is required, as without it anybody can make new datagrams.",
     )
     unknown: Literal["deliver", "by-address", "drop"] = setting(
-        "deliver",
-        'Datagrams of source "?": deliver all, deduplicate by-address of the sender, or drop all.',
+        "deliver", 'Datagrams of source "?": deliver all, deduplicate by-address of the sender, or drop all.'
     )
 
     def drops_replays(self, *, authenticated: bool) -> bool:
@@ -175,8 +136,8 @@ class Dedup(Table):
 class Heartbeat(Table):
     """How this daemon says that it is there, and when a source that says so is taken for silent."""
 
-    seconds: int = whole(10, "Seconds between two heartbeats of this daemon; 0 for none.", ge=0, le=3600)
-    misses: int = whole(3, "Heartbeats a source may miss before it is silent.", ge=1, le=100)
+    seconds: int = number(10, 0, 3600, "Seconds between two heartbeats of this daemon; 0 for none.")
+    misses: int = number(3, 1, 100, "Heartbeats a source may miss before it is silent.")
 
 
 @dataclass(frozen=True, slots=True)

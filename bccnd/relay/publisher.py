@@ -12,95 +12,86 @@ Rules
 - Whole datagrams are copied only for those who want them: ``Origin`` makes them when asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bccnd.relay.delivery import Delivery, Group
-from bccnd.relay.effects import Outgoing, Sealed, Spans, as_bytes
+from bccnd.relay.delivery import Delivery, Group, Sender
+from bccnd.relay.effects import Sealed, Spans, as_bytes
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
-from bccnd.relay.retained import Kept, Retained
-from bccnd.relay.router import Route, Router
-from bccnd.relay.session import Session
-from bccnd.relay.state import Rules
+from bccnd.relay.retained import Kept
+from bccnd.relay.router import Route
+from bccnd.relay.state import State
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import NOWHERE, Memory, Recv
 from bccnd.wire.verdict import Verdict
 
-# The peer in RECV of what a client of this host sent.
-LOCAL_PEER = b"local"
 # The longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped.
 OWN_BYTES = 4096
 
 
+def from_here(_index: int) -> bytes:
+    """The peer in RECV of what a client of this host sent."""
+    return b"local"
+
+
+@dataclass(slots=True)
 class Origin:
-    """Whole datagrams of messages, for those who want them: from whom they are, and by which interface they came."""
+    """Datagrams read or sealed together. ``peer(i)``: who sent the i-th; ``interface``: NOWHERE for this host's."""
 
-    __slots__ = ("_peer", "_sealed", "interface")
+    sealed: Sealed
+    peer: Callable[[int], bytes] = from_here
+    interface: bytes = NOWHERE
 
-    def __init__(self, sealed: Sealed, peer: bytes = LOCAL_PEER, interface: bytes = NOWHERE) -> None:
-        """``peer``: who sent them all; ``interface``: NOWHERE for those of this host."""
-        self._sealed = sealed
-        self._peer = peer
-        self.interface = interface
-
-    def datagrams(self, memory: Memory, first: int, count: int) -> list[bytes]:
-        """Copies of so many datagrams."""
-        sealed = self._sealed if isinstance(self._sealed, list) else as_bytes(memory, *self._sealed)
-        return sealed[first : first + count]
-
-    def peers(self, _first: int, count: int) -> list[bytes]:
-        """Who sent them, as RECV names it."""
-        return [self._peer] * count
+    def datagrams(self, memory: Memory, part: range) -> list[bytes]:
+        """Copies of the datagrams with these indexes."""
+        if isinstance(self.sealed, list):
+            return self.sealed[part.start : part.stop]
+        starts, ends = self.sealed
+        return as_bytes(memory, starts[part.start : part.stop], ends[part.start : part.stop])
 
 
-@dataclass(eq=False)
 class Publisher:
     """``own``: a region of the memory for packets that the daemon writes itself, OWN_BYTES long."""
 
-    _memory: Memory
-    _own: int
-    _rules: Rules
-    _router: Router
-    _retained: Retained
-    _taps: list[Session]
-    _delivery: Delivery
-    _outgoing: Outgoing
-
-    def __post_init__(self) -> None:
+    def __init__(self, state: State, delivery: Delivery, own: int) -> None:
+        self._memory = state.memory
+        self._rules = state.rules
+        self._router = state.router
+        self._retained = state.retained
+        self._taps = state.taps
+        self._outgoing = state.outgoing
+        self._delivery = delivery
+        self._own = own
         self._unsigned = codec_of(Integrity())  # for what never leaves the host
         self._group = Group()
 
     def pass_on(
-        self,
-        route: Route,
-        spans: Spans,
-        sender: Session | None,
-        origin: Origin | None,
-        moment: Moment,
-        first: int = 0,
+        self, route: Route, spans: Spans, sender: Sender, origin: Origin | None, moment: Moment, first: int
     ) -> None:
-        """Messages with one route, as MSG packets at these spans.
+        """Messages with one route, as MSG packets at these spans, the first of which is the ``first`` of its origin.
 
-        ``sender``: the local client, None for the segment and for the daemon's own words; ``origin``: None when
-        nobody wants whole datagrams (``wants_whole``); ``first``: the index of the first message in its origin.
+        ``origin``: None when nobody wants whole datagrams.
         """
         group = self._group
+        shown = self._taps and not route.private
         if route is not group.route or sender is not group.sender:
-            self.flush(moment)
+            if group.starts:
+                self.flush(moment)
             group.route, group.sender = route, sender
-        if origin is not None and self.wants_whole(route):
-            self._keep_and_show(route, spans, origin, moment, first)
-        if route.size or (self._taps and not route.private):
+        if origin is not None and (shown or route.whole):
+            part = range(first, first + len(spans[0]))
+            datagrams = origin.datagrams(self._memory, part)
+            if route.retained:
+                self._retain(spans, [origin.peer(index) for index in part], datagrams, moment)
+            if route.full or shown:
+                self._show(origin, part, datagrams, Verdict.OK, moment, bool(route.full))
+        if route.size or shown:
             group.starts += spans[0]
             group.ends += spans[1]
         if route.noted:
             self.flush(moment)
-
-    def wants_whole(self, route: Route) -> bool:
-        """Whether somebody wants the datagrams of messages with this route."""
-        return route.whole or (bool(self._taps) and not route.private)
 
     def flush(self, moment: Moment) -> None:
         """Hand over what has been gathered."""
@@ -112,7 +103,7 @@ class Publisher:
             group.starts, group.ends = [], []
 
     def publish(
-        self, source: LocalSource, route: Route, spans: Spans, sender: Session | None, moment: Moment
+        self, source: LocalSource, route: Route, spans: Spans, sender: Sender, moment: Moment
     ) -> None:
         """Number the messages at these spans, send them to the segment unless their route is local, pass them on."""
         count, origin = len(spans[0]), None
@@ -123,7 +114,7 @@ class Publisher:
         elif route.whole or (self._taps and not route.private):
             seq, source.local_seq = source.local_seq, source.local_seq + count
             origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans))
-        self.pass_on(route, spans, sender, origin, moment)
+        self.pass_on(route, spans, sender, origin, moment, 0)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
         """Publish something the daemon says itself, in its own name or in that of a client."""
@@ -136,42 +127,38 @@ class Publisher:
         self.publish(source, self._router.route(chan), ([start], [end]), None, moment)
         self.flush(moment)
 
-    def show_dropped(self, origin: Origin, first: int, count: int, verdict: Verdict, moment: Moment) -> None:
+    def show_dropped(self, origin: Origin, part: range, verdict: Verdict, moment: Moment) -> None:
         """Show datagrams that go to nobody to the taps."""
         self.flush(moment)
-        datagrams = origin.datagrams(self._memory, first, count)
         self._group.route = self._group.sender = None
-        self._show(origin, first, datagrams, verdict, moment, plainly=False)
+        self._show(origin, part, origin.datagrams(self._memory, part), verdict, moment, False)
         self._show_taps(moment)
 
-    def _keep_and_show(self, route: Route, spans: Spans, origin: Origin, moment: Moment, first: int) -> None:
-        datagrams = origin.datagrams(self._memory, first, len(spans[0]))
-        if route.retained:
-            peers = origin.peers(first, len(datagrams))
-            for start, end, peer, datagram in zip(*spans, peers, datagrams, strict=True):
-                nul = self._memory.find(b"\0", start, end)
-                kept = Kept(peer, moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
-                self._retained.keep(self._memory[start + 4 : nul], kept)
-        if route.full or (self._taps and not route.private):
-            self._show(origin, first, datagrams, Verdict.OK, moment, plainly=bool(route.full))
+    def _retain(self, spans: Spans, peers: list[bytes], datagrams: list[bytes], moment: Moment) -> None:
+        for start, end, peer, datagram in zip(*spans, peers, datagrams, strict=True):
+            nul = self._memory.find(b"\0", start, end)
+            kept = Kept(peer, moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
+            self._retained.keep(self._memory[start + 4 : nul], kept)
 
     def _show(
         self,
         origin: Origin,
-        first: int,
+        part: range,
         datagrams: list[bytes],
         verdict: Verdict,
         moment: Moment,
-        *,
-        plainly: bool,
+        full: bool,
     ) -> None:
-        """Add RECV packets to the group, in each form somebody wants: ``plainly`` for clients of the format."""
-        group, peers = self._group, origin.peers(first, len(datagrams))
-        forms = {tap.tap_interface for tap in self._taps}
-        if plainly or False in forms:
-            group.full += _recv(peers, moment.unix_ns, verdict, b"", datagrams)
-        if True in forms:
-            group.placed += _recv(peers, moment.unix_ns, verdict, origin.interface, datagrams)
+        """Add RECV packets to the group, in each form somebody wants: ``full`` for clients of the format."""
+        group, word = self._group, verdict.encode()
+        for placed in {tap.tap_interface for tap in self._taps} | ({False} if full else set()):
+            packets, interface = (group.placed, origin.interface) if placed else (group.full, b"")
+            last, head = None, b""  # most have the head of the one before
+            for index, datagram in zip(part, datagrams, strict=True):
+                peer = origin.peer(index)
+                if peer != last:
+                    last, head = peer, Recv(peer, moment.unix_ns, word, b"", interface).head
+                packets.append(head + datagram)
 
     def _show_taps(self, moment: Moment) -> None:
         group = self._group
@@ -179,16 +166,3 @@ class Publisher:
             for tap in self._taps:
                 self._delivery.send(tap, group.shown_to(tap), group.sender, moment.monotonic)
         group.full, group.placed = [], []
-
-
-def _recv(
-    peers: Sequence[bytes], unix_ns: int, verdict: Verdict, interface: bytes, datagrams: Sequence[bytes]
-) -> list[bytes]:
-    """RECV packets. Most have the head of the one before."""
-    packets = []
-    last, head = None, b""
-    for peer, datagram in zip(peers, datagrams, strict=True):
-        if peer != last:
-            last, head = peer, Recv(peer, unix_ns, verdict.encode(), b"", interface).head
-        packets.append(head + datagram)
-    return packets

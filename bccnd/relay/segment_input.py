@@ -10,7 +10,6 @@ Rules
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from bccnd.errors import WireError
 from bccnd.relay.answers import Answers
@@ -19,117 +18,86 @@ from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.router import HEARTBEATS, Route
-from bccnd.relay.session import Session
 from bccnd.relay.state import State
 from bccnd.wire.batch import Run
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
-from bccnd.wire.sbus import NOWHERE, Memory
+from bccnd.wire.sbus import NOWHERE
 from bccnd.wire.verdict import Verdict
 
 OK = Verdict.OK
 
 
-class Batch(Origin):
-    """Datagrams read with one call, as spans of the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
-
-    __slots__ = ("ends", "peer", "starts")
+class SegmentInput:
+    """``region``: where in the memory sound datagrams are laid out as MSG packets, from its begin to its end."""
 
     def __init__(
+        self, state: State, publisher: Publisher, notices: Notices, answers: Answers, region: tuple[int, int]
+    ) -> None:
+        self._memory = state.memory
+        self._rules = state.rules
+        self._names = state.names
+        self._router = state.router
+        self._sources = state.sources
+        self._presence = state.presence
+        self._taps = state.taps
+        self._counters = state.counters
+        self._rejected = state.rejected
+        self._publisher = publisher
+        self._notices = notices
+        self._answers = answers
+        self._region = region
+
+    def read(
         self,
         starts: list[int],
         ends: list[int],
         peer: Callable[[int], bytes],
+        moment: Moment,
         interface: bytes = NOWHERE,
     ) -> None:
-        self.starts = starts
-        self.ends = ends
-        self.peer = peer
-        self.interface = interface
-
-    def datagrams(self, memory: Memory, first: int, count: int) -> list[bytes]:
-        spans = zip(self.starts[first : first + count], self.ends[first : first + count], strict=True)
-        return [memory[start:end] for start, end in spans]
-
-    def peers(self, first: int, count: int) -> list[bytes]:
-        return [self.peer(index) for index in range(first, first + count)]
-
-
-@dataclass(eq=False)
-class SegmentInput:
-    """``region``: where in the memory sound datagrams are laid out as MSG packets, from its begin to its end."""
-
-    _memory: Memory
-    _region: tuple[int, int]
-    _state: State
-    _publisher: Publisher
-    _notices: Notices
-    _answers: Answers
-
-    def __post_init__(self) -> None:
-        self._rules = self._state.rules
-        self._names = self._state.names
-        self._router = self._state.router
-        self._sources = self._state.sources
-        self._presence = self._state.presence
-        self._taps = self._state.taps
-        self._counters = self._state.counters
-        self._rejected = self._state.rejected
-
-    def read(self, batch: Batch, moment: Moment) -> None:
-        self._counters.received += len(batch.starts)
-        for part in self._rules.codec.open(self._memory, batch.starts, batch.ends, self._region):
+        """Datagrams read with one call, as spans of the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
+        origin = Origin((starts, ends), peer, interface)
+        self._counters.received += len(starts)
+        for part in self._rules.codec.open(self._memory, starts, ends, self._region):
             if isinstance(part, int):
-                self._one(batch, part, moment)
+                self._one(origin, part, starts[part], ends[part], moment)
             else:
-                self._run(batch, part, moment)
+                self._run(origin, part, moment)
         self._publisher.flush(moment)
 
-    def _run(self, batch: Batch, run: Run, moment: Moment) -> None:
+    def _run(self, origin: Origin, run: Run, moment: Moment) -> None:
         index, src, seq, chan, starts, ends = run
         route = self._router.route(chan)
         done, count = 0, len(starts)
         while done < count:
             first = index + done
-            verdict, same = self.judge(src, seq + done, route, count - done, batch.peer, first, moment)
+            verdict, same = self.judge(src, seq + done, route, count - done, origin, first, moment)
             if verdict is not OK:
-                self._drop(batch, first, same, verdict, moment)
+                self._drop(origin, range(first, first + same), verdict, moment)
             elif same == count:
-                self._accept(batch, first, src, chan, route, (starts, ends), moment)
+                self._accept(origin, first, src, chan, route, (starts, ends), moment)
             else:
                 part = slice(done, done + same)
-                self._accept(batch, first, src, chan, route, (starts[part], ends[part]), moment)
+                self._accept(origin, first, src, chan, route, (starts[part], ends[part]), moment)
             done += same
 
-    def _one(self, batch: Batch, index: int, moment: Moment) -> None:
+    def _one(self, origin: Origin, index: int, start: int, end: int, moment: Moment) -> None:
         """A datagram that is not sound, or of a rare kind."""
-        start, end = batch.starts[index], batch.ends[index]
-        datagram = self._memory[start:end]
+        datagram = self._memory[start:end]  # which the memory no longer holds once it is a packet
+        alone = Origin([datagram], lambda _: origin.peer(index), origin.interface)
         try:
             opened = self._rules.integrity.open(datagram)
         except WireError as error:
-            self._drop(batch, index, 1, error.verdict, moment)
-            return
-        src, seq, chan = opened[:3]
-        route = self._router.route(chan)
-        verdict, _ = self.judge(src, seq, route, 1, batch.peer, index, moment)
-        if verdict is not OK:
-            self._drop(batch, index, 1, verdict, moment)
-            return
-        origin = Origin([datagram], batch.peer(index), batch.interface)
-        self._accept(origin, 0, src, chan, route, ([self.make_message(opened, start)], [end]), moment)
+            self._drop(alone, range(1), error.verdict, moment)
+        else:
+            src, seq, chan = opened[:3]
+            self._run(alone, (0, src, seq, chan, [self.make_message(opened, start)], [end]), moment)
 
     def judge(
-        self,
-        src: bytes,
-        seq: int,
-        route: Route,
-        count: int,
-        peer: Callable[[int], bytes],
-        index: int,
-        moment: Moment,
+        self, src: bytes, seq: int, route: Route, count: int, origin: Origin, index: int, moment: Moment
     ) -> tuple[Verdict, int]:
         """The verdict on ``count`` sound datagrams with the numbers from ``seq`` on, OK or why they are dropped, and
-        on how many of them, one or more, it is the same. ``peer(index)`` sent the first.
+        on how many of them, one or more, it is the same. The first is ``index`` of their origin.
         """
         holder = self._names.get(src)
         if holder is not None:
@@ -142,55 +110,43 @@ class SegmentInput:
         else:
             key = src
             if src == UNKNOWN_SRC:
-                key = b"? " + peer(index).rpartition(b":")[0]
+                key = b"? " + origin.peer(index).rpartition(b":")[0]
                 count = 1  # the next may be of another address
             verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic)
             if verdict is not OK:
                 if not verdict.delivered:
                     return verdict, count
-                self._sources.note_peer(key, peer(index))
+                self._sources.note_peer(key, origin.peer(index))
                 if verdict is Verdict.RESTARTED:
                     self._presence.restarted(key, moment.monotonic)
                     self._notices.of_sources(moment)
         return (Verdict.LOCAL_CHANNEL if route.local else OK), count
 
-    def _drop(self, batch: Batch, index: int, count: int, verdict: Verdict, moment: Moment) -> None:
-        self._rejected[verdict] += count
+    def _drop(self, origin: Origin, part: range, verdict: Verdict, moment: Moment) -> None:
+        self._rejected[verdict] += len(part)
         if self._taps:
-            self._publisher.show_dropped(batch, index, count, verdict, moment)
+            self._publisher.show_dropped(origin, part, verdict, moment)
 
     def _accept(
         self, origin: Origin, first: int, src: bytes, chan: bytes, route: Route, spans: Spans, moment: Moment
     ) -> None:
+        """Pass on messages, from datagram ``first`` of their origin on."""
         self._counters.accepted += len(spans[0])
         if not self._taps and not route.size:
             self._counters.unwanted += len(spans[0])
-        self.deliver(origin, first, src, chan, route, spans, moment)
-
-    def deliver(
-        self,
-        origin: Origin,
-        first: int,
-        src: bytes,
-        chan: bytes,
-        route: Route,
-        spans: Spans,
-        moment: Moment,
-        sender: Session | None = None,
-    ) -> None:
-        """Pass on the messages at these spans, from datagram ``first`` of their origin on."""
-        self._publisher.pass_on(route, spans, sender, origin, moment, first)
+        self._publisher.pass_on(route, spans, None, origin, moment, first)
         if route.noted:
-            for start, end in zip(*spans, strict=True):
-                self._note(src, chan, self._memory[start + len(b"MSG ") + len(chan) + 1 : end], moment)
+            self.note(src, chan, spans, moment)
 
-    def _note(self, src: bytes, chan: bytes, payload: bytes, moment: Moment) -> None:
-        """A message that was delivered and that the daemon itself makes something of."""
-        if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
-            self._presence.beat(src, payload, moment.monotonic)
-            self._notices.of_sources(moment)
-        elif not chan.startswith(HEARTBEATS):
-            self._answers.request(src, chan, payload, moment)
+    def note(self, src: bytes, chan: bytes, spans: Spans, moment: Moment) -> None:
+        """Messages that were passed on and that the daemon itself makes something of."""
+        for start, end in zip(*spans, strict=True):
+            payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
+            if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
+                self._presence.beat(src, payload, moment.monotonic)
+                self._notices.of_sources(moment)
+            elif not chan.startswith(HEARTBEATS):
+                self._answers.request(src, chan, payload, moment)
 
     def make_message(self, opened: Opened, start: int) -> int:
         """Make a datagram in the memory a MSG packet, where its channel and payload already lie; where it begins."""

@@ -8,6 +8,7 @@ Rules
   many unread answers. It is not read from until the set is empty. ``holds`` is the same relation seen from there.
 """
 
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
 from heapq import nsmallest
 from typing import Any
@@ -26,60 +27,40 @@ class Format(StrEnum):
     LINES = "lines"  # MSG <chan> <payload> LF
 
 
+@dataclass(eq=False, repr=False)
 class Session(LocalSource):
-    __slots__ = (
-        "closing",
-        "delivered",
-        "echo",
-        "format",
-        "format_chosen",
-        "holds",
-        "listening",
-        "number",
-        "outbox",
-        "packed",
-        "peer",
-        "port",
-        "progress",
-        "published",
-        "queue_asked",
-        "read_ns",
-        "refused",
-        "rights",
-        "separator",
-        "since",
-        "subscriptions",
-        "tap",
-        "tap_interface",
-        "waits_for",
-    )
+    number: int
+    port: int
+    peer: Peer
+    _: KW_ONLY
+    rights: Rights
+    now: InitVar[float]
+    outbox: Outbox = field(init=False)
+    refused: set[str] = field(default_factory=set)  # the rights it was found to lack
+    format: Format = Format.PLAIN
+    format_chosen: bool = False
+    packed: bool = False
+    separator: bytes = b"/"
+    echo: bool = True
+    listening: bool = False
+    tap: bool = False
+    tap_interface: bool = False  # RECV shows it the interface of each datagram
+    subscriptions: dict[tuple[bytes, bytes], int] = field(
+        default_factory=dict
+    )  # (separator, pattern) -> times
+    queue_asked: dict[str, Any] = field(default_factory=dict)  # what it chose by CMSG queue
+    waits_for: set["Session"] = field(default_factory=set)
+    holds: set["Session"] = field(default_factory=set)
+    read_ns: int = 0  # when it was last read from, for the caller
+    published: int = 0
+    delivered: int = 0  # handed over, with what its outbox has dropped since
+    since: float = 0.0
+    progress: float = 0.0  # when its outbox last moved, or began to fill
+    closing: str = ""  # why the session is about to end
 
-    def __init__(self, number: int, port: int, peer: Peer, *, rights: Rights, now: float) -> None:
-        super().__init__()
-        self.number = number
-        self.port = port
-        self.peer = peer
-        self.rights = rights
-        self.refused: set[str] = set()  # the rights it was found to lack
-        self.format = Format.PLAIN
-        self.format_chosen = False
-        self.packed = False
-        self.separator = b"/"
-        self.echo = True
-        self.listening = False
-        self.tap = False
-        self.tap_interface = False  # RECV shows it the interface of each datagram
-        self.subscriptions: dict[tuple[bytes, bytes], int] = {}  # (separator, pattern) -> how often
-        self.outbox: Outbox
-        self.queue_asked: dict[str, Any] = {}  # packets, bytes, policy: what the client chose by CMSG queue
-        self.waits_for: set[Session] = set()
-        self.holds: set[Session] = set()
-        self.read_ns = 0  # when it was last read from, for the caller
-        self.published = 0
-        self.delivered = 0  # handed over, with what its outbox has dropped since
-        self.since = now
-        self.progress = now  # when its outbox last moved, or began to fill
-        self.closing = ""  # why the session is about to end
+    def __post_init__(self, now: float) -> None:
+        LocalSource.__init__(self)
+        self.since = self.progress = now
 
     def held_names(self, limit: int) -> list[str]:
         """Some of the publishers that wait for this client, by name."""

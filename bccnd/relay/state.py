@@ -1,15 +1,16 @@
-"""What a relay knows: what the settings say, and its tables. Nothing here decides anything.
+"""What a relay knows: what the settings say, its tables, and the effects of a call. Nothing here decides anything.
 
-Each table has a module of its own, which says its rules. A module that decides is given the tables it needs; only
-``membership``, ``control`` and ``succession`` concern them all.
+Each table has a module of its own, which says its rules.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from bccnd.relay.deadlines import Alarm
 from bccnd.relay.dedup import Sources
+from bccnd.relay.effects import Outgoing
 from bccnd.relay.heartbeat import Heartbeats
-from bccnd.relay.identity import LocalSource, Names
+from bccnd.relay.identity import PROGRAM, LocalSource, Names
 from bccnd.relay.options import Options
 from bccnd.relay.outbox import Ledger
 from bccnd.relay.presence import Presence
@@ -18,13 +19,17 @@ from bccnd.relay.rights import AccessList, Refusals
 from bccnd.relay.router import Router
 from bccnd.relay.session import Session
 from bccnd.wire.batch import Codec
-from bccnd.wire.bccn1 import CHAN_LIMIT, Integrity
+from bccnd.wire.bccn1 import CHAN_LIMIT, Integrity, Level
 from bccnd.wire.native import codec_of
+from bccnd.wire.sbus import Memory
 from bccnd.wire.verdict import Verdict
 
 
 class Rules:
-    """What the settings say at the moment. A reload changes it in place, for everybody who holds it."""
+    """What the settings say at the moment. A reload changes it in place, for everybody who holds it.
+
+    ``watched``: how many sources presence watches: those that beat are few among those that are heard.
+    """
 
     def __init__(self, options: Options, integrity: Integrity, access: AccessList) -> None:
         self.packet_limit = packet_limit(options)  # of a daemon's life: memory is laid out for it
@@ -33,8 +38,10 @@ class Rules:
     def replace(self, options: Options, integrity: Integrity, access: AccessList) -> None:
         self.options = options
         self.integrity = integrity
+        self.authenticated = integrity.required is Level.HMAC
         self.codec: Codec = codec_of(integrity)
         self.access = access
+        self.watched = options.dedup.sources // 4
 
 
 def packet_limit(options: Options) -> int:
@@ -53,25 +60,33 @@ class Counters:
     errors: int = 0  # packets of clients that were answered with an error
 
 
-@dataclass(slots=True)
 class State:
-    """``sessions``: by their number; ``ports``: by their port; ``taps``: those that tap; ``own``: the daemon
-    itself as a source; ``last_number``: of the youngest session.
-    """
+    """``host``, ``pid``: of the daemon, which is a source of its own; ``sealed``: the region of ``Outgoing``."""
 
-    rules: Rules
-    own: LocalSource
-    names: Names
-    router: Router
-    sources: Sources
-    retained: Retained
-    presence: Presence
-    heartbeats: Heartbeats
-    ledger: Ledger
-    sessions: dict[int, Session] = field(default_factory=dict)
-    ports: dict[int, Session] = field(default_factory=dict)
-    taps: list[Session] = field(default_factory=list)
-    last_number: int = 0
-    counters: Counters = field(default_factory=Counters)
-    rejected: Counter[Verdict] = field(default_factory=Counter)
-    refusals: Refusals = field(default_factory=Refusals)
+    def __init__(self, memory: Memory, sealed: int, rules: Rules, host: bytes, pid: int) -> None:
+        options = rules.options
+        self.memory = memory
+        self.rules = rules
+        self.outgoing = Outgoing(memory, sealed)
+        self.alarm = alarm = Alarm()
+        self.own = LocalSource(b"%b/%b/%d" % (host, PROGRAM, pid))
+        self.names = Names(host)
+        self.names.hold(self.own.name, self.own)
+        self.retained = Retained(options.retain)
+        self.router = Router(
+            self.names,
+            options.local,
+            cache_limit=options.limits.channels_cached,
+            retained=self.retained.wants,
+        )
+        self.sources = Sources(options.dedup, authenticated=rules.authenticated)
+        self.presence = Presence(self.sources.heard, options.heartbeat, rules.watched, alarm)
+        self.heartbeats = Heartbeats(alarm)
+        self.ledger = Ledger(options.queue.total_bytes)
+        self.sessions: dict[int, Session] = {}  # by their number, in the order in which they came
+        self.ports: dict[int, Session] = {}
+        self.taps: list[Session] = []
+        self.last_number = 0  # of the youngest session
+        self.counters = Counters()
+        self.rejected: Counter[Verdict] = Counter()
+        self.refusals = Refusals()

@@ -26,22 +26,9 @@ KEPT = LocalSource.__slots__
 
 # Attributes of a session that are plain values already.
 _PLAIN = (
-    "name",
-    "seq",
-    "first_seq",
-    "local_seq",
-    "format_chosen",
-    "packed",
-    "separator",
-    "echo",
-    "listening",
-    "tap",
-    "tap_interface",
-    "published",
-    "delivered",
-    "queue_asked",
-    "since",
-    "progress",
+    *KEPT,
+    *("format_chosen", "packed", "separator", "echo", "listening", "tap", "tap_interface"),
+    *("published", "delivered", "queue_asked", "since", "progress"),
 )
 
 
@@ -71,10 +58,8 @@ def restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> Non
 
     Raises ``ConfigError`` for state that is not of this FORMAT; the relay is then good for nothing.
     """
-    if data.get("format") != FORMAT:
-        raise ConfigError(
-            f"cannot take over state of format {data.get('format')!r}, only {FORMAT}; stop and start"
-        )
+    if (found := data.get("format")) != FORMAT:
+        raise ConfigError(f"cannot take over state of format {found!r}, only {FORMAT}; stop and start")
     try:
         _restore(relay, data, ports)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -104,10 +89,9 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     state.heartbeats.restore(data.get("heartbeats", ()), {0: state.own, **state.sessions})
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]
-        for number in session_data["waits_for"]:
-            relay.membership.hold(publisher, state.sessions[number])
-    state.ledger.delivered = data["delivered"]
-    state.ledger.dropped = data["dropped"]
+        for slow in map(state.sessions.__getitem__, session_data["waits_for"]):
+            relay.hold(publisher, slow, slow.progress)
+    state.ledger.delivered, state.ledger.dropped = data["delivered"], data["dropped"]
 
 
 def _session_state(session: Session) -> dict[str, Any]:

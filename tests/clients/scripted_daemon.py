@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -36,7 +37,8 @@ class ScriptedDaemon:
                     if not self._script(connection, packet) and packet.startswith(b"CMSG "):
                         key, _, value = packet[5:].partition(b"\0")
                         word = b"pong" if key == b"ping" else key
-                        connection.send(b"CMSG %b\0%b" % (word, ANSWERS.get(key, value)))
+                        with suppress(BrokenPipeError):  # the client has left
+                            connection.send(b"CMSG %b\0%b" % (word, ANSWERS.get(key, value)))
 
     @staticmethod
     def _packet(connection: socket.socket) -> bytes:

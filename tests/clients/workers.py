@@ -35,20 +35,24 @@ def is_subscribed(daemon: DaemonProcess, name: str) -> bool:
     return any(row["name"] == name and row["subscriptions"] for row in rows)
 
 
+def following(client: PacketClient, channel: str) -> bytes:
+    """The payload of the next message on this channel. A heartbeat that was due anyway may come before it."""
+    while True:
+        found, payload = client.message()
+        if found == channel:
+            return payload
+
+
 def ask(daemon: DaemonProcess, name: str, question: bytes) -> tuple[bytes, bytes]:
-    """The worker's answer, and the text of its next heartbeat."""
+    """The worker's answer, and the text of the heartbeat that follows it."""
     wait_until(lambda: is_subscribed(daemon, name), f"the subscription of {name}")
     with PacketClient(daemon.socket) as asker:
         me = asker.request("whoami")
         asker.request("listen")
         asker.subscribe(f"heartbeat/{name}")
         asker.publish("jobs/upper", b"token\n" + question)
-        found: dict[str, bytes] = {}
-        while len(found) < 2:
-            channel, payload = asker.message()
-            if payload != b"ready":
-                found[channel] = payload
-    return found[f"!{me}"], found[f"heartbeat/{name}"]
+        answer = following(asker, f"!{me}")
+        return answer, following(asker, f"heartbeat/{name}")
 
 
 def stop(daemon: DaemonProcess, name: str, worker: subprocess.Popen[bytes]) -> tuple[int, str]:

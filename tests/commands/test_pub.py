@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import bccn, ended, start
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PATIENCE, PacketClient
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 
 @pytest.fixture
@@ -122,8 +122,7 @@ def test_it_waits_for_a_daemon_that_restarts(daemon: DaemonProcess) -> None:
     process.stdin.write(b"one\n")
     process.stdin.flush()
     with PacketClient(daemon.socket) as client:
-        while not client.status()["counters"]["published"]:
-            pass
+        wait_until(lambda: client.status()["counters"]["published"], "a message was published")
     daemon.kill()
     daemon.start()
     with PacketClient(daemon.socket) as client:
@@ -143,7 +142,6 @@ def test_it_waits_for_a_daemon_that_restarts(daemon: DaemonProcess) -> None:
 def test_an_interrupt_ends_it_silently(daemon: DaemonProcess) -> None:
     process = start(daemon, "pub", "a", "x", "--repeat", "2", "--repeat-delay", str(PATIENCE * 9))
     with PacketClient(daemon.socket) as client:
-        while not client.status()["counters"]["published"]:
-            pass
+        wait_until(lambda: client.status()["counters"]["published"], "a message was published")
     os.kill(process.pid, signal.SIGINT)
     assert ended(process) == (-signal.SIGINT, b"", "")

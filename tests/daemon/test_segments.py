@@ -12,7 +12,6 @@ from bccnd.daemon.segments import Segments
 from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import SegmentSocket
 from bccnd.net.mmsg import Arena
-from bccnd.relay.effects import Datagrams
 from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.plain_bccn import datagram, free_port, plain_socket
 from tests.relay.fakes import Bus
@@ -59,7 +58,7 @@ async def test_every_datagram_goes_out_on_every_binding(bindings: Bindings) -> N
     lying, beyond = datagram("a", 1, "demo/x"), datagram("a", 2, "demo/x")
     start = bindings.arena.slots(1, len(lying))[0]
     bindings.arena.memory[start : start + len(lying)] = lying
-    bindings.segments.send(Datagrams([start], [start + len(lying)], [beyond]))
+    bindings.segments.send([start], [start + len(lying)], [beyond])
     for listener in bindings.listeners:
         assert [listener.recv(2048), listener.recv(2048)] == [lying, beyond]
     assert bindings.segments.sent == 4

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from bccnd.relay import effects
-from bccnd.relay.client_input import Packets
+from bccnd.relay.client_input import Left
+from bccnd.relay.effects import Spans
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy
@@ -236,6 +237,7 @@ def observe(bus: Bus, model: Model) -> None:
     from_client, from_segment = relay.from_client, relay.from_segment
     disconnect, on_deadline = relay.disconnect, relay.on_deadline
     judged: deque[Verdict] = deque()  # the verdict on each sound datagram
+    read_all = [True]  # whether nothing is left of what was read before
     unread: list[bytes] = []  # what the client that is being read has sent and the model has not taken yet
 
     def judging(*arguments: Any) -> tuple[Verdict, int]:
@@ -246,14 +248,22 @@ def observe(bus: Bus, model: Model) -> None:
     def packets_at(starts: list[int], ends: list[int]) -> list[bytes]:
         return [bus.memory[start:end] for start, end in zip(starts, ends, strict=True)]
 
-    def reading(session: Session, packets: Packets, moment: Moment) -> None:
-        if not packets.at:
-            unread[:] = packets_at(packets.starts, packets.ends)
-        from_client(session, packets, moment)
-        if not packets.left:
+    def reading(
+        session: Session,
+        moment: Moment,
+        packets: Spans,
+        at: int = 0,
+        unpacked: bool = False,
+    ) -> Left | None:
+        if read_all[-1]:
+            unread[:] = packets_at(*packets)
+        left = from_client(session, moment, packets, at, unpacked)
+        read_all[:] = [left is None]
+        if left is None:
             model.read(session.number, unread, judged, moment.unix_ns)
             assert not judged
             assert not model.own_words
+        return left
 
     def hearing(
         starts: list[int], ends: list[int], peer: Callable[[int], bytes], moment: Moment, interface: bytes

@@ -12,10 +12,10 @@ from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
-from bccnd.relay.client_input import Packets
+from bccnd.relay.client_input import Left
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.delivery import GONE
-from bccnd.relay.effects import Datagrams, as_bytes
+from bccnd.relay.effects import Effects, as_bytes
 from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
@@ -265,11 +265,11 @@ class Bus:
             for client in ready:
                 if client.connected and not client.held:
                     packets, client.unread = client.unread[:BATCH], client.unread[BATCH:]
-                    read = Packets(*self._lay(packets, self._client_slots))
-                    while read.left:
+                    left: Left | None = self._lay(packets, self._client_slots), 0, False
+                    while left:
                         assert client.connected, "nobody leaves while packets are left"
-                        self.relay.from_client(client.session, read, self.moment)
-                        self._packets_left = read.left
+                        left = self.relay.from_client(client.session, self.moment, *left)
+                        self._packets_left = left is not None
                         self.settle()
 
     def end(self, session: Session) -> None:
@@ -300,7 +300,7 @@ class Bus:
         resumed = False
         while (effects := self.relay.take_effects()) is not None:
             resumed |= bool(effects.resume)  # read() looks for itself
-            self.sent += self.bytes_of(effects.datagrams)
+            self.sent += self.datagrams_of(effects)
             if effects.taps is not None:
                 self.tapped = effects.taps
             self.watched |= {session for session in effects.watch if self.relay.is_backlogged(session)}
@@ -317,8 +317,8 @@ class Bus:
         if resumed and not self._packets_left:  # the memory that they lie in is not free
             self.read()
 
-    def bytes_of(self, datagrams: Datagrams) -> list[bytes]:
-        return as_bytes(self.memory, datagrams.starts, datagrams.ends) + datagrams.beyond
+    def datagrams_of(self, effects: Effects) -> list[bytes]:
+        return as_bytes(self.memory, effects.starts, effects.ends) + effects.beyond
 
     def assert_consistent(self) -> None:
         """What holds after each step, whatever happened."""

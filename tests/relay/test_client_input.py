@@ -386,7 +386,7 @@ def test_each_part_fills_the_region_and_no_more():
     bus = Bus()
     publisher = bus.connect(b"CMSG pack\0on")
     parts = []
-    bus.bytes_of = lambda datagrams: parts.append(len(datagrams.starts)) or datagrams.beyond
+    bus.datagrams_of = lambda effects: parts.append(len(effects.starts)) or effects.beyond
     publisher.say(sbus.pack(many()))
     assert [part for part in parts if part] == [SEALED_LIMIT, SEALED_LIMIT, 500]
     assert bus.sent == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bccnd.relay.effects import SEALED_BYTES, SEALED_LIMIT, Effects, Outgoing, as_bytes
+from bccnd.relay.effects import SEALED_BYTES, SEALED_LIMIT, Outgoing, as_bytes
 from bccnd.relay.identity import Peer
 from bccnd.relay.rights import Rights
 from bccnd.relay.session import Session
@@ -19,37 +19,41 @@ def session() -> Session:
     return Session(1, 11, Peer(1, 0, 0, b"prog"), rights=Rights(), now=0.0)
 
 
+def gathering() -> Outgoing:
+    return Outgoing(bytearray(SEALED_BYTES), 0)
+
+
 # What is taken
 
 
 def test_nothing_is_wanted_at_first():
-    assert Effects().take() is None
+    assert gathering().take() is None
 
 
 def test_effects_are_taken_once():
-    effects = Effects()
+    effects = gathering()
     client = session()
     effects.watch.append(client)
     effects.close.append(client)
     effects.taps = False
     effects.asked = client, Cmsg(b"status", b"")
-    effects.datagrams.beyond.append(b"x")
+    effects.add(b"x")
     taken = effects.take()
     assert taken is not None
-    assert (taken.watch, taken.close, taken.taps, taken.datagrams.beyond) == (
+    assert (taken.watch, taken.close, taken.taps, taken.starts) == (
         [client],
         [client],
         False,
-        [b"x"],
+        [0],
     )
     assert taken.asked == (client, Cmsg(b"status", b""))
     assert effects.take() is None
-    assert effects == Effects()
+    assert effects.room == SEALED_LIMIT
 
 
 @pytest.mark.parametrize("name", ["watch", "unwatch", "resume", "close"])
 def test_each_list_counts_and_is_not_shared(name: str):
-    effects = Effects()
+    effects = gathering()
     getattr(effects, name).append(session())
     taken = effects.take()
     assert taken is not None
@@ -59,13 +63,15 @@ def test_each_list_counts_and_is_not_shared(name: str):
 
 @pytest.mark.parametrize("taps", [True, False])
 def test_a_change_of_taps_counts(taps: bool):
-    taken = Effects(taps=taps).take()
+    effects = gathering()
+    effects.taps = taps
+    taken = effects.take()
     assert taken is not None
     assert taken.taps is taps
 
 
 def test_nobody_is_closed_while_packets_are_left():
-    effects, client = Effects(), session()
+    effects, client = gathering(), session()
     effects.close.append(client)
     effects.packets_left = True
     assert effects.take() is None
@@ -85,8 +91,7 @@ class Sealing:
     def __init__(self, integrity: Integrity | None = None) -> None:
         self.integrity = integrity or Integrity()
         self.memory = bytearray(REGION + SEALED_BYTES)
-        self.effects = Effects()
-        self.outgoing = Outgoing(self.effects, self.memory, REGION)
+        self.outgoing = Outgoing(self.memory, REGION)
         self.seq = 1
 
     def seal(self, *payloads: bytes) -> list[bytes]:
@@ -108,10 +113,11 @@ class Sealing:
         ]
 
     def take(self) -> list[bytes]:
-        datagrams = (self.effects.take() or Effects()).datagrams
-        assert datagrams.starts == sorted(datagrams.starts)
-        assert all(end <= start for end, start in zip(datagrams.ends[:-1], datagrams.starts[1:], strict=True))
-        return as_bytes(self.memory, datagrams.starts, datagrams.ends) + datagrams.beyond
+        taken = self.outgoing.take()
+        assert taken is not None
+        assert taken.starts == sorted(taken.starts)
+        assert all(end <= start for end, start in zip(taken.ends[:-1], taken.starts[1:], strict=True))
+        return as_bytes(self.memory, taken.starts, taken.ends) + taken.beyond
 
 
 @pytest.mark.parametrize("integrity", [Integrity(), Integrity([b"k" * 32], Level.HMAC)])
@@ -129,7 +135,7 @@ def test_the_region_is_used_anew_once_it_is_taken():
     sealing.seal(b"one")
     sealing.take()
     sealing.seal(b"two")
-    assert sealing.effects.datagrams.starts == [REGION]
+    assert sealing.outgoing._starts == [REGION]
     assert sealing.take() == sealing.expected(2, b"two")
 
 
@@ -149,7 +155,10 @@ def test_datagrams_beyond_the_region_keep_their_order():
         sealing.seal(b"x")
     assert sealing.outgoing.room == 2
     sealing.seal(b"1", b"2", b"3")
-    assert (sealing.outgoing.room, len(sealing.effects.datagrams)) == (0, SEALED_LIMIT + 1)
+    assert (sealing.outgoing.room, len(sealing.outgoing._starts) + len(sealing.outgoing._beyond)) == (
+        0,
+        SEALED_LIMIT + 1,
+    )
     sealing.seal(b"4")
     sealing.outgoing.add(b"BCCN1[0]")
     late = sealing.expected(SEALED_LIMIT - 1, b"1", b"2", b"3", b"4")
@@ -162,8 +171,8 @@ def test_bridged_datagram_goes_beyond_a_full_region():
         sealing.seal(b"x")
     assert sealing.outgoing.room == 0
     sealing.outgoing.add(b"BCCN1[0]")
-    assert sealing.effects.datagrams.beyond == [b"BCCN1[0]"]
-    assert len(sealing.effects.datagrams.starts) == SEALED_LIMIT
+    assert sealing.outgoing._beyond == [b"BCCN1[0]"]
+    assert len(sealing.outgoing._starts) == SEALED_LIMIT
 
 
 def test_the_longest_datagrams_fill_the_region_and_no_more():
@@ -173,5 +182,5 @@ def test_the_longest_datagrams_fill_the_region_and_no_more():
     sealing.take()
     for _ in range(SEALED_LIMIT):
         assert len(sealing.seal(b"x" * (SEND_LIMIT - around))[0]) == SEND_LIMIT
-    assert sealing.effects.datagrams.ends[-1] <= len(sealing.memory)
-    assert not sealing.effects.datagrams.beyond
+    assert sealing.outgoing._ends[-1] <= len(sealing.memory)
+    assert not sealing.outgoing._beyond

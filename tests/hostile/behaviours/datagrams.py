@@ -103,10 +103,10 @@ def new_channels(attack: Attack) -> None:
     attack.flood(datagram("far/x/1", number, f"flood/{number}") for number in count(1))
 
 
-@behaviour("channels of a thousand bytes that are new with each datagram", memory=96 * MIB)
+@behaviour("channels of a thousand bytes that are new with each datagram", memory=48 * MIB)
 def long_new_channels(attack: Attack) -> None:
     attack.connect().subscribe("flood/>")
-    attack.flood(datagram("far/x/1", number, f"flood/{'x' * 990}{number}") for number in count(1))
+    attack.hear(datagram("far/x/1", number, f"flood/{'x' * 990}{number}") for number in range(1, 80_000))
 
 
 @behaviour("a hundred sources on a hundred channels in turn, to ten readers")
@@ -208,9 +208,10 @@ def last_values(attack: Attack) -> None:
     attack.flood(datagram("far/x/1", at, f"state/{at}", b"x" * 1000) for at in count(1))
 
 
-@behaviour("readers that pack and do not read, while datagrams come", settings="[queue]\nbytes = 1048576\n")
+@behaviour("readers that pack and do not read, while datagrams come")
 def packing_readers(attack: Attack) -> None:
     for client in [attack.packing() for _ in range(10)]:
         client.request("format", "full")
+        client.request("queue", "bytes=1048576")
         client.offer(pack([b"SUB flood/x"]))
     attack.flood(datagram("far/x/1", at, "flood/x", b"x" * 1000) for at in count(1))

@@ -49,7 +49,7 @@ def closed_for_answers(attack: Attack) -> None:
     again(attack, b"CMSG pack\0on", pack([b"CMSG ping"] * 4600))
 
 
-@behaviour("a reader that wants to be disconnected, and again", settings="[queue]\nbytes = 131072\n")
+@behaviour("a reader that wants to be disconnected, and again")
 def closed_for_being_slow(attack: Attack) -> None:
     publisher = attack.packing()
     flood = pack([b"MSG local/f\0" + bytes(6000)] * 10)
@@ -91,10 +91,11 @@ def names_with_newlines(attack: Attack) -> None:
         libc.prctl(_PR_SET_NAME, own)
 
 
-@behaviour("a reader that is slow and catches up, in turn", settings="[queue]\npackets = 50\n")
+@behaviour("a reader that is slow and catches up, in turn")
 def slow_in_turn(attack: Attack) -> None:
     readers = attack.connect_many(60)
     for reader in readers:
+        reader.request("queue", "packets=50")
         reader.subscribe("local/f")
     publisher = attack.packing()
     while attack.goes_on:

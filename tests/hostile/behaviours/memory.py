@@ -5,8 +5,11 @@ from itertools import count
 from tests.hostile.attack import Attack, pack, packs
 from tests.hostile.behaviour import MEMORY, MIB, behaviour
 
-SMALL_QUEUES = "[queue]\ntotal_bytes = 16777216\nmax_bytes = 8388608\n"
+# What four clients with the largest queues fill together.
+FULL = "[queue]\ntotal_bytes = 16777216\nmax_bytes = 8388608\n"
 LARGEST = "packets=100000 bytes=8388608"
+# So short that all who ask for it together leave room for others.
+SHORT = "bytes=131072"
 
 
 def tokens(number: int, size: int = 1020) -> bytes:
@@ -22,11 +25,11 @@ def patterns_of_many_tokens(attack: Attack) -> None:
     attack.send_all(client, packs(b"SUB " + pattern for pattern in patterns))
 
 
-@behaviour("messages on new channels of 510 tokens, with patterns of as many")
+@behaviour("messages on channels of many tokens, with patterns of as many")
 def channels_of_many_tokens(attack: Attack) -> None:
     subscriber = attack.packing()
-    wild = (b"SUB " + b"/".join([b"a*" if number >> at & 1 else b"a" for at in range(8)]) + b"/*" * 120
-            for number in range(200))  # fmt: skip
+    wild = (b"SUB " + b"/".join([b"a*" if number >> at & 1 else b"a" for at in range(10)]) + b"/*" * 120
+            for number in range(800))  # fmt: skip
     attack.send_all(subscriber, packs(wild), seconds=5)
     channels = (b"MSG %b\0" % tokens(number, 500) for number in range(2000))
     attack.repeat([attack.packing() for _ in range(3)], *packs(channels))
@@ -50,7 +53,7 @@ def answers_one_does_not_read(attack: Attack) -> None:
     attack.repeat(attack.connect(), b"CMSG ping\0" + bytes(60_000), reading=False)
 
 
-@behaviour("four clients with the largest queues that never read", settings=SMALL_QUEUES, pause=0.6)
+@behaviour("four clients with the largest queues that never read", settings=FULL, pause=0.6)
 def the_largest_queues(attack: Attack) -> None:
     for client in attack.connect_many(4):
         client.request("queue", LARGEST)
@@ -58,14 +61,15 @@ def the_largest_queues(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack([b"MSG local/flood\0" + bytes(1000)] * 60))
 
 
-@behaviour("fifty clients that never read floods of large messages", settings=SMALL_QUEUES, suite=True)
+@behaviour("fifty clients that never read floods of large messages", suite=True)
 def many_that_never_read(attack: Attack) -> None:
     for client in attack.connect_many(50):
+        client.request("queue", SHORT)
         client.subscribe("local/flood")
     attack.repeat(attack.connect(), b"MSG local/flood\0" + bytes(60_000))
 
 
-@behaviour("a queue of 100,000 packets of one byte that is never read", settings=SMALL_QUEUES)
+@behaviour("a queue of 100,000 packets of one byte that is never read", memory=64 * MIB)
 def the_longest_queue(attack: Attack) -> None:
     for client in attack.connect_many(2):
         client.request("queue", LARGEST)
@@ -73,18 +77,19 @@ def the_longest_queue(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack([b"MSG f\0x"] * 5000))
 
 
-@behaviour("packed queues of large messages that are never read", settings=SMALL_QUEUES)
+@behaviour("packed queues of large messages that are never read")
 def packed_and_never_read(attack: Attack) -> None:
     for client in [attack.packing() for _ in range(20)]:
-        client.request("queue", LARGEST)
+        client.request("queue", SHORT)
         client.subscribe("local/flood")
     attack.repeat(attack.packing(), pack([b"MSG local/flood\0" + bytes(6000)] * 10))
 
 
-@behaviour("full format, 200 subscribers that never read", settings=SMALL_QUEUES)
+@behaviour("full format, 200 subscribers that never read", memory=64 * MIB)
 def full_and_never_read(attack: Attack) -> None:
     for client in attack.connect_many(200):
         client.request("format", "full")
+        client.request("queue", SHORT)
         client.subscribe("local/flood")
     attack.repeat(attack.packing(), pack([b"MSG local/flood\0" + bytes(300)] * 200))
 
@@ -126,8 +131,9 @@ def long_heartbeats(attack: Attack) -> None:
         client.offer(b"CMSG heartbeat\x003600 " + b"x" * 1000)
 
 
-@behaviour("taps that never read, while another publishes", settings=SMALL_QUEUES, needs=("root",))
+@behaviour("taps that never read, while another publishes", needs=("root",))
 def taps_that_never_read(attack: Attack) -> None:
     for tap in attack.connect_many(20, uid=0):
+        tap.request("queue", SHORT)
         tap.request("tap", "on")
     attack.repeat(attack.packing(), pack([b"MSG flood/x\0" + bytes(500)] * 100))

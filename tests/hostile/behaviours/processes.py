@@ -8,7 +8,7 @@ import struct
 from contextlib import suppress
 
 from tests.hostile.attack import Attack, pack
-from tests.hostile.behaviour import behaviour
+from tests.hostile.behaviour import MEMORY, MIB, behaviour
 
 SUBSCRIBES = (
     "import socket, sys, time\n"
@@ -22,8 +22,9 @@ PACKS = (
     "client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
     "client.connect(sys.argv[1])\n"
     "client.send(b'CMSG pack on')\n"
+    "pack = b'PACK ' + b'\\0\\0\\0\\x06MSG p\\0' * 6500\n"
     "while True:\n"
-    "    client.send(b'PACK ' + (b'\\0\\0\\0\\x6cMSG p/x\\0' + bytes(100)) * 500)\n"
+    "    client.send(pack)\n"
 )
 FORKS = (
     "import os, socket, sys\n"
@@ -57,7 +58,11 @@ def stopped_subscribers(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack([b"MSG p/x\0" + bytes(100)] * 400))
 
 
-@behaviour("publishers that are killed in the middle of their PACKs", suite=True)
+# One read takes 64 PACKs apart, into two numbers for each packet in them.
+UNPACKED = MEMORY + 32 * MIB
+
+
+@behaviour("publishers that are killed in the middle of their PACKs", memory=UNPACKED, suite=True)
 def killed_publishers(attack: Attack) -> None:
     while attack.goes_on:
         child = attack.child(PACKS)

@@ -14,8 +14,8 @@ ITS_QUEUE = MEMORY + 64 * MIB
 FLOOD = pack([b"MSG flood/x\0" + bytes(100)] * 400)
 
 
-def record(attack: Attack) -> RecorderProcess:
-    return attack.closing.enter_context(RecorderProcess(attack.folder, attack.daemon.socket))
+def record(attack: Attack, *flags: str) -> RecorderProcess:
+    return attack.closing.enter_context(RecorderProcess(attack.folder, attack.daemon.socket, *flags))
 
 
 @behaviour("a flood beside a recorder", needs=ROOT, memory=ITS_QUEUE)
@@ -46,6 +46,15 @@ def datagrams_beside_it(attack: Attack) -> None:
     record(attack)
     kinds = (b"", b"BCCN1[9]x", datagram("far/x/1", 1, "x"), datagram("?", 1, "x"), b"\xff" * 1400)
     attack.flood(kinds[number % len(kinds)] for number in count())
+
+
+@behaviour("connections to the recorder's metrics port that never ask", needs=ROOT, memory=ITS_QUEUE)
+def silent_connections_to_it(attack: Attack) -> None:
+    record(attack, "--metrics", f"127.0.0.1:{attack.metrics_port}")
+    publisher = attack.packing()
+    while attack.goes_on:
+        attack.scrape().send(b"GET /met")
+        publisher.offer(FLOOD)
 
 
 @behaviour("taps with room for one packet", needs=ROOT, suite=True)

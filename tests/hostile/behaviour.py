@@ -40,6 +40,7 @@ class Behaviour:
     may grow by, in bytes, and may log. ``segment``: the bystander's publisher is a plain program of the segment;
     ``pause``: its subscriber stops reading for so many seconds in each. ``metrics``: the daemon has a metrics port.
     ``key``: the segment has one. ``stays``: the hostile ones are still connected when the daemon must end.
+    ``seconds``: it goes on for at least so long.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Behaviour:
     metrics: bool = False
     key: bytes = b""
     stays: bool = False
+    seconds: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.group}: {self.name}"

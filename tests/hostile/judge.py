@@ -174,13 +174,8 @@ def judge(behaviour: Behaviour, seconds: float = SECONDS, gives_up: float = GIVE
             daemon.start()
             bystander = Bystander(daemon.socket, behaviour, port, gives_up)
             try:
-                return _judged(
-                    behaviour,
-                    daemon,
-                    bystander,
-                    Attack(daemon, folder, port, metrics_port, seconds),
-                    gives_up,
-                )
+                attack = Attack(daemon, folder, port, metrics_port, max(seconds, behaviour.seconds))
+                return _judged(behaviour, daemon, bystander, attack, gives_up)
             finally:
                 bystander.kill()
         finally:

@@ -6,6 +6,7 @@ IN_ONE_TURN = "a PACK is worked off in one turn, whatever it asks"
 NOT_COUNTED = "what a client makes the daemon keep is in no account"
 NO_RESERVE = "one user takes every place, that of the daemon's own user too"
 ONE_DATAGRAM = "one forged number moves the window of a source"
+ONE_A_TURN = "of a client that sends steadily one packet is read in a turn, of one that floods 512"
 ROUTES = "routes are limited by number, not by bytes"
 
 KNOWN = {
@@ -22,6 +23,8 @@ KNOWN = {
     "places: one user takes all 4,096 places": NO_RESERVE,
     "places: one user takes all of a hundred places": NO_RESERVE,
     "processes: a publisher that never stops, when the daemon must end": "a turn is 512 PACKs, whatever is in them",
+    "publishing: pings to the daemon by message, longer than anybody waits": ONE_A_TURN,
+    "requests: requests for clients one by one, longer than anybody waits": ONE_A_TURN,
     "requests: PACKs of 4,160 requests for a hundred clients": IN_ONE_TURN,
     "requests: PACKs of 1,000 requests for 65,000 sources": IN_ONE_TURN,
     "requests: a request for the sources behind the last one": "each page looks at all sources",

@@ -5,6 +5,7 @@ from itertools import count
 
 from tests.hostile.attack import Attack, pack, packs
 from tests.hostile.behaviour import behaviour
+from tests.hostile.behaviours.requests import LONG
 
 SHORT_BLOCK = "[queue]\nblock_seconds = 0.5\n"
 NOT_TO_ALL = (
@@ -151,6 +152,11 @@ def pings_by_message(attack: Attack) -> None:
     client = attack.packing()
     client.request("listen")
     attack.repeat(client, pack([b"MSG !here/bccnd\0t\nping"] * 2000))
+
+
+@behaviour("pings to the daemon by message, longer than anybody waits", seconds=LONG)
+def pings_by_message_for_long(attack: Attack) -> None:
+    pings_by_message(attack)
 
 
 @behaviour("questions for listeners by message, each to a new channel")

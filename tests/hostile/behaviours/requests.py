@@ -6,6 +6,9 @@ from tests.hostile.attack import Attack, pack, packs
 from tests.hostile.behaviour import MIB, behaviour
 from tests.plain_bccn import datagram
 
+# Seconds: whoever is read too slowly is behind by more than the judge's patience (GIVES_UP) at their end.
+LONG = 15.0
+
 RETAINED = 4000
 KEEPS_STATE = f'[retain]\npatterns = ["state/>"]\nchannels = {RETAINED}\n'
 
@@ -38,6 +41,11 @@ def pages_of_clients(attack: Attack) -> None:
 def clients_one_by_one(attack: Attack) -> None:
     attack.connect_many(100)
     attack.repeat(attack.connect(), b"CMSG clients")
+
+
+@behaviour("requests for clients one by one, longer than anybody waits", seconds=LONG)
+def clients_one_by_one_for_long(attack: Attack) -> None:
+    clients_one_by_one(attack)
 
 
 @behaviour("a request for the page of clients behind the last one")

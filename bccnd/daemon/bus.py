@@ -24,6 +24,7 @@ from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
 from bccnd.process.sequence import SequenceFile
+from bccnd.relay.client_input import Left
 from bccnd.relay.core import Relay
 from bccnd.relay.effects import Effects
 from bccnd.relay.identity import Peer
@@ -255,7 +256,10 @@ class Bus:
                 self._end(session, "")
                 self._settle()  # publishers that it held
                 return False
-        sends = self._pass(session, starts, ends, unix_ns)
+        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
+        sends = self._settle()
+        if left:
+            sends |= self._pass(session, left, unix_ns)
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
@@ -265,10 +269,9 @@ class Bus:
             return False
         return True
 
-    def _pass(self, session: Session, starts: list[int], ends: list[int], unix_ns: int) -> bool:
+    def _pass(self, session: Session, left: Left | None, unix_ns: int) -> bool:
         """Give the relay packets of a client, until none are left. Returns whether any went to the segment."""
-        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
-        sends = self._settle()
+        sends = False
         while left and session.number in self._relay.sessions:
             left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), *left)
             sends |= self._settle()
@@ -312,7 +315,7 @@ class Bus:
             _strip_empty(starts, ends)
             if not starts:
                 return
-            self._pass(session, starts, ends, time.time_ns())
+            self._pass(session, ((starts, ends), 0, False), time.time_ns())
 
     # -- the end
 

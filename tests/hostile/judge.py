@@ -237,15 +237,14 @@ def _act(behaviour: Behaviour, attack: Attack) -> Exception | None:
 
 
 def _losses(account: dict[str, float], gives_up: float, behaviour: Behaviour) -> list[str]:
-    faults = []
     if account["closed"]:
-        faults.append("the bystander's connection was closed")
+        return ["the bystander's connection was closed"]
     # A datagram is not late for long: what a plain program sent has come or is lost.
     if account["late"] and not behaviour.segment:
-        faults.append(f"a message of the bystander is {gives_up:g} s late")
-    elif account["lost"]:
-        faults.append(f"the bystander lost {account['lost']:.0f} of {account['sent']:.0f} messages")
-    return faults
+        return [f"a message of the bystander is {gives_up:g} s late"]
+    if account["lost"]:
+        return [f"the bystander lost {account['lost']:.0f} of {account['sent']:.0f} messages"]
+    return []
 
 
 def compared(behaviour: Behaviour, seconds: float = SECONDS) -> tuple[Outcome, Outcome]:

@@ -129,12 +129,12 @@ def taps_on_and_off(attack: Attack) -> None:
     attack.repeat(attack.packing(uid=0), repeated(b"CMSG tap\0on", b"CMSG tap\0off", b"CMSG tap\0interface"))
 
 
-@behaviour("PACKs of requests for the status", suite=True)
+@behaviour("PACKs of requests for the status")
 def status_in_packs(attack: Attack) -> None:
     attack.repeat(attack.packing(), repeated(b"CMSG status"))
 
 
-@behaviour("PACKs of pings whose answers are read")
+@behaviour("PACKs of pings whose answers are read", suite=True)
 def pings_in_packs(attack: Attack) -> None:
     attack.repeat(attack.packing(), repeated(b"CMSG ping"))
 

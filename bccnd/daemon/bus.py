@@ -5,8 +5,12 @@ Rules
 - A client is not read while the relay holds it (``Session.waits_for``), nor, if it publishes to the segment, while
   the network side is congested.
 - What a client sent before it went still counts.
+- A client is looked up before the next is accepted, and before anything else is done: many programs leave at once.
+- A client without a place (``places``) gets the reason, ``CMSG closing``, and is closed.
 - When the daemon is out of descriptors, it refuses new clients with the reason, or stops accepting for ACCEPT_PAUSE.
   It goes on serving the others.
+- A fault of ours while a client is served closes that client. Otherwise it would come again for ever, as its socket
+  stays readable.
 """
 
 import contextlib
@@ -20,9 +24,12 @@ from collections.abc import Callable
 import structlog
 
 from bccnd import report
+from bccnd.daemon.places import Places
+from bccnd.errors import BccndError
 from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
-from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
+from bccnd.net.peers import Identity, has_hung_up, identify
+from bccnd.process import fatal
 from bccnd.process.sequence import SequenceFile
 from bccnd.relay.client_input import Left
 from bccnd.relay.core import Relay
@@ -44,6 +51,11 @@ ALONE_NS = 200_000
 # Seconds without new clients, once accepting has failed.
 ACCEPT_PAUSE = 1.0
 
+# Packets of a refused client that are read before it is closed: with any unread it would get a reset before the
+# reason. A client says hello with fewer.
+UNREAD = 16
+
+Newcomer = tuple[socket.socket, Identity]
 Read = Callable[[int], tuple[list[int], list[int]]]
 
 log = structlog.get_logger()
@@ -85,7 +97,9 @@ class Bus:
         # Publishers that are not read until the network side is no longer congested.
         self._held_back: set[Session] = set()
         self._ending: deque[Session] = deque()
-        self._door = report.Door()
+        self._places = Places()
+        # Whether the file of the socket is missing, or somebody else's.
+        self.socket_gone = False
         self._serving = False
         self._spare = -1
         self._take_spare()
@@ -123,6 +137,7 @@ class Bus:
         """Take over the sockets of the sessions that the relay has from a predecessor."""
         for session in self._relay.sessions.values():
             self._sockets[session.number] = socket.socket(fileno=session.port)
+            self._places.take(session.peer)
 
     def relieve(self) -> None:
         """Read held-back publishers again: the network side is no longer congested."""
@@ -155,45 +170,49 @@ class Bus:
     # -- clients come
 
     def _connect(self) -> None:
+        arrived: list[Newcomer] = []
         try:
-            clients = self._listener.accept()
+            self._listener.accept(lambda client: arrived.append(self._look_at(client)))
         except OSError as error:
             self._turn_away(error)
             return
-        if not clients and has_hung_up(self._listener.socket.fileno()):
+        if not arrived and has_hung_up(self._listener.socket.fileno()):
             # The program that handed it down has shut it down: it stays readable, and no client will come.
             self._loop.remove_reader(self._listener.socket)
             log.warning("listener shut down", socket=self.name, clients=len(self._relay.sessions))
+        self._welcome(arrived)
+
+    def _look_at(self, client: socket.socket) -> Newcomer:
+        """Look up who it is; the spare descriptor is for that, if this client took the last."""
+        self._let_go_of_spare()
+        identity = identify(client)
+        self._take_spare()
+        return client, identity
+
+    def _welcome(self, arrived: list[Newcomer]) -> None:
         moment = self._moment()
         self._sequence.cover(self._relay.state.names.first_seq(moment.unix_ns // 1000))
-        for client in clients:
-            self._welcome(client, moment)
+        for client, (pid, uid, gid, program, groups, resident) in arrived:
+            peer = Peer(pid, uid, gid, program, groups, resident)
+            self._admit(client, peer, moment)
         self._settle()
 
-    def _welcome(self, client: socket.socket, moment: Moment) -> None:
-        pid, uid, gid = peer_credentials(client)
-        program, resident = program_of(pid)
+    def _admit(self, client: socket.socket, peer: Peer, moment: Moment) -> None:
+        refusal = self._places.refusal(peer, self._relay.state.rules.options.limits)
+        if refusal:
+            _refuse(client, refusal)
+            report.client_refused(peer, refusal, len(self._relay.sessions))
+            return
         with contextlib.suppress(OSError):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._client_bytes // 2)
-        session = self._relay.connect(
-            client.fileno(),
-            Peer(pid, uid, gid, program, peer_groups(client), resident),
-            moment,
-        )
-        if session is None:
-            limit = self._relay.state.rules.options.limits.clients
-            _refuse(client, f"limit: at most {limit} clients")
-            self._door.turn_away(
-                moment.monotonic,
-                reason="limits.clients",
-                pid=pid,
-                uid=uid,
-                clients=len(self._relay.sessions),
-            )
+        session = self._relay.connect(client.fileno(), peer, moment)
+        if session is None:  # as the places were counted, by a fault of ours alone
+            _refuse(client, "limit: too many clients")
             return
+        self._places.take(peer)
         self._sockets[session.number] = client
         self._loop.add_reader(session.port, self._readable, session)
-        log.debug("client connected", name=session.name.decode(), uid=uid)
+        log.debug("client connected", name=session.name.decode(), uid=peer.uid)
 
     def _turn_away(self, error: OSError) -> None:
         """Accepting failed, mostly for lack of descriptors: free the spare one, to accept and refuse the clients."""
@@ -207,7 +226,7 @@ class Bus:
             self._loop.remove_reader(self._listener.socket)
             self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
         self._take_spare()
-        self._door.turn_away(self._loop.time(), reason=error.strerror, clients=len(self._relay.sessions))
+        log.warning("client refused", reason=error.strerror, clients=len(self._relay.sessions))
 
     def _accept_again(self) -> None:
         self._take_spare()
@@ -232,12 +251,15 @@ class Bus:
         A client that was silent for ALONE_NS has mostly sent one packet: read that with the cheapest call.
         """
         unix_ns = time.time_ns()
-        if abs(unix_ns - session.read_ns) > ALONE_NS:
-            self._read(session, self._table.read_one, unix_ns)
-        else:
-            for _ in range(CLIENT_BATCHES):
-                if not self._read(session, self._table.read, time.time_ns()):
-                    break
+        try:
+            if abs(unix_ns - session.read_ns) > ALONE_NS:
+                self._read(session, self._table.read_one, unix_ns)
+            else:
+                for _ in range(CLIENT_BATCHES):
+                    if not self._read(session, self._table.read, time.time_ns()):
+                        break
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
+            self._give_up(session, error)
         session.read_ns = time.time_ns()
 
     def _read(self, session: Session, read: Read, unix_ns: int) -> bool:
@@ -278,7 +300,19 @@ class Bus:
         return sends
 
     def _writable(self, session: Session) -> None:
-        self._relay.writable(session, self._moment())
+        try:
+            self._relay.writable(session, self._moment())
+            self._settle()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
+            self._give_up(session, error)
+
+    def _give_up(self, session: Session, error: Exception) -> None:
+        """Close a client that could not be served by a fault of ours."""
+        fatal.unless_out_of_memory(error)
+        self._loop.remove_reader(session.port)
+        self._loop.remove_writer(session.port)
+        report.fault(error, "a client", session)
+        self._relay.close(session, "fault")
         self._settle()
 
     def _moment(self) -> Moment:
@@ -296,6 +330,7 @@ class Bus:
         if reason == "gone":
             self._last_words(session)
         state = report.queue_state(session)
+        self._places.leave(session.peer)
         self._relay.disconnect(session, self._moment())
         client.close()
         report.client_left(session, reason, state)
@@ -316,6 +351,43 @@ class Bus:
             if not starts:
                 return
             self._pass(session, ((starts, ends), 0, False), time.time_ns())
+
+    # -- the file of the socket
+
+    def tick(self, mode: int, owner: str | None, group: str | None) -> None:
+        """Call this about once a second. ``mode``, ``owner``, ``group``: of the file, should it be made again."""
+        gone = self._listener.is_gone
+        if gone and not self._listener.handed_down:
+            gone = not self._reopen(mode, owner, group)
+        elif gone and not self.socket_gone:
+            log.warning(
+                "socket file gone: nobody can connect",
+                socket=self.name,
+                remedy="have it made again by whoever passed the socket, as by systemctl restart bccnd.socket",
+            )
+        self.socket_gone = gone
+
+    def _reopen(self, mode: int, owner: str | None, group: str | None) -> bool:
+        before = self._listener.socket
+        try:
+            self._loop.remove_reader(before)
+            arrived: list[Newcomer] = []
+            self._listener.reopen(mode, owner, group, lambda client: arrived.append(self._look_at(client)))
+        except BccndError as error:
+            if not self.socket_gone:
+                log.warning(
+                    "socket file gone: nobody can connect",
+                    socket=self.name,
+                    reason=str(error),
+                    remedy="mend that, and the file is made again; or end the other daemon",
+                )
+            return False
+        finally:
+            if self._serving:
+                self._loop.add_reader(self._listener.socket, self._connect)
+        log.warning("socket file made again", socket=self.name)
+        self._welcome(arrived)
+        return True
 
     # -- the end
 
@@ -353,4 +425,7 @@ def _strip_empty(starts: list[int], ends: list[int]) -> None:
 def _refuse(client: socket.socket, reason: str) -> None:
     with contextlib.suppress(OSError):
         client.send(Cmsg(b"closing", reason.encode()).serialize())
+        for _ in range(UNREAD):
+            if not client.recv(1):
+                break
     client.close()

@@ -20,11 +20,13 @@ from typing import Any
 
 import structlog
 
+from bccnd import report
 from bccnd.errors import BccndError
 from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, gather_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
+from bccnd.process import fatal
 from bccnd.relay.core import Relay
 from bccnd.relay.moment import Moment
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
@@ -136,6 +138,10 @@ class Segments:
         log.info("segment closed", **_named(segment.binding))
         self._relieved()
 
+    def set_addresses(self, addresses: frozenset[bytes]) -> None:
+        """The addresses of this host, as the peers of its datagrams are written."""
+        self._relay.state.addresses = addresses
+
     # -- the loop
 
     def watch(self) -> None:
@@ -163,8 +169,12 @@ class Segments:
         if starts:
             interface = os.fsencode(segment.binding.interface or "") or NOWHERE
             moment = Moment(self._loop.time(), time.time_ns())
-            self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
-            self._settle()
+            try:
+                self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
+                self._settle()
+            except Exception as fault:  # noqa: BLE001 - logged; it costs the batch, which no host can make more of
+                fatal.unless_out_of_memory(fault)
+                report.fault(fault, "datagrams")
         return len(starts) == BATCH
 
     # -- datagrams go out

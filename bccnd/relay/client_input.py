@@ -12,7 +12,7 @@ Rules
 from dataclasses import dataclass
 
 from bccnd.errors import DeniedError, FramingError, PacketError, WireError
-from bccnd.relay.answers import Answers
+from bccnd.relay.answers import Answers, asked_about, calls_a_daemon
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
@@ -26,7 +26,7 @@ from bccnd.relay.state import State
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
-from bccnd.wire.sbus import PACK, Cmsg
+from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
 # Packets of one client that are left: their spans, the index of the first, and whether their PACKs are taken apart.
 Left = tuple[Spans, int, bool]
@@ -58,8 +58,8 @@ class ClientInput:
         Returns those that are left: the caller carries out the effects and gives them back.
         """
         outgoing, published_before = self._outgoing, session.published
-        if session.packed and not unpacked:
-            packets, unpacked = self._unpacked(*packets), True
+        if not unpacked and _may_hold_several(session):
+            packets, unpacked = self._unpacked(session, *packets), True
         starts, ends = packets
         count = len(starts)
         while at < count:
@@ -74,9 +74,12 @@ class ClientInput:
                 else:
                     at += 1
                     self._publisher.flush(moment)
+                    if self._is_typed_ahead(session, starts[index], end):
+                        starts, ends = packets = self._line_by_line(starts[index:], ends[index:])
+                        index, at, count, unpacked, end = 0, 1, len(starts), True, ends[0]
                     self._other(session, starts[index], end, moment)
-                    if session.packed and not unpacked:  # agreed to by this very packet
-                        starts, ends = packets = self._unpacked(starts[at:], ends[at:])
+                    if not unpacked and _may_hold_several(session):  # by this very packet
+                        starts, ends = packets = self._unpacked(session, starts[at:], ends[at:])
                         at, count, unpacked = 0, len(starts), True
                     if outgoing.asked:
                         break
@@ -88,9 +91,15 @@ class ClientInput:
         outgoing.packets_left = at < count
         return (packets, at, unpacked) if at < count else None
 
-    def _unpacked(self, starts: list[int], ends: list[int]) -> Spans:
-        """The same packets with every PACK taken apart, up to the first that is broken, which is the last of them."""
+    def _unpacked(self, session: Session, starts: list[int], ends: list[int]) -> Spans:
+        """The same packets with every PACK taken apart, up to the first that is broken, which is the last of them;
+        and with each line a packet, for a client in that format.
+        """
         memory = self._memory
+        if session.format is Format.LINES:
+            starts, ends = self._line_by_line(starts, ends)
+        if not session.packed:
+            return starts, ends
         flat_starts: list[int] = []
         flat_ends: list[int] = []
         for start, end in zip(starts, ends, strict=True):
@@ -102,14 +111,34 @@ class ClientInput:
                 break
         return flat_starts, flat_ends
 
+    def _is_typed_ahead(self, session: Session, start: int, end: int) -> bool:
+        """Whether the first packet of a shell goes on with other lines behind its SUB."""
+        if session.format_chosen or session.packed or session.format is Format.LINES:
+            return False
+        packet = self._memory[start:end]
+        return packet.startswith(b"SUB ") and len(sbus.lines(packet)) > 1
+
+    def _line_by_line(self, starts: list[int], ends: list[int]) -> Spans:
+        """What a shell writes at once is read at once: each line is a packet."""
+        spans = [
+            (start + first, start + last)
+            for start, end in zip(starts, ends, strict=True)
+            for first, last in sbus.lines(self._memory[start:end])
+        ]
+        return [start for start, _ in spans], [end for _, end in spans]
+
     def _publish(self, session: Session, packets: Spans, first: int, width: int, moment: Moment) -> int:
         """Publish a MSG packet, and those that follow it with the same route. Returns the index of the next."""
         memory, (starts, ends) = self._memory, packets
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
-        if after < count:
-            routes = self._router.cached if route.open and session.rights.publish_all else {chan: route}
+        asks = (route.noted or chan[:1] == b"!") and calls_a_daemon(chan)
+        if asks:
+            self._check_question(session, chan, memory[starts[first] + width : ends[first]])
+        if after < count and not asks:
+            several = route.open and session.rights.publish_all and not route.noted
+            routes = self._router.cached if several else {chan: route}
             if route.local or count - first <= self._outgoing.room:
                 after = alike(memory, packets, after, routes, route, longest)
             else:
@@ -153,17 +182,21 @@ class ClientInput:
         route = self._router.cached.get(chan)
         if route is None or not (route.open and session.rights.publish_all):
             route = self._permitted(session, chan)
+        more = "more than " if size > rules.packet_limit else ""  # the rest was cut off when it was read
         if route.local:
             limit = rules.options.limits.local_payload
             if size - width > limit:
-                text = f"MSG {chan.decode()}: {size - width} bytes of payload, at most {limit}"
-                raise PacketError("too-large", text)
+                text = f"{more}{size - width - bool(more)} bytes of payload, at most {limit}"
+                raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
             return route, (rules.packet_limit, limit)
         # Beside the envelope and "<src>:<seq>:" a datagram has as many bytes as the packet but for "MSG ".
         around = rules.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")
         if size + around > SEND_LIMIT:
-            text = f"MSG {chan.decode()}: {size + around} bytes on the wire, at most {SEND_LIMIT}"
-            raise PacketError("too-large", text)
+            wire = (
+                size - bool(more) + around + (size + around - rules.integrity.overhead > 9999)
+            )  # a digit more
+            text = f"{more}{wire} bytes on the wire, at most {SEND_LIMIT}"
+            raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
         return route, (SEND_LIMIT - around, SEND_LIMIT)
 
     def _permitted(self, session: Session, chan: bytes) -> Route:
@@ -174,11 +207,21 @@ class ClientInput:
             raise PacketError(
                 "bad-channel", f"MSG {shown}: 1 to {CHAN_LIMIT} ASCII characters, no white space, ':', '|'"
             )
+        if chan.startswith(SECRET):
+            text = f"MSG {chan.decode()}: a secret key of sbus; nothing on it is delivered or sent"
+            raise PacketError("bad-channel", text)
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
         return route or self._router.route(chan)
+
+    def _check_question(self, session: Session, chan: bytes, request: bytes) -> None:
+        """Refuse a request to daemons about a channel that the client has no right to ask about."""
+        about = asked_about(request)
+        if about is not None and (about.startswith(SECRET) or not session.rights.may_publish(about)):
+            text = f"MSG {chan.decode()}: no right to publish on {about.decode()}, which it asks about"
+            raise DeniedError("publish", text)
 
     def _other(self, session: Session, start: int, end: int, moment: Moment) -> None:
         """Anything but MSG. A refusal names the packet that it answers."""
@@ -212,13 +255,13 @@ class ClientInput:
             raise PacketError("limit", f"at most {limit} patterns a client")
         if typed and not session.format_chosen and session.format is not Format.LINES:
             session.format = Format.LINES  # a person at a terminal
-            self._router.service_changed()
+            self._router.service_changed(session)
         if not session.rights.may_subscribe(pattern, session.separator):
             raise DeniedError("subscribe", "no right to all that it matches")
         missed = [
-            (chan, message)
-            for chan, message in self._state.retained.matching(pattern, session.separator)
-            if not self._router.reaches(session, chan)
+            row
+            for row in self._state.retained.matching(pattern, session.separator)
+            if row and not self._router.reaches(session, row[0])
         ]
         self._router.subscribe(session, pattern)
         if missed and not session.tap:
@@ -236,6 +279,8 @@ class ClientInput:
         except WireError as error:
             raise PacketError("bad-datagram", str(error.verdict)) from None
         src, seq, chan = opened[:3]
+        if chan.startswith(SECRET):
+            raise PacketError("bad-channel", "a secret key of sbus is not sent")
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "no right to publish on the channel of the datagram")
         route = self._router.route(chan)
@@ -247,12 +292,13 @@ class ClientInput:
         spans = [self._segment.make_message(opened, start)], [end]
         self._publisher.pass_on(route, spans, session, origin, moment, 0)
         if route.noted:
-            self._segment.note(src, chan, spans, moment)
+            self._segment.note(src, chan, spans, origin, 0, moment)
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)
         self._counters.errors += 1
         if isinstance(error, DeniedError):
+            error.text += self._state.rules.access.missed(session.peer)
             first = error.right not in session.refused
             self._state.refusals.count(session.name, session.peer, error.right, error.text, first=first)
             session.refused.add(error.right)
@@ -266,3 +312,8 @@ def _retained_packet(form: Format, chan: bytes, message: Kept) -> bytes:
     if form is Format.FULL:
         return message.recv().serialize()
     return message.msg(chan).serialize_line() if form is Format.LINES else message.msg(chan).serialize()
+
+
+def _may_hold_several(session: Session) -> bool:
+    """Whether one packet of the client can be several."""
+    return session.packed or session.format is Format.LINES

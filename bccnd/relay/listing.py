@@ -24,10 +24,13 @@ PAGE_BYTES = 32 << 10
 HELD_NAMES = 5
 
 
-def clients(state: State, slow: SlowClients, cursor: bytes, now: float) -> bytes:
-    """The clients that came after the one of number ``cursor``."""
+def clients(
+    state: State, slow: SlowClients, cursor: bytes, now: float, *, only: Session | None = None
+) -> bytes:
+    """The clients that came after the one of number ``cursor``; ``only``: all that who asks may see."""
     after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
-    sessions = (session for number, session in state.sessions.items() if number > after)
+    seen = state.sessions.values() if only is None else (only,)
+    sessions = (session for session in seen if session.number > after)
     rows = ((str(session.number), _client_row(session, slow, now)) for session in sessions)
     return _page("clients", rows)
 
@@ -40,7 +43,8 @@ def sources(state: State, cursor: bytes, now: float) -> bytes:
 
 
 def as_json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    """In ASCII, without any control character: it also escapes DEL, which JSON allows."""
+    return json.dumps(value, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
 
 
 def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, Any]:
@@ -48,7 +52,7 @@ def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, An
     episode = slow.get(session)
     return {
         "name": session.name.decode(),
-        "program": peer.program.decode("ascii", "replace"),
+        "program": peer.shown_program,
         "pid": peer.pid,
         "uid": peer.uid,
         "gid": peer.gid,

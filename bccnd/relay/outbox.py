@@ -14,10 +14,10 @@ Rules
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from bccnd.relay.options import Policy
@@ -218,14 +218,28 @@ class Outbox:
         self._gap = self.answers = 0
 
     def state(self) -> dict[str, Any]:
-        """The queue in plain values, for a successor of this daemon: (kind, what it holds) in order."""
+        """The queue in plain values, for a successor of this daemon: (kind, what it holds) in order.
+
+        Everybody waits meanwhile, so messages that follow each other are one list, of which no entry is touched here.
+        """
         return {
             "limits": (self.max_packets, self.max_size, self.policy.value),
             "dropped": self.dropped,
             "front": [bytes(answer) for answer in self._front],
             "gap": self._gap,
-            "entries": [_plain(entry) for entry in self._entries],
+            "entries": list(self._plain_entries()),
         }
+
+    def _plain_entries(self) -> Iterator[tuple[str, Any]]:
+        if all_messages := set(map(type, self._entries)) == {
+            bytes
+        }:  # most are, and that is seen at a third of the cost
+            yield "messages", list(self._entries)
+        for kind, entries in () if all_messages else groupby(self._entries, type):
+            if kind is bytes:
+                yield "messages", list(entries)
+            else:
+                yield from map(_plain, entries)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a queue; whatever the limits are now, nothing of it is dropped."""
@@ -236,7 +250,10 @@ class Outbox:
         self._front.extend(map(_Answer, state["front"]))
         self.answers = len(self._front)
         for kind, value in state["entries"]:
-            if kind == "answer":
+            if kind == "messages":
+                self._entries.extend(value)
+                self._account(sum(map(len, value)), len(value))
+            elif kind == "answer":
                 self.answer(value)
             elif kind == "gap":
                 self._entries.append(_Gap(value))
@@ -329,8 +346,7 @@ def _messages(entry: bytes | CountedPack) -> int:
 
 
 def _plain(entry: bytes | CountedPack | _Gap) -> tuple[str, Any]:
+    """An entry that is no message."""
     if isinstance(entry, CountedPack):
         return "bundle", (entry.packet, entry.messages)
-    if isinstance(entry, _Gap):
-        return "gap", entry.lost
-    return "answer" if isinstance(entry, _Answer) else "message", bytes(entry)
+    return ("gap", entry.lost) if isinstance(entry, _Gap) else ("answer", bytes(entry))

@@ -7,15 +7,18 @@ Rules
 - The table is bounded in channels and in bytes, bookkeeping included; the channel that was updated longest ago goes
   first. A message that is larger than the bound by itself is not kept, nor is the one before it: no value is better
   than an old one.
+- Who subscribes is given the messages in the order of their channels, a row for each step: ``matching`` costs what is
+  taken from it. A message that is updated or deleted meanwhile is left out: its subscriber was sent the newer one.
 - The daemon keeps what it has heard. It does not ask other hosts, and what it keeps does not outlive it.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bccnd.relay import pattern as patterns
 from bccnd.relay.options import Retain
+from bccnd.relay.ordered import OrderedKeys
 from bccnd.wire.sbus import Msg, Recv
 from bccnd.wire.verdict import Verdict
 
@@ -42,7 +45,9 @@ class Retained:
     """channel -> ``Kept``, in the order of their updates. ``size``: bytes of all, with ENTRY_COST each."""
 
     def __init__(self, options: Retain) -> None:
-        self._messages: OrderedDict[bytes, Kept] = OrderedDict()
+        self._messages: OrderedDict[bytes, tuple[int, Kept]] = OrderedDict()  # with the number of its update
+        self._channels = OrderedKeys()
+        self._updates = 0  # so far
         self.size = 0
         self.limit(options)
 
@@ -67,25 +72,37 @@ class Retained:
         self._forget(chan)
         cost = _cost(chan, message)
         if message.payload_at < len(message.datagram) and cost <= self._max_size:
-            self._messages[chan] = message
+            self._updates += 1
+            self._messages[chan] = self._updates, message
+            self._channels.add(chan)
             self.size += cost
             self._shrink()
 
-    def matching(self, pattern: bytes, separator: bytes) -> list[tuple[bytes, Kept]]:
-        """The channels that a client's pattern matches, and their messages, the oldest first."""
-        if not patterns.has_wildcard(pattern, separator):
-            message = self._messages.get(pattern)
-            return [(pattern, message)] if message else []
-        fixed = patterns.fixed_part(pattern)
-        return [
-            (chan, message)
-            for chan, message in self._messages.items()
-            if chan.startswith(fixed) and patterns.matches(pattern, separator, chan)
-        ]
+    def matching(self, pattern: bytes, separator: bytes) -> Iterator[tuple[bytes, Kept] | None]:
+        """The channels that a client's pattern matches, and their messages as they are now, a step for each item.
+
+        An item is None for a step that found nothing: a channel that begins as the pattern does and does not match,
+        or whose message has been updated since.
+        """
+        if patterns.has_wildcard(pattern, separator):
+            channels = self._channels.beginning(patterns.fixed_part(pattern))
+        else:
+            channels = iter([pattern])
+        return self._rows(channels, pattern, separator, self._updates)
+
+    def _rows(
+        self, channels: Iterator[bytes], pattern: bytes, separator: bytes, updates: int
+    ) -> Iterator[tuple[bytes, Kept] | None]:
+        for chan in channels:
+            row = self._messages.get(chan)
+            if row and row[0] <= updates and patterns.matches(pattern, separator, chan):
+                yield chan, row[1]
+            else:
+                yield None
 
     def state(self) -> list[tuple[bytes, bytes, int, bytes, int]]:
         """Everything in plain values, the oldest first, for a successor of this daemon."""
-        return [(chan, *message) for chan, message in self._messages.items()]
+        return [(chan, *message) for chan, (_, message) in self._messages.items()]
 
     def restore(self, state: Iterable[Sequence[Any]]) -> None:
         """Take over what is allowed here."""
@@ -94,9 +111,10 @@ class Retained:
                 self.keep(chan, Kept(*message))
 
     def _forget(self, chan: bytes) -> None:
-        message = self._messages.pop(chan, None)
-        if message:
-            self.size -= _cost(chan, message)
+        kept = self._messages.pop(chan, None)
+        if kept:
+            self._channels.remove(chan)
+            self.size -= _cost(chan, kept[1])
 
     def _shrink(self) -> None:
         while len(self._messages) > self._max_channels or self.size > self._max_size:

@@ -21,6 +21,7 @@ from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Retain
 from bccnd.relay.rights import AccessList, unrestricted
+from bccnd.relay.router import Route, Router
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules, packet_limit
 from bccnd.wire import sbus
@@ -31,6 +32,7 @@ BATCH = 64  # packets a read
 UNLIMITED = 1 << 60
 CLOCK = 1_800_000_000_000_000  # microseconds since the epoch
 HOST = b"here"
+HERE = b"10.0.0.1:5400"
 ELSEWHERE = b"10.0.0.2:5400"
 INTERFACE = b"eth0"
 
@@ -73,6 +75,12 @@ def value_of(answers: list[bytes], key: bytes) -> Any:
     head = b"CMSG %b\0" % key
     assert answer.startswith(head)
     return json.loads(answer.removeprefix(head))
+
+
+def routes_of(router: Router) -> list[Route]:
+    """All that it remembers, for channels and to share."""
+    generations = [router._young, *(routes for _, routes in router._aged)]
+    return [route for routes in (*generations, router._shared) for route in routes.values()]
 
 
 class FakeTransport:
@@ -170,10 +178,15 @@ class FakeClient:
 class Bus:
     """``now``: monotonic seconds, ``unix_us``: the clock; the test turns both. ``sent``: datagrams to the segment.
 
-    ``values``: settings, as ``options`` takes them.
+    ``addresses``: of this host; ``values``: settings, as ``options`` takes them.
     """
 
-    def __init__(self, integrity: Integrity | None = None, **values: Any) -> None:
+    def __init__(
+        self,
+        integrity: Integrity | None = None,
+        addresses: frozenset[bytes] | None = frozenset([b"10.0.0.1"]),
+        **values: Any,
+    ) -> None:
         self.options = options(**values)
         self.integrity = integrity or Integrity()
         stride = packet_limit(self.options) + 256
@@ -187,6 +200,7 @@ class Bus:
         self.transport = FakeTransport(self.memory)
         self.access = AccessList(unrestricted([0]))
         self.relay = self.new_relay()
+        self.relay.state.addresses = addresses
         self.now = 1000.0
         self.unix_us = CLOCK
         self.clients: dict[int, FakeClient] = {}  # by the number of their session
@@ -347,9 +361,7 @@ class Bus:
         assert state.router.subscriptions == 0
         assert all(index.empty() for index in router._indexes.values())
         assert not router._listening
-        assert not any(route.size for route in router._young.values())
-        assert not any(route.size for route in router._old.values())
-        assert not any(route.size for route in router._shared.values())
+        assert not any(route.members for route in routes_of(router))
         assert len(state.names) == 1  # its own
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:

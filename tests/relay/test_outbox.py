@@ -397,3 +397,24 @@ def test_any_script_against_the_model(
     assert joined(stream) == model.stream()
     assert (ledger.packets, ledger.bytes) == (0, 0)
     assert ledger.dropped == box.dropped == sum(item for item in stream if isinstance(item, int))
+
+
+def test_a_long_queue_is_handed_over_in_one_entry():
+    """Everybody waits for a replacement: its cost must not be one of Python's steps for each message."""
+    messages = [b"%d" % number for number in range(10_000)]
+    box = outbox(packets=10_000, size=1 << 20, ledger=Ledger(1 << 20))
+    assert box.put_group(messages)
+    assert box.state()["entries"] == [("messages", messages)]
+    box.answer(b"pong")
+    box.sent(9_998)
+    assert box.state()["entries"] == [("messages", messages[-2:]), ("answer", b"pong")]
+
+
+def test_a_queue_of_the_format_before_is_taken_over():
+    ledger = Ledger(1_000_000)
+    box = outbox(ledger=ledger)
+    entries = [("message", b"a"), ("answer", b"b"), ("gap", 3), ("bundle", (b"cc", 2))]
+    limits = (10, 1000, "drop-oldest")
+    box.restore({"limits": limits, "dropped": 3, "front": [], "gap": 0, "entries": entries})
+    assert box.next_packets(9) == [b"a", b"b", b"lost 3", b"cc"]
+    assert (ledger.packets, ledger.bytes) == (3, 3)

@@ -25,7 +25,7 @@ import weakref
 from contextlib import suppress
 from mmap import mmap
 
-from bccn.errors import ProtocolError, RejectedError, TimedOutError, UnavailableError
+from bccn.errors import ProtocolError, RefusedError, RejectedError, TimedOutError, UnavailableError
 from bccn.protocol import build_control, build_sub
 from bccn.transport import WRITABLE, Backoff, Transport, ask
 
@@ -174,7 +174,12 @@ class Feed:
         def answer(key: str, value: str = "") -> str:
             return ask(transport, key, value, deadline=deadline, early=self._early)
 
-        status = json.loads(answer("status"))
+        try:
+            status = json.loads(answer("status"))
+        except RefusedError:
+            if not self._patterns:
+                answer("tap", "interface")  # which is refused, too, and is what its user has to be granted
+            raise
         self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         for queue in self._queues:
             with suppress(RejectedError):

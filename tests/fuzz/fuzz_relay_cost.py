@@ -26,8 +26,8 @@ from tests.fuzz.steps import Steps
 from tests.relay.fakes import Bus, FakeClient, datagram
 
 # A packet of a few bytes (SUB a, MSG a) costs a hundred lines of decisions, and a pattern or channel a few for each
-# token, which is two bytes at least. Twice the most that sound packets cost.
-STEPS_A_BYTE = 30
+# token, which is two bytes at least: 33 a byte, for a pattern of 200 tokens that comes and goes.
+STEPS_A_BYTE = 40
 
 # Bytes that a packet counts for beside its own: its length in a PACK, and the part of a system call without one.
 FRAME = 4
@@ -79,7 +79,6 @@ def branching(count: int, tokens: int) -> list[bytes]:
 
 KNOWN = [
     Known("each page of sources looks at all sources", (b"CMSG sources",), (b"CMSG sources\0~",)),
-    Known("SUB and UNSUB with a wildcard look at all cached channels", (b"SUB ", b"UNSUB "), (b"SUB z*",)),
     Known("SUB with a wildcard looks at all last values", (b"SUB ",), (b"SUB v/*/x",)),
     Known(
         "a message is held against each token of each pattern, again for each way to its place",

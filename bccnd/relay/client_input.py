@@ -18,6 +18,7 @@ from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
+from bccnd.relay.pattern import pattern_cost
 from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
@@ -37,6 +38,9 @@ REQUEST_STEPS = 16
 
 # So many packets are enough to go on with: no more of what was read is taken apart before they are done.
 APART = 4096
+
+# What the patterns of all clients take is at most what those of so many clients may.
+WHOLE = 64
 
 # Packets of one client that are left: their spans, the index of the first, and of the first that may hold several.
 Left = tuple[Spans, int, int]
@@ -266,23 +270,34 @@ class ClientInput:
             raise
 
     def _subscribe(self, session: Session, pattern: bytes, typed: bool, moment: Moment) -> None:
-        limit = self._rules.options.limits.subscriptions
-        if len(session.subscriptions) >= limit:
-            raise PacketError("limit", f"at most {limit} patterns a client")
+        self._check_room(session, pattern)
         if typed and not session.format_chosen and session.format is not Format.LINES:
             session.format = Format.LINES  # a person at a terminal
             self._router.service_changed(session)
         if not session.rights.may_subscribe(pattern, session.separator):
             raise DeniedError("subscribe", "no right to all that it matches")
-        missed = [
-            row
-            for row in self._state.retained.matching(pattern, session.separator)
-            if row and not self._router.reaches(session, row[0])
-        ]
+        rows = list(self._state.retained.matching(pattern, session.separator))
+        self._outgoing.steps += len(rows)
+        missed = [row for row in rows if row and not self._router.reaches(session, row[0])]
         self._router.subscribe(session, pattern)
         if missed and not session.tap:
             packets = [_retained_packet(session.format, chan, message) for chan, message in missed]
             self._delivery.send(session, packets, None, moment.monotonic)
+
+    def _check_room(self, session: Session, pattern: bytes) -> None:
+        """Patterns are bounded in number and bytes: those of a client, and those of all. However much the others
+        take, each client has its share of the whole.
+        """
+        limits, size = self._rules.options.limits, pattern_cost(pattern)
+        if len(session.subscriptions) >= limits.subscriptions:
+            raise PacketError("limit", f"at most {limits.subscriptions} patterns a client")
+        if session.footprint + size > limits.subscription_bytes:
+            raise PacketError(
+                "limit", f"the patterns of a client take at most {limits.subscription_bytes} bytes"
+            )
+        whole = limits.subscription_bytes * WHOLE
+        if self._router.footprint + size > whole and session.footprint + size > whole // limits.clients:
+            raise PacketError("limit", "the patterns of all clients take as much as they may")
 
     def _bridge(self, session: Session, datagram: bytes, start: int, end: int, moment: Moment) -> None:
         """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""

@@ -90,6 +90,12 @@ class Limits(Table):
     subscriptions: int = number(
         1024, 1, 65536, "Subscriptions of one client; each takes memory and matching time."
     )
+    subscription_bytes: int = number(
+        MIB,
+        64 * KIB,
+        1 << 30,
+        "Bytes that the subscriptions of one client take; those of all, 64 times as many.",
+    )
     local_payload: int = number(
         64 * KIB, 1, 64 * KIB, "Payload bytes on local channels; others must fit a datagram of 1400 bytes."
     )

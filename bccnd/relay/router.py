@@ -173,6 +173,7 @@ class Router:
         self._listening_names = OrderedKeys()
         self._version = 0  # of everything that routes are made from
         self._served_at = 0  # the version of the last change in how somebody is served
+        self.footprint = 0  # bytes that the patterns of all sessions take at most
         self._young: dict[bytes, Route] = {}
         self._long = 0  # how many channels those remembered lately count for beside themselves
         self._aged: list[Generation] = []  # the youngest first
@@ -374,13 +375,17 @@ class Router:
     def _hold(self, session: Session, key: tuple[bytes, bytes]) -> None:
         pattern = key[1]
         self._index_of(key).add(pattern, session)
-        session.footprint += patterns.pattern_cost(pattern)
+        cost = patterns.pattern_cost(pattern)
+        session.footprint += cost
+        self.footprint += cost
         session.inner_stars += patterns.inner_stars(pattern)
 
     def _release(self, session: Session, key: tuple[bytes, bytes]) -> None:
         pattern = key[1]
         self._index_of(key).remove(pattern, session)
-        session.footprint -= patterns.pattern_cost(pattern)
+        cost = patterns.pattern_cost(pattern)
+        session.footprint -= cost
+        self.footprint -= cost
         session.inner_stars -= patterns.inner_stars(pattern)
         self.subscriptions -= session.subscriptions[key]
 

@@ -574,6 +574,31 @@ def test_one_call_delivers_so_much_and_leaves_the_rest():
     assert 0 < 3000 - left <= STEPS // 101 + 1
 
 
+def test_patterns_are_bounded_in_bytes():
+    bus = Bus(subscription_bytes=64 << 10)
+    client = bus.connect()
+    patterns = [b"SUB " + b"a/" * 400 + b"%d" % number for number in range(100)]
+    assert client.ask(*patterns)[-1].endswith(b"the patterns of a client take at most 65536 bytes")
+    assert client.session.footprint <= 64 << 10
+    assert bus.relay.state.router.footprint == client.session.footprint
+    client.leave()
+    assert bus.relay.state.router.footprint == 0
+
+
+def test_each_client_has_its_share_of_all_patterns():
+    bus = Bus(subscription_bytes=64 << 10, clients=200)
+    greedy = [
+        bus.connect(*(b"SUB " + b"a" * 900 + b"%d" % number for number in range(40))) for _ in range(80)
+    ]
+    router = bus.relay.state.router
+    assert router.footprint <= 64 * (64 << 10)
+    assert len(greedy[-1].session.subscriptions) < 40
+    last = bus.connect()
+    assert last.ask(b"SUB x", b"MSG x\0y") == [b"MSG x\0y"]
+    refused = last.ask(*(b"SUB " + b"b" * 900 + b"%d" % number for number in range(40)))
+    assert refused[-1].endswith(b"the patterns of all clients take as much as they may")
+
+
 def test_a_publisher_held_in_between_waits_with_the_rest():
     bus = Bus()
     slow = bus.connect(b"SUB a", b"CMSG queue\0packets=4 policy=block")

@@ -301,7 +301,7 @@ def test_new_grants_hold_at_once():
 
 
 def test_client_that_loses_thousands_of_subscriptions_stays():
-    bus = Bus(subscriptions=10_000)
+    bus = Bus(subscriptions=10_000, subscription_bytes=1 << 30)
     client = bus.connect(*(b"SUB a/%d" % number for number in range(6000)))
     client.stop_reading()
     bus.reconfigure(access=AccessList([Grant()]))

@@ -259,7 +259,8 @@ class Bus:
         """
         begun = unix_ns = time.time_ns()
         try:
-            if abs(unix_ns - session.read_ns) > ALONE_NS and abs(unix_ns - self._busy_ns) > BUSY_NS:
+            alone = abs(unix_ns - session.read_ns) > ALONE_NS and abs(unix_ns - self._busy_ns) > BUSY_NS
+            if alone or self._turns.are_many:
                 self._read(session, self._table.read_one, unix_ns)
             else:
                 for _ in range(CLIENT_BATCHES):

@@ -27,6 +27,9 @@ from bccnd.wire.sbus import LENGTH, Memory
 # thousand messages, so that busy publishers seldom have packets left.
 TURN_SECONDS = 0.002
 
+# Bytes left of all clients from which on one packet is read of a client, so that little is left of it.
+MUCH = 16 << 20
+
 # Bytes between packets that were not read as one: more than lie between two of a PACK, and fewer than between slots.
 _APART = 64
 
@@ -81,17 +84,24 @@ class Turns:
         self._memory = memory
         self._region = region
         self._left: dict[Session, Leftover] = {}
+        self._size = 0
         self._line: deque[Session] = deque()
 
     def __contains__(self, session: Session) -> bool:
         return session in self._left
+
+    @property
+    def are_many(self) -> bool:
+        """Whether no more than one packet of a client is to be read."""
+        return self._size > MUCH
 
     def __len__(self) -> int:
         """How many are in line, or were before they left."""
         return len(self._line)
 
     def put_aside(self, session: Session, left: Left) -> None:
-        self._left[session] = Leftover.of(self._memory, left)
+        self._left[session] = leftover = Leftover.of(self._memory, left)
+        self._size += len(leftover)
 
     def line_up(self, session: Session) -> None:
         self._line.append(session)
@@ -106,7 +116,9 @@ class Turns:
 
     def take(self, session: Session) -> Left:
         """The packets of a client, laid out in the region."""
-        return self._left.pop(session).lay_out(self._memory, self._region)
+        left = self._left.pop(session)
+        self._size -= len(left)
+        return left.lay_out(self._memory, self._region)
 
     def state(self) -> dict[int, Any]:
         """What is left, in plain values, by the number of the session, for a successor of this daemon."""
@@ -116,9 +128,11 @@ class Turns:
         """Whoever waits for nothing is in line."""
         for number, left in state.items():
             session = sessions[number]
-            self._left[session] = Leftover(*left)
+            self._left[session] = leftover = Leftover(*left)
+            self._size += len(leftover)
             if not session.waits_for:
                 self._line.append(session)
 
     def forget(self, session: Session) -> None:
-        self._left.pop(session, None)
+        left = self._left.pop(session, None)
+        self._size -= len(left) if left else 0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 SPOOFED = 2
 
 
-class _Owners:
+class Owners:
     """Members by owner. ``most``: the number of members of the owner that has most."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Crowd:
     """Sources by owner. ``address``: of the sender; empty where names are proven, or for this host itself."""
 
     def __init__(self) -> None:
-        self._hosts, self._addresses = _Owners(), _Owners()
+        self._hosts, self._addresses = Owners(), Owners()
         self._from: dict[bytes, bytes] = {}
 
     def __len__(self) -> int:

@@ -4,19 +4,20 @@ Rules
 - Channels that match one of the patterns (setting ``retain.patterns``) are kept; never those that begin with "!".
 - The newest message is the one taken last, from a client of this host or from the segment. It replaces the one
   before. An empty payload deletes the value, as users of MQTT expect; it is delivered like any other message.
-- The table is bounded in channels and in bytes, bookkeeping included; the channel that was updated longest ago goes
-  first. A message that is larger than the bound by itself is not kept, nor is the one before it: no value is better
-  than an old one.
+- The table is bounded in channels and in bytes, bookkeeping included. The source that has most of what is scarce
+  gives first, the channel that it updated longest ago: so none pushes out what others have said. A message that is
+  larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
 - Who subscribes is given the messages in the order of their channels, a row for each step: ``matching`` costs what is
   taken from it. A message that is updated or deleted meanwhile is left out: its subscriber was sent the newer one.
 - The daemon keeps what it has heard. It does not ask other hosts, and what it keeps does not outlive it.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bccnd.relay import pattern as patterns
+from bccnd.relay.crowd import Owners
 from bccnd.relay.options import Retain
 from bccnd.relay.ordered import OrderedKeys
 from bccnd.wire.sbus import Msg, Recv
@@ -34,6 +35,11 @@ class Kept(NamedTuple):
     datagram: bytes
     payload_at: int
 
+    @property
+    def source(self) -> bytes:
+        """Who said it."""
+        return self.datagram[self.datagram.index(b"]") + 1 :].partition(b":")[0]
+
     def msg(self, chan: bytes) -> Msg:
         return Msg(chan, self.datagram[self.payload_at :])
 
@@ -47,6 +53,8 @@ class Retained:
     def __init__(self, options: Retain) -> None:
         self._messages: OrderedDict[bytes, tuple[int, Kept]] = OrderedDict()  # with the number of its update
         self._channels = OrderedKeys()
+        self._owners = Owners()  # the channels of each source
+        self._sizes: Counter[bytes] = Counter()  # source -> bytes of its messages
         self._updates = 0  # so far
         self.size = 0
         self.limit(options)
@@ -75,6 +83,8 @@ class Retained:
             self._updates += 1
             self._messages[chan] = self._updates, message
             self._channels.add(chan)
+            self._owners.add(message.source, chan)
+            self._sizes[message.source] += cost
             self.size += cost
             self._shrink()
 
@@ -113,12 +123,22 @@ class Retained:
     def _forget(self, chan: bytes) -> None:
         kept = self._messages.pop(chan, None)
         if kept:
+            source, cost = kept[1].source, _cost(chan, kept[1])
             self._channels.remove(chan)
-            self.size -= _cost(chan, kept[1])
+            self._owners.remove(source, chan)
+            self._sizes[source] -= cost
+            if not self._sizes[source]:
+                del self._sizes[source]
+            self.size -= cost
 
     def _shrink(self) -> None:
-        while len(self._messages) > self._max_channels or self.size > self._max_size:
-            self._forget(next(iter(self._messages)))
+        while len(self._messages) > self._max_channels:
+            self._forget_one_of(self._owners.greatest())
+        while self.size > self._max_size:
+            self._forget_one_of(max(self._sizes, key=self._sizes.__getitem__))
+
+    def _forget_one_of(self, source: bytes) -> None:
+        self._forget(next(iter(self._owners.members(source))))
 
 
 def _cost(chan: bytes, message: Kept) -> int:

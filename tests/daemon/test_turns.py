@@ -3,9 +3,11 @@
 from itertools import pairwise
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bccnd.daemon import turns as turns_module
 from bccnd.daemon.turns import Leftover, Turns
 from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.relay.client_input import Left
@@ -102,3 +104,26 @@ def test_clients_have_their_turns_in_line() -> None:
     assert [turns.next(), turns.next(), turns.next()] == [*sessions[1:], None]
     assert contents(read, turns.take(sessions[1])) == [b"MSG a\0", b"MSG b\0"]
     assert sessions[1] not in turns
+
+
+def test_what_is_left_goes_to_a_successor() -> None:
+    read = read_of([b"MSG a\0", b"MSG b\0"], at=1)
+    session, waiting = (Session(n, n, Peer(1, 0, 0, b"prog"), rights=Rights(), now=0.0) for n in range(2))
+    waiting.waits_for.add(session)
+    before, after = (Turns(read.arena.memory, read.region) for _ in range(2))
+    for each in (session, waiting):
+        before.put_aside(each, read.left)
+    after.restore(before.state(), {0: session, 1: waiting})
+    assert [after.next(), after.next()] == [session, None], "the other waits for something else"
+    assert all(contents(read, after.take(each)) == [b"MSG b\0"] for each in (session, waiting))
+
+
+def test_much_that_is_left_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "MUCH", 10)
+    read = read_of([b"MSG a\0", b"MSG b\0"])
+    session = Session(1, 1, Peer(1, 0, 0, b"prog"), rights=Rights(), now=0.0)
+    turns = Turns(read.arena.memory, read.region)
+    turns.put_aside(session, read.left)
+    assert turns.are_many
+    turns.take(session)
+    assert not turns.are_many

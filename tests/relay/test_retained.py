@@ -444,3 +444,18 @@ def test_any_script_of_one_reader_against_the_obvious(script: list[tuple[str, ob
                 else:
                     reader.heard()  # an error
         assert reader.heard() == expected
+
+
+# Whoever has most gives first
+
+
+@pytest.mark.parametrize("bound", [{"channels": 100}, {"bytes": 128 << 10}])
+def test_no_source_pushes_out_what_another_has_said(bound: dict[str, int]):
+    bus = Bus(retain=["state/>"], **{f"retain_{name}": value for name, value in bound.items()})
+    modest, greedy = bus.connect(), bus.connect()
+    modest.say(*[b"MSG state/modest/%d\0x" % number for number in range(20)])
+    greedy.say(*[b"MSG state/greedy/%d\0" % number + bytes(900) for number in range(500)])
+    late = bus.connect()
+    heard = late.ask(b"SUB state/modest/>")
+    assert len(heard) == 20
+    assert len(late.ask(b"SUB state/greedy/>")) > 50

@@ -177,6 +177,7 @@ class Bus:
     # -- clients come
 
     def _connect(self) -> None:
+        begun = time.time_ns()
         arrived: list[Newcomer] = []
         try:
             self._listener.accept(lambda client: arrived.append(self._look_at(client)))
@@ -188,6 +189,7 @@ class Bus:
             self._loop.remove_reader(self._listener.socket)
             log.warning("listener shut down", socket=self.name, clients=len(self._relay.sessions))
         self._welcome(arrived)
+        self.end_turn(begun)
 
     def _look_at(self, client: socket.socket) -> Newcomer:
         """Look up who it is; the spare descriptor is for that, if this client took the last."""
@@ -271,13 +273,14 @@ class Bus:
                         break
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
             self._give_up(session, error)
-        self._looked_at(session, begun)
+        session.read_ns = self.end_turn(begun)
 
-    def _looked_at(self, session: Session, begun: int) -> None:
-        """A turn that began at ``begun`` is over."""
-        session.read_ns = now = time.time_ns()
+    def end_turn(self, begun: int) -> int:
+        """Note whether what the loop began at this time, in nanoseconds since 1970, was long. Returns the time."""
+        now = time.time_ns()
         if now - begun > ALONE_NS:
             self._busy_ns = now
+        return now
 
     def _read(self, session: Session, read: Read, unix_ns: int) -> bool:
         """Read one batch; True when there may be more."""
@@ -365,7 +368,7 @@ class Bus:
                     self._loop.add_reader(session.port, self._readable, session)
             except Exception as error:  # noqa: BLE001 - as in _readable
                 self._give_up(session, error)
-            self._looked_at(session, begun)
+            session.read_ns = self.end_turn(begun)
         if self._turns:
             self._loop.call_soon(self._give_turn)
 

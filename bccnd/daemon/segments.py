@@ -45,7 +45,8 @@ class Segments:
     """``open`` is the list of open sockets; it begins as ``segments``.
 
     ``copies``, ``spread``: those of each ``Egress``; ``settle``: called after each batch that was read;
-    ``on_relief``: called when the network side is no longer congested.
+    ``on_relief``: called when the network side is no longer congested; ``end_turn``: called after each turn with the
+    time at which it began (``Bus.end_turn``).
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Segments:
         spread: float,
         settle: Callable[[], object],
         on_relief: Callable[[], None],
+        end_turn: Callable[[int], object],
     ) -> None:
         self._loop = loop
         self._relay = relay
@@ -69,6 +71,7 @@ class Segments:
         self._reader = SegmentReader(arena, RECEIVE_LIMIT)
         self._settle = settle
         self._on_relief = on_relief
+        self._end_turn = end_turn
         self._copies, self._spread = copies, spread
         self._gather_region = arena.slots(1, gather_bytes(SEND_LIMIT))[0]
         self._watched = False
@@ -155,9 +158,11 @@ class Segments:
             self._loop.remove_reader(segment.fileno())
 
     def _read(self, segment: SegmentSocket) -> None:
+        begun = time.time_ns()
         for _ in range(SEGMENT_BATCHES):
             if not self._read_batch(segment):
-                return
+                break
+        self._end_turn(begun)
 
     def _read_batch(self, segment: SegmentSocket) -> bool:
         """True when there may be more."""

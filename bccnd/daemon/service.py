@@ -135,6 +135,7 @@ class Daemon:
             spread=settings.copies_spread_ms / 1000,
             settle=self._settle,
             on_relief=lambda: self._bus.relieve(),
+            end_turn=lambda begun: self._bus.end_turn(begun),
         )
         self._links = Links(loop, link_watch, self._segments, choice_of(settings))
         self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)

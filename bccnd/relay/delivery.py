@@ -135,7 +135,7 @@ class Delivery:
     def answer(self, session: Session, answer: Cmsg, moment: Moment) -> None:
         """Answer a request of the client itself: never dropped, but it must be read."""
         packet, now = session.render(answer), moment.monotonic
-        self._outgoing.steps += len(packet) // 32
+        self._outgoing.steps += len(packet) // 8
         if session not in self.backlogged:
             went = self._transport.send(session.port, packet)
             if went == GONE:

@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from bccnd import report
+from bccnd.daemon.turns import TURN_SECONDS
 from bccnd.errors import BccndError
 from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, gather_bytes
@@ -34,6 +35,7 @@ from bccnd.wire.sbus import NOWHERE
 
 # Batches read from a binding in one turn: 256 datagrams, about a millisecond of work.
 SEGMENT_BATCHES = 4
+TURN_NS = int(TURN_SECONDS * 1e9)
 
 # Batches read from a binding that goes: 4,096 datagrams, about 20 ms of work.
 LAST_BATCHES = 64
@@ -160,7 +162,7 @@ class Segments:
     def _read(self, segment: SegmentSocket) -> None:
         begun = time.time_ns()
         for _ in range(SEGMENT_BATCHES):
-            if not self._read_batch(segment):
+            if not self._read_batch(segment) or not 0 <= time.time_ns() - begun < TURN_NS:
                 break
         self._end_turn(begun)
 

@@ -31,8 +31,9 @@ from bccnd.wire.native import alike, unpack
 from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
 # What a call may cost, in steps of about half a microsecond: a few milliseconds at most. A message is a step, and one
-# for each delivery; a request is REQUEST_STEPS, and one for every 8 bytes of its answer. Nothing that is asked for
-# with one packet costs more than a page of rows (``listing``), or than what is retained.
+# for each delivery; a new channel is what the search for its patterns takes; a request is REQUEST_STEPS, and one for
+# every 8 bytes of its answer. Nothing that is asked for with one packet costs more than a page of rows (``listing``), or
+# than what is retained.
 STEPS = 8192
 REQUEST_STEPS = 16
 
@@ -234,7 +235,11 @@ class ClientInput:
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
-        return route or self._router.route(chan)
+        if route is None:
+            before = self._router.steps
+            route = self._router.route(chan)
+            self._outgoing.steps += REQUEST_STEPS + self._router.steps - before
+        return route
 
     def _check_question(self, session: Session, chan: bytes, request: bytes) -> None:
         """Refuse a request to daemons about a channel that the client has no right to ask about."""
@@ -277,8 +282,9 @@ class ClientInput:
         if not session.rights.may_subscribe(pattern, session.separator):
             raise DeniedError("subscribe", "no right to all that it matches")
         rows = list(self._state.retained.matching(pattern, session.separator))
-        self._outgoing.steps += len(rows)
+        before = self._router.steps
         missed = [row for row in rows if row and not self._router.reaches(session, row[0])]
+        self._outgoing.steps += len(rows) + self._router.steps - before
         self._router.subscribe(session, pattern)
         if missed and not session.tap:
             packets = [_retained_packet(session.format, chan, message) for chan, message in missed]

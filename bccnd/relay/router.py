@@ -285,6 +285,11 @@ class Router:
         )
 
     @property
+    def steps(self) -> int:
+        """What all searches for patterns have cost so far (``PatternIndex``)."""
+        return sum([index.steps for index in self._indexes.values()])
+
+    @property
     def cached(self) -> dict[bytes, Route]:
         """Some of what ``known`` would find, to be looked up only."""
         return self._young

@@ -32,8 +32,8 @@ from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
 # What a call may cost, in steps of about half a microsecond: a few milliseconds at most. A message is a step, and one
 # for each delivery; a new channel is what the search for its patterns takes; a request is REQUEST_STEPS, and one for
-# every 8 bytes of its answer. Nothing that is asked for with one packet costs more than a page of rows (``listing``), or
-# than what is retained.
+# every 8 bytes of its answer. Nothing that is asked for with one packet costs more than a page of rows, or than what
+# is retained.
 STEPS = 8192
 REQUEST_STEPS = 16
 

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 import bccn
 from bccnd.commands.outcome import FAULT, USAGE, complain, exit_code
 from bccnd.commands.parsers import parse
+from bccnd.process.standard_streams import OutputError, guarded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command and return its exit code."""
+    return guarded("bccn", lambda: _run(sys.argv[1:] if argv is None else list(argv)))
+
+
+def _run(argv: list[str]) -> int:
     # Ctrl-C, and a reader that leaves, end it at once and silently, as they end any filter.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    arguments = parse(sys.argv[1:] if argv is None else list(argv))
+    arguments = parse(argv)
     try:
         code: int = arguments.run(arguments)
     except bccn.BccnError as error:
@@ -22,9 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, bccn.UnavailableError) and not isinstance(error, bccn.UnconfirmedError):
             complain("is bccnd running? --socket PATH or $BCCN_SOCKET names another socket")
         return exit_code(error)
+    except OutputError:
+        raise
     except OSError as error:
-        complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
-        return USAGE if error.filename else FAULT
+        if error.filename is None:
+            complain(error.strerror or str(error))
+            return FAULT
+        complain(f"{error.filename or 'an empty name'}: {error.strerror}")
+        return USAGE
     return code
 
 

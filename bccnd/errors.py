@@ -13,7 +13,8 @@
 
 A ProtocolError is a fault of a peer: it is counted, and never fatal. A wrong setting or flag ends the
 process with one line and the exit code above. Expected outcomes (a duplicate, a full queue, nobody listening) are
-values, not exceptions. Exit code 1 is a fault of ours, exit code 3 a timeout of the ``bccn`` tool.
+values, not exceptions. Exit code 1 is a fault of ours, exit code 3 a timeout of the ``bccn`` tool, exit code
+7 of the daemon the end of all memory (``process.fatal``).
 """
 
 from bccnd.wire.verdict import Verdict
@@ -72,7 +73,7 @@ class FramingError(PacketError):
 
 
 class DeniedError(PacketError):
-    """``right``: publish, subscribe, tap, bridge or name; ``text`` says what it is needed for."""
+    """``right``: publish, subscribe, tap, bridge, name, block or observe; ``text`` says what it is needed for."""
 
     def __init__(self, right: str, text: str) -> None:
         super().__init__("refused", text)

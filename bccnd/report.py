@@ -5,28 +5,25 @@ Rules
 - A client that leaves by itself is a debug line. A client that the daemon closes is a warning, which says what waited
   for it and whom it held up.
 - A refusal is logged once for each client and right (``relay.rights``).
-- A client that is turned away usually comes back at once, again and again: it is logged at once, then at most every
-  REPORT_SECONDS, with the number of refusals since the last line.
-- A slow client is logged when its episode begins and when it ends (``relay.slow``). A report logs at most
-  LINES_A_REPORT of them and counts the rest in one line.
+- A slow client is logged when its episode begins and when it ends (``relay.slow``).
+- Every line is limited by client, by user and in all (``process.log_limit``), by its fields ``uid`` and ``program``.
+- A fault of ours while a client is served costs that client its connection, and one while a datagram is, that batch.
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
 
+from bccnd.relay.identity import Peer
 from bccnd.relay.session import Session
 from bccnd.relay.slow import Episode
 from bccnd.wire.verdict import HARMLESS
 
-# Seconds between two lines about dropped datagrams, or about clients that are turned away.
+# Seconds between two lines about dropped datagrams.
 REPORT_SECONDS = 10.0
-
-# Lines of one kind: enough to find the culprit, few enough for a log when every client is one.
-LINES_A_REPORT = 20
 
 # Names of the publishers that a client holds.
 HELD_NAMES = 5
@@ -57,24 +54,14 @@ class Drops:
             log.warning("datagrams dropped", **new, **({"errors": reasons} if reasons else {}))
 
 
-class Door:
-    """Reports clients that are turned away; ``turned_away`` counts them."""
-
-    def __init__(self) -> None:
-        self.turned_away = 0
-        self._reported = 0
-        self._reported_at = -REPORT_SECONDS
-
-    def turn_away(self, now: float, **why: Any) -> None:
-        self.turned_away += 1
-        if now - self._reported_at >= REPORT_SECONDS:
-            log.warning("client refused", **why, refused=self.turned_away - self._reported)
-            self._reported, self._reported_at = self.turned_away, now
+def client_refused(peer: Peer, reason: str, clients: int) -> None:
+    """``reason``: what the client was told; ``clients``: how many are connected."""
+    log.warning("client refused", **_of_peer(peer), reason=reason, clients=clients)
 
 
 def client_left(session: Session, reason: str, state: dict[str, Any]) -> None:
     """``reason`` is empty for a client that left by itself; ``state`` is its ``queue_state`` from before it left."""
-    if reason in ("", "gone"):
+    if reason in ("", "gone", "shutdown"):
         log.debug("client left", **_identity(session), reason=reason, dropped=session.outbox.dropped)
     else:
         log.warning("client closed", **_identity(session), reason=reason, **state)
@@ -89,8 +76,15 @@ def refusals(kept: list[dict[str, Any]], more: int) -> None:
 
 
 def slow_clients(begun: list[Episode], over: list[Episode], now: float) -> None:
-    _some(begun, _begun, "more clients too slow")
-    _some(over, lambda episode: _over(episode, now), "more clients no longer too slow")
+    for episode in begun:
+        _begun(episode)
+    for episode in over:
+        _over(episode, now)
+
+
+def fault(error: BaseException | None, where: str, session: Session | None = None) -> None:
+    """Log a fault of ours, with its traceback. ``where``: what was being done, or for whom."""
+    log.error("fault", where=where, **(_identity(session) if session else {}), exc_info=error)
 
 
 def queue_state(session: Session) -> dict[str, Any]:
@@ -123,18 +117,9 @@ def _over(episode: Episode, now: float) -> None:
     )
 
 
-def _some(episodes: list[Episode], write: Callable[[Episode], None], more: str) -> None:
-    for episode in episodes[:LINES_A_REPORT]:
-        write(episode)
-    if len(episodes) > LINES_A_REPORT:
-        log.warning(more, clients=len(episodes) - LINES_A_REPORT)
-
-
 def _identity(session: Session) -> dict[str, Any]:
-    peer = session.peer
-    return {
-        "name": session.name.decode(),
-        "pid": peer.pid,
-        "uid": peer.uid,
-        "program": peer.program.decode("ascii", "backslashreplace"),
-    }
+    return {"name": session.name.decode(), **_of_peer(session.peer)}
+
+
+def _of_peer(peer: Peer) -> dict[str, Any]:
+    return {"pid": peer.pid, "uid": peer.uid, "program": peer.shown_program}

@@ -19,6 +19,15 @@ os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
 _left = {"tests": 0}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--hostile",
+        choices=("suite", "all"),
+        default="suite",
+        help="which hostile behaviours are tried: a quarter of them by default",
+    )
+
+
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Turns a skip into a failure with the skip's reason; leaves an expected failure (xfail) as it is."""
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):

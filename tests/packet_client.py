@@ -3,7 +3,8 @@
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,21 @@ PACKET_LIMIT = 1 << 17
 
 # Seconds that something which must happen may take. A busy machine is slow, and only a failing test waits so long.
 PATIENCE = 30.0
+
+
+@contextmanager
+def crowded(path: Path) -> Iterator[socket.socket]:
+    """A listening socket at ``path`` that accepts nobody, and to which as many have connected as may wait."""
+    with ExitStack() as crowd:
+        listening = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        listening.bind(str(path))
+        listening.listen(0)
+        with suppress(BlockingIOError):
+            while True:
+                client = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                client.setblocking(False)
+                client.connect(str(path))
+        yield listening
 
 
 class PacketClient:

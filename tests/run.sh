@@ -5,6 +5,7 @@
 #   sh tests/run.sh --quick            run style, types and every test that starts no program: about a minute
 #   sh tests/run.sh --setup-only       run nothing
 #   sh tests/run.sh tests/wire -x      run what is named: the arguments go to pytest
+#   sh tests/run.sh --hostile=all      run everything, with all hostile behaviours and not a quarter of them
 #   sh tests/run.sh --help
 #
 # Each form installs what is missing first. --quick is for every save; it counts at its end what it leaves to the whole

@@ -8,8 +8,9 @@ import pytest
 
 from bccnd import __version__
 from bccnd.commands.parsers import COMMANDS
-from tests.command_line import ROOT, bccn, environment
+from tests.command_line import ROOT, bccn, ended, environment, start
 from tests.daemon_process import DaemonProcess
+from tests.packet_client import PacketClient
 
 NOWHERE = Path("/nonexistent/bus.sock")
 
@@ -86,3 +87,92 @@ def test_a_short_command_imports_nothing_slow(daemon: DaemonProcess) -> None:
         "uvloop",
     }
     assert slow & set(done.stdout.decode().split()) == set()
+
+
+# What people type by mistake, and what the last line of the answer says. {folder} is one, {binary} no text.
+SILLY: dict[str, tuple[list[str], str]] = {
+    "no such command": (["\x1b[31mpubb"], "invalid choice: '\\x1b[31mpubb'"),
+    "unknown option": (["status", "--\x1b]0;title\x07"], "unrecognized arguments: --\\e]0;title\\x07"),
+    "two payloads": (["pub", "a", "b", "-m", "c"], "give PAYLOAD or an option"),
+    "three words": (["pub", "a", "b", "c"], "unrecognized arguments: c"),
+    "space in a channel": (["pub", "a b", "c"], "MSG a b: "),
+    "newline in a channel": (["pub", "a\nb", "c"], "MSG a\\nb: "),
+    "channel of another alphabet": (["pub", "ä", "c"], "must be ASCII"),
+    "channel that is no text": (["pub", "\udcff", "c"], "channel '\\udcff'"),
+    "file that is a folder": (["pub", "a", "-f", "{folder}"], "{folder}: Is a directory"),
+    "file without a name": (["pub", "a", "-f", ""], "--file: the name is empty"),
+    "file that cannot be read": (["req", "a", "-f", "/proc/self/mem"], "/proc/self/mem: Input/output error"),
+    "lines again and again": (["pub", "a", "-l", "--repeat", "2"], "--repeat does not go with -l"),
+    "message too large": (["pub", "a", "x" * 3000], "on the wire, at most 1400 (too-large)"),
+    "name with a space": (["pub", "a", "b", "--name", "c d"], "CMSG name: "),
+    "half a star": (["sub", "a*b"], "SUB a*b: "),
+    "directed pattern": (["sub", "!x"], "SUB !x: "),
+    "excluded half star": (["sub", "a", "-x", "b*c"], "--exclude: 'b*c' matches nothing: after '*'"),
+    "format without a letter": (["sub", "a", "-F", "%"], "format: '%' means nothing"),
+    "negative wait": (["sub", "a", "-W=-1"], "--wait: '-1' is not a number of seconds"),
+    "many digits": (["sub", "a", "-C", "9" * 5000], "--count: "),
+    "no command to run": (["reply", "a"], "give the command to run, after --"),
+    "command that is missing": (["reply", "a", "--", "\x1b[1mx"], "reply: \\e[1mx: no such command"),
+    "command that is a folder": (["reply", "a", "--", "{folder}"], "{folder}: no such command"),
+    "capture that is a folder": (["dump", "-r", "{folder}"], "{folder}: Is a directory"),
+    "capture that is none": (["dump", "-r", "{binary}"], "{binary}: not a capture file"),
+    "capture without a name": (["dump", "-w", ""], "--write: the name is empty"),
+    "capture into a folder": (["dump", "-w", "{folder}"], "{folder}: Is a directory"),
+    "unknown verdict": (["dump", "--verdict", "ok,bad"], "no verdict is called 'bad'; they are "),
+    "pattern of a dump": (["dump", "a*b"], "'a*b' matches nothing"),
+    "source of a dump": (["dump", "--src", "a b"], "'a b' matches nothing"),
+    "size without a file": (["dump", "--size", "9"], "--size needs -w"),
+    "who with a half star": (["who", "a*b"], "'a*b' matches nothing"),
+    "ping of a source": (["ping", "here/bccnd"], "HOST is the first part of a source"),
+    "ping of nobody": (["ping", ""], "HOST is the first part of a source"),
+    "ping of everybody": (["ping", "*"], "HOST is the first part of a source"),
+    "ping of two words": (["ping", "a b"], "HOST is the first part of a source"),
+    "no rows": (["status", "--rows", "0"], "--rows: '0' is not a whole number above 0"),
+    "no pause": (["top", "-d", "0"], "--delay: 0 s is too short"),
+    "unknown column": (["top", "--sort", "x"], "--sort: invalid choice: 'x'"),
+    "settings without a name": (["doctor", "--config", ""], "--config: the name is empty"),
+    "unknown shell": (["completion", "csh"], "SHELL: invalid choice: 'csh'"),
+    "pages into nothing": (["manual", "--output", ""], "--output: the name is empty"),
+    "pages into a file": (["manual", "--output", "{binary}"], "{binary}/man1: Not a directory"),
+}
+
+
+@pytest.mark.parametrize("mistake", SILLY)
+def test_a_mistake_is_named_in_the_last_line(
+    shared_daemon: DaemonProcess, tmp_path: Path, mistake: str
+) -> None:
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    words, wanted = SILLY[mistake]
+    places = {"{folder}": str(tmp_path), "{binary}": str(tmp_path / "binary")}
+    for mark, place in places.items():
+        words, wanted = [word.replace(mark, place) for word in words], wanted.replace(mark, place)
+    done = bccn(shared_daemon, *words)
+    complained = done.stderr.decode()
+    assert done.returncode == 2, complained
+    assert wanted in complained.splitlines()[-1]
+    assert "Traceback" not in complained
+    assert all(char.isprintable() or char == "\n" for char in complained)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"], ["who"], ["who", "--all"], ["top", "--once", "-d", "0.1"], ["doctor"],
+        ["dump", "-C", "1"], ["dump", "-C", "1", "-v"], ["dump", "-C", "1", "-x"], ["sub", "-C", "1", "--json", ">"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_strangers_wrote_moves_no_cursor(daemon: DaemonProcess, words: list[str]) -> None:
+    name, channel = "here/\x1b]0;owned\x07/\x1b[31m", "a/\x1b[2J"
+    with PacketClient(daemon.socket) as stranger:
+        stranger.request("name", name)
+        stranger.subscribe("never/\x1b[1m")
+        process = start(daemon, *words)
+        while process.poll() is None:
+            stranger.publish(channel, "\x1b[5m\x9b\u202e\xff".encode("latin-1", "replace") + b"\xc2\x9b")
+            stranger.drain()
+        code, out, err = ended(process)
+    assert code == 0, err
+    shown = out.decode() + err
+    assert [char for char in shown if not char.isprintable() and char != "\n"] == []
+    assert "\\e" in shown or "\\u001b" in shown or words[0] == "doctor"

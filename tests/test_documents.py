@@ -238,6 +238,17 @@ def test_every_promise_names_its_tests(promise: str, tests: str) -> None:
     assert all(TEST.fullmatch(each) for each in named)
 
 
+@pytest.mark.parametrize("line", rows(section("README.md", "Security")), ids=lambda line: line[2])
+def test_every_line_on_security_names_its_test(line: list[str]) -> None:
+    assert line[0].removesuffix(", where none is required") in (
+        "local user",
+        "host without the key",
+        "host with the key",
+    )
+    assert all(TEST.fullmatch(each) for each in coded(line[3]))
+    assert coded(line[3])
+
+
 # --- what is listed ---
 
 

@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "restart": {"wire", "relay", "net", "process"},
     "pipeline": {"bccn", "wire", "process", "recorder"},
     "recorder": {"bccn", "wire", "process"},
-    "cli": {"bccn", "commands"},
+    "cli": {"bccn", "commands", "process"},
     "commands": {"bccn", "wire", "process", "recorder"},
 }
 EVERYONE = {"errors"}

@@ -4,7 +4,8 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bccnd.process.settings import Settings
 from bccnd.reload import FIXED, applicable, relay_settings
 from bccnd.wire.bccn1 import Level
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, wait_until
 from tests.plain_bccn import datagram, plain_socket
 
 OLD, NEW = b"the-key-of-last-year", b"the-key-of-this-year"
@@ -54,7 +55,7 @@ def test_replays_are_dropped_by_default_where_hmac_is_required():
     assert drops()
     assert not drops(integrity="none")
     assert not drops(dedup={"replays": "accept"})
-    assert drops(integrity="none", dedup={"replays": "drop"})
+    assert drops(dedup={"replays": "drop"})
 
 
 # --- a running daemon ---
@@ -63,11 +64,11 @@ def test_replays_are_dropped_by_default_where_hmac_is_required():
 class Reloadable:
     """A daemon whose settings file the test rewrites."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, environ: Mapping[str, str] = {}) -> None:
         self.file = folder / "bccnd.toml"
         self.write('[log]\nformat = "json"')
         flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(port))
-        self.daemon = DaemonProcess(folder, "--config", str(self.file), *flags)
+        self.daemon = DaemonProcess(folder, "--config", str(self.file), *flags, environ=environ)
 
     @property
     def socket(self) -> Path:
@@ -194,6 +195,11 @@ def test_a_reload_adds_and_exchanges_keys(running: Reloadable, tmp_path: Path, l
             ["colour: unknown setting", "dedup.sanity: must be at least 1"],
         ),
         ('copies = 2\nkey_file = "/nonexistent"', ["/nonexistent: no such file"]),
+        ("copies = 2\nport = " + "9" * 5000, ["a number has thousands of digits"]),
+        (
+            'copies = 2\n[dedup]\nreplays = "drop"',
+            ["dedup.replays: must not be drop without integrity = hmac"],
+        ),
     ],
 )
 def test_a_bad_file_is_refused_whole(running: Reloadable, toml: str, faults: list[str]):
@@ -210,6 +216,23 @@ def test_a_bad_file_is_refused_whole(running: Reloadable, toml: str, faults: lis
         client.publish("demo/x", b"as before")
         assert client.message() == ("demo/x", b"as before")
         assert running.reload("copies = 2")["changed"] == ["copies"]  # so the refused file changed nothing
+
+
+@pytest.mark.parametrize("toml", ["port = 0", "port = " + "9" * 5000, "copies = 2"])
+def test_systemd_hears_the_end_of_every_reload(tmp_path: Path, loopback_port: int, toml: str):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE)
+        running = Reloadable(tmp_path, loopback_port, {"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        with running.daemon:
+            while not systemd.recv(4096).startswith(b"READY=1"):
+                pass
+            running.write(toml)
+            running.daemon.process.send_signal(signal.SIGHUP)
+            heard = [b""]
+            while not heard[-1].startswith(b"READY=1"):
+                heard.append(systemd.recv(4096))
+            assert any(lines.startswith(b"RELOADING=1") for lines in heard)
 
 
 def test_an_exposed_key_file_is_refused_and_old_keys_stay(running: Reloadable, tmp_path: Path):

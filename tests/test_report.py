@@ -8,6 +8,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from bccnd import report
+from bccnd.relay.identity import Peer
 from bccnd.relay.slow import Episode, Trouble
 from tests.relay.fakes import Bus
 
@@ -67,13 +68,30 @@ def test_refusals_are_logged_and_the_rest_counted():
     ]
 
 
-def test_clients_turned_away_share_one_line_an_interval():
-    door = report.Door()
+def test_a_refused_client_is_named_with_the_reason():
     with capture_logs() as lines:
-        for now in (0.0, 0.1, 9.9, 10.0):
-            door.turn_away(now, reason="limits.clients", pid=7)
-    line = {"event": "client refused", "log_level": "warning", "reason": "limits.clients", "pid": 7}
-    assert lines == [line | {"refused": 1}, line | {"refused": 3}]
+        report.client_refused(Peer(7, 1000, 1000, b"prog"), "limit: at most 4 clients", 4)
+    assert lines == [
+        {
+            "event": "client refused",
+            "log_level": "warning",
+            "pid": 7,
+            "uid": 1000,
+            "program": "prog",
+            "reason": "limit: at most 4 clients",
+            "clients": 4,
+        }
+    ]
+
+
+def test_a_fault_names_the_client_that_met_it():
+    session = Bus().connect(pid=7).session
+    fault = ZeroDivisionError("ours")
+    with capture_logs() as lines:
+        report.fault(fault, "a client", session)
+        report.fault(fault, "a timer")
+    line = {"event": "fault", "log_level": "error", "exc_info": fault}
+    assert lines == [line | IDENTITY | {"where": "a client"}, line | {"where": "a timer"}]
 
 
 def test_a_slow_client_is_logged_at_begin_and_end():
@@ -117,16 +135,3 @@ def test_drops_are_reported_once_and_harmless_ones_never():
         drops.report(counts | Counter(unsent=3), [ENETDOWN], 50.0)
     line = {"event": "datagrams dropped", "log_level": "warning"}
     assert lines == [line | {"hmac": 1}, line | {"unsent": 3, "errors": ["Network is down"]}]
-
-
-def test_many_slow_clients_make_a_short_log():
-    session = Bus().connect().session
-    episodes = [Episode(session, Trouble.LOSES, 0.0, lost_before=0) for _ in range(500)]
-    with capture_logs() as lines:
-        report.slow_clients(episodes, [], 1.0)
-    assert len(lines) == report.LINES_A_REPORT + 1
-    assert lines[-1] == {
-        "event": "more clients too slow",
-        "log_level": "warning",
-        "clients": 500 - report.LINES_A_REPORT,
-    }

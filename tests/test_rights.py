@@ -171,7 +171,7 @@ def test_with_rights_root_has_only_what_is_granted(start: Start) -> None:
 def test_each_right_by_itself(start: Start) -> None:
     rights = (
         '[[rights]]\npublish = ["a/>", "!", "!there/>"]\nsubscribe = ["b/*"]\nname = ["sensor/*"]\n'
-        f"[[rights]]\nuid = {STRANGER}\nbridge = true"
+        f"[[rights]]\nuid = {STRANGER}\nbridge = true\nobserve = true"
     )
     with start(rights) as daemon, client(daemon) as someone:
         for packet in (
@@ -181,10 +181,47 @@ def test_each_right_by_itself(start: Start) -> None:
             assert allowed(someone, packet), packet
         for packet in (
             b"MSG a\0", b"MSG b/c\0", b"MSG !here/prog\0", b"SUB b/>", b"SUB >", b"SUB a/b", b"CMSG name\0sensor/1/2",
-            b"CMSG tap\0on", datagram("far", 2, "b/c", b""),
+            b"CMSG tap\0on", datagram("far", 2, "b/c", b""), b"CMSG queue\0policy=block",
         ):  # fmt: skip
             assert not allowed(someone, packet), packet
-        assert someone.status()["refused"] == {"publish": 4, "subscribe": 3, "name": 1, "tap": 1}
+        refused = {"publish": 4, "subscribe": 3, "name": 1, "tap": 1, "block": 1}
+        assert someone.status()["refused"] == refused
+
+
+def test_a_question_needs_the_right_to_what_it_asks_about(start: Start) -> None:
+    rights = f'[[rights]]\npublish = ["!>"]\nsubscribe = ["!"]\n[[rights]]\nuid = {STRANGER}\npublish = ["b"]'
+    with start(rights) as daemon:
+        for uid, expected in ((STRANGER, True), (STRANGER + 1, False)):
+            with client(daemon, uid=uid) as someone:
+                someone.request("listen")
+                assert allowed(someone, b"CMSG listeners\0b") is expected
+                for question in (b"MSG !here/bccnd\0t\nlisteners b", b"MSG !there/bccnd\0t\nlisteners b"):
+                    someone.send(question)
+                    heard = someone.drain()
+                    assert (b"CMSG error" not in b"".join(heard)) is expected
+                    assert (
+                        not expected or "there" in question.decode() or heard[0].endswith(b"t\nlisteners 0")
+                    )
+
+
+@pytest.mark.parametrize("right", ["observe", "tap"])
+def test_who_may_not_observe_sees_itself_alone(start: Start, right: str) -> None:
+    rights = f"[[rights]]\nuid = {STRANGER}\n{right} = true"
+    with start(rights) as daemon, client(daemon) as observer, client(daemon, uid=0, gid=0) as other:
+        for packet in (b"CMSG status", b"CMSG sources"):
+            assert allowed(observer, packet)
+            assert not allowed(other, packet)
+        rows = [json.loads(each.request("clients"))["clients"] for each in (observer, other)]
+        names = [each.request("whoami") for each in (observer, other)]
+        assert [[row["name"] for row in seen] for seen in rows] == [names, names[1:]]
+        for command in ("status", "who", "top --once", "doctor"):
+            done = subprocess.run(
+                [sys.executable, "-m", "bccnd.cli", "--socket", str(daemon.socket), *command.split()],
+                capture_output=True, text=True, timeout=PATIENCE, check=False,
+            )  # fmt: skip
+            assert "observe" in done.stdout + done.stderr, command
+            assert "Traceback" not in done.stderr
+            assert done.returncode == (0 if command == "doctor" else 4)
 
 
 def test_the_example_of_the_readme(start: Start) -> None:
@@ -227,7 +264,7 @@ def test_the_example_of_the_readme(start: Start) -> None:
 
 
 def test_a_refusal_is_logged_once_per_client_and_right(start: Start) -> None:
-    with start("[[rights]]") as daemon:
+    with start("[[rights]]\nobserve = true") as daemon:
         with client(daemon, program="chatterbox") as someone:
             for _ in range(100):
                 assert not allowed(someone, b"MSG a\0x")
@@ -274,7 +311,8 @@ def test_a_reload_applies_rights_to_connected_clients(start: Start, folder: Path
 
 
 def test_a_successor_applies_its_own_rights(start: Start, folder: Path) -> None:
-    with start('[[rights]]\npublish = [">"]\nsubscribe = [">"]\n') as daemon, client(daemon) as someone:
+    rights = '[[rights]]\npublish = [">"]\nsubscribe = [">"]\nobserve = true\n'
+    with start(rights) as daemon, client(daemon) as someone:
         someone.subscribe("a", "b")
         settings = folder / "bccnd.toml"
         settings.write_text(settings.read_text().replace('subscribe = [">"]', 'subscribe = ["a"]'))
@@ -292,6 +330,91 @@ def test_a_successor_applies_its_own_rights(start: Start, folder: Path) -> None:
         finally:
             os.kill(after, signal.SIGTERM)
             wait_until(lambda: not daemon.socket.exists(), "the successor to leave")
+
+
+# --- names ---
+
+# Connects, forks a child that acts as uid argv[2] (and, with argv[3], in a pid namespace of its own), and prints what
+# the child is told about a name below the parent's.
+FORKING = """
+import ctypes, os, socket, sys
+def connect():
+    bus = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); bus.connect(sys.argv[1]); return bus
+def ask(bus, packet):
+    bus.send(packet); return bus.recv(65536).replace(b"\\0", b" ").decode()
+first, second = connect(), connect()
+names = [ask(bus, b"CMSG whoami").split()[2] for bus in (first, second)]
+if sys.argv[3:] and ctypes.CDLL(None).unshare(0x20000000):
+    raise OSError("unshare")
+child = os.fork()
+if child == 0:
+    os.setuid(int(sys.argv[2]))
+    bus = connect()
+    for name in names:
+        print(ask(bus, b"CMSG name\\0%b/%d" % (name.encode(), os.getpid())).replace(f"{name}/{os.getpid()}", "CHILD"))
+    os._exit(0)
+sys.stdout.flush()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def told_after_fork(daemon: DaemonProcess, *how: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", FORKING, daemon.socket, *how],
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def test_a_child_of_fork_takes_a_name_below_its_parents(start: Start) -> None:
+    with start("[[rights]]") as daemon:
+        assert told_after_fork(daemon, "0") == ["CMSG name CHILD"] * 2
+
+
+def test_a_child_in_a_pid_namespace_takes_that_name_too(start: Start) -> None:
+    """It sees itself as pid 1; the kernel knows."""
+    with start("[[rights]]") as daemon:
+        assert told_after_fork(daemon, "0", "unshare") == ["CMSG name CHILD"] * 2
+
+
+def test_a_child_that_gave_up_its_uid_does_not(start: Start) -> None:
+    with start() as daemon:
+        refused = "CMSG error refused CMSG name: no right to CHILD, which is not below the client's own name"
+        assert told_after_fork(daemon, str(STRANGER)) == [refused] * 2
+
+
+def test_another_user_hears_no_replies(start: Start) -> None:
+    """It wants to stand below root's connections, before they come and after."""
+    with start() as daemon:
+        mine = f"here/{Path('/proc/self/comm').read_text().strip()}"
+        pid = os.getpid()
+        wanted = [
+            f"{mine}/{os.getppid()}/{pid}",
+            f"{mine}/1/c/2/{pid}",
+            f"{mine}/1/{pid}",
+            f"{mine}/{pid + 1}",
+        ]
+        with client(daemon) as early, client(daemon, uid=0, gid=0) as root, client(daemon) as late:
+            names = [each.request("whoami") for each in (early, root, late)]
+            assert names[0] == f"{mine}/{pid}"
+            assert names[1].startswith(f"{mine}/n"), "the pid is that of another user's connection"
+            assert names[2] == f"{mine}/{pid}/c/2"
+            for spy in (early, late):
+                spy.send(b"CMSG listen")
+                spy.drain()
+                for name in [*wanted, f"{names[1]}/x", f"{names[1]}/{pid}"]:
+                    assert not allowed(spy, f"CMSG name\0{name}".encode()), name
+            root.request("listen")
+            for target in (names[1], f"{names[1]}/*"):
+                root.publish(f"!{target}", b"secret")
+            assert root.messages() == [(f"!{names[1]}", b"secret"), (f"!{names[1]}/*", b"secret")]
+            assert early.messages() == late.messages() == []
+
+
+def test_a_program_called_bccnd_is_not_the_daemon(start: Start) -> None:
+    with start() as daemon, client(daemon, program="bccnd", uid=0, gid=0) as someone:
+        assert someone.request("whoami") == f"here/bccnd_/{os.getpid()}"
+        assert not allowed(someone, b"CMSG name\0here/bccnd/7")
 
 
 # --- peers of other pid namespaces ---

@@ -1,12 +1,36 @@
 """Types of command-line arguments. What they raise argparse reports in a line, with exit code 2."""
 
+import re
 from argparse import ArgumentTypeError
+
+# Of a number: all of 64 bits. Python itself reads no more than some thousand.
+DIGITS = 20
+# Characters that no channel and no name has.
+_NEVER = set(" \t\n\r\v\f\0:|")
 
 
 def count(text: str) -> int:
+    if len(text) > DIGITS:
+        raise ArgumentTypeError(f"{len(text)} characters are too many for a number")
     if not (text.isascii() and text.isdigit() and int(text)):
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def pattern(text: str) -> str:
+    """A pattern of channels or names. One that can match nothing is a mistake, as it is for the daemon."""
+    if not text.isascii() or set(text) & _NEVER:
+        raise ArgumentTypeError(f"{text!r} matches nothing: a name is ASCII without white space, ':' and '|'")
+    if any(after not in "/." for after in re.findall(r"\*(.)", text)):
+        raise ArgumentTypeError(f"{text!r} matches nothing: after '*' comes '/' or the end")
+    return text
+
+
+def name(text: str) -> str:
+    """The name of a file or folder."""
+    if not text:
+        raise ArgumentTypeError("the name is empty")
+    return text
 
 
 def seconds(text: str) -> float:

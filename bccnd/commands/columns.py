@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bccnd.commands.rates import Row
-from bccnd.commands.terminal import duration, printable
+from bccnd.commands.terminal import duration
+from bccnd.process.standard_streams import printable
 
 NAME_WIDTH = 18
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -2,10 +2,10 @@
 
 import argparse
 import shlex
-import sys
 from collections.abc import Iterable
 
 from bccnd.commands.outline import Option, Outline, commands, programs
+from bccnd.process.standard_streams import say
 
 SHELLS = ("bash", "zsh", "fish")
 # Values of these names are files.
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    sys.stdout.write({"bash": bash, "zsh": zsh, "fish": fish}[arguments.shell]())
+    say({"bash": bash, "zsh": zsh, "fish": fish}[arguments.shell]().removesuffix("\n"))
     return 0
 
 

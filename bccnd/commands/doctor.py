@@ -4,16 +4,17 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from bccnd.commands.arguments import name
 from bccnd.commands.facts import gather
 from bccnd.commands.findings import Finding, Level, examine
 from bccnd.commands.outcome import DONE
-from bccnd.commands.terminal import counted, printable
+from bccnd.commands.terminal import counted
+from bccnd.process.standard_streams import printable, say
 
 # The exit code.
 PROBLEMS = 1
@@ -39,7 +40,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Find out what is wrong with the bus of this host, and say what to do."
     parser.epilog = EPILOG
-    parser.add_argument("--config", metavar="FILE", help="the settings file (default: the one bccnd reads)")
+    parser.add_argument(
+        "--config", metavar="FILE", type=name, help="the settings file (default: the one bccnd reads)"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
@@ -52,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         width = min(shutil.get_terminal_size((WIDTH_LIMIT, 0)).columns, WIDTH_LIMIT)
         text = "\n".join([*lines(findings, width), "", _sum(counts)])
-    sys.stdout.write(text + "\n")
+    say(text)
     return PROBLEMS if counts[Level.PROBLEM] else DONE
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import bccn
-from bccnd.commands.arguments import count, seconds
+from bccnd.commands.arguments import count, name, pattern, seconds
 from bccnd.commands.dump_sinks import CaptureFile, Screen, Sink
-from bccnd.commands.outcome import REFUSED, TIMED_OUT, USAGE, complain
-from bccnd.commands.sightings import PORT, Sighting, Tap, from_capture
-from bccnd.commands.streams import STDOUT, batches
+from bccnd.commands.outcome import REFUSED, TIMED_OUT, USAGE, Reporter, complain
+from bccnd.commands.sightings import CUT, PORT, Sighting, Tap, from_capture
+from bccnd.commands.streams import batches, reading
 from bccnd.errors import BccndError, CaptureError
+from bccnd.process.standard_streams import STDERR, STDIN, STDOUT
 from bccnd.wire import pcap
 from bccnd.wire.bccn1 import Integrity, Level
+from bccnd.wire.verdict import Verdict
 
-STDIN, STDERR = 0, 2
 # Bytes of a capture read at a time.
 READ_SIZE = 65536
 # Room for half a second of a flood.
@@ -50,12 +51,29 @@ examples:
 """
 
 
+def verdicts(text: str) -> frozenset[str]:
+    """The words that are separated by commas."""
+    known = {*map(str, Verdict), CUT}
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in known:
+            raise argparse.ArgumentTypeError(
+                f"no verdict is called {word!r}; they are {', '.join(sorted(known))}"
+            )
+    return frozenset(words)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
-    parser.add_argument("patterns", metavar="PATTERN", nargs="*", help="only on these channels")
+    parser.add_argument("patterns", metavar="PATTERN", type=pattern, nargs="*", help="only on these channels")
     only = parser.add_argument_group("which datagrams")
     only.add_argument(
-        "--src", metavar="PATTERN", action="append", default=[], help="only of sources that match"
+        "--src",
+        metavar="PATTERN",
+        type=pattern,
+        action="append",
+        default=[],
+        help="only of sources that match",
     )
     only.add_argument(
         "--peer",
@@ -65,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only from this sender: IP, IP:PORT or local",
     )
     verdict = only.add_mutually_exclusive_group()
-    verdict.add_argument("--verdict", metavar="WORD[,WORD]", help="only with these verdicts")
+    verdict.add_argument("--verdict", metavar="WORD[,WORD]", type=verdicts, help="only with these verdicts")
     verdict.add_argument("--rejected", action="store_true", help="only those that are rejected")
     only.add_argument("--min-size", metavar="N", type=count, default=0, help="only of N bytes or more")
     only.add_argument("--max-size", metavar="N", type=count, help="only of N bytes or less")
@@ -77,10 +95,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("-v", "--verbose", action="store_true", help="show each part on a line of its own")
     output.add_argument("-x", "--hex", action="store_true", help="add a hex dump of each datagram")
     output.add_argument("--json", action="store_true", help="print a JSON object for each datagram")
-    output.add_argument("-w", "--write", metavar="FILE", help="write a pcapng capture instead; - is stdout")
+    output.add_argument(
+        "-w", "--write", metavar="FILE", type=name, help="write a pcapng capture instead; - is stdout"
+    )
     source = parser.add_argument_group("from a file")
-    source.add_argument("-r", "--read", metavar="FILE", help="read a capture, pcap or pcapng; - is stdin")
-    source.add_argument("--key-file", metavar="FILE", help="require an hmac by one of these keys")
+    source.add_argument(
+        "-r", "--read", metavar="FILE", type=name, help="read a capture, pcap or pcapng; - is stdin"
+    )
+    source.add_argument("--key-file", metavar="FILE", type=name, help="require an hmac by one of these keys")
     source.add_argument(
         "--port", metavar="N", type=count, default=PORT, help=f"the port of the segment (default {PORT})"
     )
@@ -124,13 +146,13 @@ def _same_file(one: str, other: str) -> bool:
 
 def _from_tap(arguments: argparse.Namespace) -> int:
     deadline = None if arguments.wait is None else time.monotonic() + arguments.wait
-    revoked = []
+    revoked, report = [], Reporter()
 
     def notice(event: bccn.Notice) -> None:
         if event.kind == "revoked":
             revoked.append(event)
         if event.kind != "lost":  # the output says where
-            complain(str(event))
+            report(event)
 
     try:
         bus = _tapping(arguments.socket, notice)
@@ -174,12 +196,17 @@ def _from_file(arguments: argparse.Namespace) -> int:
     output = Output(arguments)
     reader = pcap.Reader()
     fd = STDIN if arguments.read == "-" else os.open(arguments.read, os.O_RDONLY | os.O_CLOEXEC)
-    while data := os.read(fd, READ_SIZE):
+    while data := _read(fd, arguments.read):
         sightings = (from_capture(packet, arguments.port, integrity) for packet in reader.feed(data))
         if output.take(sighting for sighting in sightings if sighting is not None):
             return 0
     reader.finish()
     return 0
+
+
+def _read(fd: int, name: str) -> bytes:
+    with reading("stdin" if name == "-" else name):
+        return os.read(fd, READ_SIZE)
 
 
 class Output:
@@ -223,7 +250,7 @@ class Filter:
         self._patterns: list[str] = arguments.patterns
         self._sources: list[str] = arguments.src
         self._peers: list[str] = arguments.peer
-        self._verdicts = {word.strip() for word in (arguments.verdict or "").split(",")} - {""}
+        self._verdicts: frozenset[str] = arguments.verdict or frozenset()
         self._rejected: bool = arguments.rejected
         self._least: int = arguments.min_size
         self._most: int | None = arguments.max_size

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from bccnd.commands.sightings import Sighting
-from bccnd.commands.terminal import iso_time, printable
+from bccnd.commands.terminal import iso_time
+from bccnd.process.standard_streams import printable
 
 # Characters of the payload that are shown before any other column gives way.
 PAYLOAD_LEAST = 12

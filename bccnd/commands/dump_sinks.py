@@ -10,7 +10,7 @@ from bccnd import __version__
 from bccnd.commands import dump_lines
 from bccnd.commands.outcome import complain
 from bccnd.commands.sightings import Packer, Sighting
-from bccnd.commands.streams import STDOUT, write
+from bccnd.process.standard_streams import STDOUT, OutputError, write
 from bccnd.wire import pcap
 
 
@@ -91,9 +91,9 @@ class CaptureFile:
         except OSError as error:
             with contextlib.suppress(OSError):  # not a pipe
                 os.ftruncate(self._fd, self._written)
-            raise OSError(
-                error.errno, error.strerror, "stdout" if self._name == "-" else self._name
-            ) from None
+            if isinstance(error, OutputError):
+                raise
+            raise OSError(error.errno, error.strerror, self._name) from None
         self._written += len(data)
         if self.room is not None:
             self.room -= len(data)

@@ -22,7 +22,9 @@ from pathlib import Path
 import bccn
 from bccn.transport import socket_address
 from bccnd import __version__
+from bccnd.commands import namespaces
 from bccnd.commands.findings import Facts, KeyFile
+from bccnd.commands.outcome import silent
 from bccnd.errors import BccndError, RefusedError
 from bccnd.process.configuration import DEFAULT_FILE, load
 from bccnd.process.keys import CREDENTIAL, read_keys
@@ -49,6 +51,8 @@ def gather(path: str | None, config: str | None, environ: Mapping[str, str]) -> 
         clock_synchronised=_clock_synchronised(),
     )
     facts = _connected(facts)
+    if facts.elsewhere:  # what we see of the network is not what the daemon sees
+        return replace(facts, mtus={}, rmem_max=None)
     own = facts.status["pid"] if facts.status else None
     return replace(facts, holders=tuple(_holders(facts.port, own))[:HOLDERS])
 
@@ -70,6 +74,7 @@ def _configured(facts: Facts, config: str | None, environ: Mapping[str, str]) ->
         port=settings.port,
         receive_bytes=settings.buffers.receive_bytes,
         key_file=_key_file(settings.key_file),
+        rights_by_program=tuple(sorted({grant.program for grant in settings.rights if grant.program})),
     )
 
 
@@ -103,15 +108,32 @@ def _connected(facts: Facts) -> Facts:
     with probe:
         probe.settimeout(PATIENCE)
         try:
-            probe.connect(socket_address(path))
-            _, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            _connect(probe, path)
+            pid, uid, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
         except OSError as error:
-            return replace(facts, socket=_state_of(path, error), detail=error.strerror or str(error))
+            refused = isinstance(
+                error, ConnectionRefusedError
+            )  # also of what is no socket: the state says it
+            detail = "" if refused else error.strerror or str(error)
+            facts = replace(facts, socket=_state_of(path, error), detail=detail)
+            return _deleted(facts) if facts.socket in ("missing", "stale", "no-socket") else facts
     try:
-        with bccn.Client(path, format="full", reconnect=False, timeout=PATIENCE) as bus:
-            return _asked(replace(facts, daemon_uid=uid), bus)
+        with bccn.Client(path, format="full", reconnect=False, timeout=PATIENCE, on_notice=silent) as bus:
+            return _asked(replace(facts, daemon_uid=uid), bus, pid)
     except bccn.BccnError as error:
         return replace(facts, socket="silent", detail=str(error))
+
+
+def _connect(probe: socket.socket, path: str) -> None:
+    """Connect, waiting while as many programs wait to be accepted as may: then connect(2) returns EAGAIN."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return probe.connect(socket_address(path))
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL)
 
 
 def _state_of(path: str, error: OSError) -> str:
@@ -120,6 +142,8 @@ def _state_of(path: str, error: OSError) -> str:
         return "missing"
     if isinstance(error, PermissionError):
         return "denied"
+    if isinstance(error, BlockingIOError):
+        return "busy"
     if isinstance(error, ConnectionRefusedError):
         if path.startswith("@"):
             return "missing"
@@ -128,10 +152,26 @@ def _state_of(path: str, error: OSError) -> str:
     return "silent" if isinstance(error, TimeoutError) else "no-socket"  # EPROTOTYPE: of another type
 
 
-def _asked(facts: Facts, bus: bccn.Client) -> Facts:
-    status = bus.status()
+def _deleted(facts: Facts) -> Facts:
+    """Look for a daemon that listens at this path though its file has gone, or is another one's now."""
+    inode = namespaces.listening_inode(str(Path(facts.socket_path).absolute()))
+    if facts.socket_path.startswith("@") or not inode:
+        return facts
+    daemon = next(
+        (f"{_program(pid)} (pid {pid})" for pid, held in _open_sockets() if held == inode), "a process"
+    )
+    return replace(facts, socket="deleted", detail=daemon)
+
+
+def _asked(facts: Facts, bus: bccn.Client, listening: int) -> Facts:
+    """``listening``: the pid of who made the socket listen."""
     rights = {"publish": True, "subscribe": True, "tap": _may_tap(bus)}
     loopback = _round_trip(bus, rights)
+    try:
+        status = bus.status()
+    except bccn.RefusedError:
+        return replace(facts, rights=rights | {"observe": False}, loopback=loopback)
+    pid = namespaces.process_of(listening, status["pid"])
     returns, ahead = _sent_out(bus, bool(status["segments"])) if rights["publish"] else (None, None)
     return replace(
         facts,
@@ -143,8 +183,10 @@ def _asked(facts: Facts, bus: bccn.Client) -> Facts:
         loopback=loopback,
         ahead=ahead,
         returns=returns,
-        exceeds_rmem=_may_exceed(status["pid"]),
-        descriptors=_descriptors(status["pid"]),
+        elsewhere=namespaces.in_other_network(pid, facts.socket_path) is True,
+        daemon_pid=pid,
+        exceeds_rmem=pid is not None and _may_exceed(pid),
+        descriptors=None if pid is None else _descriptors(pid),
     )
 
 

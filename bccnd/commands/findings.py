@@ -55,10 +55,14 @@ class KeyFile:
 class Facts:
     """What is known; None or empty where it is not. Sizes in bytes, times in seconds.
 
-    socket        served, missing, stale (nobody listens), denied, no-socket (it is something else), or silent (it
-                  connects and does not answer)
+    socket        served, missing, stale (nobody listens), deleted (a daemon listens at a file that has gone),
+                  denied, busy (too many connect), no-socket (it is something else), or silent (it connects and
+                  does not answer)
     status        the daemon's answer, as are ``clients`` and ``sources``
     rights        of the caller, by name
+    rights_by_program  the programs that the settings grant rights to
+    daemon_pid    as we see it
+    elsewhere     whether the daemon is in another network namespace than we are
     loopback      a round trip on a local channel
     returns       whether a datagram came back from the segment
     holders       the programs that hold the UDP port, in words
@@ -83,6 +87,9 @@ class Facts:
     daemon_uid: int | None = None
     exceeds_rmem: bool = False
     rights: dict[str, bool] = field(default_factory=dict)
+    rights_by_program: tuple[str, ...] = ()
+    daemon_pid: int | None = None
+    elsewhere: bool = False
     loopback: float | None = None
     returns: bool | None = None
     mtus: dict[str, int] = field(default_factory=dict)
@@ -174,6 +181,19 @@ def socket(facts: Facts) -> Iterable[Finding]:
             yield _problem(what, f"{path}: not there", start)
         case "stale":
             yield _problem(what, f"{path}: nobody listens; its daemon did not stop cleanly", start)
+        case "deleted":
+            remedy = (
+                "bccnd makes its file again within seconds; if it does not, restart what made the socket: "
+            )
+            remedy += (
+                "systemctl restart bccnd.socket bccnd, or bccnd alone; until then who is connected stays so"
+            )
+            yield _problem(
+                what, f"{path}: its file was deleted, and {facts.detail} still listens there", remedy
+            )
+        case "busy":
+            remedy = "see whether it is stuck, or which program connects over and over: journalctl -u bccnd"
+            yield _problem(what, f"{path}: too many programs connect, and the daemon accepts none", remedy)
         case "denied":
             remedy = "join the group of the socket (ls -l), or set socket_mode and socket_group"
             yield _problem(what, f"{path}: no permission to connect", remedy)
@@ -213,6 +233,32 @@ def rights(facts: Facts) -> Iterable[Finding]:
         yield _ok("rights", text if facts.rights.get("tap", True) else f"{text}; not tap")
 
 
+def rights_by_program(facts: Facts) -> Iterable[Finding]:
+    """Who leaves before the daemon looks is of no program."""
+    if not facts.rights_by_program or facts.status is None:
+        return
+    what, refused = "rights", sum(facts.status.get("refused", {}).values())
+    text = f"granted by program: {_names(facts.rights_by_program)}; one that leaves at once is unknown, and refused"
+    if refused:
+        remedy = "grant by uid or gid instead, or let such a program stay until its ping is answered"
+        yield _warning(what, f"{text} ({counted(refused, 'refusal')} so far)", remedy)
+    else:
+        yield _ok(what, text)
+
+
+def network(facts: Facts) -> Iterable[Finding]:
+    if facts.elsewhere:
+        there = (
+            f"nsenter --net=/proc/{facts.daemon_pid}/ns/net " if facts.daemon_pid else "in its namespace: "
+        )
+        text = (
+            "the daemon is in another network namespace: its interfaces, buffers and port are not judged here"
+        )
+        yield _warning(
+            "network", text, f"to have them judged, run {there}bccn --socket {facts.socket_path} doctor"
+        )
+
+
 def round_trip(facts: Facts) -> Iterable[Finding]:
     if facts.loopback is not None:
         yield _ok("local bus", f"a message took {facts.loopback * 1000:.1f} ms to the daemon and back")
@@ -235,6 +281,8 @@ def interfaces(facts: Facts) -> Iterable[Finding]:
         binding = f"{name}: {row['address']}, port {row['port']}"
         if row.get("error"):
             yield _problem(what, f"{binding}: {row['error']}", "see: ip -br addr; ip route; nft list ruleset")
+        elif facts.elsewhere:
+            yield _ok(what, f"{binding}, in its own network namespace")
         elif row.get("interface") in facts.mtus and facts.mtus[name] < DATAGRAM_MTU:
             remedy = f"ip link set {name} mtu 1500: a datagram in fragments is lost more easily"
             yield _warning(what, f"{binding}: MTU {facts.mtus[name]} is below {DATAGRAM_MTU}", remedy)
@@ -242,7 +290,7 @@ def interfaces(facts: Facts) -> Iterable[Finding]:
             yield _ok(what, binding)
     open_ones = {row.get("interface") for row in rows}
     for name in facts.interfaces:
-        if name not in open_ones and not set(name) & set("*?["):
+        if name not in open_ones and not facts.elsewhere and not set(name) & set("*?["):
             yield _warning(what, f"{name} is configured but not in use", f"see: ip addr show {name}")
 
 
@@ -271,10 +319,15 @@ def buffers(facts: Facts) -> Iterable[Finding]:
 
 
 def port(facts: Facts) -> Iterable[Finding]:
-    if not facts.holders or facts.socket in ("denied", "silent"):  # then the daemon probably holds it
+    if not facts.holders or facts.socket in (
+        "denied",
+        "silent",
+        "busy",
+        "deleted",
+    ):  # then the daemon probably holds it
         return
     others = ", ".join(facts.holders[:NAMES_SHOWN])
-    if facts.status is not None:
+    if facts.socket == "served":
         yield _ok("port", f"UDP {facts.port} also used by {others}")
     else:
         remedy = "bccnd can share it if that sets SO_REUSEADDR; if bccnd does not start, end that program"
@@ -360,8 +413,8 @@ def _names(names: Iterable[str]) -> str:
 
 
 CHECKS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
-    configuration, key_file, socket, daemon, port, rights, round_trip, interfaces, segment, buffers, rejected,
-    sources, clients, clock, descriptors,
+    configuration, key_file, socket, daemon, network, port, rights, rights_by_program, round_trip, interfaces,
+    segment, buffers, rejected, sources, clients, clock, descriptors,
 )  # fmt: skip
 
 

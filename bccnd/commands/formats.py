@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 
 import bccn
-from bccnd.commands.streams import STDOUT
-from bccnd.commands.terminal import iso_time, printable, unix_time
+from bccnd.commands.terminal import iso_time, unix_time
+from bccnd.process.standard_streams import STDOUT, printable
 
 FORMAT_HELP = """\
 in FORMAT:

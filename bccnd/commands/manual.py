@@ -2,13 +2,14 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bccnd import __version__
+from bccnd.commands.arguments import name
 from bccnd.commands.outline import Option, Outline, commands, programs
 from bccnd.process.configuration import described
+from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Write the manual pages: bccn(1) and one for each of its commands, bccnd(8),
@@ -23,23 +24,27 @@ examples:
 _HEADING = re.compile(r"([a-z][a-zA-Z ]*):")
 
 
+def folder(text: str) -> Path:
+    return Path(name(text))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument(
         "--output",
         metavar="DIR",
-        type=Path,
+        type=folder,
         required=True,
         help="the folder of the manual pages, such as /usr/local/share/man",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    for name, text in pages().items():
-        path = arguments.output / f"man{name[-1]}" / name
+    for page, text in pages().items():
+        path = arguments.output / f"man{page[-1]}" / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        sys.stdout.write(f"{path}\n")
+        say(printable(str(path)))
     return 0
 
 

@@ -1,8 +1,7 @@
 """How a sub-command ends: exit codes, and lines on stderr."""
 
-import os
-
 import bccn
+from bccnd.process import standard_streams
 
 # The same for bccnd and bccn.
 DONE, FAULT, USAGE, TIMED_OUT, REFUSED, UNAVAILABLE, NOBODY_LISTENS = range(7)
@@ -24,6 +23,25 @@ def exit_code(error: bccn.BccnError) -> int:
     return FAULT
 
 
+class Reporter:
+    """Reports on stderr what happens to a connection. What is said again while the daemon is away is said once."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def __call__(self, notice: bccn.Notice) -> None:
+        if notice.kind == "reconnected":
+            self._said = ""
+        if notice.kind != "closing" or str(notice) != self._said:
+            complain(str(notice))
+        if notice.kind == "closing":
+            self._said = str(notice)
+
+
+def silent(_notice: bccn.Notice) -> None:
+    """For a command that says itself what a connection came to."""
+
+
 def complain(text: str) -> None:
-    """Write a line to stderr; stdout is for messages alone."""
-    os.write(2, f"bccn: {text}\n".encode("utf-8", "backslashreplace"))
+    """Write a line to stderr, safe for a terminal; stdout is for messages alone."""
+    standard_streams.complain("bccn", text)

@@ -7,6 +7,7 @@ import argparse
 from importlib import import_module
 
 from bccnd import __version__
+from bccnd.process.standard_streams import CommandLine
 
 COMMANDS = {
     "pub": "publish messages",
@@ -40,7 +41,7 @@ SOCKET_HELP = "the daemon's socket, @NAME if abstract (default: $BCCN_SOCKET, or
 
 def main_parser() -> argparse.ArgumentParser:
     """The parser of everything before the command. It leaves the words after that alone."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="bccn",
         usage="bccn [-h] [--version] [--socket PATH] COMMAND ...",
         description=DESCRIPTION,
@@ -58,9 +59,7 @@ def main_parser() -> argparse.ArgumentParser:
 def command_parser(command: str, socket: str | None = None) -> argparse.ArgumentParser:
     """The parser of one command, whose module is loaded for it. ``socket``: as given before the command."""
     module = import_module(f"bccnd.commands.{command}")
-    parser = argparse.ArgumentParser(
-        prog=f"bccn {command}", formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandLine(prog=f"bccn {command}", formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--socket", metavar="PATH", default=socket, help=SOCKET_HELP)
     module.add_arguments(parser)
     parser.set_defaults(run=module.run, takes_command=getattr(module, "TAKES_COMMAND", False))

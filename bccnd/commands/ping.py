@@ -2,16 +2,18 @@
 
 import argparse
 import os
-import sys
+import re
 import time
 
 import bccn
 from bccnd.commands.arguments import count, seconds
-from bccnd.commands.outcome import DONE, TIMED_OUT
-from bccnd.commands.terminal import printable
+from bccnd.commands.outcome import DONE, TIMED_OUT, Reporter
+from bccnd.process.standard_streams import printable, say
 
-# Seconds. A daemon answers at most 20 times a second in all.
+# Seconds. A daemon answers one asker at most 20 times a second.
 SHORTEST_INTERVAL = 0.05
+# One token of a name, without wildcards: a host is asked by its own name.
+_HOST = re.compile(r"[^\s!*/:>|\x80-\U0010ffff\0]{1,64}")
 
 DESCRIPTION = """\
 Ask the daemon of HOST for an answer. What comes back has passed both daemons,
@@ -46,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if "/" in arguments.host:
-        raise bccn.InvalidError("ping: HOST is only the first part of a source, up to the /")
+    if not _HOST.fullmatch(arguments.host):
+        raise bccn.InvalidError("ping: HOST is the first part of a source, up to the /, such as relay01")
     if arguments.interval < SHORTEST_INTERVAL:
         raise bccn.InvalidError(f"ping: -i must be at least {SHORTEST_INTERVAL}")
-    with bccn.Client(arguments.socket, format="full") as bus:
+    with bccn.Client(arguments.socket, format="full", on_notice=Reporter()) as bus:
         bus.listen()
         return _Pings(bus, arguments.host).ask(arguments.count, arguments.interval, arguments.wait)
 
@@ -88,10 +90,10 @@ class _Pings:
                 self._take(message, time.monotonic())
 
     def _take(self, message: bccn.Message, now: float) -> None:
-        token, _, answer = message.text.partition("\n")
+        token, _, answer = message.payload.decode(errors="replace").partition("\n")
         own, _, digits = token.partition(".")
         word, _, version = answer.partition(" ")
-        if own != self._token or word != "pong" or not (digits.isascii() and digits.isdigit()):
+        if own != self._token or word not in ("pong", "busy") or not (digits.isascii() and digits.isdigit()):
             return
         number = int(digits)
         if number not in self._sent:
@@ -102,7 +104,8 @@ class _Pings:
             self._answered.add(number)
             self.took.append(took)
         sender = "" if message.peer == "local" else f" ({message.peer})"
-        _say(f"{message.src}{sender}: seq={number} time={took:.3f} ms version={version}{again}")
+        said = f"version={version}" if word == "pong" else "busy"
+        _say(f"{message.src}{sender}: seq={number} time={took:.3f} ms {said}{again}")
 
     def _summary(self, times: int, seconds_: float) -> int:
         answered = len(self._answered)
@@ -117,5 +120,4 @@ class _Pings:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(printable(line) + "\n")
-    sys.stdout.flush()
+    say(printable(line))

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import bccn
 from bccnd.commands import payload
 from bccnd.commands.arguments import count, seconds
-from bccnd.commands.outcome import USAGE, complain, exit_code
-from bccnd.commands.payload import READ_LIMIT, STDIN
+from bccnd.commands.outcome import USAGE, Reporter, complain, exit_code
+from bccnd.commands.payload import READ_LIMIT
+from bccnd.commands.streams import reading
+from bccnd.process.standard_streams import STDIN
 
 # Bytes of stdin read at a time.
 READ_SIZE = 65536
@@ -84,17 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class Notices:
-    """Reports on stderr what happens meanwhile."""
+class Notices(Reporter):
+    """Counts what is rejected, and shows the first of it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.rejected = 0
 
     def __call__(self, notice: bccn.Notice) -> None:
         if notice.kind == "rejected":
             self.rejected += 1
         if notice.kind != "rejected" or self.rejected <= SHOWN_REJECTIONS:
-            complain(str(notice))
+            super().__call__(notice)
 
     def summarise(self) -> None:
         if self.rejected > SHOWN_REJECTIONS:
@@ -124,7 +127,7 @@ def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
 def _lines_of(fd: int) -> Iterator[list[bytes]]:
     """The lines that have come, each time that some have, without their newlines."""
     rest = b""
-    while chunk := os.read(fd, READ_SIZE):
+    while chunk := _read(fd):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > READ_LIMIT:
             raise bccn.InvalidError(f"pub: a line is longer than {READ_LIMIT} bytes, which no daemon takes")
@@ -132,6 +135,11 @@ def _lines_of(fd: int) -> Iterator[list[bytes]]:
             yield lines
     if rest:
         yield [rest]
+
+
+def _read(fd: int) -> bytes:
+    with reading("stdin"):
+        return os.read(fd, READ_SIZE)
 
 
 def _filled(arguments: argparse.Namespace, message: bytes, n: int) -> tuple[str, bytes]:

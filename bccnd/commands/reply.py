@@ -21,8 +21,9 @@ from contextlib import suppress
 
 import bccn
 from bccnd.commands.arguments import count, seconds
-from bccnd.commands.outcome import DONE, complain
-from bccnd.commands.terminal import counted, printable
+from bccnd.commands.outcome import DONE, Reporter, complain
+from bccnd.commands.terminal import counted
+from bccnd.process.standard_streams import printable
 
 JOBS = 8
 
@@ -108,7 +109,7 @@ class _Replies:
             arguments.socket,
             name=arguments.name,
             format="full",
-            on_notice=lambda notice: complain(str(notice)),
+            on_notice=Reporter(),
         )
         self._commands = _Commands(arguments.words, arguments.timeout)
         self._left: int | None = arguments.count

@@ -5,8 +5,8 @@ import argparse
 import bccn
 from bccnd.commands import formats, payload
 from bccnd.commands.arguments import count, seconds
-from bccnd.commands.outcome import DONE, TIMED_OUT, complain
-from bccnd.commands.streams import STDOUT, write
+from bccnd.commands.outcome import DONE, TIMED_OUT, Reporter, complain
+from bccnd.process.standard_streams import STDOUT, write
 
 DESCRIPTION = """\
 Publish PAYLOAD on CHANNEL as a request and print the replies. Without PAYLOAD,
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.socket,
         name=arguments.name,
         format="full" if formatter.needs_full else "plain",
-        on_notice=lambda notice: complain(str(notice)),
+        on_notice=Reporter(),
     ) as bus:
         came = 0
         for reply in bus.replies_to(

@@ -2,13 +2,14 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import bccn
 from bccnd.commands.arguments import count
-from bccnd.commands.terminal import counted, duration, printable, table
+from bccnd.commands.outcome import Reporter
+from bccnd.commands.terminal import counted, duration, table
+from bccnd.process.standard_streams import printable, say
 
 EPILOG = """\
 examples:
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with bccn.Client(arguments.socket) as bus:
+    with bccn.Client(arguments.socket, on_notice=Reporter()) as bus:
         status, clients, sources, own = bus.status(), bus.clients(), bus.sources(), bus.name
     if arguments.json:
         text = json.dumps({**status, "client_list": clients, "source_list": sources}, indent=2)
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
                 *_section("source", heard, _sources_table, arguments.rows),
             ]
         )
-    sys.stdout.write(text + "\n")
+    say(text)
     return 0
 
 

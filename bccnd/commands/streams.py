@@ -1,16 +1,26 @@
-"""Reading from the bus until a deadline, and writing without losing a byte."""
+"""Reading: from the bus until a deadline, from files and stdin with errors that say which it was."""
 
 import os
 import select
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import bccn
+from bccnd.process.standard_streams import STDOUT
 
-STDOUT = 1
 # Seconds. poll(2) counts milliseconds in an int.
 LONGEST_WAIT = 86400
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Give the errors of reading a file the name of it, which only those of opening it have."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, name) from None
 
 
 def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Message]]:
@@ -29,11 +39,3 @@ def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Mess
         yield bus.dispatch()
         if left is not None and left <= 0:  # what came in time has been yielded
             return
-
-
-def write(fd: int, data: bytes) -> None:
-    while data:
-        try:
-            data = data[os.write(fd, data) :]
-        except BlockingIOError:  # another program has made a shared terminal or pipe non-blocking
-            select.select([], [fd], [])

@@ -9,12 +9,11 @@ import time
 
 import bccn
 from bccnd.commands import formats
-from bccnd.commands.arguments import count, seconds
+from bccnd.commands.arguments import count, pattern, seconds
 from bccnd.commands.formats import FORMAT_HELP, Formatter
-from bccnd.commands.outcome import TIMED_OUT, complain
-from bccnd.commands.streams import STDOUT, batches, write
-
-STDERR = 2
+from bccnd.commands.outcome import TIMED_OUT, Reporter, complain, silent
+from bccnd.commands.streams import batches
+from bccnd.process.standard_streams import STDERR, STDOUT, write
 
 DESCRIPTION = """\
 Print the messages of every channel that matches a PATTERN, and those sent to
@@ -45,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-x",
         "--exclude",
         metavar="PATTERN",
+        type=pattern,
         action="append",
         default=[],
         help="leave out channels that match (may be repeated)",
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         format="full" if formatter.needs_full else "plain",
         pack=True,
         separator=arguments.separator,
-        on_notice=(lambda _: None) if arguments.quiet else (lambda notice: complain(str(notice))),
+        on_notice=silent if arguments.quiet else Reporter(),
     ) as bus:
         for pattern in arguments.patterns:
             bus.subscribe(pattern)

@@ -1,23 +1,11 @@
-"""What people see: foreign bytes made safe for a terminal, tables, times."""
+"""What people see: tables and times."""
 
 import time
 from collections.abc import Sequence
 
-_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0", "\x1b": "\\e"}
+from bccnd.process.standard_streams import printable
+
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def printable(text: str | bytes) -> str:
-    """The text without anything that moves the cursor or hides a letter; what is not UTF-8 becomes \\xNN."""
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return _NAMED.get(char) or char.encode("unicode_escape").decode()
 
 
 def iso_time(time_ns: int) -> str:

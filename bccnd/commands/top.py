@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import sys
 import time
 from dataclasses import asdict, replace
 from functools import cache
@@ -16,10 +15,11 @@ import bccn
 from bccnd.commands.arguments import count, interval
 from bccnd.commands.board import draw
 from bccnd.commands.columns import SORT_KEYS, TABLES
-from bccnd.commands.outcome import DONE, UNAVAILABLE, complain
+from bccnd.commands.outcome import DONE, UNAVAILABLE, complain, silent
 from bccnd.commands.rates import Figures, Sample, compare
 from bccnd.commands.screen import Screen
 from bccnd.commands.view import View
+from bccnd.process.standard_streams import say
 
 # Seconds for the daemon to answer. A key that is pressed meanwhile waits as long.
 PATIENCE = 2.0
@@ -100,7 +100,7 @@ class Feed:
 
     def _sample(self) -> Sample:
         if self._bus is None:
-            self._bus = bccn.Client(self._path, reconnect=False, timeout=PATIENCE)
+            self._bus = bccn.Client(self._path, reconnect=False, timeout=PATIENCE, on_notice=silent)
         bus, at = self._bus, time.monotonic()
         status = bus.status()
         clients, more_clients = self._listed(bus, "clients")
@@ -153,8 +153,7 @@ def _print(arguments: argparse.Namespace, feed: Feed) -> int:
         elif feed.figures and feed.figures.seconds:
             text = _json(feed.figures) if arguments.json else between + _text(view, feed, width)
             between = "\n"
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
+            say(text)
         if left is not None and (feed.trouble or (feed.figures and feed.figures.seconds)):
             left -= 1
             if not left:

@@ -2,12 +2,14 @@
 
 import argparse
 import json
-import sys
 from typing import Any
 
 import bccn
 from bccn import matches
-from bccnd.commands.terminal import duration, printable, table
+from bccnd.commands.arguments import pattern
+from bccnd.commands.outcome import Reporter
+from bccnd.commands.terminal import duration, table
+from bccnd.process.standard_streams import printable, say
 
 DESCRIPTION = """\
 Show the sources by host: the programs of this host, and the sources it hears
@@ -30,7 +32,7 @@ TITLES = ["SOURCE", "STATE", "HEARD", "RECEIVED", "LOST", "LOST%", "DUPL.", "VER
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.add_argument(
-        "patterns", metavar="PATTERN", nargs="*", help="only sources that match, as channels do"
+        "patterns", metavar="PATTERN", type=pattern, nargs="*", help="only sources that match, as channels do"
     )
     parser.add_argument("--silent", action="store_true", help="only sources that have fallen silent")
     parser.add_argument(
@@ -40,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with bccn.Client(arguments.socket) as bus:
+    with bccn.Client(arguments.socket, on_notice=Reporter()) as bus:
         status, clients, sources, own = bus.status(), bus.clients(), bus.sources(), bus.name
     rows = [_daemon_row(status)]
     rows += [_client_row(client) for client in clients if client["name"] != own]
@@ -50,13 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.patterns:
         rows = [row for row in rows if any(matches(each, row["src"], "/") for each in arguments.patterns)]
     if arguments.json:
-        sys.stdout.write(json.dumps({"hosts": _by_host(rows, status["host"])}, indent=2) + "\n")
+        say(json.dumps({"hosts": _by_host(rows, status["host"])}, indent=2))
         return 0
     shown = rows if arguments.all else current(rows)
     lines = _lines(_by_host(shown, status["host"]))
     if len(shown) < len(rows):
         lines.append(f"... and {len(rows) - len(shown)} that left, or were not heard for ten minutes (--all)")
-    sys.stdout.write("\n".join(lines) + "\n")
+    say("\n".join(lines))
     return 0
 
 

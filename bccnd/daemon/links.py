@@ -5,6 +5,7 @@ Rules
   that finds other bindings doubles that time, up to CALM_SECONDS, until the links have been quiet for CALM_SECONDS. A
   link that flaps therefore fills no log and keeps nobody busy.
 - Each tick tries again to open a binding that could not be opened, and to read links that could not be read.
+- Which addresses are this host's is known at once: what comes from another one under a name of this host is no echo.
 - An interface that the settings name and the host lacks is reported once, and again after it has been there.
 """
 
@@ -50,6 +51,9 @@ class Links:
         self._alone = False
         self._broken = False
         self._watching = False
+        self._addresses: frozenset[bytes] = frozenset()
+        if watch:
+            self._note_addresses(watch)
 
     def watch(self) -> None:
         self._watching = True
@@ -95,6 +99,7 @@ class Links:
             self._loop.remove_reader(watch.fileno())
             self._broken = True
             return
+        self._note_addresses(watch)
         if changed and self._look is None:
             self._look = self._loop.call_later(self._settle, self._follow)
 
@@ -103,9 +108,17 @@ class Links:
             watch.refresh()
         except (OSError, NetlinkError):
             return
+        self._note_addresses(watch)
         self._broken = False
         self._loop.add_reader(watch.fileno(), self._readable, watch)
         self._follow()
+
+    def _note_addresses(self, watch: LinkWatch) -> None:
+        """What was sent from an address that has just gone may still come back: it counts until the next change."""
+        addresses = frozenset([str(each.address).encode() for each in watch.addresses])
+        if addresses != self._addresses:
+            self._segments.set_addresses(addresses | self._addresses)
+            self._addresses = addresses
 
     def _follow(self) -> None:
         if self._look:

@@ -17,6 +17,7 @@ from functools import partial
 import structlog
 import uvloop
 
+from bccnd.daemon import log_events
 from bccnd.daemon.descriptors import allow_descriptors
 from bccnd.daemon.links import bindings_of, choice_of
 from bccnd.daemon.service import EARLY_SIGNALS, STOP_SIGNALS, Daemon
@@ -24,10 +25,12 @@ from bccnd.errors import BccndError
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.links import LinkWatch
 from bccnd.net.listener import Listener
-from bccnd.process import logs
+from bccnd.process import fatal, logs
 from bccnd.process.configuration import check, load
 from bccnd.process.keys import read_keys
+from bccnd.process.log_limit import LogLimit
 from bccnd.process.settings import Settings
+from bccnd.process.standard_streams import complain, guarded, say
 from bccnd.process.systemd import take_listening_socket, take_watchdog
 from bccnd.restart import Predecessor
 
@@ -39,7 +42,9 @@ def _read(argv: Sequence[str]) -> tuple[Settings, Sequence[bytes]]:
     return settings, read_keys(settings.key_file) if settings.key_file else ()
 
 
-async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str) -> None:
+async def _run(
+    argv: Sequence[str], predecessor: Predecessor | None, passed: str, log_limit: LogLimit
+) -> None:
     """Serve until stopped. ``passed``: a listening socket that the service manager made, as ``fd:N``, or empty."""
     read = partial(_read, argv)
     settings, keys = read()
@@ -62,7 +67,7 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
                 where, settings.socket_permissions, settings.socket_owner, settings.socket_group
             ),
         )
-        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog, log_limit)
         if settings.socket not in (where, daemon.name):
             log.warning(
                 "the socket passed takes the place of the setting",
@@ -70,13 +75,12 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
                 setting=settings.socket,
             )
         if where == "@":
-            sys.stdout.write(daemon.name + "\n")
-            sys.stdout.flush()
+            say(daemon.name)
     else:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         state, descriptors = predecessor.receive()
         endpoints = Endpoints.succeed(bindings, receive_bytes, state["endpoints"], descriptors)
-        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog)
+        daemon = Daemon(settings, keys, endpoints, link_watch, loop, read, watchdog, log_limit)
         daemon.inherit(state, descriptors)
         predecessor.wait_for_go()
     gc.freeze()
@@ -84,7 +88,11 @@ async def _run(argv: Sequence[str], predecessor: Predecessor | None, passed: str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
+    """Run the daemon until it is stopped and return its exit code."""
+    return guarded("bccnd", lambda: _start(sys.argv[1:] if argv is None else argv))
+
+
+def _start(argv: Sequence[str]) -> int:
     predecessor = None
     try:
         predecessor = Predecessor.from_environment(os.environ)
@@ -93,19 +101,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         if invocation.check_only:
             checked = check(invocation)
             if not invocation.quiet:
-                sys.stdout.write(checked + "\n")
+                say(checked)
             return 0
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
-        logs.configure(invocation.settings.log.level, invocation.settings.log.format)
+        wanted, log_limit = invocation.settings.log, LogLimit(log_events.NO_PEER)
+        logs.configure(wanted.level, wanted.format, limit=log_limit)
+        fatal.prepare(json=not logs.is_for_people(wanted.format))
         # On the SIGABRT of the watchdog it prints where the daemon hangs.
         faulthandler.enable(2)
         allow_descriptors(invocation.settings.limits.clients)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             passed = "" if descriptor is None else f"fd:{descriptor}"
-            runner.run(_run(argv, predecessor, passed))
+            runner.run(_run(argv, predecessor, passed, log_limit))
     except BccndError as error:
         if predecessor is not None:
             predecessor.report_failure(error)
-        sys.stderr.writelines(f"bccnd: {line}\n" for line in str(error).splitlines())
+        for line in str(error).split("\n"):
+            complain("bccnd", line)
         return error.exit_code
+    except (MemoryError, OSError) as error:
+        fatal.unless_out_of_memory(error)
+        raise
     return 0

@@ -20,11 +20,14 @@ from typing import Any
 
 import structlog
 
+from bccnd import report
+from bccnd.daemon.turns import TURN_SECONDS
 from bccnd.errors import BccndError
 from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, gather_bytes
 from bccnd.net.egress import Egress
 from bccnd.net.mmsg import BATCH, Arena
+from bccnd.process import fatal
 from bccnd.relay.core import Relay
 from bccnd.relay.moment import Moment
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEND_LIMIT
@@ -32,6 +35,7 @@ from bccnd.wire.sbus import NOWHERE
 
 # Batches read from a binding in one turn: 256 datagrams, about a millisecond of work.
 SEGMENT_BATCHES = 4
+TURN_NS = int(TURN_SECONDS * 1e9)
 
 # Batches read from a binding that goes: 4,096 datagrams, about 20 ms of work.
 LAST_BATCHES = 64
@@ -43,7 +47,8 @@ class Segments:
     """``open`` is the list of open sockets; it begins as ``segments``.
 
     ``copies``, ``spread``: those of each ``Egress``; ``settle``: called after each batch that was read;
-    ``on_relief``: called when the network side is no longer congested.
+    ``on_relief``: called when the network side is no longer congested; ``end_turn``: called after each turn with the
+    time at which it began (``Bus.end_turn``).
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Segments:
         spread: float,
         settle: Callable[[], object],
         on_relief: Callable[[], None],
+        end_turn: Callable[[int], object],
     ) -> None:
         self._loop = loop
         self._relay = relay
@@ -67,6 +73,7 @@ class Segments:
         self._reader = SegmentReader(arena, RECEIVE_LIMIT)
         self._settle = settle
         self._on_relief = on_relief
+        self._end_turn = end_turn
         self._copies, self._spread = copies, spread
         self._gather_region = arena.slots(1, gather_bytes(SEND_LIMIT))[0]
         self._watched = False
@@ -136,6 +143,10 @@ class Segments:
         log.info("segment closed", **_named(segment.binding))
         self._relieved()
 
+    def set_addresses(self, addresses: frozenset[bytes]) -> None:
+        """The addresses of this host, as the peers of its datagrams are written."""
+        self._relay.state.addresses = addresses
+
     # -- the loop
 
     def watch(self) -> None:
@@ -149,9 +160,11 @@ class Segments:
             self._loop.remove_reader(segment.fileno())
 
     def _read(self, segment: SegmentSocket) -> None:
+        begun = time.time_ns()
         for _ in range(SEGMENT_BATCHES):
-            if not self._read_batch(segment):
-                return
+            if not self._read_batch(segment) or not 0 <= time.time_ns() - begun < TURN_NS:
+                break
+        self._end_turn(begun)
 
     def _read_batch(self, segment: SegmentSocket) -> bool:
         """True when there may be more."""
@@ -163,8 +176,12 @@ class Segments:
         if starts:
             interface = os.fsencode(segment.binding.interface or "") or NOWHERE
             moment = Moment(self._loop.time(), time.time_ns())
-            self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
-            self._settle()
+            try:
+                self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
+                self._settle()
+            except Exception as fault:  # noqa: BLE001 - logged; it costs the batch, which no host can make more of
+                fatal.unless_out_of_memory(fault)
+                report.fault(fault, "datagrams")
         return len(starts) == BATCH
 
     # -- datagrams go out

@@ -24,8 +24,10 @@ from typing import Any
 import structlog
 
 from bccnd import __version__, reload, report
+from bccnd.daemon import log_events
 from bccnd.daemon.bus import Bus
 from bccnd.daemon.descriptors import allow_descriptors
+from bccnd.daemon.faults import Watch
 from bccnd.daemon.kernel import Kernel
 from bccnd.daemon.links import Links, choice_of
 from bccnd.daemon.metrics import Metrics
@@ -36,11 +38,14 @@ from bccnd.net.clients import Clients
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.links import LinkWatch
 from bccnd.net.mmsg import BATCH, Arena
-from bccnd.process import logs
+from bccnd.net.peers import process_of
+from bccnd.process import fatal, logs
+from bccnd.process.log_limit import LogLimit
 from bccnd.process.sequence import SequenceFile
 from bccnd.process.settings import Settings
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.dedup import JUMP
+from bccnd.relay.identity import Process
 from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules
@@ -69,7 +74,8 @@ log = structlog.get_logger()
 class Daemon:
     """One daemon on ``loop``. ``serve`` returns when a signal stops it, or when a successor has taken over.
 
-    ``read_again`` reads settings and keys for a reload; ``watchdog``: see ``Supervision``.
+    ``read_again`` reads settings and keys for a reload; ``watchdog``: see ``Supervision``; ``log_limit``: that of the
+    log.
     """
 
     def __init__(
@@ -81,8 +87,11 @@ class Daemon:
         loop: asyncio.AbstractEventLoop,
         read_again: Callable[[], tuple[Settings, Sequence[bytes]]],
         watchdog: float = 0.0,
+        log_limit: LogLimit | None = None,
     ) -> None:
         self._loop = loop
+        self._faults = Watch(loop)
+        self._log_limit = log_limit or LogLimit(log_events.NO_PEER)
         self._settings, self._keys = settings, keys
         self._endpoints = endpoints
         self._read_again = read_again
@@ -109,10 +118,11 @@ class Daemon:
             host=settings.host.encode(),
             pid=os.getpid(),
             version=__version__.encode(),
+            processes=_process,
         )
         self._alarm: asyncio.TimerHandle | None = None
         self._due = inf
-        self._sequence = SequenceFile(settings.sequence_path)
+        self._sequence = SequenceFile(settings.sequence_file or endpoints.listener.beside("seq"))
         self.relay.state.names.begin_at(self._sequence.first)
         self.relay.begin(self._moment(), offset=random.random())  # noqa: S311 - no secret
         self._segments = Segments(
@@ -125,6 +135,7 @@ class Daemon:
             spread=settings.copies_spread_ms / 1000,
             settle=self._settle,
             on_relief=lambda: self._bus.relieve(),
+            end_turn=lambda begun: self._bus.end_turn(begun),
         )
         self._links = Links(loop, link_watch, self._segments, choice_of(settings))
         self._kernel = Kernel(self._segments.sockets, settings.buffers.receive_bytes)
@@ -170,7 +181,7 @@ class Daemon:
         self._sequence.tick(self.relay.next_seq)
         self._segments.resume()
         self._kernel.tapped(bool(self.relay.state.taps))
-        tick = loop.create_task(self._tick())
+        tick = loop.create_task(self._faults.keep(self._tick, "the tick"))
         log.info(
             "serving",
             socket=self.name,
@@ -186,7 +197,7 @@ class Daemon:
         if not await self._succeeded():
             self._supervision.stopping()
             await self._drain()
-            self._report()
+            self._report(ending=True)
             log.info("stopped", seconds=round(loop.time() - self._started, 3))
         self._supervision.close()
 
@@ -239,18 +250,20 @@ class Daemon:
             self._stop.set()
 
     async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            now = self._loop.time()
-            self._metrics.tick(now, 1.0)
-            if self._paused:
-                continue
-            self._sequence.tick(self.relay.next_seq)
-            self._links.tick()
-            self._settle()
-            self._kernel.tick(now)
-            self._report()
-            self._supervision.ticked(self._summary())
+        await asyncio.sleep(1.0)
+        now = self._loop.time()
+        self._metrics.tick(now, 1.0)
+        if self._paused:
+            return
+        self._faults.tick()
+        self._sequence.tick(self.relay.next_seq)
+        settings = self._settings
+        self._bus.tick(settings.socket_permissions, settings.socket_owner, settings.socket_group)
+        self._links.tick()
+        self._settle()
+        self._kernel.tick(now)
+        self._report()
+        self._supervision.ticked(self._summary())
 
     def _summary(self) -> str:
         """The line that ``systemctl status`` shows."""
@@ -258,11 +271,13 @@ class Daemon:
         clients = len(self.relay.sessions)
         return f"{clients} client{'s' * (clients != 1)} on {self.name}; segment {bindings}"
 
-    def _report(self) -> None:
+    def _report(self, *, ending: bool = False) -> None:
         now = self._loop.time()
         self._drops.report(self._dropped(), self._segments.errors, now)
         report.refusals(*self.relay.take_refusals())
         report.slow_clients(*self.relay.take_episodes(now), now)
+        for left_out in self._log_limit.left_out(ending=ending):
+            log.warning("more like this", **left_out)
 
     def _dropped(self) -> Counter[str]:
         """Received datagrams that were dropped, by verdict, and ``unsent``, those that did not go out."""
@@ -281,6 +296,7 @@ class Daemon:
             "pid": os.getpid(),
             "uptime": round(self._loop.time() - self._started, 3),
             "socket": self.name,
+            "socket_gone": self._bus.socket_gone,
             "segments": self._segments.rows(),
             "local": self._settings.local,
             "kernel": self._kernel.status(),
@@ -295,21 +311,22 @@ class Daemon:
         self._reloads += 1
         self._supervision.reloading()
         try:
-            wanted, keys = self._read_again()
-            settings, changed, held = reload.applicable(self._settings, wanted)
-            relay_settings = reload.relay_settings(settings, keys)
-            if not self._paused:
-                self._metrics.open(settings)
-        except BccndError as error:
-            self._metrics.reloaded(None)
-            for fault in str(error).splitlines():
-                log.error("not reloaded, the old settings stay", fault=fault)
-            self._supervision.reloaded(str(error).splitlines()[0])
-            return
+            self._apply_settings()
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked for the reload must learn of it
+            self._not_reloaded(error)
+        else:
+            self._supervision.reloaded()
+
+    def _apply_settings(self) -> None:
+        wanted, keys = self._read_again()
+        settings, changed, held = reload.applicable(self._settings, wanted)
+        relay_settings = reload.relay_settings(settings, keys)
+        if not self._paused:
+            self._metrics.open(settings)
         if keys != self._keys:
             changed.append("keys")
         self._settings, self._keys, self._debugging = settings, keys, False
-        logs.configure(settings.log.level, settings.log.format)
+        self._log_from(settings.log.level)
         allow_descriptors(settings.limits.clients)
         self._segments.set_copies(settings.copies, settings.copies_spread_ms / 1000)
         self.relay.reconfigure(*relay_settings, self._moment())
@@ -321,13 +338,26 @@ class Daemon:
         if held:
             log.warning("needs a restart", settings=held)
         log.info("reloaded", changed=changed, keys=len(keys))
-        self._supervision.reloaded()
+
+    def _not_reloaded(self, error: Exception) -> None:
+        fatal.unless_out_of_memory(error)
+        self._metrics.reloaded(None)
+        faults = str(error).splitlines() if isinstance(error, BccndError) else [f"a fault of ours: {error!r}"]
+        for fault in faults:
+            log.error("not reloaded, the old settings stay", fault=fault)
+        self._supervision.reloaded(faults[0])
+
+    def _log_from(self, level: logs.Level) -> None:
+        """Log lines of this level and those above it."""
+        form = self._settings.log.format
+        logs.configure(level, form, limit=self._log_limit)
+        fatal.prepare(json=not logs.is_for_people(form))
 
     def _toggle_debug(self) -> None:
         """Turn debug lines on, or off again. A reload returns to the level of the settings."""
         self._debugging = not self._debugging
-        level = "debug" if self._debugging else self._settings.log.level
-        logs.configure(level, self._settings.log.format)
+        level: logs.Level = "debug" if self._debugging else self._settings.log.level
+        self._log_from(level)
         log.warning("log level changed", now=level)
 
     # -- succession
@@ -344,7 +374,8 @@ class Daemon:
             await successor.hand_over(self._leave)
         except BccndError as error:
             log.error("not replaced, still serving", reason=str(error))
-        except Exception:  # a fault of ours is no reason to leave everybody waiting
+        except Exception as error:  # a fault of ours is no reason to leave everybody waiting
+            fatal.unless_out_of_memory(error)
             log.exception("not replaced, still serving")
         else:
             log.info("replaced", pid=os.getpid(), by=successor.pid)
@@ -377,12 +408,13 @@ class Daemon:
         self._segments.unwatch()
         self._segments.pause()
         self._metrics.pause()
-        self._report()
+        self._report(ending=True)
         state = {
             "endpoints": self._endpoints.state(),
             "started": self._started,
             "socket": self._socket_settings(),
             "relay": state_of(self.relay),
+            "left": self._bus.state(),
             "egresses": self._segments.state(),
             "kernel": self._kernel.state(),
             "metrics": self._metrics.state(),
@@ -404,7 +436,7 @@ class Daemon:
             if name.startswith(CLIENT)
         }
         restore(self.relay, state["relay"], clients)
-        self._bus.inherit()
+        self._bus.inherit(state.get("left", {}))
         self._segments.inherit(state["egresses"])
         if kernel := state.get("kernel"):
             self._kernel.restore(kernel)
@@ -440,3 +472,9 @@ class Daemon:
         self._bus.close()
         # Receivers count no loss for a jump of more than JUMP numbers, which this makes.
         self._sequence.close(self.relay.next_seq + JUMP)
+
+
+def _process(pid: int) -> Process | None:
+    """What the relay wants to know of a process."""
+    found = process_of(pid)
+    return Process(*found) if found else None

@@ -1,6 +1,9 @@
 """Sends packets to local clients, by their descriptors: a whole group with one system call for each client."""
 
+import fcntl
 import os
+import termios
+from array import array
 from collections.abc import Sequence
 from errno import EAGAIN, ENOBUFS, ENOMEM
 
@@ -78,6 +81,12 @@ class Clients:
                     if went != len(part):
                         fell_short[port] = went if went == GONE else begin + went
         return fell_short
+
+    def unread(self, port: int) -> int:
+        """How much of what was sent the client has not read, in bytes of the kernel's memory."""
+        count = array("i", [0])
+        fcntl.ioctl(port, termios.TIOCOUTQ, count)  # SIOCOUTQ by another name
+        return count[0]
 
     def _lay_out(self, packets: Sequence[bytes], first: int) -> tuple[list[int], list[int]]:
         """Copy packets into the scratch, from ``first`` on, as many as fit. Returns their spans."""

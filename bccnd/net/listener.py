@@ -3,6 +3,9 @@
 Rules
 - A socket file belongs to the daemon that holds the lock beside it (``<path>.lock``). A second daemon cannot take the
   lock, and leaves the file alone. A file whose lock is free is replaced, unless some other program serves it.
+- A file that goes while the daemon runs (``is_gone``) is made again (``reopen``) as long as the lock is the daemon's.
+  It was removed by mistake, as by a cleaner of temporary files: who wants to keep clients out changes its mode. The
+  file of a socket that was handed down belongs to whoever made it, who alone can make it again.
 - ``close`` removes the file only if it is still the one that this listener made. It does not remove a socket that
   was handed down; an abstract one has no file.
 """
@@ -13,18 +16,22 @@ import grp
 import os
 import pwd
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from errno import EACCES, EADDRINUSE, ECONNREFUSED, ENOENT
 from pathlib import Path
 from typing import Any
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 
-# Connections that may wait to be accepted; the kernel allows net.core.somaxconn.
-BACKLOG = 1024
+# Connections that may wait to be accepted. The kernel makes it net.core.somaxconn, so it is as large as that allows:
+# whoever finds the queue full is refused by the kernel (EAGAIN), without a reason.
+BACKLOG = 2**31 - 1
 
-# Clients accepted in one turn.
-ACCEPTS = 64
+# Clients accepted in one turn: about a millisecond, as each is looked up and announced.
+ACCEPTS = 16
+
+# Clients that are accepted at a socket whose file has gone: those that connected before, and a bound for others.
+LAST_ACCEPTS = 65536
 
 
 class Listener:
@@ -41,11 +48,11 @@ class Listener:
         lock: int = -1,
         made: tuple[int, int] | None = None,
     ) -> None:
-        """``made``: the ``_identity`` of the file that the socket made at ``path``."""
+        """``path``: the file of the socket, if it has one; ``made``: its ``_identity`` when the socket was bound."""
         self.socket = listening
         self.name = name
-        self._path = path
-        self._made = made
+        self.path = path
+        self._made = tuple(made) if made else None
         self._lock = lock
         listening.setblocking(False)
         listening.listen(BACKLOG)
@@ -74,8 +81,14 @@ class Listener:
         name = inherited.getsockname() if inherited.family == socket.AF_UNIX else ""
         if inherited.type != socket.SOCK_SEQPACKET or not name:
             raise ConfigError(f"--socket {where}: not a bound Unix SOCK_SEQPACKET socket")
+        # A relative path is one of the directory of whoever bound it.
+        path = Path(name) if isinstance(name, str) and name.startswith("/") else None
         try:
-            return cls(inherited, _shown(name))
+            made = _identity(path) if path else None
+        except OSError:
+            made = None
+        try:
+            return cls(inherited, _shown(name), path, made=made)
         except OSError as error:  # a connection is bound too, but cannot listen
             raise ConfigError(f"--socket {where}: cannot listen ({error.strerror})") from None
 
@@ -111,7 +124,7 @@ class Listener:
 
     def state(self) -> dict[str, Any]:
         """What a successor needs besides the ``descriptors``, in plain values."""
-        return {"name": self.name, "path": str(self._path) if self._path else None, "made": self._made}
+        return {"name": self.name, "path": str(self.path) if self.path else None, "made": self._made}
 
     @property
     def descriptors(self) -> dict[str, int]:
@@ -125,8 +138,11 @@ class Listener:
         listening = socket.socket(fileno=descriptors["listener"])
         return cls(listening, state["name"], path, descriptors.get("lock", -1), state["made"])
 
-    def accept(self) -> list[socket.socket]:
-        """The clients that wait, at most ACCEPTS. Raises ``OSError`` when the first cannot be accepted."""
+    def accept(self, look: Callable[[socket.socket], object] = lambda _: None) -> list[socket.socket]:
+        """The clients that wait, at most ACCEPTS. Raises ``OSError`` when the first cannot be accepted.
+
+        ``look`` is called with each before the next is accepted.
+        """
         clients: list[socket.socket] = []
         while len(clients) < ACCEPTS:
             try:
@@ -137,16 +153,79 @@ class Listener:
                 if not clients:
                     raise
                 break
+            look(client)
             client.setblocking(False)
             clients.append(client)
         return clients
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file that clients connect to is no longer that of this socket."""
+        if self.path is None:
+            return False
+        try:
+            return _identity(self.path) != self._made
+        except OSError:
+            return True
+
+    def beside(self, suffix: str) -> Path | None:
+        """The path of a file that belongs to the socket; None for a socket without a path."""
+        return self.path and Path(f"{self.path}.{suffix}")
+
+    @property
+    def handed_down(self) -> bool:
+        """Whether somebody else made the socket."""
+        return self._lock < 0
+
+    def reopen(
+        self, mode: int, owner: str | None, group: str | None, look: Callable[[socket.socket], object]
+    ) -> None:
+        """Make the file again, with a new socket. ``look`` gets the clients that had connected to the old one.
+
+        Raises ``BccndError``, and changes nothing, when the path or the lock is somebody else's.
+        """
+        if self.path is None or self.handed_down:
+            raise UnavailableError(f"{self.name}: only whoever made the socket can make it again")
+        uid, gid = _uid(owner), _gid(group)
+        _make_directory(self.path.parent)
+        with contextlib.ExitStack() as undo:
+            lock = self._lock if self._holds_lock() else _lock(self.path)
+            if lock != self._lock:
+                undo.callback(os.close, lock)
+            listening = _new_socket()
+            undo.callback(listening.close)
+            _bind(listening, self.path)
+            undo.callback(self.path.unlink, missing_ok=True)
+            _admit(self.path, uid, gid, mode)
+            made = _identity(self.path)
+            listening.listen(BACKLOG)
+            undo.pop_all()
+        self._accept_last(look)
+        self.socket.close()
+        if lock != self._lock:
+            os.close(self._lock)
+        self.socket, self._lock, self._made = listening, lock, made
+
+    def _holds_lock(self) -> bool:
+        """Whether the file of the lock is still the one that this listener holds."""
+        held = os.fstat(self._lock)
+        try:
+            return _identity(Path(f"{self.path}.lock")) == (held.st_dev, held.st_ino)
+        except OSError:
+            return False
+
+    def _accept_last(self, look: Callable[[socket.socket], object]) -> None:
+        accepted = 0
+        with contextlib.suppress(OSError):
+            while accepted < LAST_ACCEPTS and (clients := self.accept(look)):
+                accepted += len(clients)
+
     def close(self) -> None:
-        if self._path is not None:
+        if self.path is not None and not self.handed_down:
             with contextlib.suppress(OSError):
                 # While the socket is open, its inode number cannot go to another file.
-                if _identity(self._path) == self._made:
-                    self._path.unlink()
+                if _identity(self.path) == self._made:
+                    self.path.unlink()
         self.socket.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -246,7 +325,7 @@ def _uid(owner: str | None) -> int:
         return -1
     try:
         return int(owner) if owner.isdecimal() else pwd.getpwnam(owner).pw_uid
-    except KeyError:
+    except (KeyError, ValueError):
         raise ConfigError(f"socket_owner: there is no user {owner!r}") from None
 
 
@@ -255,9 +334,12 @@ def _gid(group: str | None) -> int:
         return -1
     try:
         return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
-    except KeyError:
+    except (KeyError, ValueError):
         raise ConfigError(f"socket_group: there is no group {group!r}") from None
 
 
 def _shown(name: str | bytes) -> str:
-    return "@" + os.fsdecode(name[1:]) if isinstance(name, bytes) else name
+    """The address in printable text; an abstract name after an @."""
+    raw = b"@" + name[1:] if isinstance(name, bytes) else os.fsencode(name)
+    text = raw.decode(errors="backslashreplace")
+    return "".join([char if char.isprintable() else ascii(char)[1:-1] for char in text])

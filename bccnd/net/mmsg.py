@@ -89,10 +89,14 @@ def _stride(size: int) -> int:
 
 
 class ReceiveTable:
-    """Reads up to BATCH packets of at most ``size`` bytes into ``arena``; with ``addresses``, who sent each."""
+    """Reads up to BATCH packets of at most ``size`` bytes into ``arena``; with ``addresses``, who sent each.
+
+    ``region``: where in the arena they are read to.
+    """
 
     def __init__(self, arena: Arena, size: int, *, addresses: bool = False) -> None:
         self._slots = arena.slots(*self.needs(size))
+        self.region = self._slots[0]
         self._one = [arena.view[self._slots[0] : self._slots[0] + size]]
         self._vectors = (_Iovec * BATCH)()
         self._headers = (_Mmsghdr * BATCH)()

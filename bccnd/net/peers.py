@@ -3,18 +3,69 @@
 Rules
 - What is known of a peer comes from the kernel (SO_PEERCRED, SO_PEERGROUPS), never from the peer.
 - /proc is read only if it shows our own pid namespace: otherwise the same pid belongs to another process there.
+- The name of a program is gone with its process. So it is read first, as soon as a client is accepted. It does not
+  count if the process that connected has gone and its pid is another's (SO_PEERPIDFD, from Linux 6.5 on).
 """
 
 import ctypes
+import os
 import select
+import signal
 import socket
 import struct
+from errno import ESRCH
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 _SO_PEERGROUPS = 59
+_SO_PEERPIDFD = 77
+
+# Bytes: a name has at most 15 and a newline.
+_COMM_LIMIT = 64
+
 _libc = ctypes.CDLL(None)
 _CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
+
+
+class Identity(NamedTuple):
+    """What the kernel says of a client. ``program`` is empty, and ``resident`` false, when its process has left."""
+
+    pid: int
+    uid: int
+    gid: int
+    program: bytes
+    groups: frozenset[int]
+    resident: bool
+
+
+def identify(client: socket.socket) -> Identity:
+    """To be called right after accept(2): many programs send one message and leave."""
+    pid, uid, gid = peer_credentials(client)
+    program, resident = program_of(pid)
+    if program and _is_anothers(client, pid):
+        program, resident = b"", False
+    return Identity(pid, uid, gid, program, peer_groups(client), resident)
+
+
+def _is_anothers(client: socket.socket, pid: int) -> bool:
+    """Whether the pid of the process that connected is that of another process now; False before Linux 6.5.
+
+    A dead one that nobody has waited for still has its pid and its name.
+    """
+    try:
+        pidfd = client.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        return error.errno == ESRCH and Path(f"/proc/{pid}").exists()
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return Path(f"/proc/{pid}").exists()
+    except OSError:  # there, and another user's
+        return False
+    finally:
+        os.close(pidfd)
+    return False
 
 
 def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
@@ -38,15 +89,50 @@ def peer_groups(client: socket.socket) -> frozenset[int]:
 def program_of(pid: int) -> tuple[bytes, bool]:
     """The kernel's name for the program of a process, and whether the process is in our own pid namespace.
 
-    Returns ``(b"", False)`` when the process has gone or is hidden.
+    The name is empty when the process has gone or is hidden.
     """
+    program = b""
     try:
         here = _own_namespaces()
         if not pid or here > 1:
             return b"", False
-        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n"), _namespaces(pid) == here
+        program = _comm(pid)
+        return program, _namespaces(pid) == here
     except OSError:
-        return b"", False
+        return program, False
+
+
+def _comm(pid: int) -> bytes:
+    """By the fewest calls, as each may come too late."""
+    comm = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(comm, _COMM_LIMIT).rstrip(b"\n")
+    finally:
+        os.close(comm)
+
+
+def process_of(pid: int) -> tuple[int, int, int, int, frozenset[int]] | None:
+    """What the kernel says of a process now: its effective uid, the pids of its parent, process group and session,
+    as seen from here, and its own pids, in each pid namespace it is in. A pid that cannot be seen is 0.
+
+    None when the process has gone or is hidden.
+    """
+    try:
+        if pid <= 0 or _own_namespaces() > 1:
+            return None
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return None
+    # Not by splitlines, as the name of a program may hold what looks like a line to that.
+    lines = (line.partition(b":") for line in status.split(b"\n"))
+    numbers = {
+        key: [int(number) for number in values.split()]
+        for key, _, values in lines
+        if key in (b"Uid", b"PPid", b"NSpid", b"NSpgid", b"NSsid")
+    }
+    group, session = (numbers.get(key, [0])[0] for key in (b"NSpgid", b"NSsid"))
+    pids = frozenset(numbers.get(b"NSpid", ())) | {pid}
+    return numbers[b"Uid"][1], numbers[b"PPid"][0], group, session, pids
 
 
 @cache

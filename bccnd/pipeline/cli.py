@@ -20,12 +20,14 @@ from bccnd.errors import BccndError, RefusedError
 from bccnd.pipeline import session
 from bccnd.pipeline.layout import Output
 from bccnd.pipeline.progress import Progress
+from bccnd.process.standard_streams import CommandLine, OutputError, complain, guarded, printable, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bccnd.pipeline.ingest import Batch
 
+PROGRAM = "bccnd-pipeline"
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
 
 DESCRIPTION = """\
@@ -63,11 +65,9 @@ def moment(text: str) -> int:
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandLine:
     formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
-        prog="bccnd-pipeline", description=DESCRIPTION, epilog=EPILOG, formatter_class=formatter
-    )
+    top = CommandLine(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, formatter_class=formatter)
     top.add_argument("action", choices=("ingest", "analyse", "report", "run"), help="what to do; see above")
     top.add_argument(
         "--input",
@@ -111,7 +111,11 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    given = arguments(sys.argv[1:] if argv is None else argv)
+    return guarded(PROGRAM, lambda: _start(sys.argv[1:] if argv is None else argv))
+
+
+def _start(argv: Sequence[str]) -> int:
+    given = arguments(argv)
     asked_to_end = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -127,6 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OutputError:
+        raise
     except Exception as error:  # what Spark raises is a page of Java
         if asked_to_end:  # py4j raises other faults if it was interrupted within an answer
             return INTERRUPTED
@@ -163,7 +169,8 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
             with progress.step("report"):
                 findings = report.write(spark, output.tables, output.report)
             progress.say(f"report: {output.report}")
-            sys.stdout.writelines(f"{finding}\n" for finding in findings)
+            for finding in findings:
+                say(printable(str(finding)))
 
 
 def _report_batch(progress: Progress, batch: "Batch") -> None:
@@ -188,7 +195,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _complain(text: str) -> None:
-    sys.stderr.write(f"bccnd-pipeline: {text}\n")
+    complain(PROGRAM, text)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from bccnd.errors import ConfigError, RefusedError
 from bccnd.process.accounts import gid_of, uid_of
 from bccnd.process.keys import read_keys
 from bccnd.process.settings import Grant, Settings
+from bccnd.process.standard_streams import CommandLine
 from bccnd.relay.options import Table
 
 DEFAULT_FILE = Path("/etc/bccnd/bccnd.toml")
@@ -49,6 +50,14 @@ RIGHTS = "BCCND_RIGHTS"
 
 # Bytes read of the file; the sample with all its comments has under 10,000.
 FILE_LIMIT = 1 << 20
+
+# No setting needs more, and repr() refuses an int of more than some 14,000.
+NUMBER_BITS = 1024
+
+# What text from the environment or the command line is a number: plain digits, as people type them. int() also reads
+# digits of other scripts, white space and "1_0", and float() reads nan.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,100}(?:\.[0-9]{0,100})?|\.[0-9]{1,100})(?:[eE][+-]?[0-9]{1,4})?")
 
 # A person mends a few faults at a time, and a binary file given by mistake must not fill the screen.
 ERRORS_SHOWN = 5
@@ -206,10 +215,10 @@ in the table queue, commas separate the items of a list, and BCCND_CONFIG names
 the file. --check shows where each value came from.
 
 exit codes: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused,
-            5 socket or port taken"""
+            5 socket or port taken, 7 out of memory"""
 
 
-class _CommandLine(argparse.ArgumentParser):
+class _CommandLine(CommandLine):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(_one_line(f"{message} (see {self.prog} --help)"))
 
@@ -294,6 +303,8 @@ def _file_layer(file: str | None) -> Layer:
     except tomllib.TOMLDecodeError as error:
         what, _, where = str(error).rstrip(")").rpartition(" (at ")
         raise ConfigError(_one_line(f"{path}: {where}: {what[:1].lower()}{what[1:]}")) from None
+    except ValueError:  # int() reads no number of so many digits, and names no place
+        raise ConfigError(f"{path}: a number has thousands of digits") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply for a settings file") from None
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
@@ -342,11 +353,10 @@ def _decode(text: object, field: FieldInfo) -> object:
     """Text as the type of its setting. Text of another type stays as it is, and ``Settings`` refuses it."""
     if not isinstance(text, str):
         return text
-    try:
-        if field.annotation in (int, float):
-            return field.annotation(text)
-    except ValueError:
-        return text
+    if field.annotation is int and _WHOLE.fullmatch(text):
+        return int(text)
+    if field.annotation is float and _DECIMAL.fullmatch(text):
+        return float(text)
     if field.annotation is bool:
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if get_origin(field.annotation) is tuple:
@@ -357,6 +367,8 @@ def _decode(text: object, field: FieldInfo) -> object:
 def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, int) and value.bit_length() > NUMBER_BITS:
+        return "a number of more digits than can be shown"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, tuple | list):

@@ -8,6 +8,7 @@ Rules
 - Values come from strangers. Control characters in them are escaped, so that an event stays one line and no terminal
   obeys them. Only tracebacks and texts of libraries take several lines, and only in the console format.
 - Times are UTC, in the form of ISO 8601.
+- What peers can cause is limited (``log_limit``), before anything is spent on the line.
 """
 
 import logging
@@ -65,13 +66,18 @@ class _FromLogging(logging.Handler):
         logger.log(level, text, logger=record.name, exc_info=record.exc_info or None)
 
 
-def configure(level: Level = "info", format: Format = "auto", descriptor: int = 2) -> LineWriter:  # noqa: A002
-    """Set up logging for the process; lines go to ``descriptor``."""
+def configure(
+    level: Level = "info",
+    format: Format = "auto",  # noqa: A002
+    descriptor: int = 2,
+    limit: Processor | None = None,
+) -> LineWriter:
+    """Set up logging for the process; lines go to ``descriptor``. ``limit``: a ``LogLimit``, or None for none."""
     _occupy(descriptor)
     terminal = os.isatty(descriptor)
     writer = LineWriter(descriptor)
     render: list[Processor]
-    if format == "console" or (format == "auto" and terminal):
+    if is_for_people(format, descriptor):
         render = [
             structlog.dev.ConsoleRenderer(
                 colors=terminal and not os.environ.get("NO_COLOR"),
@@ -88,6 +94,7 @@ def configure(level: Level = "info", format: Format = "auto", descriptor: int = 
         ]
     structlog.configure(
         processors=[
+            *([limit] if limit else []),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _lines_lost(writer),
@@ -99,6 +106,11 @@ def configure(level: Level = "info", format: Format = "auto", descriptor: int = 
     logging.root.handlers = [_FromLogging()]
     logging.root.setLevel(logging.WARNING)
     return writer
+
+
+def is_for_people(format: Format, descriptor: int = 2) -> bool:  # noqa: A002
+    """Whether lines are for people, or JSON."""
+    return format == "console" or (format == "auto" and os.isatty(descriptor))
 
 
 def _occupy(descriptor: int) -> None:

@@ -229,7 +229,8 @@ class Grant(BaseModel):
     )
     program: ProgramName | None = Field(
         default=None,
-        description="Clients of this program; a final * stands for any ending. Programs can rename themselves.",
+        description="Clients of this program; a final * stands for any ending. Programs can rename themselves, and "
+        "one that leaves at once, such as a socat that sends one message, may be gone before its name is read.",
     )
     publish: tuple[PublishPattern, ...] = Field(
         default=(),
@@ -252,6 +253,12 @@ class Grant(BaseModel):
         max_length=PATTERNS_LIMIT,
         strict=False,
         description="Names (src) they may take besides their own and those below it.",
+    )
+    block: bool = Field(
+        default=False, description="Whether they may choose the policy block, which makes publishers wait."
+    )
+    observe: bool = Field(
+        default=False, description="Whether they may see the daemon's status, other clients, and sources."
     )
 
 
@@ -363,17 +370,11 @@ class Settings(BaseSettings):
     def socket_permissions(self) -> int:
         return int(self.socket_mode or "0", 8)
 
-    @property
-    def sequence_path(self) -> Path | None:
-        if self.sequence_file or self.socket.startswith(("@", "fd:")):
-            return self.sequence_file
-        return Path(f"{self.socket}.seq")
-
     @field_validator("socket")
     @classmethod
     def _usable_socket(cls, value: str) -> str:
         if value.startswith("fd:"):
-            if not re.fullmatch(r"fd:([3-9]|[1-9]\d{1,5})", value):
+            if not re.fullmatch(r"fd:([3-9]|[1-9][0-9]{1,5})", value):
                 raise ValueError("must name a descriptor of 3 or higher, such as fd:3")
         elif not value or not value.isprintable() or len(value.encode()) > SOCKET_PATH_LIMIT:
             raise ValueError(f"must be a path or @name of 1 to {SOCKET_PATH_LIMIT} bytes, @, or fd:N")
@@ -428,6 +429,18 @@ class Settings(BaseSettings):
         """Refuse an empty list: it reads like "nobody may do anything", and would open everything."""
         if value == []:
             raise ValueError("must not be empty: leave it out, or say what is granted")
+        return value
+
+    @field_validator("dedup")
+    @classmethod
+    def _only_with_a_key(cls, value: Dedup, info: ValidationInfo) -> Dedup:
+        """Refuse to drop replays where anybody can forge one: one datagram would silence its source for a day."""
+        if value.replays == "drop" and info.data.get("integrity", "hmac") != "hmac":
+            raise _wrong(
+                "replays",
+                value.replays,
+                "must not be drop without integrity = hmac: anybody could silence a source with one forged datagram",
+            )
         return value
 
     @field_validator("integrity", mode="before")

@@ -8,12 +8,16 @@ Rules
 """
 
 import os
+import re
 import socket
 from collections.abc import MutableMapping
 
 from bccnd.errors import ConfigError
 
 FIRST_DESCRIPTOR = 3  # SD_LISTEN_FDS_START
+
+# A number of systemd's, which has 64 bits.
+_NUMBER = re.compile(r"[0-9]{1,20}")
 
 
 def notify(*lines: str) -> bool:
@@ -42,7 +46,7 @@ def take_watchdog(environ: MutableMapping[str, str]) -> float:
     if pid not in ("", str(os.getpid())):
         environ.pop("WATCHDOG_USEC", None)
     microseconds = environ.get("WATCHDOG_USEC", "")
-    return int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0
+    return int(microseconds) / 1e6 if _NUMBER.fullmatch(microseconds) else 0.0
 
 
 def take_listening_socket(environ: MutableMapping[str, str]) -> int | None:
@@ -51,7 +55,7 @@ def take_listening_socket(environ: MutableMapping[str, str]) -> int | None:
     Raises ``ConfigError`` for several sockets, and for one that clients of the bus cannot connect to.
     """
     pid, number, names = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
-    if pid != str(os.getpid()) or not number.isdecimal() or not int(number):
+    if pid != str(os.getpid()) or not _NUMBER.fullmatch(number) or not int(number):
         return None
     if int(number) > 1:
         listed = f" ({names})" if names else ""

@@ -8,22 +8,31 @@ import bccn
 from bccnd import __version__
 from bccnd.errors import BccndError, ConfigError
 from bccnd.process import logs
+from bccnd.process.standard_streams import complain, guarded, printable, say
 from bccnd.recorder.settings import effective, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Record until stopped and return the exit code."""
+    return guarded("bccnd-record", lambda: _start(sys.argv[1:] if argv is None else argv))
+
+
+def _start(argv: Sequence[str]) -> int:
     try:
-        invocation = load(sys.argv[1:] if argv is None else argv, os.environ, bccn.socket_path())
+        invocation = load(argv, os.environ, bccn.socket_path())
         _require_arrow()
         if invocation.check_only:
-            sys.stdout.write(f"# bccnd-record {__version__}: sound.\n{effective(invocation.settings)}\n")
+            say(f"# bccnd-record {__version__}: sound.")
+            for line in effective(invocation.settings).split("\n"):
+                say(printable(line))
             return 0
         logs.configure(invocation.settings.log_level, invocation.settings.log_format)
         from bccnd.recorder.service import serve
 
         serve(invocation.settings)
     except BccndError as error:
-        sys.stderr.writelines(f"bccnd-record: {line}\n" for line in str(error).splitlines())
+        for line in str(error).split("\n"):
+            complain("bccnd-record", line)
         return error.exit_code
     return 0
 

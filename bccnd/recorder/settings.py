@@ -17,6 +17,7 @@ from bccnd import __version__
 from bccnd.errors import ConfigError
 from bccnd.process import logs
 from bccnd.process.settings import SOCKET_PATH_LIMIT, ListenAddress
+from bccnd.process.standard_streams import CommandLine
 
 PREFIX = "BCCND_RECORD_"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -134,7 +135,7 @@ class Invocation:
     check_only: bool
 
 
-class _CommandLine(argparse.ArgumentParser):
+class _CommandLine(CommandLine):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{ascii(message)[1:-1]} (see {self.prog} --help)")
 

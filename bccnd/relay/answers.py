@@ -4,49 +4,69 @@ Rules
 - The first line of a request is a token that the requester chose, the rest is the request. The answer goes to
   ``!<requester>`` and begins with the same line. Nothing else is answered.
 
-      directed to ``!<host>/bccnd[/<pid>]``    ping                -> pong <version>
-                                               listeners <chan>    -> listeners <n>
-      to all daemons, on QUESTIONS             listeners <chan>    -> listeners <n>, but for n = 0: silence
+      directed to ``!<host>/bccnd[/<pid>]``    ping                -> pong <version>, or busy
+                                               listeners <chan>    -> listeners <n>, or listeners busy
+      to all daemons, on QUESTIONS             listeners <chan>    -> the same, but for n = 0: silence
 
+- A client of this host needs the right to publish on the channel that it asks about, here and elsewhere
+  (``client_input`` looks, by ``asked_about``): the daemons elsewhere do not know its rights.
 - Listeners are the clients that a message would reach now, without the requester; and the daemon itself, where a
   message is directed to it. Taps see everything and do not count. Only its own host learns of a local channel.
 - Answers are limited to so many a second, and so are questions for clients (``CMSG listeners`` with a token): whoever
-  asks in the name of somebody else must not make this daemon flood that one.
+  asks in the name of somebody else must not make this daemon flood that one. Each host that asks, by its address, has
+  a share of its own, and each asker a share of that of its host: a flood costs those behind it, and nobody else.
+- Whoever has used up its share is told so, ``busy``, as often as it had answers before. Only then comes silence.
+- One question serves everybody here who wants to know the same: within TOGETHER_SECONDS none follows on the same
+  channel, and what another daemon answers holds for KNOWN_SECONDS. So a host asks and is answered a few times a
+  second for each channel, however many of its clients ask.
 - A source that is called a daemon gets no answer, as a daemon asks nothing for itself: two never keep each other
   busy.
 """
 
 from dataclasses import dataclass
 
+from bccnd.relay.allowance import Shares
+from bccnd.relay.crowd import address_of
 from bccnd.relay.identity import PROGRAM, LocalSource, Names
 from bccnd.relay.moment import Moment
 from bccnd.relay.publisher import Publisher
 from bccnd.relay.router import QUESTIONS, Router
 from bccnd.relay.session import Session
+from bccnd.relay.state import LOCAL_PEER
 from bccnd.wire.bccn1 import UNKNOWN_SRC, split_target, valid_chan
 
 TOKEN_LIMIT = 128  # bytes
-# Pings answered a second, and at once: a person asks, or a watchdog.
-PER_SECOND, BURST = 20.0, 40.0
-# Questions asked, and answered, a second: a program asks one for each request that is slow.
-LISTENERS_PER_SECOND = 200.0
+# Pings of one asker answered a second: a person asks, or a watchdog.
+PINGS_PER_SECOND = 20
+# Questions of one asker asked, and answered, a second: a program asks one for each request that is slow.
+LISTENERS_PER_SECOND = 200
+# Half of the pause after which a client asks again (``clients/PROTOCOL.md``, "Request and reply"): each that asks
+# three times has at least one question of its time sent.
+TOGETHER_SECONDS = 0.05
+# As long as clients wait for an answer, and some more.
+KNOWN_SECONDS = 0.5
+BUSY = -1
 
 
-class Allowance:
-    """So many a second, ``burst`` at once."""
+def calls_a_daemon(chan: bytes) -> bool:
+    """Whether messages on this channel are requests to daemons, here or elsewhere."""
+    directed = chan.startswith(b"!") and split_target(chan[1:])[1].split(b"/")[1:2] == [PROGRAM]
+    return directed or chan == QUESTIONS
 
-    def __init__(self, per_second: float, burst: float) -> None:
-        self._per_second, self._burst = per_second, burst
-        self._left, self._since = burst, 0.0
 
-    def take(self, now: float) -> bool:
-        """Whether there is one left."""
-        self._left = min(self._burst, self._left + self._per_second * max(0.0, now - self._since))
-        self._since = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
+def asked_about(payload: bytes) -> bytes | None:
+    """The channel that a request to a daemon asks about, if it does."""
+    word, _, about = payload.partition(b"\n")[2].partition(b" ")
+    return about if word == b"listeners" and valid_chan(about) else None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is known of a channel: when it was last asked about, and what was answered last, a number or BUSY."""
+
+    at: float
+    answer: int = 0
+    answered: float = float("-inf")
 
 
 @dataclass(eq=False)
@@ -60,42 +80,79 @@ class Answers:
     _version: bytes
 
     def __post_init__(self) -> None:
-        self._pings = Allowance(PER_SECOND, BURST)
-        self._counts = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
-        self._questions = Allowance(LISTENERS_PER_SECOND, LISTENERS_PER_SECOND)
+        # Of each kind what is answered, and how often ``busy`` is.
+        self._pings = Shares(PINGS_PER_SECOND), Shares(PINGS_PER_SECOND)
+        self._counts = Shares(LISTENERS_PER_SECOND), Shares(LISTENERS_PER_SECOND)
+        self._questions = Shares(LISTENERS_PER_SECOND)
+        self._asked: dict[bytes, _Asked] = {}  # by channel, the one asked about longest ago first
+        # Questions that may still be answered: (name of the client, token) -> channel and when. Empty, it costs the
+        # segment's messages nothing.
+        self.open: dict[tuple[bytes, bytes], tuple[bytes, float]] = {}
 
-    def request(self, src: bytes, chan: bytes, payload: bytes, moment: Moment) -> None:
-        """A message directed to the daemon, or on QUESTIONS. Beyond the allowance there is no answer."""
+    def request(
+        self, src: bytes, chan: bytes, payload: bytes, moment: Moment, peer: bytes = LOCAL_PEER
+    ) -> None:
+        """A message of ``peer`` directed to the daemon, or on QUESTIONS."""
         token, _, request = payload.partition(b"\n")
-        if len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src or src.split(b"/")[1:2] == [PROGRAM]:
+        if len(token) > TOKEN_LIMIT or src == UNKNOWN_SRC or b"*" in src or _is_daemon(src):
             return
         to_all = chan == QUESTIONS
         word, _, about = request.partition(b" ")
         if request == b"ping" and not to_all:
-            answer, allowance = b"pong " + self._version, self._pings
+            answer, busy, shares = b"pong " + self._version, b"busy", self._pings
         elif word == b"listeners" and valid_chan(about):
             asker = self._names.get(src)
             hidden = asker is None and self._router.route(about).local
             count = 0 if hidden else self.listeners(about, asker)
             if to_all and not count:
                 return
-            answer, allowance = b"listeners %d" % count, self._counts
+            answer, busy, shares = b"listeners %d" % count, b"listeners busy", self._counts
         else:
             return
-        if allowance.take(moment.monotonic):
-            self._publisher.say(self._own, b"!" + src, b"%b\n%b" % (token, answer), moment)
+        host = address_of(peer)
+        if not shares[0].take(host, src, moment.monotonic):
+            answer = busy
+            if not shares[1].take(host, src, moment.monotonic):
+                return
+        self._publisher.say(self._own, b"!" + src, b"%b\n%b" % (token, answer), moment)
 
-    def ask(self, session: Session, chan: bytes, token: bytes, moment: Moment) -> str:
+    def ask(self, session: Session, chan: bytes, token: bytes, moment: Moment) -> tuple[int, str]:
         """Ask the other daemons for their listeners to ``chan`` in the name of a client, who gets the answers.
 
-        ``asked``; ``busy``, if too much is being asked; empty, if no message on the channel leaves this host.
+        How many there are as far as others have said lately, and ``asked``; ``busy``, if too much is being asked;
+        empty, if no message on the channel leaves this host.
         """
         if not self.leaves(chan):
-            return ""
-        if not self._questions.take(moment.monotonic):
-            return "busy"
+            return 0, ""
+        now = moment.monotonic
+        self._forget(now)
+        asked = self._asked.get(chan)
+        if asked and now - asked.answered < KNOWN_SECONDS:
+            return (0, "busy") if asked.answer == BUSY else (asked.answer, "asked")
+        if asked and now - asked.at < TOGETHER_SECONDS:
+            return 0, "asked"
+        if not self._questions.take(b"%d" % session.peer.uid, session.name, now):
+            return 0, "busy"
+        self._asked.pop(chan, None)
+        self._asked[chan] = _Asked(now)
+        self.open.pop((session.name, token), None)
+        self.open[session.name, token] = chan, now
         self._publisher.say(session, QUESTIONS, b"%b\nlisteners %b" % (token, chan), moment)
-        return "asked"
+        return 0, "asked"
+
+    def overhear(self, src: bytes, target: bytes, payload: bytes, moment: Moment) -> None:
+        """A message directed to ``target``, which may be the answer to a question of a client."""
+        self._forget(moment.monotonic)
+        token, _, answer = payload.partition(b"\n")
+        question = self.open.get((target, token))
+        word, _, count = answer.partition(b" ")
+        asked = question and self._asked.get(question[0])
+        if not asked or word != b"listeners" or not _is_daemon(src):
+            return
+        if count == b"busy":
+            asked.answer, asked.answered = BUSY, moment.monotonic
+        elif count.isdigit() and len(count) < 10:
+            asked.answer, asked.answered = max(asked.answer, int(count)), moment.monotonic
 
     def listeners(self, chan: bytes, asker: LocalSource | None = None) -> int:
         """How many a message on this (valid) channel would reach here, but for ``asker``."""
@@ -108,3 +165,17 @@ class Answers:
         host, target = self._names.host, split_target(chan[1:])[1]
         here = chan.startswith(b"!") and (target == host or target.startswith(host + b"/"))
         return not here and not any(self._router.route(each).local for each in (chan, QUESTIONS))
+
+    def _forget(self, now: float) -> None:
+        """What is older than KNOWN_SECONDS. The tables hold what may be asked in that time, and no more."""
+        while self.open and now - next(iter(self.open.values()))[1] > KNOWN_SECONDS:
+            del self.open[next(iter(self.open))]
+        while self._asked:
+            chan, asked = next(iter(self._asked.items()))
+            if now - max(asked.at, asked.answered) <= KNOWN_SECONDS:
+                return
+            del self._asked[chan]
+
+
+def _is_daemon(src: bytes) -> bool:
+    return src.split(b"/")[1:2] == [PROGRAM]

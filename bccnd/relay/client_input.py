@@ -3,8 +3,9 @@
 Rules
 - Consecutive messages with one route are published together. Only the first on each channel is looked up, and asked
   for rights. What comes between messages (SUB, CMSG, ...) sees everything before it done.
-- Reading stops early when the datagrams of this call fill their region, and when a request needs the caller
-  (``Effects.asked``). The caller takes the effects and comes back with the packets that are left.
+- Reading stops early when the datagrams of this call fill their region, when a request needs the caller
+  (``Effects.asked``), when the client is to read its answers first, and after STEPS: then the others have their turn.
+  The caller takes the effects and comes back with the packets that are left.
 - What is retained is handed over as soon as the pattern it matches is in force, and before anything newer.
 - A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
 """
@@ -12,11 +13,12 @@ Rules
 from dataclasses import dataclass
 
 from bccnd.errors import DeniedError, FramingError, PacketError, WireError
-from bccnd.relay.answers import Answers
+from bccnd.relay.answers import Answers, asked_about, calls_a_daemon
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
+from bccnd.relay.pattern import pattern_cost
 from bccnd.relay.publisher import Origin, Publisher
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
@@ -26,10 +28,23 @@ from bccnd.relay.state import State
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
-from bccnd.wire.sbus import PACK, Cmsg
+from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
-# Packets of one client that are left: their spans, the index of the first, and whether their PACKs are taken apart.
-Left = tuple[Spans, int, bool]
+# What a call may cost, in steps of about half a microsecond: a few milliseconds at most. A message is a step, and one
+# for each delivery; a new channel is what the search for its patterns takes; a request is REQUEST_STEPS, and one for
+# every 8 bytes of its answer. Nothing that is asked for with one packet costs more than a page of rows, or than what
+# is retained.
+STEPS = 8192
+REQUEST_STEPS = 16
+
+# So many packets are enough to go on with: no more of what was read is taken apart before they are done.
+APART = 4096
+
+# What the patterns of all clients take is at most what those of so many clients may.
+WHOLE = 64
+
+# Packets of one client that are left: their spans, the index of the first, and of the first that may hold several.
+Left = tuple[Spans, int, int]
 
 
 @dataclass(eq=False)
@@ -51,56 +66,83 @@ class ClientInput:
         self._counters = self._state.counters
 
     def read(
-        self, session: Session, moment: Moment, packets: Spans, at: int = 0, unpacked: bool = False
+        self, session: Session, moment: Moment, packets: Spans, at: int = 0, flat: int = 0
     ) -> Left | None:
         """Packets of one client, read with one call, as spans of the memory.
 
         Returns those that are left: the caller carries out the effects and gives them back.
         """
         outgoing, published_before = self._outgoing, session.published
-        if session.packed and not unpacked:
-            packets, unpacked = self._unpacked(*packets), True
+        outgoing.steps = 0
+        several = _may_hold_several(session)
         starts, ends = packets
         count = len(starts)
         while at < count:
+            if several and at >= flat:
+                packets, flat = self._taken_apart(session, starts[at:], ends[at:])
+                (starts, ends), at, count = packets, 0, len(packets[0])
+                continue
             index = at
             try:
                 width, end = self._header(session, starts[at], ends[at])
                 if width:
                     ends[at] = end  # without the end of a typed line
                     at = self._publish(session, packets, at, width, moment)
-                    if at < count and not outgoing.room:
+                    if at < count and not (outgoing.room and outgoing.steps < STEPS):
                         break
                 else:
                     at += 1
+                    outgoing.steps += REQUEST_STEPS
                     self._publisher.flush(moment)
+                    if self._is_typed_ahead(session, starts[index], end):
+                        lines = self._lines(starts[index], end)
+                        packets = starts, ends = lines[0] + starts[at:], lines[1] + ends[at:]
+                        index, at, flat, count, end = 0, 1, len(lines[0]), len(starts), ends[0]
                     self._other(session, starts[index], end, moment)
-                    if session.packed and not unpacked:  # agreed to by this very packet
-                        starts, ends = packets = self._unpacked(starts[at:], ends[at:])
-                        at, count, unpacked = 0, len(starts), True
+                    several = _may_hold_several(session)
                     if outgoing.asked:
                         break
             except PacketError as error:
                 at = count if isinstance(error, FramingError) else index + 1  # what follows cannot be trusted
+                outgoing.steps += REQUEST_STEPS
                 self._refuse(session, error, moment)
+            if outgoing.steps >= STEPS or session.outbox.wants_rest:
+                break
         self._publisher.flush(moment)
         self._counters.published += session.published - published_before
-        outgoing.packets_left = at < count
-        return (packets, at, unpacked) if at < count else None
+        return (packets, at, flat) if at < count else None
 
-    def _unpacked(self, starts: list[int], ends: list[int]) -> Spans:
-        """The same packets with every PACK taken apart, up to the first that is broken, which is the last of them."""
+    def _taken_apart(self, session: Session, starts: list[int], ends: list[int]) -> tuple[Spans, int]:
+        """The same packets with the first ones taken apart, PACKs and the lines of a client in that format; and how
+        many packets these have become. A PACK that is broken stays as it is.
+        """
         memory = self._memory
-        flat_starts: list[int] = []
-        flat_ends: list[int] = []
+        flat: Spans = [], []
+        done = 0
         for start, end in zip(starts, ends, strict=True):
-            is_pack = memory[start : start + len(PACK)] == PACK and end - start >= len(PACK)
-            inside = unpack(memory, start, end) if is_pack else None
-            flat_starts += inside[0] if inside else [start]
-            flat_ends += inside[1] if inside else [end]
-            if is_pack and not inside:
+            if len(flat[0]) >= APART:
                 break
-        return flat_starts, flat_ends
+            inside: Spans | None = None
+            if session.packed and end - start >= len(PACK) and memory[start : start + len(PACK)] == PACK:
+                inside = unpack(memory, start, end)
+            elif session.format is Format.LINES:
+                inside = self._lines(start, end)
+            flat[0].extend(inside[0] if inside else [start])
+            flat[1].extend(inside[1] if inside else [end])
+            done += 1
+        return (flat[0] + starts[done:], flat[1] + ends[done:]), len(flat[0])
+
+    def _is_typed_ahead(self, session: Session, start: int, end: int) -> bool:
+        """Whether the first packet of a shell goes on with other lines behind its SUB."""
+        if session.format_chosen or session.packed or session.format is Format.LINES:
+            return False
+        packet = self._memory[start:end]
+        return packet.startswith(b"SUB ") and len(sbus.lines(packet)) > 1
+
+    def _lines(self, start: int, end: int) -> Spans:
+        """What a shell writes at once is read at once: each line is a packet."""
+        spans = [(start + first, start + last) for first, last in sbus.lines(self._memory[start:end])]
+        return [start for start, _ in spans], [end for _, end in spans]
 
     def _publish(self, session: Session, packets: Spans, first: int, width: int, moment: Moment) -> int:
         """Publish a MSG packet, and those that follow it with the same route. Returns the index of the next."""
@@ -108,15 +150,23 @@ class ClientInput:
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
-        if after < count:
-            routes = self._router.cached if route.open and session.rights.publish_all else {chan: route}
-            if route.local or count - first <= self._outgoing.room:
+        asks = (route.noted or chan[:1] == b"!") and calls_a_daemon(chan)
+        if asks:
+            self._check_question(session, chan, memory[starts[first] + width : ends[first]])
+        if after < count and not asks:
+            several = route.open and session.rights.publish_all and not route.noted
+            routes = self._router.cached if several else {chan: route}
+            # No further than there is room or time: each part of many messages would cost as much as all of them.
+            most = (STEPS - self._outgoing.steps) // (1 + route.size)
+            if not route.local:
+                most = min(most, self._outgoing.room)
+            if count - first <= most:
                 after = alike(memory, packets, after, routes, route, longest)
-            else:
-                # No further than there is room: each part of many messages would cost as much as all of them.
-                near = slice(first, max(after, first + self._outgoing.room))
+            elif most > 1:
+                near = slice(first, first + most)
                 after = first + alike(memory, (starts[near], ends[near]), 1, routes, route, longest)
         session.published += after - first
+        self._outgoing.steps += (after - first) * (1 + route.size)
         if first or after < count:
             packets = starts[first:after], ends[first:after]
         self._publisher.publish(session, route, packets, session, moment)
@@ -153,17 +203,21 @@ class ClientInput:
         route = self._router.cached.get(chan)
         if route is None or not (route.open and session.rights.publish_all):
             route = self._permitted(session, chan)
+        more = "more than " if size > rules.packet_limit else ""  # the rest was cut off when it was read
         if route.local:
             limit = rules.options.limits.local_payload
             if size - width > limit:
-                text = f"MSG {chan.decode()}: {size - width} bytes of payload, at most {limit}"
-                raise PacketError("too-large", text)
+                text = f"{more}{size - width - bool(more)} bytes of payload, at most {limit}"
+                raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
             return route, (rules.packet_limit, limit)
         # Beside the envelope and "<src>:<seq>:" a datagram has as many bytes as the packet but for "MSG ".
         around = rules.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")
         if size + around > SEND_LIMIT:
-            text = f"MSG {chan.decode()}: {size + around} bytes on the wire, at most {SEND_LIMIT}"
-            raise PacketError("too-large", text)
+            wire = (
+                size - bool(more) + around + (size + around - rules.integrity.overhead > 9999)
+            )  # a digit more
+            text = f"{more}{wire} bytes on the wire, at most {SEND_LIMIT}"
+            raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
         return route, (SEND_LIMIT - around, SEND_LIMIT)
 
     def _permitted(self, session: Session, chan: bytes) -> Route:
@@ -174,11 +228,25 @@ class ClientInput:
             raise PacketError(
                 "bad-channel", f"MSG {shown}: 1 to {CHAN_LIMIT} ASCII characters, no white space, ':', '|'"
             )
+        if chan.startswith(SECRET):
+            text = f"MSG {chan.decode()}: a secret key of sbus; nothing on it is delivered or sent"
+            raise PacketError("bad-channel", text)
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"MSG {chan.decode()}: no right to publish there")
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
-        return route or self._router.route(chan)
+        if route is None:
+            before = self._router.steps
+            route = self._router.route(chan)
+            self._outgoing.steps += REQUEST_STEPS + self._router.steps - before
+        return route
+
+    def _check_question(self, session: Session, chan: bytes, request: bytes) -> None:
+        """Refuse a request to daemons about a channel that the client has no right to ask about."""
+        about = asked_about(request)
+        if about is not None and (about.startswith(SECRET) or not session.rights.may_publish(about)):
+            text = f"MSG {chan.decode()}: no right to publish on {about.decode()}, which it asks about"
+            raise DeniedError("publish", text)
 
     def _other(self, session: Session, start: int, end: int, moment: Moment) -> None:
         """Anything but MSG. A refusal names the packet that it answers."""
@@ -207,23 +275,35 @@ class ClientInput:
             raise
 
     def _subscribe(self, session: Session, pattern: bytes, typed: bool, moment: Moment) -> None:
-        limit = self._rules.options.limits.subscriptions
-        if len(session.subscriptions) >= limit:
-            raise PacketError("limit", f"at most {limit} patterns a client")
+        self._check_room(session, pattern)
         if typed and not session.format_chosen and session.format is not Format.LINES:
             session.format = Format.LINES  # a person at a terminal
-            self._router.service_changed()
+            self._router.service_changed(session)
         if not session.rights.may_subscribe(pattern, session.separator):
             raise DeniedError("subscribe", "no right to all that it matches")
-        missed = [
-            (chan, message)
-            for chan, message in self._state.retained.matching(pattern, session.separator)
-            if not self._router.reaches(session, chan)
-        ]
+        rows = list(self._state.retained.matching(pattern, session.separator))
+        before = self._router.steps
+        missed = [row for row in rows if row and not self._router.reaches(session, row[0])]
+        self._outgoing.steps += len(rows) + self._router.steps - before
         self._router.subscribe(session, pattern)
         if missed and not session.tap:
             packets = [_retained_packet(session.format, chan, message) for chan, message in missed]
             self._delivery.send(session, packets, None, moment.monotonic)
+
+    def _check_room(self, session: Session, pattern: bytes) -> None:
+        """Patterns are bounded in number and bytes: those of a client, and those of all. However much the others
+        take, each client has its share of the whole.
+        """
+        limits, size = self._rules.options.limits, pattern_cost(pattern)
+        if len(session.subscriptions) >= limits.subscriptions:
+            raise PacketError("limit", f"at most {limits.subscriptions} patterns a client")
+        if session.footprint + size > limits.subscription_bytes:
+            raise PacketError(
+                "limit", f"the patterns of a client take at most {limits.subscription_bytes} bytes"
+            )
+        whole = limits.subscription_bytes * WHOLE
+        if self._router.footprint + size > whole and session.footprint + size > whole // limits.clients:
+            raise PacketError("limit", "the patterns of all clients take as much as they may")
 
     def _bridge(self, session: Session, datagram: bytes, start: int, end: int, moment: Moment) -> None:
         """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""
@@ -236,6 +316,8 @@ class ClientInput:
         except WireError as error:
             raise PacketError("bad-datagram", str(error.verdict)) from None
         src, seq, chan = opened[:3]
+        if chan.startswith(SECRET):
+            raise PacketError("bad-channel", "a secret key of sbus is not sent")
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "no right to publish on the channel of the datagram")
         route = self._router.route(chan)
@@ -247,12 +329,13 @@ class ClientInput:
         spans = [self._segment.make_message(opened, start)], [end]
         self._publisher.pass_on(route, spans, session, origin, moment, 0)
         if route.noted:
-            self._segment.note(src, chan, spans, moment)
+            self._segment.note(src, chan, spans, origin, 0, moment)
 
     def _refuse(self, session: Session, error: PacketError, moment: Moment) -> None:
         self._publisher.flush(moment)
         self._counters.errors += 1
         if isinstance(error, DeniedError):
+            error.text += self._state.rules.access.missed(session.peer)
             first = error.right not in session.refused
             self._state.refusals.count(session.name, session.peer, error.right, error.text, first=first)
             session.refused.add(error.right)
@@ -266,3 +349,8 @@ def _retained_packet(form: Format, chan: bytes, message: Kept) -> bytes:
     if form is Format.FULL:
         return message.recv().serialize()
     return message.msg(chan).serialize_line() if form is Format.LINES else message.msg(chan).serialize()
+
+
+def _may_hold_several(session: Session) -> bool:
+    """Whether one packet of the client can be several."""
+    return session.packed or session.format is Format.LINES

@@ -24,7 +24,19 @@ from bccnd.relay.router import HEARTBEATS
 from bccnd.relay.session import Format, Session
 from bccnd.relay.state import State
 from bccnd.wire.bccn1 import valid_chan
-from bccnd.wire.sbus import Cmsg
+from bccnd.wire.sbus import SECRET, Cmsg
+
+Method = Callable[["Control", Session, bytes, Moment], bytes]
+
+
+def _flood_control(policy: Policy | None = None) -> Method:
+    """What a key of public sbus asks for in our words; without a policy, what is done in any case."""
+    value = b"" if policy is None else b"policy=" + policy.encode()
+
+    def choose(self: "Control", session: Session, _value: bytes, moment: Moment) -> bytes:
+        return self._queue(session, value, moment)
+
+    return choose
 
 
 @dataclass(eq=False)
@@ -79,6 +91,8 @@ class Control:
             name, _, text = item.partition("=")
             if name == "policy":
                 asked[name] = _choice(text.encode(), [policy.encode() for policy in Policy]).decode()
+                if text == Policy.BLOCK and not session.rights.block:
+                    raise DeniedError("block", "no right to the policy block")
             elif name not in limits:
                 raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
             elif not (
@@ -92,6 +106,9 @@ class Control:
         outbox = session.outbox
         return f"packets={outbox.max_packets} bytes={outbox.max_size} policy={outbox.policy}".encode()
 
+    def _disordered(self, _session: Session, _value: bytes, _moment: Moment) -> bytes:
+        raise PacketError("bad-value", "messages come in order: only order/queue is done")
+
     def _listen(self, session: Session, _value: bytes, _moment: Moment) -> bytes:
         if not session.rights.may_listen:
             raise DeniedError("subscribe", "no right to subscribe to anything")
@@ -103,15 +120,15 @@ class Control:
         other daemons are asked as well, see ``Answers.ask``; what came of that stands behind the number.
         """
         chan, space, token = value.partition(b" ")
-        if not valid_chan(chan):
+        if not valid_chan(chan) or chan.startswith(SECRET):
             raise PacketError("bad-channel", "a channel, or a channel, a space and a token")
         if space and not (0 < len(token) <= TOKEN_LIMIT and b"\n" not in token):
             raise PacketError("bad-value", f"the token is one line of 1 to {TOKEN_LIMIT} bytes")
         if not session.rights.may_publish(chan):
             raise DeniedError("publish", f"no right to publish on {chan.decode()}")
         count = self._answers.listeners(chan, session)
-        asked = self._answers.ask(session, chan, token, moment) if token else ""
-        return f"{count} {asked}".rstrip().encode()
+        elsewhere, asked = self._answers.ask(session, chan, token, moment) if token else (0, "")
+        return f"{count + elsewhere} {asked}".rstrip().encode()
 
     def _heartbeat(self, session: Session, value: bytes, moment: Moment) -> bytes:
         """``<seconds>[ <text>]`` or ``off``: the daemon beats in the name of the client until it leaves."""
@@ -138,11 +155,24 @@ class Control:
         self._membership.set_tap(session, on, interface=value == b"interface")
         return value
 
+    def _status(self, session: Session, value: bytes, _moment: Moment) -> bytes:
+        """The caller puts it together."""
+        _require_observe(session)
+        return value
+
+    def _clients(self, session: Session, cursor: bytes, moment: Moment) -> bytes:
+        only = None if session.rights.observe else session
+        return listing.clients(self._state, self._delivery.slow, cursor, moment.monotonic, only=only)
+
+    def _sources(self, session: Session, cursor: bytes, moment: Moment) -> bytes:
+        _require_observe(session)
+        return listing.sources(self._state, cursor, moment.monotonic)
+
     def _serve_otherwise(self, session: Session) -> None:
         if session.listening:  # before that it has no route
-            self._state.router.service_changed()
+            self._state.router.service_changed(session)
 
-    KEYS: ClassVar[dict[bytes, Callable[["Control", Session, bytes, Moment], bytes]]] = {
+    KEYS: ClassVar[dict[bytes, Method]] = {
         b"ping": lambda _self, _session, value, _moment: value,
         b"whoami": lambda _self, session, _value, _moment: session.name,
         b"!/cred/whoami": lambda _self, session, _value, _moment: _credentials(session.peer),
@@ -157,19 +187,31 @@ class Control:
         b"listeners": _listeners,
         b"tap": _tap,
         b"heartbeat": _heartbeat,
-        b"status": lambda _self, _session, value, _moment: value,  # the caller puts it together
-        b"clients": lambda self, _session, cursor, moment: listing.clients(
-            self._state, self._delivery.slow, cursor, moment.monotonic
-        ),
-        b"sources": lambda self, _session, cursor, moment: listing.sources(
-            self._state, cursor, moment.monotonic
-        ),
+        b"status": _status,
+        b"clients": _clients,
+        b"sources": _sources,
+        # Of public sbus (``clients/PROTOCOL.md``, "Programs written for sbus").
+        b"blocking/soft/queue": _flood_control(),
+        b"blocking/soft/discard": _flood_control(Policy.DROP_NEWEST),
+        b"blocking/soft/block": _flood_control(Policy.BLOCK),
+        b"blocking/soft/error": _flood_control(Policy.DISCONNECT),
+        b"blocking/hard/discard": _flood_control(Policy.DROP_NEWEST),
+        b"blocking/hard/block": _flood_control(Policy.BLOCK),
+        b"blocking/hard/error": _flood_control(Policy.DISCONNECT),
+        b"order/queue": _flood_control(),
+        b"order/stack": _disordered,
+        b"order/random": _disordered,
     }
 
 
 def _credentials(peer: Peer) -> bytes:
     """The public sbus spelling of ``whoami``."""
     return b"!/cred/%d/%d/%d" % (peer.gid, peer.uid, peer.pid)
+
+
+def _require_observe(session: Session) -> None:
+    if not session.rights.observe:
+        raise DeniedError("observe", "no right to observe the daemon, its clients and sources")
 
 
 def _choice(value: bytes, choices: Iterable[bytes]) -> bytes:

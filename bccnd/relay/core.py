@@ -22,7 +22,7 @@ from bccnd.relay.client_input import ClientInput
 from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery, Transport
 from bccnd.relay.effects import SEALED_BYTES
-from bccnd.relay.identity import PROGRAM
+from bccnd.relay.identity import PROGRAM, Names, ProcessTable, no_processes
 from bccnd.relay.membership import Membership
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
@@ -50,7 +50,8 @@ class Regions(NamedTuple):
 
 
 class Relay:
-    """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own.
+    """``batch``: datagrams read with one call; ``pid``, ``version``: of the daemon, which is a source of its own;
+    ``processes``: asked about a client that wants a name below its parent's.
 
     Most calls go straight to their parts, and are described there. ``alarm.due`` is when to call ``on_deadline``
     next, in monotonic seconds: never too late, now and then too early.
@@ -67,10 +68,11 @@ class Relay:
         host: bytes,
         pid: int = 0,
         version: bytes = b"",
+        processes: ProcessTable = no_processes,
     ) -> None:
         self._version = version
         self._offset = 0.0
-        self.state = state = State(memory, regions.sealed, rules, host, pid)
+        self.state = state = State(memory, regions.sealed, rules, Names(host, processes), pid)
         self.alarm = state.alarm
         self.sessions = state.sessions
         self._delivery = delivery = Delivery(state, transport)
@@ -85,7 +87,7 @@ class Relay:
         self.from_segment = segment.read
         self.take_effects = state.outgoing.take
         self.answer, self.close = delivery.answer, delivery.close
-        self.writable, self.hold = delivery.writable, delivery.hold
+        self.writable, self.holding = delivery.writable, delivery.holding
         self.connect, self.disconnect = members.connect, members.disconnect
         self.apply_rights = members.apply_rights
         self.end = notices.leave_all  # the daemon stops in order
@@ -101,7 +103,7 @@ class Relay:
     def on_deadline(self, moment: Moment) -> None:
         """Do what is due."""
         now = moment.monotonic
-        self._delivery.on_deadline(now, self.state.rules.options.queue.block_seconds)
+        self._delivery.on_deadline(now, self.state.rules.options.queue)
         self.state.sources.on_deadline(now)
         self._notices.beat(moment)
         self.state.presence.on_deadline(now)
@@ -134,7 +136,9 @@ class Relay:
         self.alarm.due = 0.0
         for session in self.sessions.values():
             self.membership.size_queue(session)
-        state.presence.configure(options.heartbeat, state.rules.watched)
+        state.presence.configure(
+            options.heartbeat, state.rules.watched, authenticated=state.rules.authenticated
+        )
         self._beat(moment)
         self.apply_rights(moment)
 

@@ -8,8 +8,13 @@ Rules
   dropped, unless a reorder window is configured and reaches back to it. So received + late + lost is the range of
   numbers that was seen.
 - A jump forward of more than JUMP numbers, like a restart, begins a new range: it is not that many losses.
-- Datagrams of clients that have left may still come back from the network; they are duplicates, however many they
-  are.
+- Datagrams of clients that have left may still come back from the network; they are ours (``own``), however many.
+- Without a key anybody can send a high number under any name, so a jump alone does not end the numbers below it:
+  of the last SEEN numbers each is known to have come or not, and numbers below the last that have not come are
+  delivered when the jump of more than WINDOW is still alone, or from the ROW-th on that comes in a row while nothing
+  comes above. Behind a longer jump the numbers before it are kept beside it, and gone on with, until a second
+  datagram agrees with the jump. So a forged datagram costs its source at most ROW - 1 messages and the one of its own
+  number, and a jump that is real loses nothing. (A ``sanity`` above SEEN leaves what is further back unprotected.)
 - A replayed recording looks like a restart. Numbers from CLOCKED on are a clock's, as ours are, and never go back; so
   where replays are dropped (``dedup.replays``), a fall between two of them is ``replayed``. A source that counts from
   1 or from epoch seconds may restart. A replayed datagram does not count as heard: a source whose clock did go back
@@ -17,14 +22,17 @@ Rules
 - The table is bounded in sources and in time. A source is a newcomer until PROOF_MESSAGES were accepted from it over
   PROOF_SECONDS. Newcomers displace only each other: a flood of forged sources costs no proven one its account. They
   have the room that the proven ones leave, a quarter of the table or more.
-- Each part of the table has two generations. When the young one holds half of the part, or has been young for
-  ``seconds``, the old one is forgotten and the young one grows old. A source that speaks moves to the young one. So
-  the sources that are forgotten have been silent longest, and a message costs nothing.
+- In each part of a full table the host with most sources gives one up (``crowd``): one that has not spoken since it
+  was last looked at for this, among the LOOKS that were looked at longest ago.
+- Each part has two generations in time. When the young one has been young for ``seconds``, the old one is forgotten
+  and the young one grows old. A source that speaks moves to the young one. So a message costs nothing.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from bccnd.relay.crowd import Crowd, address_of
 from bccnd.relay.options import Dedup
 from bccnd.wire.verdict import Verdict
 
@@ -32,15 +40,33 @@ from bccnd.wire.verdict import Verdict
 JUMP = 2**20
 # How far back duplicates are distinguished from late datagrams.
 WINDOW = 64
+# The same where there is no key: as far as one forged number could hide those below it. 160 bytes a source.
+SEEN = 1024
+# Numbers in a row that show where a source is. A network that disorders brings fewer, and a forger must send one
+# datagram for each two that it hides.
+ROW = 3
 # No counter and no clock of seconds or milliseconds has come so far; a clock of microseconds passed it in 2001.
 CLOCKED = 10**15
 PROOF_MESSAGES = 3
-# A flood of more than limit / 8 sources a minute pushes its own out before they are proven.
+# A flood of more than limit / 4 sources a minute pushes its own out before they are proven.
 PROOF_SECONDS = 60.0
+# Sources looked at for one that has fallen silent, when one has to go.
+LOOKS = 8
+
+# Numbers beside those that are gone on with: first, last, seen, lone.
+Range = tuple[int, int, int, int]
+
+
+def _nobody(_index: int) -> bytes:
+    return b""
 
 
 class Source:
-    """One src and its account; ``heard`` is in the caller's monotonic seconds, ``peer`` what it last came from."""
+    """One src and its account; ``heard`` is in the caller's monotonic seconds, ``peer`` what it last came from.
+
+    ``lone``: the last number, if it came alone, by a jump. ``row``: how many came in a row, up to ``strayed``, below
+    the last one when that was ``top``. ``other``: numbers beside a jump that is longer than what is ``seen``.
+    """
 
     __slots__ = (
         "duplicates",
@@ -48,14 +74,20 @@ class Source:
         "heard",
         "last",
         "late",
+        "lone",
         "lost",
+        "other",
         "ours",
         "peer",
         "received",
         "replayed",
         "restarts",
+        "row",
         "seen",
         "since",
+        "strayed",
+        "told",
+        "top",
     )
 
     def __init__(self, seq: int, now: float) -> None:
@@ -66,17 +98,48 @@ class Source:
         self.heard = self.since = now
         self.peer = ""
         self.ours = range(0)  # sent from this host, by a client that has left
+        self.lone = self.top = self.strayed = -1
+        self.row = 0
+        self.other: Range | None = None
+        self.told = 0  # ``received`` when it was last looked at whether it still speaks
+
+    def goes_on_below(self, seq: int) -> bool:
+        """Whether ``seq``, below the last number and not seen yet, is where the source is, and not merely late."""
+        if self.top != self.last:
+            self.top, self.strayed, self.row = self.last, -1, 0
+        self.row = self.row + 1 if seq > self.strayed else 1
+        ascending, self.strayed = seq > self.strayed, seq
+        return ascending and (self.lone == self.last or self.row >= ROW)
+
+    def step_aside(self) -> None:
+        """A long jump comes: keep the numbers before it. Those of an earlier jump that stayed alone are given up."""
+        if self.other is None or self.lone != self.last:
+            self.other = self.first, self.last, self.seen, self.lone
+
+    def returns(self, seq: int, window: int, sanity: int) -> bool:
+        """Go on with the other numbers, if ``seq`` is one of those; the present ones are the others then."""
+        if self.other is None:
+            return False
+        _, last, _, _ = self.other
+        alone_above = self.lone == self.last > last
+        if not (last < seq <= last + sanity if alone_above else self.last < last < seq + window):
+            return False
+        present = self.first, self.last, self.seen, self.lone
+        (self.first, self.last, self.seen, self.lone), self.other = self.other, present
+        return True
 
 
 class _Part:
-    """One part of the table: src -> ``Source`` in two generations."""
+    """One part of the table: src -> ``Source`` in two generations, and whose they are."""
 
-    __slots__ = ("old", "turned", "young")
+    __slots__ = ("authenticated", "crowd", "old", "turned", "young")
 
     def __init__(self) -> None:
         self.young: dict[bytes, Source] = {}
         self.old: dict[bytes, Source] = {}
         self.turned = 0.0
+        self.crowd = Crowd()
+        self.authenticated = False
 
     def __len__(self) -> int:
         return len(self.young) + len(self.old)
@@ -85,11 +148,27 @@ class _Part:
         yield from self.young.items()
         yield from self.old.items()
 
+    def put(self, src: bytes, source: Source) -> None:
+        """Take in a source that is not in it yet."""
+        self.young[src] = source
+        self.crowd.add(src, self._address(source))
+
     def take(self, src: bytes) -> Source | None:
-        return self.young.pop(src, None) or self.old.pop(src, None)
+        source = self.young.pop(src, None) or self.old.pop(src, None)
+        if source:
+            self.crowd.remove(src)
+        return source
+
+    def make_room(self, src: bytes, source: Source, limit: int) -> None:
+        """Have no more than ``limit`` when ``src`` is in: whoever has most gives."""
+        while len(self) >= max(1, limit):
+            giver = self.crowd.giver(src, self._address(source))
+            self.take(self._silent_one(self.crowd.members(giver)))
 
     def turn(self, now: float) -> None:
         self.turned = now
+        for src in self.old:
+            self.crowd.remove(src)
         self.old, self.young = self.young, {}
 
     def shrink(self, limit: int) -> None:
@@ -97,6 +176,13 @@ class _Part:
         if len(self) > limit:
             latest = sorted(self, key=lambda item: item[1].heard)[-max(1, limit // 2) :]
             self.young, self.old = dict(latest), {}
+
+    def count_anew(self, *, authenticated: bool) -> None:
+        """Whose the sources are, from what is known of them."""
+        self.authenticated = authenticated
+        self.crowd = Crowd()
+        for src, source in self:
+            self.crowd.add(src, self._address(source))
 
     def state(self) -> dict[str, Any]:
         return {"turned": self.turned, "young": _rows(self.young), "old": _rows(self.old)}
@@ -106,12 +192,29 @@ class _Part:
         self.young = _table(state["young"])
         self.old = _table(state["old"])
 
+    def _address(self, source: Source) -> bytes:
+        return b"" if self.authenticated else address_of(source.peer.encode())
+
+    def _silent_one(self, givers: dict[bytes, None]) -> bytes:
+        for _ in range(LOOKS):
+            src = next(iter(givers))
+            source = self.young.get(src)
+            if source is None or source.received == source.told:
+                return src
+            source.told = source.received
+            del givers[src]
+            givers[src] = None
+        return next(iter(givers))
+
 
 class Sources:
     """The table of sources: src -> ``Source``. ``seconds``: of silence, after which a source is forgotten."""
 
     def __init__(self, options: Dedup, *, authenticated: bool) -> None:
         self._proven, self._newcomers = _Part(), _Part()
+        # Names for listings, with some of sources that are forgotten, and twice of those that came back.
+        self._names: list[bytes] = []
+        self._fresh: list[bytes] = []
         # Of all sources, the forgotten ones too, so that these only grow: numbers that were missing when a later one
         # came; of those, come after all; restarts.
         self.missed = self.found = self.restarted = 0
@@ -123,9 +226,34 @@ class Sources:
         self._seconds = options.seconds
         self._reorder = options.reorder
         self._drop_replays = options.drops_replays(authenticated=authenticated)
-        self._mask = (1 << max(WINDOW, options.reorder + 1)) - 1
+        self._authenticated = authenticated
+        seen = WINDOW if authenticated else max(WINDOW, min(options.sanity, SEEN))
+        self._window = max(seen, options.reorder + 1)
+        self._near = min(options.sanity, self._window)
+        self._mask = (1 << self._window) - 1
         self._limit = options.sources
         self._fit()
+
+    def sort_names(self) -> int:
+        """Take new sources into the order of their names, for ``after``. Returns how many names that concerned."""
+        if self._fresh:
+            self._names += self._fresh
+            self._fresh = []
+            if len(self._names) > len(self) * 5 // 4 + 1000:
+                self._names = list({src for src in self._names if self.get(src)})
+            self._names.sort()  # mostly two runs that are sorted already
+            return len(self._names)
+        return 0
+
+    def after(self, cursor: bytes) -> Iterator[tuple[bytes, Source]]:
+        """The sources behind ``cursor`` by name, as ``sort_names`` has left them."""
+        last = cursor
+        for at in range(bisect_right(self._names, cursor), len(self._names)):
+            src = self._names[at]
+            source = self.get(src) if src != last else None
+            last = src
+            if source:
+                yield src, source
 
     def next_deadline(self) -> float:
         """When silent sources are next forgotten."""
@@ -149,30 +277,41 @@ class Sources:
         source = self.get(src)
         return source.heard if source else None
 
-    def observe(self, src: bytes, seq: int, now: float) -> Verdict:
+    def observe(self, src: bytes, seq: int, now: float, peer: bytes = b"") -> Verdict:
         """Judge message ``seq`` of ``src`` and keep the account."""
-        return self.observe_run(src, seq, 1, now)[0]
+        return self.observe_run(src, seq, 1, now, lambda _: peer)[0]
 
-    def observe_run(self, src: bytes, seq: int, count: int, now: float) -> tuple[Verdict, int]:
+    def observe_run(
+        self,
+        src: bytes,
+        seq: int,
+        count: int,
+        now: float,
+        peer: Callable[[int], bytes] = _nobody,
+        index: int = 0,
+    ) -> tuple[Verdict, int]:
         """Judge messages of ``src`` with the ``count`` numbers from ``seq`` on: the verdict on the first, and on how
-        many it is the same and done with; the others are for the next call.
+        many it is the same and done with; the others are for the next call. ``peer(index)`` sent the first.
         """
         source = self._proven.young.get(src) or self._find(src, now)
         if source is None:
-            self._enter(src, Source(seq, now), now)
+            source = Source(seq, now)
+            source.peer = peer(index).decode()
+            self._enter(src, source)
             return Verdict.NEW, 1
         step = seq - source.last
+        if step != 1 and source.other and not -self._near < step <= self._window:
+            step = self._return(source, seq)
         if step <= 0:
-            return self._behind(source, seq, now), 1
+            verdict = self._behind(source, seq, now)
+            if verdict is Verdict.RESTARTED:
+                source.peer = peer(index).decode()
+            return verdict, 1
         source.heard = now
         if step > 1:
-            if step > JUMP:
-                source.first = seq
-            else:
-                source.lost += step - 1
-                self.missed += step - 1
+            self._jump(source, seq, step, count)
         step += count - 1
-        if step <= WINDOW + self._reorder:
+        if step <= self._window:
             source.seen = (source.seen << step | (1 << count) - 1) & self._mask
         else:
             source.seen = (1 << count) - 1 & self._mask
@@ -180,18 +319,17 @@ class Sources:
         source.received += count
         return Verdict.OK, count
 
-    def note_peer(self, src: bytes, peer: bytes) -> None:
-        """Note where a source that was just observed sends from."""
-        source = self.get(src)
-        if source is not None:
-            source.peer = peer.decode()
-
     def remember(self, src: bytes, sent: range, now: float) -> None:
         """Take the numbers ``sent`` (not empty) as seen: a client of this host has left, its datagrams may echo."""
         known = self._proven.take(src) or self._newcomers.take(src)
         source = Source(sent[-1], now)
         source.ours = range(known.ours.start, sent.stop) if known and known.ours else sent
-        self._enter(src, source, now)
+        self._enter(src, source)
+
+    def has_sent(self, src: bytes, seq: int) -> bool:
+        """Whether a client of this host that has left sent this number."""
+        source = self.get(src)
+        return source is not None and seq in source.ours
 
     def on_deadline(self, now: float) -> None:
         """Forget sources that have been silent for one to two expiry times."""
@@ -211,20 +349,26 @@ class Sources:
         self._proven.restore(state["proven"])
         self._newcomers.restore(state["newcomers"])
         self.missed, self.found, self.restarted = state.get("totals", (0, 0, 0))
+        self._fresh = [src for src, _ in self]
         self._fit()
 
     def _fit(self) -> None:
-        self._proven.shrink(self._limit - self._limit // 4)
+        self._proven.shrink(self._proven_limit)
         self._newcomers.shrink(self._limit - len(self._proven))
+        for part in (self._proven, self._newcomers):
+            part.count_anew(authenticated=self._authenticated)
 
-    def _enter(self, src: bytes, source: Source, now: float) -> None:
-        """Somebody new, to whom other newcomers may have to give way."""
-        proven, newcomers = self._proven, self._newcomers
-        room = self._limit - len(proven.young) - len(proven.old)
-        young = len(newcomers.young)
-        if young * 2 >= room or young + len(newcomers.old) >= room:
-            newcomers.turn(now)
-        newcomers.young[src] = source
+    @property
+    def _proven_limit(self) -> int:
+        return self._limit - self._limit // 4
+
+    def _enter(self, src: bytes, source: Source) -> None:
+        """Somebody new, to whom another newcomer may have to give way."""
+        self._newcomers.make_room(src, source, self._limit - len(self._proven))
+        self._newcomers.put(src, source)
+        if len(self._fresh) > self._limit:  # nobody lists them
+            self.sort_names()
+        self._fresh.append(src)
 
     def _find(self, src: bytes, now: float) -> Source | None:
         """A source that is not among the young proven ones, where it may belong from now on."""
@@ -233,23 +377,42 @@ class Sources:
         if source is None:
             source = proven.old.pop(src, None)
             if source is not None:
-                self._protect(src, source, now)
+                proven.young[src] = source
                 return source
             source = newcomers.old.pop(src, None)
             if source is None:
                 return None
             newcomers.young[src] = source
         if source.received >= PROOF_MESSAGES and now - source.since >= PROOF_SECONDS:
-            del newcomers.young[src]
-            self._protect(src, source, now)
+            newcomers.take(src)
+            proven.make_room(src, source, self._proven_limit)
+            proven.put(src, source)
         return source
 
-    def _protect(self, src: bytes, source: Source, now: float) -> None:
-        """Put a source among the young proven ones; the old ones may have to give way."""
-        proven = self._proven
-        if len(proven.young) * 2 >= self._limit - self._limit // 4:
-            proven.turn(now)
-        proven.young[src] = source
+    def _return(self, source: Source, seq: int) -> int:
+        """How far ``seq`` is above the last of those numbers of the source that it belongs to."""
+        before = source.last
+        if source.returns(seq, self._window, self._sanity):
+            between = abs(source.last - before) - 1
+            if between < JUMP and source.last > before:
+                source.lost += between
+                self.missed += between
+            elif between < JUMP:
+                source.lost -= between
+                self.found += between
+        return seq - source.last
+
+    def _jump(self, source: Source, seq: int, step: int, count: int) -> None:
+        """Numbers are left out before ``seq``."""
+        if not self._authenticated and step > WINDOW:
+            if step > self._window:
+                source.step_aside()
+            source.lone = seq if count == 1 else -1
+        if step > JUMP:
+            source.first = seq
+        else:
+            source.lost += step - 1
+            self.missed += step - 1
 
     def _behind(self, source: Source, seq: int, now: float) -> Verdict:
         behind = source.last - seq
@@ -258,8 +421,7 @@ class Sources:
             return Verdict.REPLAYED
         source.heard = now
         if seq in source.ours:
-            source.duplicates += 1
-            return Verdict.DUPLICATE
+            return Verdict.OWN
         if behind >= self._sanity:
             source.restarts += 1
             self.restarted += 1
@@ -267,7 +429,7 @@ class Sources:
             source.first = source.last = seq
             source.seen = 1
             return Verdict.RESTARTED
-        if source.seen >> behind & 1 or 1 << behind > self._mask:
+        if source.seen >> behind & 1 or behind >= self._window:
             source.duplicates += 1
             return Verdict.DUPLICATE
         source.seen |= 1 << behind
@@ -278,7 +440,7 @@ class Sources:
             source.lost += source.first - seq - 1
             self.missed += source.first - seq - 1
             source.first = seq
-        if behind <= self._reorder:
+        if behind <= self._reorder or (not self._authenticated and source.goes_on_below(seq)):
             source.received += 1
             return Verdict.OK
         source.late += 1

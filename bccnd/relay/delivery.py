@@ -7,10 +7,12 @@ Rules
 - A single message goes as it is; several go as one PACK to a client that agreed to it. Messages that were read side
   by side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
   a queue that is too small for such a piece gets its messages one by one.
-- Under ``block`` a local publisher is held (``Session.waits_for``) as soon as the client takes no more. It is
-  released when little waits for the client, or when the client is closed because it took nothing for
-  ``block_seconds``. Holding at once, rather than at a full outbox, saves copies. A client with too many unread
-  answers holds itself.
+- When all outboxes together are full, whoever holds most gives, as often as a client that holds less needs room.
+  So nobody who holds less than the average loses anything to the others.
+- Under ``block`` a local publisher is held (``holding``) as soon as the client takes no more. It is released when
+  little waits for the client. Holding at once, rather than at a full outbox, saves copies. A client with too many
+  unread answers holds itself.
+- Nothing is kept for a client that is found gone; the caller reads what it has sent, and then disconnects it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,11 +20,11 @@ from dataclasses import dataclass, field
 from operator import sub
 from typing import Protocol
 
-from bccnd.relay.deadlines import Deadlines
 from bccnd.relay.effects import as_bytes
+from bccnd.relay.holding import Holding, others_of
 from bccnd.relay.moment import Moment
-from bccnd.relay.options import Policy
-from bccnd.relay.outbox import ANSWERS_LIMIT, CountedPack, Outcome
+from bccnd.relay.options import Policy, Queue
+from bccnd.relay.outbox import ENTRY_BYTES, CountedPack, Outcome
 from bccnd.relay.router import Route
 from bccnd.relay.session import Format, Session
 from bccnd.relay.slow import SlowClients, Trouble
@@ -32,10 +34,11 @@ from bccnd.wire.sbus import LENGTH, PACK, Cmsg, Msg
 
 # Per client and call; then the others have their turn.
 FLUSH_PACKETS = 64
-# ``block`` is meant to hold publishers; a client that takes nothing for so long is in trouble.
-STALL_SECONDS = 1.0
 # Unread answers after which a client is closed: it asks but never listens.
 ANSWERS_FATAL = 4096
+UNREAD = "its answers are not read"
+# Who gives to others gives this part of what it holds, so that looking for who holds most is seldom.
+GIVEN_PART = 8
 # What a transport answers for a client that is no longer there.
 GONE = -1
 
@@ -54,6 +57,9 @@ class Transport(Protocol):
 
     def send_group(self, ports: Sequence[int], starts: list[int], ends: list[int], /) -> dict[int, int]:
         """The packets at these spans of the memory, to every port; port -> how many went, where not all did."""
+
+    def unread(self, port: int, /) -> int:
+        """How much of what went the client has not read, in bytes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -84,8 +90,9 @@ class Delivery:
         self._ports = state.ports
         self._packet_limit = state.rules.packet_limit
         self._transport = transport
-        self._stalls: Deadlines[Session] = Deadlines(state.alarm)  # of clients that hold publishers
         self.slow = SlowClients()
+        self.holding = Holding(transport, state.outgoing, self.slow, state.alarm)
+        self.next_deadline = self.holding.next_deadline
         self.backlogged: set[Session] = set()
 
     def hand_over(self, group: Group, now: float) -> None:
@@ -112,6 +119,7 @@ class Delivery:
 
     def send(self, session: Session, packets: Sequence[bytes], sender: Sender, now: float) -> None:
         """Deliver ready-made messages to one client."""
+        self._outgoing.steps += len(packets)
         if session.packed and len(packets) > 1:
             size = len(PACK) + LENGTH.size * len(packets) + sum(map(len, packets))
             whole = size <= self._packet_limit  # as most are, of one batch; none is a PACK itself
@@ -127,6 +135,7 @@ class Delivery:
     def answer(self, session: Session, answer: Cmsg, moment: Moment) -> None:
         """Answer a request of the client itself: never dropped, but it must be read."""
         packet, now = session.render(answer), moment.monotonic
+        self._outgoing.steps += len(packet) // 8
         if session not in self.backlogged:
             went = self._transport.send(session.port, packet)
             if went == GONE:
@@ -135,10 +144,14 @@ class Delivery:
                 return
             self._backlog(session, now)
         session.outbox.answer(packet)
-        if session.outbox.answers > ANSWERS_LIMIT:
-            self.hold(session, session, now)
+        if session.outbox.wants_rest:
+            self.holding.hold(session, session, now)
         if session.outbox.answers > ANSWERS_FATAL:
-            self.close(session, "its answers are not read")
+            self.close(session, UNREAD)
+        self._make_room(session, 0, 0, now)
+        if self._ledger.excess(0, 0) > 0:
+            self.close(session, UNREAD)
+            self._write_off(session)
 
     def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""
@@ -162,14 +175,16 @@ class Delivery:
             self._outgoing.unwatch.append(session)
             self.slow.catches_up(session, now)
         if session.holds and outbox.relaxed:
-            self._release(session)
+            self.holding.release(session)
 
     def close(self, session: Session, reason: str) -> None:
         """Have the caller disconnect a client. The client gets the reason if it can still read."""
         if not session.closing:
             session.closing = reason
             self._outgoing.close.append(session)
-            if session not in self.backlogged:
+            if reason == "gone":
+                self._write_off(session)
+            elif session not in self.backlogged:
                 self._transport.send(session.port, session.render(Cmsg(b"closing", reason.encode())))
 
     def forget(self, session: Session, now: float) -> None:
@@ -177,30 +192,12 @@ class Delivery:
         self.slow.leaves(session, now)
         session.outbox.clear()
         self.backlogged.discard(session)
-        self._release(session)
-        for victim in session.waits_for:
-            victim.holds.discard(session)
-        session.waits_for.clear()
+        self.holding.forget(session)
 
-    # -- timers
-
-    def next_deadline(self) -> float:
-        return self._stalls.next
-
-    def on_deadline(self, now: float, block_seconds: float) -> None:
-        """Close the ``block`` clients that hold others up and have taken nothing for so long."""
-        while (first := self._stalls.pop(now)) is not None:
-            session = first[0]
-            slow_at, closed_at = session.progress + STALL_SECONDS, session.progress + block_seconds
-            if not session.holds - {session}:
-                continue
-            if now >= closed_at:
-                self.close(session, "slow")
-                continue
-            if now >= slow_at:
-                self.slow.falls_behind(session, Trouble.HOLDS, now)
-                slow_at = now + STALL_SECONDS  # look again: a reload may shorten block_seconds
-            self._stalls.set(session, min(slow_at, closed_at))
+    def on_deadline(self, now: float, queue: Queue) -> None:
+        """Close the clients that hold others up for too long."""
+        for session in self.holding.overdue(now, queue):
+            self.close(session, "slow")
 
     # -- serving a client
 
@@ -288,6 +285,7 @@ class Delivery:
         outbox = session.outbox
         dropped_before = outbox.dropped
         entries = entries[went:]
+        self._make_room(session, sum(map(len, entries)), len(entries), now)
         packets = [entry for entry in entries if not isinstance(entry, CountedPack)]
         if len(packets) < len(entries) or not outbox.put_group(packets):
             for entry in entries:
@@ -301,7 +299,7 @@ class Delivery:
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
         if sender is not None and outbox.policy is Policy.BLOCK:
-            self.hold(sender, session, now)
+            self.holding.hold(sender, session, now)
 
     def _backlog(self, session: Session, now: float) -> None:
         if session not in self.backlogged:
@@ -309,25 +307,34 @@ class Delivery:
             self._outgoing.watch.append(session)
             session.progress = now
 
-    def hold(self, publisher: Session, session: Session, now: float) -> None:
-        """Let ``publisher`` wait until ``session`` has taken what it has."""
-        publisher.waits_for.add(session)
-        session.holds.add(publisher)
-        if publisher is not session and self._stalls.get(session) is None:
-            self._stalls.set(session, max(now, session.progress + STALL_SECONDS))
+    def _make_room(self, asker: Session, size: int, entries: int, now: float) -> None:
+        """Have those give who hold more than ``asker`` does with so much more, until that fits."""
+        while (excess := self._ledger.excess(size, entries)) > 0:
+            heaviest = max(self.backlogged, key=lambda session: session.outbox.held, default=asker)
+            outbox = heaviest.outbox
+            if outbox.held <= asker.outbox.held + size + entries * ENTRY_BYTES:
+                return
+            lost = 0
+            if outbox.policy is not Policy.DISCONNECT:
+                lost = outbox.give(max(excess, outbox.held // GIVEN_PART))
+            if lost:
+                self.slow.falls_behind(heaviest, Trouble.LOSES, now, lost)
+            else:
+                self.close(heaviest, UNREAD if outbox.answers else "slow")
+                self._write_off(heaviest)
+
+    def _write_off(self, session: Session) -> None:
+        """Keep nothing for a client any more."""
+        session.outbox.clear()
+        if session in self.backlogged:
+            self.backlogged.discard(session)
+            self._outgoing.unwatch.append(session)
+        self.holding.release(session)
 
     def release_unless_blocking(self, session: Session) -> None:
         """The client's policy may have changed: without ``block`` it holds no publisher."""
-        if session.outbox.policy is not Policy.BLOCK and session.holds - {session}:
-            self._release(session)
-
-    def _release(self, session: Session) -> None:
-        for publisher in session.holds:
-            publisher.waits_for.discard(session)
-            if not publisher.waits_for:
-                self._outgoing.resume.append(publisher)
-        session.holds.clear()
-        self._stalls.remove(session)
+        if session.outbox.policy is not Policy.BLOCK and others_of(session):
+            self.holding.release(session)
 
 
 def _packet(entry: Entry) -> bytes:

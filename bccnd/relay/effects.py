@@ -6,8 +6,6 @@ Rules
 - ``asked`` is a request that the caller completes: it applies ``taps`` before it answers ``CMSG tap``, so that a
   client sees everything from the answer on, and it puts ``CMSG status`` together. The relay reads no further packet
   of that client until then.
-- Nobody is closed while packets of a client are left: what it has sent counts, and to read the last words of another
-  would take the memory that they lie in.
 """
 
 from collections.abc import Sequence
@@ -60,18 +58,16 @@ class Outgoing:
         self.close: list[Session] = []
         self.taps: bool | None = None
         self.asked: tuple[Session, Cmsg] | None = None
-        self.packets_left = False  # of a client, which are not read yet
+        self.steps = 0  # what the packets of the client that is being read have cost (``client_input``)
 
     def take(self) -> Effects | None:
         """What has come together, None for nothing; from here on it comes together anew."""
         starts, ends, beyond = self._starts, self._ends, self._beyond
         if starts or beyond:
             self._starts, self._ends, self._beyond = [], [], []
-        close = [] if self.packets_left else self.close
-        if self.watch or self.unwatch or self.resume or close or self.asked or self.taps is not None:
-            of_clients = self.watch, self.unwatch, self.resume, close, self.taps, self.asked
-            self.watch, self.unwatch, self.resume = [], [], []
-            self.close = self.close if self.packets_left else []
+        if self.watch or self.unwatch or self.resume or self.close or self.asked or self.taps is not None:
+            of_clients = self.watch, self.unwatch, self.resume, self.close, self.taps, self.asked
+            self.watch, self.unwatch, self.resume, self.close = [], [], [], []
             self.taps = self.asked = None
             return Effects(starts, ends, beyond, *of_clients)
         return Effects(starts, ends, beyond) if starts or beyond else None

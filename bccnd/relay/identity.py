@@ -1,12 +1,20 @@
-"""Who a local client is on the segment: its src (``bccnd/wire/BCCN1.md``, "Sources", "Forked programs").
+"""Who a local client is on the segment: its src (``clients/PROTOCOL.md``, "Names and numbers").
+
+A name is an address: a message to it can be a secret, and everything below a name hears what is sent to ``<name>/*``
+and, mostly, to the name itself (``bccnd/wire/BCCN1.md``, "Directed targets"). So this module decides who may stand
+where.
 
 Rules
 - The kernel's word for the peer gives ``<host>/<program>/<pid>``. A second connection of the same process is
-  ``<host>/<program>/<pid>/c2`` and so on. A peer of another pid namespace has no pid here (the kernel says 0) and
-  gets a tag of its own, ``n1``, ``n2`` ..., which no other client ever had.
-- A name is held by one client at a time.
-- A client may extend its own name by ``/<tag>``, and a fork child, whose connection is its own, may call itself
-  ``<parent>/<own pid>``: any name below ``<host>/<program>/`` that ends in its pid. Anything else needs a right.
+  ``<host>/<program>/<pid>/c/2`` and so on: a name that ends in a number is an exact target, and nobody below it hears
+  what is sent to it.
+- A name is held by one client at a time. The program ``bccnd`` is the daemon's alone, whoever asks.
+- A name at or below ``<host>/<program>/<pid>`` never stands above or below one of another uid, unless by a right. A
+  client whose name would is called by a tag, ``<host>/<program>/n1``, ``n2`` ..., which no other client ever had; and
+  so is a peer of another pid namespace, which has no pid here (the kernel says 0).
+- A client takes its own name and what is below it. A fork child, whose connection is its own, takes
+  ``<parent>/<pid>``: the pid is its own, in any pid namespace it is in, and the kernel says that the parent is its
+  kin (``Process``). Anything else needs a right.
 - Sequence numbers of a new name start at the clock (microseconds since the epoch) and never below any number
   handed out under a name that was given up, nor below what a run before this one may have used (``begin_at``). So
   they go forward over reconnects, restarts, names that are handed on, and clock steps.
@@ -14,17 +22,27 @@ Rules
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from bccnd.errors import DeniedError, PacketError
-from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, matches_target, split_target, valid_src
+from bccnd.relay.ordered import OrderedKeys
+from bccnd.wire.bccn1 import SRC_LIMIT, UNKNOWN_SRC, split_target
+from bccnd.wire.sbus import shown
 
 # The program of the daemon itself, as a source.
 PROGRAM = b"bccnd"
 # With a host of 64 bytes a name leaves room for tags below SRC_LIMIT.
 PROGRAM_LIMIT = 32
+# Tokens of a name up to the pid: below them a name belongs to the process of that pid.
+TOKENS_OF_A_PROCESS = 3
+# Parents that are looked at to find one: each is read from the system, and families are few deep.
+GENERATIONS = 8
 _NOT_IN_A_TOKEN = re.compile(rb"[^!-~]|[/:|*?!]")
+# What a client may call itself is printed on terminals of others: no control characters, no empty token that hides
+# the next.
+_NAME = re.compile(rb"[!-)+-9;-{}~]{1,%d}" % SRC_LIMIT)
+_PID = re.compile(rb"[1-9][0-9]{0,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +59,33 @@ class Peer:
     program: bytes
     groups: frozenset[int] = frozenset()
     resident: bool = False
+
+    @property
+    def shown_program(self) -> str:
+        """For rows, notices and logs, which others print."""
+        return shown(self.program[:PROGRAM_LIMIT]).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the kernel says of a process at this moment. ``uid``: the effective one; ``pids``: its own, in each pid
+    namespace that it is in. A number of 0 is unknown.
+    """
+
+    uid: int
+    parent: int
+    group: int
+    session: int
+    pids: frozenset[int]
+
+
+# Asks the kernel about the process of this pid. None when it has gone or is hidden.
+ProcessTable = Callable[[int], Process | None]
+
+
+def no_processes(_pid: int) -> Process | None:
+    """Where nothing is known of processes."""
+    return None
 
 
 def token(text: bytes, limit: int, otherwise: bytes) -> bytes:
@@ -66,9 +111,12 @@ class LocalSource:
 class Names:
     """The names in use on this host and who holds each."""
 
-    def __init__(self, host: bytes) -> None:
+    def __init__(self, host: bytes, processes: ProcessTable = no_processes) -> None:
         self.host = host
+        self._processes = processes
         self._holders: dict[bytes, LocalSource] = {}
+        self._peers: dict[bytes, Peer] = {}  # of the holders that are clients
+        self._ordered = OrderedKeys()  # what is below a name lies side by side
         self._tags = 0  # handed out so far
         self._seq_floor = 0
 
@@ -78,22 +126,22 @@ class Names:
     def get(self, name: bytes) -> LocalSource | None:
         return self._holders.get(name)
 
-    def hold(self, name: bytes, holder: LocalSource) -> None:
-        """Give this name to ``holder``, which is not a client."""
+    def hold(self, name: bytes, holder: LocalSource, peer: Peer | None = None) -> None:
+        """Give this name, which is free, to ``holder``; one without a peer is not a client."""
         self._holders[name] = holder
+        self._ordered.add(name)
+        if peer is not None:
+            self._peers[name] = peer
 
     def assign(self, peer: Peer, holder: LocalSource) -> bytes:
         """Give ``holder`` the first free name that its credentials lead to."""
         base = self._base(peer)
-        if not peer.pid:
-            self._tags += 1
-            base += b"n%d" % self._tags
-        name = base
-        for connection in itertools.count(2):
-            if name not in self._holders:
-                break
-            name = base + b"/c%d" % connection
-        self._holders[name] = holder
+        if peer.pid and self._is_among_its_own(base, peer.uid):
+            names = itertools.chain([base], (base + b"/c/%d" % number for number in itertools.count(2)))
+            name = next(name for name in names if name not in self._holders)
+        else:
+            name = self._fresh(base.rpartition(b"/")[0], peer.uid)
+        self.hold(name, holder, peer)
         return name
 
     def rename(self, old: bytes, new: bytes, peer: Peer, granted: bool, next_seq: int) -> None:
@@ -102,18 +150,27 @@ class Names:
         ``granted``: it has the right to this name, wherever that stands.
         """
         holder = self._holders[old]
-        if not valid_src(new) or b"*" in new or new.endswith(b"/") or new == UNKNOWN_SRC:
-            limit = f"a name is 1 to {SRC_LIMIT} ASCII characters without white space, ':', '|', '*' or a final '/'"
+        if not _NAME.fullmatch(new) or b"" in new.split(b"/") or new == UNKNOWN_SRC:
+            limit = f"a name is 1 to {SRC_LIMIT} printable ASCII characters without ':', '|', '*' or an empty part"
             raise PacketError("bad-name", limit)
+        if new.split(b"/")[1:2] == [PROGRAM]:
+            raise DeniedError("name", f"no right to {new.decode()}: the daemon alone is called bccnd")
         if self._holders.get(new, holder) is not holder:
             raise PacketError("name-taken", f"{new.decode()} is another client of this host")
-        if not granted and new != old and not self._own(new, peer):
-            raise DeniedError("name", f"no right to {new.decode()}, which is not below the client's own name")
+        if not granted and new != old:
+            if not self._is_own(new, peer) and not self._is_branch(new, peer):
+                raise DeniedError(
+                    "name", f"no right to {new.decode()}, which is not below the client's own name"
+                )
+            if not self._is_among_its_own(new, peer.uid):
+                raise DeniedError("name", f"no right to {new.decode()}, beside names of another user")
         self.release(old, next_seq)
-        self._holders[new] = holder
+        self.hold(new, holder, peer)
 
     def release(self, name: bytes, next_seq: int) -> None:
         del self._holders[name]
+        self._ordered.remove(name)
+        self._peers.pop(name, None)
         self._seq_floor = max(self._seq_floor, next_seq)
 
     def begin_at(self, seq: int) -> None:
@@ -126,29 +183,92 @@ class Names:
     def directed(self, target: bytes) -> list[LocalSource]:
         """The holders that a directed message to ``target`` is for (``bccnd/wire/BCCN1.md``, "Directed targets")."""
         exact, value = split_target(target)
-        if exact:
-            return [self._holders[value]] if value in self._holders else []
-        return [holder for name, holder in self._holders.items() if matches_target(target, name)]
+        names = [value] if value in self._holders else []
+        if not exact:
+            names += self._below(value)
+        return [self._holders[name] for name in names]
 
     def state(self) -> tuple[int, int]:
         """What a successor of this daemon must know beside who holds which name."""
         return self._tags, self._seq_floor
 
-    def restore(self, state: tuple[int, int], holders: Iterable[tuple[bytes, LocalSource]]) -> None:
+    def restore(
+        self, state: tuple[int, int], holders: Iterable[tuple[bytes, LocalSource, Peer | None]]
+    ) -> None:
         self._tags, self._seq_floor = state
-        self._holders = dict(holders)
+        self._holders, self._peers, self._ordered = {}, {}, OrderedKeys()
+        for name, holder, peer in holders:
+            self.hold(name, holder, peer)
+
+    def _below(self, name: bytes) -> Iterator[bytes]:
+        """The names in use that go on with a ``/``."""
+        return self._ordered.beginning(name + b"/")
 
     def _base(self, peer: Peer) -> bytes:
-        stem = b"%b/%b/" % (self.host, token(peer.program, PROGRAM_LIMIT, b"unknown"))
-        return stem + b"%d" % peer.pid if peer.pid else stem
+        program = token(peer.program, PROGRAM_LIMIT, b"unknown")
+        if program == PROGRAM:
+            program += b"_"
+        return b"%b/%b/%d" % (self.host, program, peer.pid)
 
-    def _own(self, name: bytes, peer: Peer) -> bool:
-        if not peer.pid:
-            return False
+    def _fresh(self, stem: bytes, uid: int) -> bytes:
+        """A name that no client had before, unless it took it by a right."""
+        while True:
+            self._tags += 1
+            name = stem + b"/n%d" % self._tags
+            if name not in self._holders and self._is_among_its_own(name, uid):
+                return name
+
+    def _is_among_its_own(self, name: bytes, uid: int) -> bool:
+        """Whether nobody of another uid has a name above this one, from the pid on, or below it, or the name."""
+        tokens = name.split(b"/")
+        above = [b"/".join(tokens[:count]) for count in range(TOKENS_OF_A_PROCESS, len(tokens) + 1)]
+        near = (self._peers.get(each) for each in [*above, *self._below(name)])
+        return all(peer is None or peer.uid == uid for peer in near)
+
+    def _is_own(self, name: bytes, peer: Peer) -> bool:
         base = self._base(peer)
-        stem, _, pid = base.rpartition(b"/")
-        return (
-            name == base
-            or name.startswith(base + b"/")
-            or (name.startswith(stem + b"/") and name.rpartition(b"/")[2] == pid)
-        )
+        return bool(peer.pid) and (name == base or name.startswith(base + b"/"))
+
+    def _is_branch(self, name: bytes, peer: Peer) -> bool:
+        """Whether it is ``<parent>/<own pid>``, and the parent is kin of the client: in use by one who is, or in the
+        form in which names are given, so that a child may come back before its parent.
+        """
+        parent, _, pid = name.rpartition(b"/")
+        if not peer.pid or not _PID.fullmatch(pid):
+            return False
+        process = self._processes(peer.pid)
+        if process is not None and process.uid != peer.uid:
+            process = None  # it is not what connected, or not as who it connected
+        if int(pid) != peer.pid and (process is None or int(pid) not in process.pids):
+            return False
+        holder = self._peers.get(parent)
+        if holder is not None:
+            alike = holder.uid == peer.uid and holder.pid != 0
+            return alike and (process is None or self._is_kin(process, holder.pid))
+        tokens = parent.split(b"/")
+        given = len(tokens) >= TOKENS_OF_A_PROCESS and tokens[0] == self.host and _PID.fullmatch(tokens[2])
+        return process is not None and bool(given) and self._is_kin(process, int(tokens[2]))
+
+    def _is_kin(self, process: Process, pid: int) -> bool:
+        """Whether ``pid`` is of the same uid and an ancestor, or of the same process group or session. A leader of
+        these that has gone is kin: while they exist, nobody else is given its pid.
+        """
+        if pid in process.pids:
+            return True
+        other = self._processes(pid)
+        if other is None:
+            return pid in (process.group, process.session)
+        if other.uid != process.uid:
+            return False
+        if (other.group and other.group == process.group) or (
+            other.session and other.session == process.session
+        ):
+            return True
+        ancestor: Process | None = process
+        for _ in range(GENERATIONS):
+            if ancestor is None or ancestor.uid != process.uid or ancestor.parent <= 1:
+                return False
+            if ancestor.parent == pid:
+                return True
+            ancestor = self._processes(ancestor.parent)
+        return False

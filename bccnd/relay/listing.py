@@ -6,8 +6,6 @@ A page ends after PAGE_ROWS rows or PAGE_BYTES; its ``next`` is the cursor to as
 
 import json
 from collections.abc import Iterable
-from heapq import nsmallest
-from operator import itemgetter
 from typing import Any
 
 from bccnd.relay.dedup import Source
@@ -20,27 +18,34 @@ from bccnd.relay.state import State
 PAGE_ROWS = 100
 # Bytes of rows in one answer: names come from strangers, and JSON can make six bytes of one.
 PAGE_BYTES = 32 << 10
+# Names that are sorted in a step (``client_input``).
+NAMES_A_STEP = 16
 # Publishers that a client holds, named in its row.
 HELD_NAMES = 5
 
 
-def clients(state: State, slow: SlowClients, cursor: bytes, now: float) -> bytes:
-    """The clients that came after the one of number ``cursor``."""
+def clients(
+    state: State, slow: SlowClients, cursor: bytes, now: float, *, only: Session | None = None
+) -> bytes:
+    """The clients that came after the one of number ``cursor``; ``only``: all that who asks may see."""
     after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
-    sessions = (session for number, session in state.sessions.items() if number > after)
+    seen = state.sessions.values() if only is None else (only,)
+    sessions = (session for session in seen if session.number > after)
     rows = ((str(session.number), _client_row(session, slow, now)) for session in sessions)
     return _page("clients", rows)
 
 
 def sources(state: State, cursor: bytes, now: float) -> bytes:
     """The sources behind ``cursor``, by name."""
-    known = nsmallest(PAGE_ROWS + 1, (item for item in state.sources if item[0] > cursor), key=itemgetter(0))
+    state.outgoing.steps += state.sources.sort_names() // NAMES_A_STEP
+    known = state.sources.after(cursor)
     rows = ((src.decode(), _source_row(src, source, state.presence.get(src), now)) for src, source in known)
     return _page("sources", rows)
 
 
 def as_json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    """In ASCII, without any control character: it also escapes DEL, which JSON allows."""
+    return json.dumps(value, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
 
 
 def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, Any]:
@@ -48,7 +53,7 @@ def _client_row(session: Session, slow: SlowClients, now: float) -> dict[str, An
     episode = slow.get(session)
     return {
         "name": session.name.decode(),
-        "program": peer.program.decode("ascii", "replace"),
+        "program": peer.shown_program,
         "pid": peer.pid,
         "uid": peer.uid,
         "gid": peer.gid,

@@ -4,12 +4,15 @@ Rules
 - A client goes on with the numbers of its name, or a jump behind another host that had the name before.
 - What a client has sent under a name that it gives up may still come back from the segment: the table of sources
   remembers it.
+- A process may take so many names, one after the other: each can beat and leave a trace on every host.
 - A change of rights disconnects nobody. A client learns what it loses by ``CMSG revoked``; the name it has taken it
   keeps until it takes another.
 """
 
 from dataclasses import dataclass
 
+from bccnd.errors import PacketError
+from bccnd.relay.allowance import Allowance
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.identity import LocalSource, Peer
@@ -25,6 +28,10 @@ from bccnd.wire.sbus import Cmsg
 
 # To one client at once: a client with too many unread answers would be closed.
 REVOCATIONS_LIMIT = 1000
+# Names that a process may take by CMSG name: a program takes one for each connection, and some for its threads.
+NAMES_PER_SECOND, NAMES_AT_ONCE = 1.0, 64
+# Processes whose names are counted: as many as there can be clients.
+PROCESSES_LIMIT = 65536
 
 
 @dataclass(eq=False)
@@ -32,6 +39,9 @@ class Membership:
     _state: State
     _delivery: Delivery
     _notices: Notices
+
+    def __post_init__(self) -> None:
+        self._allowances: dict[tuple[int, int], Allowance] = {}  # by uid and pid
 
     def connect(self, port: int, peer: Peer, moment: Moment) -> Session | None:
         """A new client, or None when there are too many."""
@@ -76,13 +86,26 @@ class Membership:
     def rename(self, session: Session, name: bytes, moment: Moment) -> None:
         """Give the client another src; its numbers go forward (``bccnd/wire/BCCN1.md``, "Forked programs")."""
         names, old = self._state.names, session.name
+        if name != old and not self._may_take_a_name(session, moment.monotonic):
+            raise PacketError("limit", f"at most {NAMES_AT_ONCE} names at once, and then one a second")
         names.rename(old, name, session.peer, session.rights.may_be_named(name), session.seq)
         if name != old:
             self._leave(session, moment)
             names.begin_at(session.seq)
-            self._state.router.names_changed()
+            self._state.router.renamed(session, old, name)
             self._notices.of_client(Event.LEFT, old, session, moment)
             self._appear(session, name, session.seq, moment)
+
+    def _may_take_a_name(self, session: Session, now: float) -> bool:
+        """Each name that beats takes a place on every host: they are counted for the process, which may reconnect."""
+        process = session.peer.uid, session.peer.pid
+        allowance = self._allowances.pop(process, None) or Allowance(NAMES_PER_SECOND, NAMES_AT_ONCE)
+        self._allowances[process] = allowance
+        if len(self._allowances) > PROCESSES_LIMIT:
+            del self._allowances[
+                next(iter(self._allowances))
+            ]  # that of the one that renamed itself longest ago
+        return allowance.take(now)
 
     def _appear(self, session: Session, name: bytes, wanted: int, moment: Moment) -> None:
         session.name = name
@@ -122,7 +145,7 @@ class Membership:
             session.tap = on
             taps[:] = [tap for tap in self._state.sessions.values() if tap.tap]
             self._state.outgoing.taps = bool(taps)
-            self._state.router.service_changed()
+            self._state.router.service_changed(session)
 
     def apply_rights(self, moment: Moment) -> None:
         """Decide anew what each client may do. It learns what it loses, ``CMSG revoked NUL <packet>``."""
@@ -137,6 +160,10 @@ class Membership:
             if session.listening and not rights.may_listen:
                 router.stop_listening(session)
                 revoked.append(b"CMSG listen")
+            if session.queue_asked.get("policy") == Policy.BLOCK and not rights.block:
+                del session.queue_asked["policy"]
+                self.size_queue(session)
+                revoked.append(b"CMSG queue policy=block")
             for separator, pattern in list(session.subscriptions):
                 if not rights.may_subscribe(pattern, separator):
                     router.revoke(session, (separator, pattern))

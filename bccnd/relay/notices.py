@@ -10,11 +10,11 @@ Rules
 - A client's heartbeat is published in its name, and only where the client itself may publish.
 """
 
-import json
 from typing import Any
 
 from bccnd.relay.heartbeat import LEAVING
 from bccnd.relay.identity import LocalSource
+from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
 from bccnd.relay.presence import Event
 from bccnd.relay.publisher import Publisher
@@ -39,8 +39,8 @@ class Notices:
             self._say(event, src, about, moment)
 
     def of_client(self, event: Event, name: bytes, session: Session, moment: Moment) -> None:
-        peer, program = session.peer, session.peer.program.decode("ascii", "replace")
-        about = {"peer": "local", "program": program, "pid": peer.pid, "uid": peer.uid}
+        peer = session.peer
+        about = {"peer": "local", "program": peer.shown_program, "pid": peer.pid, "uid": peer.uid}
         self._say(event, name, about, moment)
 
     def beat(self, moment: Moment) -> None:
@@ -68,5 +68,4 @@ class Notices:
         chan = b"%b%b/%b" % (PREFIX, event.encode(), src)
         if self._router.route(chan).size:
             notice = {"event": str(event), "src": src.decode(), **about, "unix_ns": moment.unix_ns}
-            text = json.dumps(notice, separators=(",", ":"))
-            self._publisher.say(self._own, chan, text.encode(), moment)
+            self._publisher.say(self._own, chan, as_json(notice), moment)

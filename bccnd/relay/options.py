@@ -70,6 +70,9 @@ class Queue(Table):
     block_seconds: float = number(
         5.0, 0.1, 3600, "With policy block, seconds a client may read nothing before it is closed."
     )
+    block_floor: float = number(
+        10.0, 0, 1e6, "With policy block, messages a second a client must take while publishers wait for it."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,21 @@ class Limits(Table):
     """What the daemon holds at most, so that no client exhausts its memory or descriptors."""
 
     clients: int = number(4096, 1, 65536, "Connected clients; each takes a file descriptor.")
+    clients_per_user: int = number(
+        0,
+        0,
+        65536,
+        "Connected clients of one user, so that none keeps the others out; 0 for half of clients. Not for root and "
+        "the daemon's user, who also have a few places of their own.",
+    )
     subscriptions: int = number(
         1024, 1, 65536, "Subscriptions of one client; each takes memory and matching time."
+    )
+    subscription_bytes: int = number(
+        MIB,
+        64 * KIB,
+        1 << 30,
+        "Bytes that the subscriptions of one client take; those of all, 64 times as many.",
     )
     local_payload: int = number(
         64 * KIB, 1, 64 * KIB, "Payload bytes on local channels; others must fit a datagram of 1400 bytes."
@@ -86,6 +102,11 @@ class Limits(Table):
     channels_cached: int = number(
         1 << 18, 1, 1 << 20, "Channels whose subscribers are remembered; some 170 bytes each."
     )
+
+    @property
+    def share_of_a_user(self) -> int:
+        """The clients that one user may have."""
+        return self.clients_per_user or max(1, self.clients // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +133,7 @@ class Dedup(Table):
         1000, 1, 1 << 32, "So far behind the last a datagram is a duplicate or late; further, a restart."
     )
     sources: int = number(
-        65536, 64, 1 << 20, "Sources remembered; new ones are forgotten first, then those silent longest."
+        65536, 64, 1 << 20, "Sources remembered; when full, the host with most gives one up, a new one first."
     )
     seconds: float = number(86400.0, 1, 31_536_000, "Seconds of silence after which a source is forgotten.")
     reorder: int = number(

@@ -3,9 +3,12 @@
 Rules
 - Messages and answers leave in the order they came. Answers (to the client's own requests) are never dropped; a
   client that has too many unread ones is not read from until it has caught up (the relay sees to that).
-- Messages are bounded in number and bytes per client, and in bytes over all clients (``Ledger``). When one more
-  does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or ``block``: it is
-  taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from the network.
+- Messages are bounded in number and bytes per client. What all clients hold together is bounded too (``Ledger``),
+  with the answers, and with the memory that an entry takes beside its bytes. Whoever holds most gives first
+  (``delivery``), so everybody has a share.
+- When one more does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or
+  ``block``: it is taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from
+  the network.
 - Several messages in one PACK are a ``CountedPack``: one entry, which counts as its messages and is dropped as a
   whole. So the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
@@ -14,16 +17,19 @@ Rules
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from bccnd.relay.options import Policy
 
-# Unread answers after which a client is not read from.
+# Unread answers, and their bytes, after which a client is not read from.
 ANSWERS_LIMIT = 64
+ANSWERS_BYTES = 64 << 10
+# What an entry takes beside its bytes: the header of a bytes object and its place in the queue.
+ENTRY_BYTES = 48
 # With ``block``, half of this may wait when publishers go on: about what one read of theirs gives.
 AHEAD_PACKETS = 64
 AHEAD_BYTES = 128 << 10
@@ -39,14 +45,20 @@ class Outcome(Enum):
 class Ledger:
     """What all outboxes hold together, and the most they may, in bytes.
 
-    ``delivered``: messages handed over so far, with those that the outboxes have ``dropped`` since.
+    ``packets``: messages; ``bytes``: of messages and answers; ``delivered``: messages handed over so far, with those
+    that the outboxes have ``dropped`` since.
     """
 
     limit: int
     packets: int = 0
     bytes: int = 0
+    entries: int = 0
     delivered: int = 0
     dropped: int = 0
+
+    def excess(self, size: int, entries: int = 1) -> int:
+        """By how many bytes so many more entries, of this size in all, pass the limit; 0 or less if they fit."""
+        return self.bytes + size + (self.entries + entries) * ENTRY_BYTES - self.limit
 
 
 class CountedPack:
@@ -78,7 +90,7 @@ class _Gap:
 
 
 class Outbox:
-    """The queue of one client: ``packets`` messages of ``size`` bytes in all, and answers among them.
+    """The queue of one client: ``packets`` messages of ``size`` bytes in all, and ``answers`` of ``answers_size``.
 
     ``notice`` renders a gap as the packet that reports it to the client. What goes out is, in this order: the
     answers that dropping passed over, the gap that it left at the head, the entries.
@@ -91,7 +103,9 @@ class Outbox:
         "_ledger",
         "_notice",
         "answers",
+        "answers_size",
         "dropped",
+        "entries",
         "max_packets",
         "max_size",
         "packets",
@@ -113,7 +127,7 @@ class Outbox:
         self.max_packets = max_packets
         self.max_size = max_size
         self.policy = policy
-        self.packets = self.size = self.answers = self.dropped = 0
+        self.packets = self.size = self.entries = self.answers = self.answers_size = self.dropped = 0
         self._front: list[_Answer] = []  # a deque, mostly empty, would be a sixth of what a client costs
         self._gap = 0
         self._entries: deque[bytes | CountedPack | _Gap] = deque()
@@ -124,12 +138,26 @@ class Outbox:
     @property
     def relaxed(self) -> bool:
         """Little waits: whoever was held may go on. Room is waited for under ``block`` only."""
-        if self.answers * 2 > ANSWERS_LIMIT:
+        if self.answers * 2 > ANSWERS_LIMIT or self.answers_size * 2 > ANSWERS_BYTES:
             return False
         return self.policy is not Policy.BLOCK or (
             self.packets * 2 <= min(self.max_packets, AHEAD_PACKETS)
             and self.size * 2 <= min(self.max_size, AHEAD_BYTES)
         )
+
+    @property
+    def wants_rest(self) -> bool:
+        """So many answers are unread that the client is to ask for no more."""
+        return self.answers > ANSWERS_LIMIT or self.answers_size > ANSWERS_BYTES
+
+    @property
+    def held(self) -> int:
+        """Bytes that it holds, with the memory that the entries take."""
+        return self._droppable + self.answers_size + self.answers * ENTRY_BYTES
+
+    @property
+    def _droppable(self) -> int:
+        return self.size + self.entries * ENTRY_BYTES
 
     def can_hold(self, entry: bytes | CountedPack) -> bool:
         """Whether it could be queued if nothing else were."""
@@ -160,20 +188,46 @@ class Outbox:
         """The same for messages that come together, at a fraction of the cost, if all can be queued; else False, and
         nothing was done."""
         size, messages = sum(map(len, packets)), len(packets)
-        if self._lacks_room(size, messages):
+        if self._lacks_room(size, messages, messages):
             fits = messages <= self.max_packets and size <= self.max_size
             if self.policy is not Policy.DROP_OLDEST or not fits:
                 return False
-            if self._ledger.bytes - self.size + size > self._ledger.limit:
+            if self._ledger.excess(size, messages) > self._droppable:
                 return False
             self._make_room(size, messages)
         self._entries.extend(packets)
-        self._account(size, messages)
+        self._account(size, messages, messages)
         return True
 
     def answer(self, packet: bytes) -> None:
         self._entries.append(_Answer(packet))
-        self.answers += 1
+        self._account_answers(len(packet), 1)
+
+    def give(self, size: int) -> int:
+        """Drop messages until so many bytes are free, or none is left, by the client's policy: the oldest or the
+        newest. Returns how many were lost.
+        """
+        before, aim = self.dropped, self.held - size
+        if self.policy is Policy.DROP_OLDEST:
+            while self.held > aim and self._drop_oldest():
+                pass
+            return self.dropped - before
+        answers: list[_Answer] = []
+        lost = 0
+        while self._entries and self.held > aim:
+            entry = self._entries.pop()
+            if isinstance(entry, _Answer):
+                answers.append(entry)
+            elif isinstance(entry, _Gap):
+                lost += entry.lost
+            else:
+                self._forget(entry)
+                self._count_dropped(_messages(entry))
+                lost += _messages(entry)
+        if lost:
+            self._entries.append(_Gap(lost))
+        self._entries.extend(reversed(answers))
+        return self.dropped - before
 
     def next_packets(self, limit: int) -> list[bytes]:
         """The next packets to send, at most ``limit``; they stay until ``sent`` says that they went."""
@@ -193,8 +247,8 @@ class Outbox:
     def sent(self, count: int) -> None:
         """The first ``count`` of ``next_packets`` have gone."""
         answers = min(count, len(self._front))
+        self._account_answers(-sum(map(len, self._front[:answers])), -answers)
         del self._front[:answers]
-        self.answers -= answers
         count -= answers
         if count and self._gap:
             self._gap = 0
@@ -207,7 +261,7 @@ class Outbox:
                 size += len(entry)
             else:
                 self._forget(entry)
-        self._account(-size, -messages)
+        self._account(-size, -messages, -messages)
 
     def clear(self) -> None:
         """The client has gone, and what was for it is dropped."""
@@ -215,17 +269,31 @@ class Outbox:
         while self._entries:
             self._forget(self._entries.popleft())
         self._front.clear()
-        self._gap = self.answers = 0
+        self._account_answers(-self.answers_size, -self.answers)
+        self._gap = 0
 
     def state(self) -> dict[str, Any]:
-        """The queue in plain values, for a successor of this daemon: (kind, what it holds) in order."""
+        """The queue in plain values, for a successor of this daemon: (kind, what it holds) in order.
+
+        Everybody waits meanwhile, so messages that follow each other are one list, of which no entry is touched here.
+        """
         return {
             "limits": (self.max_packets, self.max_size, self.policy.value),
             "dropped": self.dropped,
             "front": [bytes(answer) for answer in self._front],
             "gap": self._gap,
-            "entries": [_plain(entry) for entry in self._entries],
+            "entries": list(self._plain_entries()),
         }
+
+    def _plain_entries(self) -> Iterator[tuple[str, Any]]:
+        if set(map(type, self._entries)) == {bytes}:  # as mostly, and that is seen at a third of the cost
+            yield "messages", list(self._entries)
+            return
+        for kind, entries in groupby(self._entries, type):
+            if kind is bytes:
+                yield "messages", list(entries)
+            else:
+                yield from map(_plain, entries)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a queue; whatever the limits are now, nothing of it is dropped."""
@@ -234,9 +302,12 @@ class Outbox:
         self.dropped = state["dropped"]
         self._gap = state["gap"]
         self._front.extend(map(_Answer, state["front"]))
-        self.answers = len(self._front)
+        self._account_answers(sum(map(len, self._front)), len(self._front))
         for kind, value in state["entries"]:
-            if kind == "answer":
+            if kind == "messages":
+                self._entries.extend(value)
+                self._account(sum(map(len, value)), len(value), len(value))
+            elif kind == "answer":
                 self.answer(value)
             elif kind == "gap":
                 self._entries.append(_Gap(value))
@@ -246,41 +317,48 @@ class Outbox:
             else:
                 self._append(value, len(value), 1)
 
-    def _lacks_room(self, size: int, messages: int) -> bool:
+    def _lacks_room(self, size: int, messages: int, entries: int = 1) -> bool:
         return (
             self.packets + messages > self.max_packets
             or self.size + size > self.max_size
-            or self._ledger.bytes + size > self._ledger.limit
+            or self._ledger.excess(size, entries) > 0
         )
 
     def _could_have_room(self, entry: bytes | CountedPack) -> bool:
         """Whether dropping messages would make room; not where one alone is too large, or others took it all."""
-        return self.can_hold(entry) and self._ledger.bytes - self.size + len(entry) <= self._ledger.limit
+        return self.can_hold(entry) and self._ledger.excess(len(entry)) <= self._droppable
 
     def _append(self, entry: bytes | CountedPack, size: int, messages: int) -> None:
         self._entries.append(entry)
-        self._account(size, messages)
+        self._account(size, messages, 1)
 
-    def _account(self, size: int, messages: int) -> None:
+    def _account(self, size: int, messages: int, entries: int) -> None:
         self.packets += messages
         self.size += size
+        self.entries += entries
         self._ledger.packets += messages
         self._ledger.bytes += size
+        self._ledger.entries += entries
+
+    def _account_answers(self, size: int, answers: int) -> None:
+        self.answers += answers
+        self.answers_size += size
+        self._ledger.bytes += size
+        self._ledger.entries += answers
 
     def _forget(self, entry: bytes | CountedPack | _Gap) -> None:
         """Take what has left the entries out of the accounts."""
         if isinstance(entry, _Answer):
-            self.answers -= 1
+            self._account_answers(-len(entry), -1)
         elif not isinstance(entry, _Gap):
-            self._account(-len(entry), -_messages(entry))
+            self._account(-len(entry), -_messages(entry), -1)
 
     def _make_room(self, size: int, messages: int) -> None:
-        """Drop the oldest until so much fits; it does once all are dropped."""
+        """Drop the oldest until so many messages fit, of so many bytes; they do once all are dropped."""
         most_packets, most_bytes = self.max_packets - messages, self.max_size - size
-        others = self._ledger.bytes - self.size
-        most_bytes = min(most_bytes, self._ledger.limit - others - size)
-        packets, left = self.packets, self.size
-        while packets > most_packets or left > most_bytes:
+        excess = self._ledger.excess(size, messages)
+        packets, left, entries = self.packets, self.size, 0
+        while packets > most_packets or left > most_bytes or excess > 0:
             entry = self._entries.popleft()
             if isinstance(entry, _Answer):
                 self._front.append(entry)
@@ -289,8 +367,10 @@ class Outbox:
             else:
                 packets -= _messages(entry)
                 left -= len(entry)
+                entries += 1
+                excess -= len(entry) + ENTRY_BYTES
         dropped = self.packets - packets
-        self._account(left - self.size, -dropped)
+        self._account(left - self.size, -dropped, -entries)
         self._gap += dropped
         self._count_dropped(dropped)
 
@@ -329,8 +409,7 @@ def _messages(entry: bytes | CountedPack) -> int:
 
 
 def _plain(entry: bytes | CountedPack | _Gap) -> tuple[str, Any]:
+    """An entry that is no message."""
     if isinstance(entry, CountedPack):
         return "bundle", (entry.packet, entry.messages)
-    if isinstance(entry, _Gap):
-        return "gap", entry.lost
-    return "answer" if isinstance(entry, _Answer) else "message", bytes(entry)
+    return ("gap", entry.lost) if isinstance(entry, _Gap) else ("answer", bytes(entry))

@@ -10,8 +10,9 @@ Rules
   has come twice, so that a lost heartbeat does not look like a slower pace. Before the first gap it is ASSUMED.
 - A message costs nothing here: ``heard`` knows when a source was last heard, and is asked when the source is due. At
   most CHECKS sources are looked at in one call; the others stay due.
-- The table is bounded. When it is full, a newcomer takes the place of a source that is gone; if none is, the newcomer
-  is not watched.
+- The table is bounded, and shared: when it is full, the host with most sources gives one up (``crowd``), the one that
+  has been gone longest or, if none is, the one that came last. If the newcomer's own host has most and none of its
+  sources is gone, the newcomer is not watched. So no host pushes out what the others announce.
 - A source that ``heard`` no longer knows is forgotten without an event.
 """
 
@@ -20,8 +21,10 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
+from bccnd.relay.crowd import Crowd, address_of
 from bccnd.relay.deadlines import Alarm, Deadlines
 from bccnd.relay.options import Heartbeat
+from bccnd.wire.sbus import shown
 
 # Seconds between the heartbeats of a source that was heard once: patience costs less than a false alarm.
 ASSUMED = 60.0
@@ -51,12 +54,15 @@ class Event(StrEnum):
 
 
 class Life:
-    """``interval``: seconds, 0 before it is known; ``beat``: when it last said that it is there."""
+    """``interval``: seconds, 0 before it is known; ``beat``: when it last said that it is there; ``address``: from
+    where it first did.
+    """
 
-    __slots__ = ("beat", "interval", "longer", "since", "state", "version")
+    __slots__ = ("address", "beat", "interval", "longer", "since", "state", "version")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, address: bytes = b"") -> None:
         self.state = State.ALIVE
+        self.address = address
         self.since = self.beat = now  # since when it is in its state
         self.interval = 0.0
         self.longer = False  # the last gap was longer than the interval
@@ -79,18 +85,25 @@ class Presence:
     """
 
     def __init__(
-        self, heard: Callable[[bytes], float | None], options: Heartbeat, limit: int, alarm: Alarm
+        self,
+        heard: Callable[[bytes], float | None],
+        options: Heartbeat,
+        limit: int,
+        alarm: Alarm,
+        *,
+        authenticated: bool = False,
     ) -> None:
         self._heard = heard
-        self.configure(options, limit)
         self.events: list[tuple[Event, bytes, Life]] = []
         self._lives: dict[bytes, Life] = {}
-        self._gone: dict[bytes, None] = {}  # silent or left, the longest first
         self._due: Deadlines[bytes] = Deadlines(alarm)
+        self.configure(options, limit, authenticated=authenticated)
 
-    def configure(self, options: Heartbeat, limit: int) -> None:
-        """``limit``: of sources; a smaller one holds for newcomers."""
+    def configure(self, options: Heartbeat, limit: int, *, authenticated: bool = False) -> None:
+        """``limit``: of sources; a smaller one holds for newcomers. ``authenticated``: whether hmac is required."""
         self._limit, self._misses = limit, options.misses
+        self._authenticated = authenticated
+        self._count_anew()
 
     def take_events(self) -> list[tuple[Event, bytes, Life]]:
         taken, self.events = self.events, []
@@ -105,14 +118,16 @@ class Presence:
     def get(self, src: bytes) -> Life | None:
         return self._lives.get(src)
 
-    def beat(self, src: bytes, text: bytes, now: float) -> None:
-        """A heartbeat of the source."""
+    def beat(self, src: bytes, text: bytes, now: float, peer: bytes = b"") -> None:
+        """A heartbeat of the source, which ``peer`` sent."""
         leaving = text == b"leaving"
         life = self._lives.get(src)
         if life is None:
-            if leaving or not self._make_room():
+            address = address_of(peer)
+            if leaving or not self._make_room(src, address):
                 return
-            life = self._lives[src] = Life(now)
+            life = self._lives[src] = Life(now, address)
+            self._crowd.add(src, self._owner_of(life))
             life.version = _version(text)
             self._due.set(src, now + self._patience(life))
             self.events.append((Event.APPEARED, src, life))
@@ -175,8 +190,7 @@ class Presence:
                     setattr(life, name, value)
             life.state = State(life.state)
             self._due.set(src, fields["due"])
-        gone = [(life.since, src) for src, life in self if life.state is not State.ALIVE]
-        self._gone = dict.fromkeys(src for _, src in sorted(gone))
+        self._count_anew()
 
     def _check(self, src: bytes, life: Life, now: float) -> None:
         heard = self._heard(src)
@@ -204,27 +218,46 @@ class Presence:
 
     def _turn(self, src: bytes, life: Life, state: State, event: Event | None, now: float) -> None:
         life.state, life.since = state, now
-        self._gone.pop(src, None)
+        if src in self._gone:
+            self._gone.remove(src)
         if state is not State.ALIVE:
-            self._gone[src] = None
+            self._gone.add(src, self._owner_of(life))
         if event:
             self.events.append((event, src, life))
 
-    def _make_room(self) -> bool:
+    def _make_room(self, src: bytes, address: bytes) -> bool:
         if len(self._lives) >= self._limit:
-            if not self._gone:
+            giver = self._crowd.giver(src, b"" if self._authenticated else address)
+            members = self._crowd.members(giver)
+            alone = len(members) == 1 and not giver.newcomer  # nobody has more than one
+            gone = next(iter(self._gone if alone else self._gone.members(giver)), None)
+            if gone is None and (alone or giver.newcomer):
                 return False
-            self._forget(next(iter(self._gone)))
+            self._forget(gone or next(reversed(members)))
         return True
 
     def _forget(self, src: bytes) -> None:
         del self._lives[src]
-        self._gone.pop(src, None)
+        self._crowd.remove(src)
+        if src in self._gone:
+            self._gone.remove(src)
         self._due.remove(src)
+
+    def _owner_of(self, life: Life) -> bytes:
+        return b"" if self._authenticated else life.address
+
+    def _count_anew(self) -> None:
+        """Whose the sources are, and which are silent or have left, the longest first."""
+        self._crowd, self._gone = Crowd(), Crowd()
+        for src, life in self:
+            self._crowd.add(src, self._owner_of(life))
+        gone = [(life.since, src) for src, life in self if life.state is not State.ALIVE]
+        for _, src in sorted(gone):
+            self._gone.add(src, self._owner_of(self._lives[src]))
 
 
 def _version(text: bytes) -> str:
     """What a daemon says of itself; empty for the status of a program."""
     if not text.startswith(STATUS):
         return ""
-    return text.removeprefix(STATUS)[:VERSION_LIMIT].decode("ascii", "backslashreplace")
+    return shown(text.removeprefix(STATUS)[:VERSION_LIMIT]).decode()

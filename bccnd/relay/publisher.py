@@ -21,7 +21,7 @@ from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import Route
-from bccnd.relay.state import State
+from bccnd.relay.state import LOCAL_PEER, State
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import NOWHERE, Memory, Recv
@@ -33,7 +33,7 @@ OWN_BYTES = 4096
 
 def from_here(_index: int) -> bytes:
     """The peer in RECV of what a client of this host sent."""
-    return b"local"
+    return LOCAL_PEER
 
 
 @dataclass(slots=True)

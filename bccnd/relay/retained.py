@@ -4,18 +4,22 @@ Rules
 - Channels that match one of the patterns (setting ``retain.patterns``) are kept; never those that begin with "!".
 - The newest message is the one taken last, from a client of this host or from the segment. It replaces the one
   before. An empty payload deletes the value, as users of MQTT expect; it is delivered like any other message.
-- The table is bounded in channels and in bytes, bookkeeping included; the channel that was updated longest ago goes
-  first. A message that is larger than the bound by itself is not kept, nor is the one before it: no value is better
-  than an old one.
+- The table is bounded in channels and in bytes, bookkeeping included. The source that has most of what is scarce
+  gives first, the channel that it updated longest ago: so none pushes out what others have said. A message that is
+  larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
+- Who subscribes is given the messages in the order of their channels, a row for each step: ``matching`` costs what is
+  taken from it. A message that is updated or deleted meanwhile is left out: its subscriber was sent the newer one.
 - The daemon keeps what it has heard. It does not ask other hosts, and what it keeps does not outlive it.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bccnd.relay import pattern as patterns
+from bccnd.relay.crowd import Owners
 from bccnd.relay.options import Retain
+from bccnd.relay.ordered import OrderedKeys
 from bccnd.wire.sbus import Msg, Recv
 from bccnd.wire.verdict import Verdict
 
@@ -31,6 +35,11 @@ class Kept(NamedTuple):
     datagram: bytes
     payload_at: int
 
+    @property
+    def source(self) -> bytes:
+        """Who said it."""
+        return self.datagram[self.datagram.index(b"]") + 1 :].partition(b":")[0]
+
     def msg(self, chan: bytes) -> Msg:
         return Msg(chan, self.datagram[self.payload_at :])
 
@@ -42,7 +51,11 @@ class Retained:
     """channel -> ``Kept``, in the order of their updates. ``size``: bytes of all, with ENTRY_COST each."""
 
     def __init__(self, options: Retain) -> None:
-        self._messages: OrderedDict[bytes, Kept] = OrderedDict()
+        self._messages: OrderedDict[bytes, tuple[int, Kept]] = OrderedDict()  # with the number of its update
+        self._channels = OrderedKeys()
+        self._owners = Owners()  # the channels of each source
+        self._sizes: Counter[bytes] = Counter()  # source -> bytes of its messages
+        self._updates = 0  # so far
         self.size = 0
         self.limit(options)
 
@@ -67,25 +80,39 @@ class Retained:
         self._forget(chan)
         cost = _cost(chan, message)
         if message.payload_at < len(message.datagram) and cost <= self._max_size:
-            self._messages[chan] = message
+            self._updates += 1
+            self._messages[chan] = self._updates, message
+            self._channels.add(chan)
+            self._owners.add(message.source, chan)
+            self._sizes[message.source] += cost
             self.size += cost
             self._shrink()
 
-    def matching(self, pattern: bytes, separator: bytes) -> list[tuple[bytes, Kept]]:
-        """The channels that a client's pattern matches, and their messages, the oldest first."""
-        if not patterns.has_wildcard(pattern, separator):
-            message = self._messages.get(pattern)
-            return [(pattern, message)] if message else []
-        fixed = patterns.fixed_part(pattern)
-        return [
-            (chan, message)
-            for chan, message in self._messages.items()
-            if chan.startswith(fixed) and patterns.matches(pattern, separator, chan)
-        ]
+    def matching(self, pattern: bytes, separator: bytes) -> Iterator[tuple[bytes, Kept] | None]:
+        """The channels that a client's pattern matches, and their messages as they are now, a step for each item.
+
+        An item is None for a step that found nothing: a channel that begins as the pattern does and does not match,
+        or whose message has been updated since.
+        """
+        if patterns.has_wildcard(pattern, separator):
+            channels = self._channels.beginning(patterns.fixed_part(pattern))
+        else:
+            channels = iter([pattern])
+        return self._rows(channels, pattern, separator, self._updates)
+
+    def _rows(
+        self, channels: Iterator[bytes], pattern: bytes, separator: bytes, updates: int
+    ) -> Iterator[tuple[bytes, Kept] | None]:
+        for chan in channels:
+            row = self._messages.get(chan)
+            if row and row[0] <= updates and patterns.matches(pattern, separator, chan):
+                yield chan, row[1]
+            else:
+                yield None
 
     def state(self) -> list[tuple[bytes, bytes, int, bytes, int]]:
         """Everything in plain values, the oldest first, for a successor of this daemon."""
-        return [(chan, *message) for chan, message in self._messages.items()]
+        return [(chan, *message) for chan, (_, message) in self._messages.items()]
 
     def restore(self, state: Iterable[Sequence[Any]]) -> None:
         """Take over what is allowed here."""
@@ -94,13 +121,24 @@ class Retained:
                 self.keep(chan, Kept(*message))
 
     def _forget(self, chan: bytes) -> None:
-        message = self._messages.pop(chan, None)
-        if message:
-            self.size -= _cost(chan, message)
+        kept = self._messages.pop(chan, None)
+        if kept:
+            source, cost = kept[1].source, _cost(chan, kept[1])
+            self._channels.remove(chan)
+            self._owners.remove(source, chan)
+            self._sizes[source] -= cost
+            if not self._sizes[source]:
+                del self._sizes[source]
+            self.size -= cost
 
     def _shrink(self) -> None:
-        while len(self._messages) > self._max_channels or self.size > self._max_size:
-            self._forget(next(iter(self._messages)))
+        while len(self._messages) > self._max_channels:
+            self._forget_one_of(self._owners.greatest())
+        while self.size > self._max_size:
+            self._forget_one_of(max(self._sizes, key=self._sizes.__getitem__))
+
+    def _forget_one_of(self, source: bytes) -> None:
+        self._forget(next(iter(self._owners.members(source))))
 
 
 def _cost(chan: bytes, message: Kept) -> int:

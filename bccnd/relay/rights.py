@@ -1,4 +1,4 @@
-"""What a client may do: publish, subscribe, tap, bridge, take a name.
+"""What a client may do: publish, subscribe, tap, bridge, take a name, block, observe.
 
 Rules
 - A ``Grant`` is one entry of the configuration: the clients it is for, and what it gives them. All conditions it
@@ -11,6 +11,10 @@ Rules
   listen; "!" in ``subscribe`` gives only that.
 - A subscription must lie within one granted pattern (``pattern.covers``): a client never gets part of what it asked
   for without knowing.
+- Who asks whom a message would reach needs the right to publish it: that is what the answer is for, and it tells of
+  others who read. A client always sees itself; the daemon's counters, other clients and sources need ``observe``,
+  which ``tap`` includes, as a tap sees all of them speak.
+- ``block`` is a right, as such a reader holds up publishers that are not its own.
 - A bridged datagram keeps its source, whichever that is, but the bridge must have the right to publish on its
   channel.
 """
@@ -23,11 +27,14 @@ from weakref import WeakValueDictionary
 
 from bccnd.relay.identity import Peer
 from bccnd.relay.pattern import covers, matches
+from bccnd.wire.sbus import shown
 
 # The channel of all clients, and the right to listen.
 ALL = b"!"
 # Decisions remembered for each set of grants: publishers are few, and keep to few channels.
 CHANNELS_DECIDED = 1024
+# Characters of a reason that are logged: a channel in it can have a thousand.
+REASON_LIMIT = 200
 # Refusals logged from one look to the next: a program that starts over and over must not fill a disk.
 REFUSALS_KEPT = 20
 
@@ -47,6 +54,8 @@ class Grant:
     tap: bool = False
     bridge: bool = False
     name: tuple[bytes, ...] = ()
+    block: bool = False
+    observe: bool = False
 
     def is_for(self, peer: Peer) -> bool:
         return (
@@ -64,13 +73,14 @@ class Grant:
 
 
 def unrestricted(owners: Iterable[int]) -> list[Grant]:
-    """What holds where nothing is configured: whoever may open the socket publishes and subscribes everything; what
-    concerns others, their names and all traffic, is for the ``owners`` (uids), who could read the key anyway.
+    """What holds where nothing is configured: whoever may open the socket publishes, subscribes and observes
+    everything; what concerns others, their names and all traffic, is for the ``owners`` (uids), who could read the
+    key anyway.
 
     A root of another pid namespace may be no more than root of a container.
     """
     return [
-        Grant(publish=(b">", ALL, b"!>"), subscribe=(b">",)),
+        Grant(publish=(b">", ALL, b"!>"), subscribe=(b">",), block=True, observe=True),
         *(Grant(uid=uid, resident=True, tap=True, bridge=True, name=(b">",)) for uid in owners),
     ]
 
@@ -84,8 +94,10 @@ class Rights:
         "_name",
         "_publish",
         "_subscribe",
+        "block",
         "bridge",
         "may_listen",
+        "observe",
         "publish_all",
         "tap",
     )
@@ -100,6 +112,8 @@ class Rights:
         self.may_listen = bool(self._subscribe)
         self.tap = any(grant.tap for grant in grants)
         self.bridge = any(grant.bridge for grant in grants)
+        self.block = any(grant.block for grant in grants)
+        self.observe = self.tap or any(grant.observe for grant in grants)
 
     def may_publish(self, channel: bytes) -> bool:
         """``channel``: a valid one, of any form."""
@@ -136,6 +150,12 @@ class AccessList:
         self._grants = tuple(grants)
         self._rights: WeakValueDictionary[tuple[Grant, ...], Rights] = WeakValueDictionary()
 
+    def missed(self, peer: Peer) -> str:
+        """What a refusal adds for a client whose program is unknown where grants name programs; else empty."""
+        if peer.program or not peer.pid or not any(grant.program for grant in self._grants):
+            return ""
+        return " (the program left before it could be looked at, and no grant that names one is for it)"
+
     def rights_of(self, peer: Peer) -> Rights:
         matching = tuple(grant for grant in self._grants if grant.is_for(peer))
         rights = self._rights.get(matching)
@@ -158,9 +178,10 @@ class Refusals:
         if first and len(self._kept) >= REFUSALS_KEPT:
             self._beyond += 1
         elif first:
-            program = peer.program.decode("ascii", "backslashreplace")
-            who = {"name": name.decode(), "pid": peer.pid, "uid": peer.uid, "program": program}
-            self._kept.append(who | {"right": right, "reason": reason})
+            who = {"name": name.decode(), "pid": peer.pid, "uid": peer.uid, "program": peer.shown_program}
+            self._kept.append(
+                who | {"right": right, "reason": shown(reason[:REASON_LIMIT].encode()).decode()}
+            )
 
     def take(self) -> tuple[list[dict[str, Any]], int]:
         """Those to be logged, as the fields of a line each, and how many more there were."""

@@ -3,33 +3,63 @@
 Rules
 - A plain channel goes to the sessions with a matching pattern, ``!`` to every listening session, ``!<target>`` to the
   listening sessions whose name matches (``bccnd/wire/BCCN1.md``, "Channels"). Each gets one copy. A session that taps
-  sees every datagram anyway, and is in no route.
+  sees every datagram anyway, and is served by no route.
 - A session that holds a pattern twice has to remove it twice (``clients/PROTOCOL.md``, "Packets").
 - How a channel is treated (local, retained, noted) is part of its route: one look-up finds both.
 - Presence notices are local and never retained. They go only to sessions with a pattern below NOTICES, taps among
-  them, as no datagram carries them.
-- Routes are cached by channel in two generations: when the young one holds half of the limit, the old one is
-  forgotten and the young one grows old. A change removes the entries it makes wrong: a pattern without wildcards
-  removes its own channel, one with wildcards those that begin as it does, a new name or listener the directed ones,
-  anything else all.
+  them, as no datagram carries them. These patterns have an index of their own: they match nothing else.
 - Channels with the same subscribers that are treated alike share one route, so that messages are grouped by identity.
+
+The cache
+- Routes are cached by channel. Those in ``_young`` hold now, and are used without a question.
+- A change never looks for the channels that it concerns. It sets the young routes aside, as a generation that held up
+  to this version. A channel that is used again is compared with the patterns that have changed since: one look-up in
+  an index of them. If none matches, its route holds; only if one does, its subscribers are looked up anew.
+- A session that is served in another way (format, packing, tap) or leaves changes no look-up: each route that has it
+  is sorted anew, or made again without it, when it is used next.
+- A pattern without wildcards removes its own channel, a name or listener the directed channels that may mean it.
+- Everything is bounded: generations, patterns that have changed, channels. What is beyond is forgotten, which costs
+  the look-up that a new channel costs.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from itertools import accumulate
+from typing import NamedTuple
 
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
-from bccnd.relay.identity import Names
+from bccnd.relay.identity import PROGRAM, Names
+from bccnd.relay.ordered import OrderedKeys
+from bccnd.relay.pattern import PatternIndex
 from bccnd.relay.session import Format, Session
-from bccnd.wire.bccn1 import split_target
+from bccnd.wire.bccn1 import matches_target, split_target
 
 NOTICES = b"local/presence/"
 HEARTBEATS = b"heartbeat/"
 # To the daemons of all hosts.
 QUESTIONS = b"bccnd/ask"
-# Cached channels that a new pattern is compared with, which takes a millisecond; of more, all are looked up anew.
-SWEPT = 16384
+# Each ``*`` in the middle of a client's patterns may take a step of a look-up, as each pattern may: twice as many as
+# a client has patterns by default.
+INNER_STARS_LIMIT = 2048
+# Generations of routes beside the young ones. What is in use moves to the youngest; the others differ only in how
+# many changes they are compared with.
+GENERATIONS = 4
+# Bytes of a channel for which it counts as one more: the cache is to be bounded in bytes too.
+LONG = 128
+# Changed patterns, and ``*`` in their middle, that are compared with a channel: fewer than one client may hold.
+CHANGES_LIMIT = 256
+# Sessions that have left and are in routes which nobody has used since, some kilobytes each.
+DEPARTED_LIMIT = 256
+
+
+class Treatment(NamedTuple):
+    """What is done with messages on a channel, see ``Route``."""
+
+    open: bool = False
+    local: bool = False
+    retained: bool = False
+    noted: bool = False
+    private: bool = False
 
 
 class Route:
@@ -39,12 +69,14 @@ class Route:
     the port of each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
     ``local``: it never leaves the host; ``retained``: its newest message is kept; ``noted``: its messages are
     heartbeats, or for the daemon itself; ``private``: no tap sees them; ``whole``: somebody wants whole datagrams.
+    ``members``: the subscribers, with those that tap; ``sorted_at``: the version at which they were sorted.
     """
 
     __slots__ = (
         "full",
         "lines",
         "local",
+        "members",
         "noted",
         "open",
         "packed",
@@ -55,30 +87,27 @@ class Route:
         "single",
         "single_ports",
         "size",
+        "sorted_at",
+        "treatment",
         "whole",
     )
 
-    def __init__(
-        self,
-        subscribers: Iterable[Session],
-        *,
-        is_open: bool = False,
-        local: bool = False,
-        retained: bool = False,
-        noted: bool = False,
-        private: bool = False,
-    ) -> None:
-        ordered = sorted(subscribers, key=lambda session: session.number)
-        self.open = is_open
-        self.local = local
-        self.retained = retained
-        self.noted = noted
-        self.private = private
-        self.size = len(ordered)
-        self.full = [session for session in ordered if session.format is Format.FULL]
-        self.lines = [session for session in ordered if session.format is Format.LINES]
-        self.whole = retained or bool(self.full)
-        self.single = [session for session in ordered if session.format is Format.PLAIN]
+    def __init__(self, members: frozenset[Session], treatment: Treatment, version: int) -> None:
+        self.members = members
+        self.treatment = treatment
+        self.open, self.local, self.retained, self.noted, self.private = treatment
+        self.sort(version)
+
+    def sort(self, version: int) -> None:
+        """Sort the members by how they are served now."""
+        self.sorted_at = version
+        served = [session for session in self.members if self.private or not session.tap]
+        served.sort(key=lambda session: session.number)
+        self.size = len(served)
+        self.full = [session for session in served if session.format is Format.FULL]
+        self.lines = [session for session in served if session.format is Format.LINES]
+        self.whole = self.retained or bool(self.full)
+        self.single = [session for session in served if session.format is Format.PLAIN]
         self.plain = [session for session in self.single if not session.packed]
         self.packed = [session for session in self.single if session.packed]
         self.single_ports = [session.port for session in self.single]
@@ -86,7 +115,42 @@ class Route:
 
     def serves(self, session: Session) -> bool:
         """Whether the session is a subscriber."""
-        return session in self.single or session in self.full or session in self.lines
+        return session in self.members and (self.private or not session.tap)
+
+
+class Changes:
+    """The patterns that were added or removed lately, each with the version that this made; ``last``: the last."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._indexes = {separator: PatternIndex[int](separator) for separator in patterns.SEPARATORS}
+        self._versions: dict[tuple[bytes, bytes], int] = {}
+        self._weight = 0
+
+    def full(self) -> bool:
+        return self._weight >= CHANGES_LIMIT
+
+    def add(self, separator: bytes, pattern: bytes, version: int) -> None:
+        before = self._versions.get((separator, pattern))
+        if before is None:
+            self._weight += 1 + patterns.inner_stars(pattern)
+        else:
+            self._indexes[separator].remove(pattern, before)
+        self._versions[separator, pattern] = self.last = version
+        self._indexes[separator].add(pattern, version)
+
+    def concern(self, channel: bytes, version: int) -> bool:
+        """Whether one that matches the channel was added or removed after this version."""
+        return self.last > version and any(
+            changed > version
+            for index in self._indexes.values()
+            if not index.empty()
+            for changed in index.match(channel)
+        )
+
+
+# The version up to which routes held, and these by their channel.
+Generation = tuple[int, dict[bytes, Route]]
 
 
 class Router:
@@ -102,34 +166,45 @@ class Router:
         retained: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
         self._names = names
-        self._indexes = {
-            separator: patterns.PatternIndex[Session](separator) for separator in patterns.SEPARATORS
-        }
-        self._is_local = patterns.matcher([pattern.encode() for pattern in local], b"/")
+        self._indexes = _indexes()
+        self._notices = _indexes()  # of the patterns below NOTICES
         self._retained = retained
-        self._cache_limit = cache_limit
+        self._listening: dict[bytes, Session] = {}  # by name
+        self._listening_names = OrderedKeys()
+        self._version = 0  # of everything that routes are made from
+        self._served_at = 0  # the version of the last change in how somebody is served
+        self.footprint = 0  # bytes that the patterns of all sessions take at most
         self._young: dict[bytes, Route] = {}
-        self._old: dict[bytes, Route] = {}
-        self._shared: dict[tuple[object, ...], Route] = {}
-        self._directed: set[bytes] = set()
-        self._listening: set[Session] = set()
+        self._long = 0  # how many channels those remembered lately count for beside themselves
+        self._aged: list[Generation] = []  # the youngest first
+        self._changes = Changes()  # since the oldest of them
+        self._shared: dict[tuple[frozenset[Session], Treatment], Route] = {}
+        self._departed = 0  # the sessions that some of these routes may still have
         self.subscriptions = 0
+        self.reconfigure(local, cache_limit=cache_limit)
 
     def reconfigure(self, local: Iterable[str], *, cache_limit: int) -> None:
         self._is_local = patterns.matcher([pattern.encode() for pattern in local], b"/")
         self._cache_limit = cache_limit
-        self.service_changed()
+        self._forget_all()
+
+    # -- who subscribes
 
     def subscribe(self, session: Session, pattern: bytes) -> None:
-        """Raise ``PacketError`` for a pattern that can match nothing."""
+        """Raise ``PacketError`` for a pattern that can match nothing, or has too many ``*`` in its middle."""
         patterns.check(pattern, session.separator)
         key = (session.separator, pattern)
         count = session.subscriptions.get(key, 0)
+        if not count:
+            stars = patterns.inner_stars(pattern)
+            if stars and session.inner_stars + stars > INNER_STARS_LIMIT:
+                raise PacketError(
+                    "limit", f"at most {INNER_STARS_LIMIT} '*' before the ends of a client's patterns"
+                )
+            self._hold(session, key)
+            self._pattern_changed(key)
         session.subscriptions[key] = count + 1
         self.subscriptions += 1
-        if not count:
-            self._indexes[session.separator].add(pattern, session)
-            self._forget_channels(pattern, session.separator)
         self.listen(session)
 
     def unsubscribe(self, session: Session, pattern: bytes) -> None:
@@ -145,68 +220,74 @@ class Router:
 
     def revoke(self, session: Session, key: tuple[bytes, bytes]) -> None:
         """Remove a pattern of the session, by its separator and itself, however often it is held."""
-        separator, pattern = key
-        self.subscriptions -= session.subscriptions.pop(key)
-        self._indexes[separator].remove(pattern, session)
-        self._forget_channels(pattern, separator)
+        self._release(session, key)
+        del session.subscriptions[key]
+        self._pattern_changed(key)
 
     def listen(self, session: Session) -> None:
         if not session.listening:
             session.listening = True
-            self._listening.add(session)
-            self.names_changed()
+            self._address(session, session.name)
 
     def stop_listening(self, session: Session) -> None:
-        """Undo ``listen``; no route, cached or shared, holds the session any more."""
+        """Undo ``listen``, for a session without patterns."""
         if session.listening:
             session.listening = False
-            self._listening.discard(session)
-            self.service_changed()
+            self._address_no_more(session.name)
 
     def leave(self, session: Session) -> None:
         """Forget the session; its name is for the caller to release."""
-        in_routes = session.listening or session.subscriptions
-        for (separator, pattern), count in session.subscriptions.items():
-            self._indexes[separator].remove(pattern, session)
-            self.subscriptions -= count
+        for key in session.subscriptions:
+            self._release(session, key)
         session.subscriptions.clear()
-        self._listening.discard(session)
-        session.listening = False
-        if in_routes:  # who only publishes comes and goes at no cost to the cache
-            self.service_changed()
+        if not session.listening:  # who only publishes comes and goes at no cost to the cache
+            return
+        self.stop_listening(session)
+        self._departed += 1
+        if self._departed > DEPARTED_LIMIT or not self._listening:
+            self._forget_all()
+        else:
+            self.service_changed(session)
 
     def adopt(self, session: Session, subscriptions: Iterable[tuple[bytes, bytes, int]]) -> None:
         """Take over a session of a predecessor: (separator, pattern, how often)."""
         for separator, pattern, count in subscriptions:
+            self._hold(session, (separator, pattern))
             session.subscriptions[separator, pattern] = count
-            self._indexes[separator].add(pattern, session)
             self.subscriptions += count
         if session.listening:
-            self._listening.add(session)
-        self.service_changed()
+            self._address(session, session.name)
+        self._forget_all()
 
     def reaches(self, session: Session, channel: bytes) -> bool:
         """Whether a pattern of the session matches this plain channel."""
-        return any(index.reaches(channel, session) for index in self._indexes.values())
+        return bool(session.subscriptions) and any(
+            index.reaches(channel, session) for index in self._indexes.values()
+        )
 
-    def names_changed(self) -> None:
-        for channel in self._directed:
-            self._young.pop(channel, None)
-            self._old.pop(channel, None)
-        self._directed.clear()
+    def renamed(self, session: Session, old: bytes, new: bytes) -> None:
+        """The session has another name from now on."""
+        if session.listening and new != old:
+            self._address_no_more(old)
+            self._address(session, new)
 
-    def service_changed(self) -> None:
-        """A session is served in another way from now on: format, packing, tap."""
-        self._young.clear()
-        self._old.clear()
-        self._shared.clear()
-        self._directed.clear()
+    def service_changed(self, session: Session) -> None:
+        """The session is served in another way from now on: format, packing, tap."""
+        self._new_version()
+        session.served_at = self._served_at = self._version
+
+    # -- routes
 
     def route(self, channel: bytes) -> Route:
         """Who gets messages on this (valid) channel."""
-        return self._young.get(channel) or self._remember(
-            channel, self._old.get(channel) or self._find(channel)
+        return (
+            self._young.get(channel) or self._recall(channel) or self._remember(channel, self._find(channel))
         )
+
+    @property
+    def steps(self) -> int:
+        """What all searches for patterns have cost so far (``PatternIndex``)."""
+        return sum([index.steps for index in self._indexes.values()])
 
     @property
     def cached(self) -> dict[bytes, Route]:
@@ -215,81 +296,177 @@ class Router:
 
     def known(self, channel: bytes) -> Route | None:
         """The same for a channel that may be none, and only if it was looked up lately."""
-        route = self._young.get(channel)
-        if route is None:
-            route = self._old.get(channel)
+        return self._young.get(channel) or self._recall(channel)
+
+    def _recall(self, channel: bytes) -> Route | None:
+        """The route that was set aside, as it is by now."""
+        for version, routes in self._aged:
+            route = routes.get(channel)
             if route is not None:
-                self._remember(channel, route)
-        return route
+                if channel[:1] != b"!" and self._changes.concern(channel, version):
+                    route = self._find(channel)
+                return self._remember(channel, self._as_served(route))
+        return None
 
     def _remember(self, channel: bytes, route: Route) -> Route:
-        if len(self._young) * 2 >= self._cache_limit:
-            self._directed.difference_update(self._old.keys() - self._young.keys() - {channel})
-            self._old, self._young = self._young, {}
+        self._long += len(channel) // LONG
+        if (len(self._young) + self._long) * 2 >= self._cache_limit:
+            self._aged, self._young, self._long = [(self._version, self._young)], {}, 0
+            self._changes = Changes()
         self._young[channel] = route
         return route
 
     def _find(self, channel: bytes) -> Route:
-        plain = channel[:1] != b"!"
-        if plain:
-            slashed, dotted = self._indexes.values()
-            members = (
-                slashed.match(channel) if dotted.empty() else slashed.match(channel) | dotted.match(channel)
-            )
-        else:
-            self._directed.add(channel)
-            members = frozenset(self._listening)
-            if len(channel) > 1:
-                members &= set(self._names.directed(channel[1:]))
+        """Look the subscribers up."""
+        if channel[:1] == b"!":
+            noted = self._calls_the_daemon(channel)
+            return self._share(self._addressed(channel[1:]), Treatment(noted=noted))
         if channel.startswith(NOTICES):
-            members = frozenset(filter(partial(_asked_for, channel), members))
-            return self._share(members, local=True, private=True)
-        noted = channel.startswith(HEARTBEATS) or channel == QUESTIONS
-        return self._share(
-            frozenset([session for session in members if not session.tap]),
-            is_open=plain,
-            local=plain and self._is_local(channel),
+            return self._share(_holders(self._notices, channel), Treatment(local=True, private=True))
+        treatment = Treatment(
+            open=True,
+            local=self._is_local(channel),
             retained=self._retained(channel),
-            noted=noted or (not plain and self._calls_the_daemon(channel)),
+            noted=channel.startswith(HEARTBEATS) or channel == QUESTIONS,
         )
+        return self._share(_holders(self._indexes, channel), treatment)
 
-    def _share(self, subscribers: frozenset[Session], **treatment: bool) -> Route:
+    def _share(self, members: frozenset[Session], treatment: Treatment) -> Route:
         """One route for all channels with these subscribers that are treated alike."""
-        key = subscribers, *treatment.items()
+        key = members, treatment
         route = self._shared.get(key)
-        if route is None:
-            route = Route(subscribers, **treatment)
-            if len(self._shared) >= self._cache_limit:
-                self._shared.clear()
-            self._shared[key] = route
+        if route is not None:
+            return self._as_served(route)
+        if len(self._shared) >= self._cache_limit:
+            self._shared.clear()
+        route = self._shared[key] = Route(members, treatment, self._version)
         return route
+
+    def _as_served(self, route: Route) -> Route:
+        """The route with those who have not left, as they are served now."""
+        if route.sorted_at < self._served_at:
+            changed = [session for session in route.members if session.served_at > route.sorted_at]
+            if not all(session.listening for session in changed):
+                staying = frozenset([session for session in route.members if session.listening])
+                return self._share(staying, route.treatment)
+            if changed:
+                route.sort(self._version)
+            route.sorted_at = self._version
+        return route
+
+    def _addressed(self, target: bytes) -> frozenset[Session]:
+        """Who listens and is meant by a target; all, without one."""
+        if not target:
+            return frozenset(self._listening.values())
+        value = split_target(target)[1]
+        names = [value, *self._listening_names.beginning(value + b"/")]
+        return frozenset(
+            [
+                self._listening[name]
+                for name in names
+                if name in self._listening and matches_target(target, name)
+            ]
+        )
 
     def _calls_the_daemon(self, channel: bytes) -> bool:
         """Whether it is directed to the daemon, and not just to all of its host."""
-        return (
-            len(channel) > 1
-            and b"/" in split_target(channel[1:])[1]
-            and any(not isinstance(holder, Session) for holder in self._names.directed(channel[1:]))
+        value = split_target(channel[1:])[1] + b"/"
+        return value.startswith(b"%b/%b/" % (self._names.host, PROGRAM)) and any(
+            not isinstance(holder, Session) for holder in self._names.directed(channel[1:])
         )
 
-    def _forget_channels(self, pattern: bytes, separator: bytes) -> None:
+    # -- what changes
+
+    def _hold(self, session: Session, key: tuple[bytes, bytes]) -> None:
+        pattern = key[1]
+        self._index_of(key).add(pattern, session)
+        cost = patterns.pattern_cost(pattern)
+        session.footprint += cost
+        self.footprint += cost
+        session.inner_stars += patterns.inner_stars(pattern)
+
+    def _release(self, session: Session, key: tuple[bytes, bytes]) -> None:
+        pattern = key[1]
+        self._index_of(key).remove(pattern, session)
+        cost = patterns.pattern_cost(pattern)
+        session.footprint -= cost
+        self.footprint -= cost
+        session.inner_stars -= patterns.inner_stars(pattern)
+        self.subscriptions -= session.subscriptions[key]
+
+    def _index_of(self, key: tuple[bytes, bytes]) -> PatternIndex[Session]:
+        separator, pattern = key
+        return (self._notices if pattern.startswith(NOTICES) else self._indexes)[separator]
+
+    def _pattern_changed(self, key: tuple[bytes, bytes]) -> None:
+        """Somebody has begun or ceased to hold it."""
+        separator, pattern = key
         if not patterns.has_wildcard(pattern, separator):
-            self._young.pop(pattern, None)
-            self._old.pop(pattern, None)
-        elif len(self._young) + len(self._old) > SWEPT:
-            self.service_changed()
-        else:
-            begin = patterns.fixed_part(pattern)
-            for generation in (self._young, self._old):
-                matching = [channel for channel in generation if channel.startswith(begin)]
-                for channel in matching:
-                    if channel not in self._directed:  # those no pattern matches
-                        del generation[channel]
+            self._forget(pattern)
+            return
+        if self._changes.full():
+            self._changes, self._aged = Changes(), []
+        self._new_version()
+        if self._aged:
+            self._changes.add(separator, pattern, self._version)
+
+    def _new_version(self) -> None:
+        """Set the young routes aside: they held up to now."""
+        aged = self._aged
+        if self._young:
+            aged.insert(0, (self._version, self._young))
+            self._young = {}
+            while len(aged) > 1 and 2 * sum([len(routes) for _, routes in aged]) > self._cache_limit:
+                aged.pop()
+            if len(aged) > GENERATIONS:
+                aged[-2:] = [_merged(aged[-1], aged[-2])]
+        self._version += 1
+
+    def _address(self, session: Session, name: bytes) -> None:
+        self._listening[name] = session
+        self._listening_names.add(name)
+        self._forget_addressed(name)
+
+    def _address_no_more(self, name: bytes) -> None:
+        del self._listening[name]
+        self._listening_names.remove(name)
+        self._forget_addressed(name)
+
+    def _forget_addressed(self, name: bytes) -> None:
+        """Forget the directed channels that may mean a session of this name."""
+        self._forget(b"!")
+        for value in accumulate(name.split(b"/"), lambda above, token: above + b"/" + token):
+            self._forget(b"!" + value)
+            self._forget(b"!" + value + b"/*")
+
+    def _forget(self, channel: bytes) -> None:
+        self._young.pop(channel, None)
+        for _, routes in self._aged:
+            routes.pop(channel, None)
+
+    def _forget_all(self) -> None:
+        self._young, self._aged, self._shared, self._long = {}, [], {}, 0
+        self._changes = Changes()
+        self._departed = 0
 
 
-def _asked_for(notice: bytes, session: Session) -> bool:
-    """Whether a pattern of the session that begins as the notices do matches the channel of this one."""
-    return any(
-        pattern.startswith(NOTICES) and patterns.matches(pattern, separator, notice)
-        for separator, pattern in session.subscriptions
-    )
+def _indexes() -> dict[bytes, PatternIndex[Session]]:
+    """By separator."""
+    return {separator: PatternIndex(separator) for separator in patterns.SEPARATORS}
+
+
+def _holders(indexes: dict[bytes, PatternIndex[Session]], channel: bytes) -> frozenset[Session]:
+    slashed, dotted = indexes.values()
+    found = slashed.match(channel)
+    return found if dotted.empty() else found | dotted.match(channel)
+
+
+def _merged(older: Generation, newer: Generation) -> Generation:
+    """Both as one that is as old as the older; it costs what the smaller has."""
+    version, routes = older
+    if len(routes) >= len(newer[1]):
+        routes.update(newer[1])
+        return version, routes
+    for channel, route in routes.items():
+        newer[1].setdefault(channel, route)
+    return version, newer[1]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from bccnd.errors import WireError
 from bccnd.relay.answers import Answers
 from bccnd.relay.effects import Spans
+from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
 from bccnd.relay.publisher import Origin, Publisher
@@ -33,6 +34,7 @@ class SegmentInput:
     def __init__(
         self, state: State, publisher: Publisher, notices: Notices, answers: Answers, region: tuple[int, int]
     ) -> None:
+        self._state = state
         self._memory = state.memory
         self._rules = state.rules
         self._names = state.names
@@ -101,8 +103,7 @@ class SegmentInput:
         """
         holder = self._names.get(src)
         if holder is not None:
-            ours = min(holder.seq - seq, count)
-            return (Verdict.OWN, ours) if ours > 0 else (Verdict.CONFLICT, count)
+            return self._under_our_name(holder, seq, count, origin, index)
         unknown = self._rules.options.dedup.unknown
         if src == UNKNOWN_SRC and unknown != "by-address":
             if unknown == "drop":
@@ -112,15 +113,33 @@ class SegmentInput:
             if src == UNKNOWN_SRC:
                 key = b"? " + origin.peer(index).rpartition(b":")[0]
                 count = 1  # the next may be of another address
-            verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic)
+            verdict, count = self._sources.observe_run(key, seq, count, moment.monotonic, origin.peer, index)
             if verdict is not OK:
+                if verdict is Verdict.OWN and not self._state.is_here(origin.peer(index)):
+                    return Verdict.DUPLICATE, count
                 if not verdict.delivered:
                     return verdict, count
-                self._sources.note_peer(key, origin.peer(index))
                 if verdict is Verdict.RESTARTED:
                     self._presence.restarted(key, moment.monotonic)
                     self._notices.of_sources(moment)
         return (Verdict.LOCAL_CHANNEL if route.local else OK), count
+
+    def _under_our_name(
+        self, holder: LocalSource, seq: int, count: int, origin: Origin, index: int
+    ) -> tuple[Verdict, int]:
+        """What this host sent comes back from an address of this host. All else is of somebody who has the name, too:
+        another host, or another program on this one.
+        """
+        sender = origin.peer(index)
+        ours = 0
+        if self._state.is_here(sender):
+            if holder.first_seq <= seq < holder.seq:
+                ours = min(holder.seq - seq, count)
+            elif self._sources.has_sent(holder.name, seq):
+                ours = 1
+        verdict, same = (Verdict.OWN, ours) if ours else (Verdict.CONFLICT, 1 if seq < holder.seq else count)
+        following = range(index + 1, index + same)
+        return verdict, next((at - index for at in following if origin.peer(at) != sender), same)
 
     def _drop(self, origin: Origin, part: range, verdict: Verdict, moment: Moment) -> None:
         self._rejected[verdict] += len(part)
@@ -136,17 +155,21 @@ class SegmentInput:
             self._counters.unwanted += len(spans[0])
         self._publisher.pass_on(route, spans, None, origin, moment, first)
         if route.noted:
-            self.note(src, chan, spans, moment)
+            self.note(src, chan, spans, origin, first, moment)
+        elif self._answers.open and chan.startswith(b"!"):
+            for start, end in zip(*spans, strict=True):
+                payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
+                self._answers.overhear(src, chan[1:], payload, moment)
 
-    def note(self, src: bytes, chan: bytes, spans: Spans, moment: Moment) -> None:
+    def note(self, src: bytes, chan: bytes, spans: Spans, origin: Origin, first: int, moment: Moment) -> None:
         """Messages that were passed on and that the daemon itself makes something of."""
-        for start, end in zip(*spans, strict=True):
+        for index, (start, end) in enumerate(zip(*spans, strict=True), first):
             payload = self._memory[start + len(b"MSG ") + len(chan) + 1 : end]
             if chan == HEARTBEATS + src and src != UNKNOWN_SRC:
-                self._presence.beat(src, payload, moment.monotonic)
+                self._presence.beat(src, payload, moment.monotonic, origin.peer(index))
                 self._notices.of_sources(moment)
             elif not chan.startswith(HEARTBEATS):
-                self._answers.request(src, chan, payload, moment)
+                self._answers.request(src, chan, payload, moment, origin.peer(index))
 
     def make_message(self, opened: Opened, start: int) -> int:
         """Make a datagram in the memory a MSG packet, where its channel and payload already lie; where it begins."""

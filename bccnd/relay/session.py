@@ -48,6 +48,9 @@ class Session(LocalSource):
     subscriptions: dict[tuple[bytes, bytes], int] = field(
         default_factory=dict
     )  # (separator, pattern) -> times
+    footprint: int = 0  # bytes that its patterns take at most
+    inner_stars: int = 0  # in its patterns
+    served_at: int = 0  # the router's version of how it is served
     queue_asked: dict[str, Any] = field(default_factory=dict)  # what it chose by CMSG queue
     waits_for: set["Session"] = field(default_factory=set)
     holds: set["Session"] = field(default_factory=set)

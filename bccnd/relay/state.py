@@ -6,6 +6,7 @@ Each table has a module of its own, which says its rules.
 from collections import Counter
 from dataclasses import dataclass
 
+from bccnd.relay.crowd import address_of
 from bccnd.relay.deadlines import Alarm
 from bccnd.relay.dedup import Sources
 from bccnd.relay.effects import Outgoing
@@ -23,6 +24,11 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, Integrity, Level
 from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import Memory
 from bccnd.wire.verdict import Verdict
+
+# The peer in RECV of what a client of this host sent.
+LOCAL_PEER = b"local"
+# A datagram from an address of this kind has not left the host, whatever the links are.
+LOOPBACK = b"127."
 
 
 class Rules:
@@ -61,26 +67,32 @@ class Counters:
 
 
 class State:
-    """``host``, ``pid``: of the daemon, which is a source of its own; ``sealed``: the region of ``Outgoing``."""
+    """``pid``: of the daemon, which is a source of its own; ``sealed``: the region of ``Outgoing``."""
 
-    def __init__(self, memory: Memory, sealed: int, rules: Rules, host: bytes, pid: int) -> None:
+    def __init__(self, memory: Memory, sealed: int, rules: Rules, names: Names, pid: int) -> None:
         options = rules.options
         self.memory = memory
         self.rules = rules
         self.outgoing = Outgoing(memory, sealed)
         self.alarm = alarm = Alarm()
-        self.own = LocalSource(b"%b/%b/%d" % (host, PROGRAM, pid))
-        self.names = Names(host)
-        self.names.hold(self.own.name, self.own)
+        self.own = LocalSource(b"%b/%b/%d" % (names.host, PROGRAM, pid))
+        self.names = names
+        names.hold(self.own.name, self.own)
         self.retained = Retained(options.retain)
         self.router = Router(
-            self.names,
+            names,
             options.local,
             cache_limit=options.limits.channels_cached,
             retained=self.retained.wants,
         )
         self.sources = Sources(options.dedup, authenticated=rules.authenticated)
-        self.presence = Presence(self.sources.heard, options.heartbeat, rules.watched, alarm)
+        self.presence = Presence(
+            self.sources.heard,
+            options.heartbeat,
+            rules.watched,
+            alarm,
+            authenticated=rules.authenticated,
+        )
         self.heartbeats = Heartbeats(alarm)
         self.ledger = Ledger(options.queue.total_bytes)
         self.sessions: dict[int, Session] = {}  # by their number, in the order in which they came
@@ -90,3 +102,14 @@ class State:
         self.counters = Counters()
         self.rejected: Counter[Verdict] = Counter()
         self.refusals = Refusals()
+        # Of this host; None if the system does not say.
+        self.addresses: frozenset[bytes] | None = None
+
+    def is_here(self, peer: bytes) -> bool:
+        """Whether this host sent from there, as far as is known. What a bridge of this host brings counts as sent
+        here: only its number says whether it has come back.
+        """
+        if self.addresses is None or peer == LOCAL_PEER:
+            return True
+        address = address_of(peer)
+        return address in self.addresses or address.startswith(LOOPBACK)

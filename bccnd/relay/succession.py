@@ -3,7 +3,7 @@
 Rules
 - Only builtins (dict, list, tuple, frozenset, bytes, str, int, float, bool, None): the successor may be other code.
 - What a field means does not change while FORMAT stays; new fields may come, a missing one has its default. A
-  successor refuses another FORMAT, and the old program goes on serving.
+  successor refuses what is not of its FORMATS, and the old program goes on serving.
 - Settings are not state: limits, keys and rights are the successor's own, who decides anew on subscriptions and taps
   (``Relay.apply_rights``) once it serves. What is queued is kept in any case.
 - Taken between two calls of the relay, when nothing is on its way through it.
@@ -20,7 +20,9 @@ from bccnd.relay.session import Format, Session
 from bccnd.relay.state import Counters
 from bccnd.wire.verdict import verdict_of
 
-FORMAT = 2
+FORMAT = 3
+# What a successor takes over: in format 2 each message that waits was an entry of its own.
+FORMATS = 2, 3
 # What is kept of the daemon as a source.
 KEPT = LocalSource.__slots__
 
@@ -49,6 +51,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "refused": {str(right): count for right, count in state.refusals.counts.items()},
         "delivered": state.ledger.delivered,
         "dropped": state.ledger.dropped,
+        "holding": relay.holding.state(),
         "sessions": [_session_state(session) for session in state.sessions.values()],
     }
 
@@ -56,9 +59,9 @@ def state_of(relay: Relay) -> dict[str, Any]:
 def restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> None:
     """Make ``relay``, which is new, the successor; ``ports`` has the port of each session by its number.
 
-    Raises ``ConfigError`` for state that is not of this FORMAT; the relay is then good for nothing.
+    Raises ``ConfigError`` for state that is of none of the FORMATS; the relay is then good for nothing.
     """
-    if (found := data.get("format")) != FORMAT:
+    if (found := data.get("format")) not in FORMATS:
         raise ConfigError(f"cannot take over state of format {found!r}, only {FORMAT}; stop and start")
     try:
         _restore(relay, data, ports)
@@ -84,13 +87,14 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     for name, value in data.get("own", {}).items():
         if name in KEPT:
             setattr(state.own, name, value)
-    holders: list[LocalSource] = [state.own, *state.sessions.values()]
-    state.names.restore(data["names"], ((holder.name, holder) for holder in holders))
+    clients = ((session.name, session, session.peer) for session in state.sessions.values())
+    state.names.restore(data["names"], [(state.own.name, state.own, None), *clients])
     state.heartbeats.restore(data.get("heartbeats", ()), {0: state.own, **state.sessions})
+    relay.holding.restore(data.get("holding", ()), state.sessions)
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]
         for slow in map(state.sessions.__getitem__, session_data["waits_for"]):
-            relay.hold(publisher, slow, slow.progress)
+            relay.holding.hold(publisher, slow, slow.progress)
     state.ledger.delivered, state.ledger.dropped = data["delivered"], data["dropped"]
 
 

@@ -12,6 +12,7 @@ Shells end SUB, UNSUB and CMSG in LF or CRLF, which is dropped. A CMSG without a
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Protocol, Self
 
@@ -19,8 +20,13 @@ from bccnd.errors import FramingError, PacketError
 
 LENGTH = Struct(">I")
 PACK = b"PACK "
+# Public sbus delivers a message on a key below ``!/cred/`` to one process alone, and its sender trusts that. Here it
+# would be a directed channel, in clear on the segment; and no name begins with a "/".
+SECRET = b"!/"
 # In place of an interface: from a client of this host, or by a binding without an interface.
 NOWHERE = b"-"
+# Bytes of a text with escapes in a line: more than any datagram has. An escape takes time, and four bytes for one.
+SHOWN_LIMIT = 4096
 # Several times the longest control key.
 KEY_LIMIT = 64
 # The length of the longest channel.
@@ -98,7 +104,7 @@ class Msg:
         return b"MSG %b\0%b" % (self.chan, self.payload)
 
     def serialize_line(self) -> bytes:
-        return b"MSG %b %b\n" % (self.chan, _one_line(self.payload))
+        return b"MSG %b %b\n" % (shown(self.chan), shown(self.payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,7 @@ class Cmsg:
         return b"CMSG %b\0%b" % (self.key, self.value)
 
     def serialize_line(self) -> bytes:
-        return b"CMSG %b %b\n" % (self.key, _one_line(self.value))
+        return b"CMSG %b %b\n" % (self.key, shown(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +226,50 @@ def pack(packets: Iterable[bytes]) -> bytes:
     return PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets])
 
 
+def lines(packet: bytes) -> list[tuple[int, int]]:
+    """Where each line of a packet of the format ``lines`` begins and ends, LF included; empty lines are none.
+
+    A NUL, a datagram or a PACK makes the packet one, whatever it holds.
+    """
+    if b"\0" in packet or packet.startswith((PACK, b"BCCN")) or b"\n" not in packet[:-1]:
+        return [(0, len(packet))]
+    edges = list(accumulate((len(line) + 1 for line in packet.split(b"\n")), initial=0))
+    return [
+        (first, min(last, len(packet)))
+        for first, last in pairwise(edges)
+        if packet[first:last].strip(b"\r\n")
+    ]
+
+
 def _without_newline(text: bytes) -> bytes:
     return text.removesuffix(b"\n").removesuffix(b"\r") if text.endswith(b"\n") else text
 
 
-def _one_line(text: bytes) -> bytes:
-    """For people: what would break a line becomes \\n, \\r or \\0. The format ``plain`` has the bytes themselves."""
-    if b"\n" in text or b"\r" in text or b"\0" in text:
-        return text.replace(b"\n", b"\\n").replace(b"\r", b"\\r").replace(b"\0", b"\\0")
-    return text
+def shown(text: bytes) -> bytes:
+    """Text from strangers in a line on somebody's terminal, which must not obey it: printable UTF-8 and TAB as they
+    are, every other byte as an escape (``clients/PROTOCOL.md``, "The format ``lines``").
+
+    Of a text with escapes it is the first SHOWN_LIMIT bytes, and ``\\+<n>`` for the n bytes that are missing.
+    """
+    chars = text.decode("utf-8", "surrogateescape")
+    if chars.isprintable() and "\\" not in chars:
+        return text
+    if len(text) > SHOWN_LIMIT:
+        chars = text[:SHOWN_LIMIT].decode("utf-8", "surrogateescape")
+        return chars.translate(_ESCAPES).encode() + b"\\+%d" % (len(text) - SHOWN_LIMIT)
+    return chars.translate(_ESCAPES).encode()
+
+
+class _Escapes(dict[int, str]):
+    """For ``str.translate``. Kept are those that cost one byte to send; there are a million others."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if char.isprintable():
+            return char
+        return "".join([f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape")])
+
+
+_ESCAPES = _Escapes()
+_ESCAPES.update({code: _ESCAPES[code] for code in (*range(0x80), *range(0xDC80, 0xDD00))})
+_ESCAPES.update(str.maketrans({"\t": "\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "\\": "\\\\"}))

@@ -27,6 +27,7 @@
 #include "bccn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -688,6 +689,12 @@ static int connect_once(bccn_bus *bus)
     struct timeval patience = { timeout < 0 ? 0 : timeout / 1000, timeout < 0 ? 0 : timeout % 1000 * 1000 };
     struct timeval long_wait = { 3600, 0 };
     bus->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    /* In a program that was started without stdout, what it prints must not go to the bus as packets. */
+    if (bus->fd >= 0 && bus->fd <= STDERR_FILENO) {
+        int low = bus->fd;
+        bus->fd = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        close(low);
+    }
     setsockopt(bus->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(bus->fd, SOL_SOCKET, SO_RCVTIMEO, &long_wait, sizeof long_wait);
     if (bus->fd >= 0 && connect(bus->fd, (struct sockaddr *)&address, (socklen_t)size) == 0)
@@ -696,6 +703,8 @@ static int connect_once(bccn_bus *bus)
     let_go(bus);
     if (error == EACCES && !bus->was_connected)
         return fail(bus, BCCN_E_REFUSED, "no permission to connect to %s", path);
+    if (error == EAGAIN) /* the queue of its listener stayed full */
+        return fail(bus, BCCN_E_UNAVAILABLE, "the daemon at %s is busy: too many programs connect", path);
     return fail(bus, BCCN_E_UNAVAILABLE, "no daemon at %s: %s", path, strerror(error));
 }
 

@@ -48,7 +48,8 @@ _bccn_fail() {
     return 1
 }
 
-_bccn_say() { printf 'bccn: %b\n' "$3" >&2; }
+# The text has the raw form, in which nothing moves the cursor.
+_bccn_say() { printf 'bccn: %s\n' "$3" >&2; }
 
 # --- bytes and times ---
 

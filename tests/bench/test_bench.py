@@ -18,7 +18,7 @@ from tests.clients.drivers import LANGUAGES
 from tests.needs import require
 
 ROOT = Path(__file__).parents[2]
-LOCAL = ("fan-out", "many-clients", "patterns", "churn", "round-trip", "memory", "start", "growth")
+LOCAL = ("fan-out", "many-clients", "patterns", "churn", "round-trip", "memory", "start", "growth", "hostile")
 NETWORK = ("segment-in", "segment-out", "record")
 
 

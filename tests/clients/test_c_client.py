@@ -60,6 +60,12 @@ def test_the_cpp_header(daemon: DaemonProcess) -> None:
     assert run("build/headers", daemon.socket) == "sound\n"
 
 
+def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, tmp_path: Path) -> None:
+    make("build/worker")
+    command = ["build/worker", daemon.socket]
+    assert workers.sockets_for_streams(command, FOLDER, tmp_path / "log", daemon, "worker") == []
+
+
 def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     make("build/worker")
     log = tmp_path / "worker.log"

@@ -45,6 +45,12 @@ def test_gofmt_and_vet_find_nothing() -> None:
     assert not (FOLDER / "go.sum").exists()  # nothing but the standard library
 
 
+def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, tmp_path: Path) -> None:
+    run("go", "build", "-o", "build/worker", "./examples/worker")
+    command = ["build/worker", daemon.socket]
+    assert workers.sockets_for_streams(command, FOLDER, tmp_path / "log", daemon, "worker") == []
+
+
 def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     run("go", "build", "-o", "build/worker", "./examples/worker")
     log = tmp_path / "worker.log"

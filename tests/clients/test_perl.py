@@ -42,6 +42,11 @@ def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
     ]
 
 
+def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, tmp_path: Path) -> None:
+    command = ["perl", "-Ilib", "examples/worker.pl", daemon.socket]
+    assert workers.sockets_for_streams(command, FOLDER, tmp_path / "log", daemon, "perl") == []
+
+
 def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     command = ["perl", "-Ilib", "examples/worker.pl", daemon.socket]

@@ -14,7 +14,7 @@ import pytest
 from tests.clients import workers
 from tests.clients.drivers import CLIENTS
 from tests.clients.scripted_daemon import ScriptedDaemon
-from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
 from tests.golden import VECTORS
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -79,6 +79,48 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
         "bccn: the daemon went away",
         "bccn: connected to the daemon again",
     ]
+
+
+@each_shell
+def test_a_notice_does_not_move_the_cursor(daemon: DaemonProcess, shell: str) -> None:
+    script = r"""
+        . ./bccn.sh
+        bccn_open "$1"
+        bccn_publish "$(printf 'a\033[31mb')" "$(printf %2000d 7)"
+        bccn_barrier || printf '%s\n' "$BCCN_ERROR"
+        """
+    result = subprocess.run(
+        [shell, "-uc", script, "script", str(daemon.socket)],
+        cwd=FOLDER, capture_output=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert result.stdout == b"too-large\n"
+    assert result.stderr.startswith(rb"bccn: too-large MSG a\0033[31mb: ")
+    assert b"\x1b" not in result.stderr
+
+
+@each_shell
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, shell: str, streams: str) -> None:
+    script = f"""
+        exec {streams}
+        . ./bccn.sh
+        bccn_open "$1" || exit
+        bccn_subscribe bait
+        bccn_publish bait 'MSG stolen'
+        bccn_recv 10 || exit
+        printf '%s\n' "$BCCN_PAYLOAD"
+        printf '%s\n' "$BCCN_PAYLOAD" >&2
+        bccn_publish done "$BCCN_PAYLOAD"
+        bccn_barrier
+        """
+    with PacketClient(daemon.socket) as client:
+        client.subscribe("done")
+        with subprocess.Popen(
+            [shell, "-c", script, "script", str(daemon.socket)],
+            cwd=FOLDER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent,
+        ):  # fmt: skip
+            assert client.message() == ("done", b"MSG stolen")
+        assert client.status()["counters"]["errors"] == 0  # no packet that is none
 
 
 @each_shell

@@ -29,6 +29,20 @@ def running(command: Sequence[str | Path], folder: Path, log: Path) -> Iterator[
             process.kill()
 
 
+def sockets_for_streams(
+    command: Sequence[str | Path], folder: Path, log: Path, daemon: DaemonProcess, program: str
+) -> list[str]:
+    """The sockets that a worker has in place of the streams it was started without."""
+    found = []
+    for streams in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        with running(["sh", "-c", f'exec "$@" {streams}', "sh", *command], folder, log) as worker:
+            name = f"here/{program}/{worker.pid}"
+            wait_until(lambda name=name: is_subscribed(daemon, name), "the worker")
+            links = {path.name: path.readlink() for path in Path(f"/proc/{worker.pid}/fd").iterdir()}
+        found += [f"{streams} {at}: {to}" for at, to in links.items() if at in "012" and "socket" in str(to)]
+    return found
+
+
 def is_subscribed(daemon: DaemonProcess, name: str) -> bool:
     with PacketClient(daemon.socket) as client:
         rows = json.loads(client.request("clients"))["clients"]

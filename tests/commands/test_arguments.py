@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bccnd.commands.arguments import count, interval, seconds
+from bccnd.commands.arguments import count, interval, name, pattern, seconds
 
 
 def test_count_and_seconds() -> None:
@@ -26,3 +26,25 @@ def test_intervals_are_long_enough_to_measure() -> None:
     assert interval("0.1") == 0.1
     with pytest.raises(ArgumentTypeError, match="too short"):
         interval("0.09")
+
+
+def test_a_number_of_too_many_digits_is_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="5000 characters are too many"):
+        count("9" * 5000)
+
+
+@pytest.mark.parametrize("text", ["", ">", "a/b", "a/*/b", "a/b*", "a/>", "!", "!here/>", "a.*.b", "*"])
+def test_patterns_that_can_match_are_taken_as_they_are(text: str) -> None:
+    assert pattern(text) == text
+
+
+@pytest.mark.parametrize("text", ["a*b", "*b", "a/**", "a b", "a:b", "a|b", "a\0", "\xe4", "\udcff"])
+def test_patterns_that_can_match_nothing_are_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="matches nothing"):
+        pattern(text)
+
+
+def test_a_name_is_not_empty() -> None:
+    assert name("x") == "x"
+    with pytest.raises(ArgumentTypeError, match="the name is empty"):
+        name("")

@@ -10,7 +10,9 @@ import pytest
 from bccnd.commands.doctor import lines
 from bccnd.commands.findings import Finding, Level
 from tests.command_line import bccn
+from tests.commands.test_namespaces import ELSEWHERE
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.plain_bccn import plain_socket
 
 
 def settings_of(folder: Path, port: int, *more: str) -> Path:
@@ -59,6 +61,46 @@ def test_a_stale_socket(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert [line.split()[1] for line in problems(done)] == ["socket:"]
     assert "nobody listens" in " ".join(done.stdout.decode().split())
+
+
+def test_a_socket_whose_file_was_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(str(path))
+        server.listen(1)
+        path.unlink()
+        done = bccn(path, "doctor")
+        text = " ".join(done.stdout.decode().split())
+        assert done.returncode == 1
+        assert f"its file was deleted, and {Path('/proc/self/comm').read_text().strip()} (pid" in text
+        assert "systemctl restart bccnd.socket bccnd" in text
+        path.write_text("of somebody else")
+        assert "its file was deleted" in " ".join(bccn(path, "doctor").stdout.decode().split())
+
+
+@pytest.mark.needs("root", "unshare", "ip")
+def test_a_daemon_in_another_network_namespace(tmp_path: Path, loopback_port: int) -> None:
+    settings = settings_of(tmp_path, loopback_port, 'interfaces = ["lo"]')
+    flags = ("--config", str(settings))
+    with DaemonProcess(tmp_path, *flags, prefix=ELSEWHERE) as daemon, plain_socket(loopback_port):
+        done = bccn(daemon, "doctor", "--config", str(settings))
+    text = " ".join(done.stdout.decode().split())
+    assert "the daemon is in another network namespace" in text
+    assert f"nsenter --net=/proc/{daemon.process.pid}/ns/net bccn --socket {daemon.socket} doctor" in text
+    assert "port:" not in text  # that is ours, and the daemon does not use it
+    assert "in its own network namespace" in text
+
+
+def test_rules_by_program_refuse_who_leaves_at_once(tmp_path: Path, loopback_port: int) -> None:
+    rules = ["[[rights]]", 'publish = ["local/>"]', 'subscribe = [">"]', "[[rights]]", 'program = "door"',
+             'publish = ["door/>"]']  # fmt: skip
+    settings = settings_of(tmp_path, loopback_port, *rules)
+    with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
+        before = bccn(daemon, "doctor", "--config", str(settings)).stdout.decode()
+        bccn(daemon, "pub", "door/front", "open")
+        after = bccn(daemon, "doctor", "--config", str(settings)).stdout.decode()
+    assert "granted by program: door; one that leaves at once is unknown" in " ".join(before.split())
+    assert "refusal" in " ".join(after.split())
 
 
 def test_a_key_file_that_lets_others_at_it(tmp_path: Path, loopback_port: int) -> None:

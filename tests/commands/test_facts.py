@@ -9,7 +9,7 @@ import pytest
 from bccnd import __version__
 from bccnd.commands.facts import gather
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient
+from tests.packet_client import PacketClient, crowded
 from tests.plain_bccn import plain_socket
 
 SETTINGS = 'broadcast = "127.255.255.255"\n'
@@ -38,11 +38,14 @@ def test_facts_of_a_running_daemon(daemon: DaemonProcess, loopback_port: int) ->
 
 def test_rights_are_found_by_trying(tmp_path: Path, loopback_port: int) -> None:
     settings = tmp_path / "bccnd.toml"
-    settings.write_text(SETTINGS + f'port = {loopback_port}\n[[rights]]\npublish = ["local/>"]\n')
-    with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
-        facts = gather(str(daemon.socket), str(settings), {})
-    assert facts.rights == {"publish": True, "subscribe": False, "tap": False}
-    assert (facts.loopback, facts.returns) == (None, None)
+    for granted, lacking in (("observe = true", {}), ("", {"observe": False})):
+        rights = f'[[rights]]\npublish = ["local/>"]\n{granted}\n'
+        settings.write_text(f"{SETTINGS}port = {loopback_port}\n{rights}")
+        with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
+            facts = gather(str(daemon.socket), str(settings), {})
+        assert facts.socket == "served"
+        assert facts.rights == {"publish": True, "subscribe": False, "tap": False, **lacking}
+        assert (facts.loopback, facts.returns) == (None, None)
 
 
 def test_settings_are_read(tmp_path: Path) -> None:
@@ -80,6 +83,12 @@ def test_something_else_in_place_of_the_socket(tmp_path: Path, kind: int) -> Non
     path.unlink()
     path.write_text("")
     assert gather(str(path), None, {}).socket == "no-socket"
+
+
+def test_a_socket_to_which_too_many_connect_is_busy(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with crowded(path):
+        assert gather(str(path), None, {}).socket == "busy"
 
 
 def test_an_unused_abstract_name_is_missing() -> None:

@@ -51,7 +51,7 @@ def with_status(**more: Any) -> Facts:
 def test_a_healthy_bus_has_nothing_but_ok() -> None:
     found = examine(replace(HEALTHY, clients=[client("a")], sources=[source("b", 1000, 1)]))
     assert {finding.level for finding in found} == {Level.OK}
-    assert len(found) == len(CHECKS) - 1  # nobody else holds the port
+    assert len(found) == len(CHECKS) - 3  # nobody else holds the port; no rights by program, no other network
     assert not [finding for finding in found if finding.remedy]
 
 
@@ -75,9 +75,22 @@ Check = Callable[[Facts], Iterable[Finding]]
         (findings.key_file, replace(HEALTHY, key_file=KeyFile("/k")), "ok", "only root can look at it", ""),
         (findings.socket, AWAY, "problem", "/x: not there", "systemctl start bccnd"),
         (findings.socket, replace(AWAY, socket="stale"), "problem", "nobody listens", "systemctl start bccnd"),
+        (findings.socket, replace(AWAY, socket="deleted", detail="bccnd (pid 7)"), "problem",
+         "its file was deleted, and bccnd (pid 7) still listens there", "restart what made the socket"),
+        (findings.socket, replace(AWAY, socket="busy"), "problem", "too many programs connect", "journalctl"),
         (findings.socket, replace(AWAY, socket="denied"), "problem", "no permission", "socket_mode"),
         (findings.socket, replace(AWAY, socket="no-socket"), "problem", "not a socket of bccnd", "--socket PATH"),
         (findings.socket, replace(AWAY, socket="silent", detail="timed out"), "problem", "timed out", "journalctl"),
+        (findings.network, replace(HEALTHY, elsewhere=True, daemon_pid=7), "warning", "another network namespace",
+         "nsenter --net=/proc/7/ns/net bccn --socket /run/bccnd/bus.sock doctor"),
+        (findings.network, replace(HEALTHY, elsewhere=True), "warning", "not judged here",
+         "run in its namespace: bccn"),
+        (findings.interfaces, replace(HEALTHY, elsewhere=True, mtus={"eth0": 68}, interfaces=("eth0",)), "ok",
+         "in its own network namespace", ""),
+        (findings.rights_by_program, replace(HEALTHY, rights_by_program=("door", "lamp")), "ok",
+         "granted by program: door, lamp; one that leaves at once is unknown, and refused", ""),
+        (findings.rights_by_program, replace(with_status(refused={"publish": 4}), rights_by_program=("door",)),
+         "warning", "(4 refusals so far)", "grant by uid or gid"),
         (findings.daemon, with_status(version="0.0.9"), "warning", "this is bccn 0.1.0", "USR2"),
         (findings.rights, replace(HEALTHY, rights={"publish": False, "subscribe": True, "tap": True}), "warning",
          "you may subscribe, tap; not publish", "[[rights]]"),

@@ -3,7 +3,7 @@
 import pytest
 
 import bccn
-from bccnd.commands.outcome import complain, exit_code
+from bccnd.commands.outcome import Reporter, complain, exit_code
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,16 @@ def test_every_error_has_its_exit_code(error: bccn.BccnError, code: int) -> None
 def test_complaints_are_lines_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     complain("what \udc80")
     assert capfd.readouterr() == ("", "bccn: what \\udc80\n")
+
+
+def test_what_is_said_at_each_attempt_is_reported_once(capfd: pytest.CaptureFixture[str]) -> None:
+    report = Reporter()
+    for kind, text in [
+        ("closing", "full"), ("closing", "full"), ("closing", "\x1b[1mstopped"), ("lost", "1 message lost"),
+        ("lost", "1 message lost"), ("reconnected", "again"), ("closing", "full"),
+    ]:  # fmt: skip
+        report(bccn.Notice(kind, text))
+    assert capfd.readouterr().err.splitlines() == [
+        "bccn: full", "bccn: \\e[1mstopped", "bccn: 1 message lost", "bccn: 1 message lost", "bccn: again",
+        "bccn: full",
+    ]  # fmt: skip

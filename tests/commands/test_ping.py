@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.command_line import bccn
+from tests.command_line import bccn, ended, publish, start
 from tests.daemon_process import DaemonProcess
 
 
@@ -18,6 +18,16 @@ def test_answers_are_shown_with_a_summary(daemon: DaemonProcess) -> None:
         assert re.fullmatch(shown, line)
     assert lines[5].startswith("3 asked, 3 answered, 0% lost, 0.")
     assert re.fullmatch(r"round trip min/avg/max \d+\.\d{3}/\d+\.\d{3}/\d+\.\d{3} ms", lines[6])
+
+
+def test_what_others_send_meanwhile_is_passed_over(daemon: DaemonProcess) -> None:
+    process = start(daemon, "ping", "here", "-c", "10", "-i", "0.05")
+    while process.poll() is None:
+        publish(daemon, ("!", b"\xff\xfe\x1b[31m"), ("!", b"not.1\npong"))
+    code, out, err = ended(process)
+    assert (code, err) == (0, "")
+    assert b"10 answered" in out
+    assert b"\x1b" not in out
 
 
 def test_no_answer_is_code_3(daemon: DaemonProcess) -> None:

@@ -1,14 +1,14 @@
-"""Reading the bus until a deadline, writing until all is written."""
+"""Reading the bus until a deadline."""
 
-import os
-import threading
+import errno
 import time
 
+import pytest
+
 import bccn
-from bccnd.commands.streams import batches, write
+from bccnd.commands.streams import batches, reading
 from tests.command_line import publish
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PATIENCE
 
 
 def test_messages_come_until_the_deadline(daemon: DaemonProcess) -> None:
@@ -26,16 +26,7 @@ def test_messages_before_the_deadline_are_not_lost(daemon: DaemonProcess) -> Non
         assert [message.payload for batch in batches(bus, 0.0) for message in batch] == [b"one"]
 
 
-def test_a_non_blocking_pipe_gets_everything() -> None:
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    data = bytes(range(256)) * 1024
-    writer = threading.Thread(target=write, args=(writing, data))
-    writer.start()
-    received = b""
-    while len(received) < len(data):
-        received += os.read(reading, 65536)
-    writer.join(PATIENCE)
-    assert received == data
-    os.close(reading)
-    os.close(writing)
+def test_errors_of_reading_name_the_file() -> None:
+    with pytest.raises(IsADirectoryError) as error, reading("stdin"):
+        raise OSError(errno.EISDIR, "Is a directory")
+    assert (error.value.filename, error.value.strerror) == ("stdin", "Is a directory")

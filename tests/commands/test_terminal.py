@@ -1,31 +1,8 @@
 """Text, tables and times for people."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bccnd.commands.terminal import counted, duration, iso_time, printable, table, unix_time
-
-
-@pytest.mark.parametrize(
-    ("raw", "shown"),
-    [
-        ("plain", "plain"),
-        (b"caf\xc3\xa9 \xe2\x82\xac", "caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{EURO SIGN}"),
-        (b"\x1b]0;title\x07", "\\e]0;title\\x07"),
-        (b"two\nlines\r\t\0", "two\\nlines\\r\\t\\0"),
-        (b"\xff\xfe", "\\xff\\xfe"),
-        ("\u202egnp.exe", "\\u202egnp.exe"),
-        ("\x9b2J", "\\x9b2J"),
-    ],
-)
-def test_nothing_moves_the_cursor(raw: str | bytes, shown: str) -> None:
-    assert printable(raw) == shown
-
-
-@given(st.binary() | st.text())
-def test_all_of_it_is_printable(raw: str | bytes) -> None:
-    assert printable(raw).isprintable()
+from bccnd.commands.terminal import counted, duration, iso_time, table, unix_time
 
 
 def test_times_have_microseconds() -> None:

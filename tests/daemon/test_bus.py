@@ -1,6 +1,7 @@
 """The daemon on bad days of its sockets: clients that leave in a hurry, no descriptors, a listener shut down."""
 
 import asyncio
+import json
 import resource
 import select
 import signal
@@ -252,3 +253,82 @@ async def test_a_held_publisher_goes_on_when_the_client_leaves(in_process: InPro
     await in_process.until(lambda: len(daemon.relay.sessions) == 1)
     publisher.socket.settimeout(PATIENCE)
     assert await asyncio.to_thread(publisher.drain) == []
+
+
+def test_a_shell_may_write_several_lines_at_once(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as plain, PacketClient(daemon.socket) as shell:
+        plain.subscribe("a", "b")
+        shell.send(b"SUB own\nMSG a x\nMSG b y\nMSG own z\n")
+        assert [plain.message(), plain.message()] == [("a", b"x"), ("b", b"y")]
+        assert shell.receive() == b"MSG own z\n"
+
+
+# --- the file of the socket ---
+
+
+def lines(daemon: DaemonProcess, event: str) -> list[dict[str, object]]:
+    return [line for line in map(json.loads, daemon.log.splitlines()) if line["event"] == event]
+
+
+@pytest.mark.parametrize("lock_too", [False, True], ids=["the socket", "its lock too"])
+def test_a_deleted_socket_file_is_made_again(daemon: DaemonProcess, lock_too: bool) -> None:
+    mode = daemon.socket.stat().st_mode
+    with PacketClient(daemon.socket) as old:
+        old.subscribe("a")
+        daemon.socket.unlink()
+        if lock_too:
+            Path(f"{daemon.socket}.lock").unlink()
+        wait_until(daemon.socket.exists, "the file")
+        wait_until(daemon._answers, "the new socket")
+        with PacketClient(daemon.socket) as new:
+            new.publish("a", b"x")
+            assert old.message() == ("a", b"x")
+            assert new.status()["socket_gone"] is False
+    assert daemon.socket.stat().st_mode == mode
+    assert len(lines(daemon, "socket file made again")) == 1
+    assert daemon.terminate() == 0
+    assert not daemon.socket.exists()
+
+
+def test_who_waits_at_a_deleted_socket_is_served(daemon: DaemonProcess) -> None:
+    with ExitStack() as clients:
+        with stopped(daemon):
+            waiting = [clients.enter_context(PacketClient(daemon.socket)) for _ in range(100)]
+            daemon.socket.unlink()
+        wait_until(daemon.socket.exists, "the file")
+        for client in waiting:
+            assert client.drain() == []
+
+
+def test_the_socket_of_another_daemon_is_left_alone(daemon: DaemonProcess) -> None:
+    with PacketClient(daemon.socket) as client, ExitStack() as ending:
+        for path in (daemon.socket, Path(f"{daemon.socket}.lock")):
+            path.unlink()
+        other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ending.enter_context(other)
+        other.bind(str(daemon.socket))
+        other.listen()
+        theirs = daemon.socket.stat().st_ino
+        wait_until(lambda: client.status()["socket_gone"], "the daemon to notice")
+        (line,) = lines(daemon, "socket file gone: nobody can connect")
+        assert "another program serves this socket" in str(line["reason"])
+        assert client.drain() == []
+        assert daemon.terminate() == 0
+        assert daemon.socket.stat().st_ino == theirs
+
+
+# --- programs that leave at once ---
+
+
+def test_a_program_that_left_is_refused_with_that_reason(tmp_path: Path, loopback: list[str]) -> None:
+    settings = tmp_path / "bccnd.toml"
+    settings.write_text('[[rights]]\nprogram = "python*"\npublish = [">"]\n[[rights]]\nuid = 1\n')
+    daemon = DaemonProcess(tmp_path, *loopback, "--config", str(settings))
+    hasty = "import socket, sys; c = socket.socket(1, 5); c.connect(sys.argv[1]); c.send(b'MSG a\\0x')"
+    with daemon:
+        with stopped(daemon):
+            subprocess.run([sys.executable, "-c", hasty, str(daemon.socket)], check=True)
+        wait_until(lambda: lines(daemon, "refused"), "the refusal")
+    (line,) = lines(daemon, "refused")
+    assert line["program"] == ""
+    assert "the program left before it could be looked at" in str(line["reason"])

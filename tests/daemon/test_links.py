@@ -57,6 +57,10 @@ class FakeSegments:
         self.open: list[Any] = []
         self.looks: list[list[str | None]] = []
         self.failing = False
+        self.addresses: frozenset[bytes] = frozenset()
+
+    def set_addresses(self, addresses: frozenset[bytes]) -> None:
+        self.addresses = addresses
 
     def follow(self, bindings: list[Binding]) -> None:
         self.open = [type("Open", (), {"binding": binding}) for binding in bindings]
@@ -71,6 +75,22 @@ def following(choice: Choice = CHOICE) -> Iterator[tuple[MadeUp, FakeSegments, A
         yield host, segments, made
     finally:
         made.close()
+
+
+async def test_addresses_are_known_at_once_and_once_more() -> None:
+    """Before any binding follows: an echo from one that has just gone is still an echo."""
+    with following() as (host, segments, made):
+        assert segments.addresses == frozenset()
+        made.watch()
+        host.have("eth0", "eth1")
+        async with asyncio.timeout(PATIENCE):
+            while segments.addresses != {b"10.0.1.1", b"10.0.2.1"}:
+                await asyncio.sleep(0)
+            host.have("eth0")
+            host.addresses.add(Address(1, IPv4Address("10.9.9.9")))
+            while b"10.9.9.9" not in segments.addresses:
+                await asyncio.sleep(0)
+        assert segments.addresses == {b"10.0.1.1", b"10.0.2.1", b"10.9.9.9"}
 
 
 async def until(condition: Any) -> None:

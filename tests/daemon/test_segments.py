@@ -39,6 +39,7 @@ class Bindings:
             spread=0.0,
             settle=lambda: None,
             on_relief=self._relieve,
+            end_turn=lambda _: None,
         )
         self.listeners = [opened.enter_context(plain_socket(port)) for port in self.ports]
 

@@ -13,9 +13,11 @@ table of sources has tests of its own). At the end
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from bccnd.relay import effects
 from bccnd.relay.client_input import Left
 from bccnd.relay.effects import Spans
 from bccnd.relay.identity import LocalSource
@@ -32,7 +34,7 @@ from tests.relay.fakes import ELSEWHERE, UNLIMITED, Bus, FakeClient
 
 CHANNELS = [
     b"a", b"a/b", b"a/bc", b"a/", b"local/x", b"local/", b"!", b"!here", b"!here/p/11", b"!here/p/11/*", b"!?",
-    b"a b", b"", b"a.b", b"x" * 1024, b"!here/q", b"bccnd/ask", b"!here/bccnd",
+    b"a b", b"", b"a.b", b"x" * 1024, b"!here/q", b"bccnd/ask", b"!here/bccnd", b"!/cred/1/2/3/x",
 ]  # fmt: skip
 PATTERNS = [
     b"heartbeat/>", b"local/presence/>",
@@ -45,9 +47,21 @@ CONTROLS = [
     b"queue\0policy=block packets=3", b"queue\0policy=disconnect packets=3", b"queue\0policy=drop-oldest packets=3",
     b"listen", b"tap\0on", b"tap\0off", b"status", b"clients", b"sources", b"bogus", b"", b"!/cred/whoami",
     b"format x", b"heartbeat\x001", b"heartbeat\x005 at work", b"heartbeat\0off", b"heartbeat\0x",
+    b"blocking/soft/block", b"blocking/hard/discard", b"order/stack", b"listeners\0!/cred/1/2/3/x t",
     b"listeners\0a/b", b"listeners\0! t", b"listeners\0!here/p/11 t",
 ]  # fmt: skip
-NAMES = [b"here/p/11/tag", b"here/p/x/11", b"here/q", b"here/p/12", b"?", b"a b", b"here/p/11"]
+NAMES = [
+    b"here/p/11/tag",
+    b"here/p/x/11",
+    b"here/p/12/11",
+    b"here/p/11/c/2/12",
+    b"here/bccnd/7",
+    b"here/q",
+    b"here/p/12",
+    b"?",
+    b"a b",
+    b"here/p/11",
+]
 SOURCES = [b"there/x/1", b"there/y/2", b"?", b"here/p/11", b"here/q", b"a b"]
 SEQS = [0, 1, 2, 3, 5, 9, 20, 2**63, 2**64 - 1, 2**64]
 KEY = b"0123456789abcdef"
@@ -56,9 +70,11 @@ RETAIN = ["a/>", "local/"]
 RESTRICTED = [
     Grant(publish=(b"a/>", b"a", b"!", b"!here/>", b"local/"), subscribe=(b"a/*", b"a/>", b"local/", b"!")),
     Grant(uid=0, publish=(b"x*",), subscribe=(b"a.>",), tap=True, bridge=True, name=(b"here/q",)),
-    Grant(program=b"q*", resident=True, publish=(b">",)),
+    Grant(program=b"q*", resident=True, publish=(b">",), block=True, observe=True),
 ]
 MOST_CLIENTS = 5
+# Datagrams that find room in the region for them: fewer than what is read together, so that inputs come to its end.
+SEALED_LIMIT = 3
 
 
 class Play:
@@ -287,8 +303,18 @@ def observe(bus: Bus, model: Model) -> None:
     relay.disconnect, relay.on_deadline = disconnecting, ticking
 
 
+@contextmanager
+def small_region() -> Iterator[None]:
+    before, effects.SEALED_LIMIT = effects.SEALED_LIMIT, SEALED_LIMIT
+    try:
+        yield
+    finally:
+        effects.SEALED_LIMIT = before
+
+
 def one_input(data: bytes) -> None:
-    Play(Script(data)).run()
+    with small_region():
+        Play(Script(data)).run()
 
 
 def seeds() -> Iterable[bytes]:
@@ -310,3 +336,5 @@ def seeds() -> Iterable[bytes]:
             yield setting + reader + bytes([0, 5]) + slow + slow
         heard = bytes([1, 3]) + b"".join(bytes([2, 0, seq, 1, 1, 65, 0]) for seq in range(4))
         yield setting + reader + heard + heard
+        many = bytes([8, 0, 7]) + bytes([0, 1, 2, 65, 66, 0]) * 8
+        yield setting + reader + many + many

@@ -4,6 +4,7 @@ A fuzzer is a file ``fuzz_<what>.py`` beside this one, for one parser, with
 
     one_input(data: bytes) -> None      judges one input; whatever it raises is a finding
     seeds() -> Iterable[bytes]          sound inputs to begin with, most of them from the golden vectors
+    EXECUTIONS = 100                    how many inputs the suite's short run must manage, if not so many
 
 ``one_input`` lets the documented exceptions of its parser pass, and wherever there is a second opinion (a plain
 implementation beside the fast one, a reference, the way back) it asserts that both agree. It keeps nothing from one

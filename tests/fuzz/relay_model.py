@@ -24,13 +24,19 @@ from bccnd.wire.verdict import Verdict
 from tests.relay.fakes import INTERFACE
 
 DAEMON = b"here/bccnd/0"
-SIMPLE = {b"ping", b"whoami", b"!/cred/whoami", b"status", b"clients", b"sources"}
+SIMPLE = {b"ping", b"whoami", b"!/cred/whoami", b"clients"}
+OBSERVING = {b"status", b"sources"}
 CHOICES = {
     b"format": [b"plain", b"full", b"lines"],
     b"pack": [b"on", b"off"],
     b"tap": [b"on", b"off", b"interface"],
     b"separator": [b"/", b"."],
 }
+
+
+def require(right: bool) -> None:
+    if not right:
+        raise PacketError("refused", "")
 
 
 class ModelClient:
@@ -163,7 +169,7 @@ class Model:
     def publish(self, client: ModelClient, rest: bytes) -> None:
         message = Msg.parse_line(rest) if client.settings[b"format"] == b"lines" else Msg.parse(rest)
         chan, payload = message.chan, message.payload
-        if not valid_chan(chan):
+        if not valid_chan(chan) or chan.startswith(b"!/"):
             raise PacketError("bad-channel", "")
         if not client.rights.may_publish(chan):
             raise PacketError("refused", "")
@@ -190,6 +196,8 @@ class Model:
         opened = self.opened(datagram)
         if isinstance(opened, Verdict):
             raise PacketError("bad-datagram", "")
+        if opened[2].startswith(b"!/"):
+            raise PacketError("bad-channel", "")
         if not client.rights.may_publish(opened[2]):
             raise PacketError("refused", "")
         if judged.popleft() is not Verdict.OK:
@@ -243,7 +251,7 @@ class Model:
         patterns.check(pattern, separator)
         missed = [
             (chan, payload)
-            for chan, payload in self.retained.items()
+            for chan, payload in sorted(self.retained.items())
             if patterns.matches(pattern, separator, chan) and not client.reached_by(chan)
         ]
         client.patterns[separator, pattern] += 1
@@ -265,24 +273,25 @@ class Model:
         if key in CHOICES:
             if value not in CHOICES[key]:
                 raise PacketError("bad-value", "")
-            if key == b"tap" and value != b"off" and not client.rights.tap:
-                raise PacketError("refused", "")
+            require(key != b"tap" or value == b"off" or client.rights.tap)
             client.settings[key] = value
             client.format_chosen = client.format_chosen or key == b"format"
         elif key == b"name":
             self.rename(client, value)
         elif key == b"heartbeat":
             self.set_heartbeat(client, value)
-        elif key == b"queue":
-            return {b"queue", b"error bad-value"}  # of no consequence but for who has no room
+        elif key == b"queue" or key.startswith((b"blocking/", b"order/")):
+            blocks = {b"error refused"} if not client.rights.block else set()
+            return {key, b"error bad-value", *blocks}  # of no consequence but for who has no room
         elif key in (b"echo/on", b"echo/off"):
             client.echo = key == b"echo/on"
         elif key == b"listeners":
             return {b"listeners %d" % self.listeners(client, value)}
         elif key == b"listen":
-            if not client.rights.may_listen:
-                raise PacketError("refused", "")
+            require(client.rights.may_listen)
             client.listening = True
+        elif key in OBSERVING:
+            require(client.rights.observe)
         elif key not in SIMPLE:
             assert key not in Control.KEYS, "a key that the model does not know"
             raise PacketError("unknown-key", "")
@@ -291,7 +300,7 @@ class Model:
     def listeners(self, client: ModelClient, value: bytes) -> int:
         """How many others it reaches; if the other hosts are asked, too, that is said first."""
         chan, space, token = value.partition(b" ")
-        if not valid_chan(chan):
+        if not valid_chan(chan) or chan.startswith(b"!/"):
             raise PacketError("bad-channel", "")
         if space and not (token and len(token) <= 128 and b"\n" not in token):
             raise PacketError("bad-value", "")
@@ -321,16 +330,26 @@ class Model:
             self.say(*notices_of(before), *notices_of(client.name))
 
     def renamed(self, client: ModelClient, name: bytes) -> bytes:
-        if not valid_src(name) or b"*" in name or name.endswith(b"/") or name == b"?":
+        printable = name.isascii() and name.decode().isprintable()
+        if not valid_src(name) or not printable or b"*" in name or b"" in name.split(b"/") or name == b"?":
             raise PacketError("bad-name", "")
-        if name == DAEMON or any(
-            other.name == name and other is not client for other in self.connected.values()
-        ):
+        if name.split(b"/")[1:2] == [b"bccnd"]:
+            raise PacketError("refused", "")
+        if any(other.name == name and other is not client for other in self.connected.values()):
             raise PacketError("name-taken", "")
-        program, pid = b"here/%b/" % client.peer.program, b"%d" % client.peer.pid
-        below = name == program + pid or name.startswith(program + pid + b"/")
-        child = name.startswith(program) and name.rpartition(b"/")[2] == pid
-        own = client.peer.pid and (below or child)
+        base, (parent, _, last) = (
+            b"here/%b/%d" % (client.peer.program, client.peer.pid),
+            name.rpartition(b"/"),
+        )
+        below = name == base or name.startswith(base + b"/")
+        peers = {other.name: other.peer for other in self.connected.values()}
+        child = last == b"%d" % client.peer.pid and parent in peers and peers[parent].uid == client.peer.uid
+        alone = all(
+            peer.uid == client.peer.uid
+            for held, peer in peers.items()
+            if held.startswith(name + b"/") or (held.count(b"/") > 1 and name.startswith(held + b"/"))
+        )
+        own = client.peer.pid and (below or child) and alone
         if name != client.name and not own and not client.rights.may_be_named(name):
             raise PacketError("refused", "")
         return name

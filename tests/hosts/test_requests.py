@@ -1,5 +1,9 @@
 """Questions about listeners on the other hosts of a segment, and requests that those answer."""
 
+import socket
+import time
+from contextlib import ExitStack
+
 import pytest
 
 import bccn
@@ -11,6 +15,7 @@ from tests.packet_client import PacketClient
 from tests.plain_bccn import datagram
 from tests.request_server import serving
 
+SO_RCVBUFFORCE = 33
 LONG = 60.0  # seconds; only a failing test waits so long
 
 
@@ -101,3 +106,59 @@ def test_bccn_req_tells_a_silent_listener_from_none(shared_daemons: list[DaemonP
         silent.subscribe("silent")
         assert command_line.bccn(shared_daemons[0], "req", "-W", "1", "silent", "x").returncode == 3
         assert command_line.bccn(shared_daemons[0], "req", "-W", "60", "nobody", "x").returncode == 6
+
+
+def test_a_flood_of_questions_makes_nobody_else_wait(start_daemon: StartDaemon, segment: Segment) -> None:
+    """Neither for the count nor for a ping: those who flood are told that they do, the others are answered."""
+    alpha, beta, gamma = segment.hosts
+    daemons = [start_daemon(host, key=None) for host in (alpha, beta)]
+    with (
+        PacketClient(daemons[0].socket) as service,
+        PacketClient(daemons[1].socket) as asking,
+        gamma.udp_socket(PORT) as flood,
+    ):
+        service.subscribe("demo/x")
+        asking.request("listen")
+        name = asking.request("whoami")
+        flood.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 23)  # it hears itself, too
+        now = time.time_ns() // 1000
+        for number in range(600):
+            flood.sendto(
+                datagram("gamma/flood/1", now + 2 * number, "bccnd/ask", b"t\nlisteners demo/x"),
+                (BROADCAST, PORT),
+            )
+            flood.sendto(
+                datagram("gamma/flood/1", now + 2 * number + 1, f"!{alpha.name}/bccnd", b"t\nping"),
+                (BROADCAST, PORT),
+            )
+        assert ask(asking, "demo/x", "t1") == "0 asked"
+        assert asking.message() == (f"!{name}", b"t1\nlisteners 1")
+        asking.publish(f"!{alpha.name}/bccnd", b"t2\nping")
+        assert asking.message()[1].startswith(b"t2\npong ")
+        said = set()
+        while b"listeners busy" not in said or b"busy" not in said:
+            heard = flood.recv(2048)
+            if b":!gamma/flood/1|t\n" in heard:
+                said.add(heard.partition(b"|t\n")[2])
+        assert b"listeners 1" in said
+
+
+def test_requests_in_a_crowd_find_their_service(start_daemon: StartDaemon, segment: Segment) -> None:
+    """Three hundred a second were too many for one answer each: one answer serves all who ask at once."""
+    here, there = (start_daemon(host) for host in segment.hosts[:2])
+    with PacketClient(there.socket) as service, ExitStack() as clients:
+        service.subscribe("demo/x")
+        asking = [clients.enter_context(PacketClient(here.socket)) for _ in range(100)]
+        for client in asking:
+            client.request("listen")
+        assert {ask(client, "demo/x", f"t{number}") for number, client in enumerate(asking)} <= {
+            "0 asked",
+            "1 asked",
+        }
+        for again in range(4):
+            for number, client in enumerate(asking):
+                client.send(f"CMSG listeners\0demo/x u{again}.{number}".encode())
+                while not (answer := client.receive()).startswith(b"CMSG"):
+                    assert answer.endswith(b"listeners 1")
+                assert answer.split(b"\0")[1] in (b"0 asked", b"1 asked")
+        assert answer == b"CMSG listeners\x001 asked", "what one has heard, all know"

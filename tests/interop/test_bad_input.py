@@ -216,8 +216,12 @@ def test_malformed_packets_are_answered(daemon: DaemonProcess, bystander: Bystan
 @pytest.mark.parametrize(
     ("packet", "error"),
     [
-        ("MSG demo/x\0" + "=" * 1400, "too-large MSG demo/x:"),
-        ("MSG local/x\0" + "=" * 65_537, "too-large MSG local/x:"),
+        ("MSG demo/x\0" + "=" * 1400, "too-large MSG demo/x: 14"),
+        ("MSG local/x\0" + "=" * 65_537, "too-large MSG local/x: 65537 bytes of payload, at most 65536"),
+        (
+            "MSG local/x\0" + "=" * 90_000,
+            "too-large MSG local/x: more than 66553 bytes of payload, at most 65536",
+        ),
         ("UNSUB never/subscribed", "not-subscribed UNSUB never/subscribed:"),
         ("CMSG format\0colourful", "bad-value CMSG format:"),
         ("CMSG queue\0packets=-1", "bad-value CMSG queue:"),
@@ -372,6 +376,32 @@ def test_a_thousand_connections(many_descriptors: None, daemon: DaemonProcess, b
         assert clients[999].message() == ("thousand/999", b"to the last")
         assert all(client.messages() == [] for client in clients[:10])
     wait_until(lambda: bystander.publisher.status()["clients"] == 2, "the thousand to be forgotten")
+
+
+def test_a_secret_key_of_sbus_is_not_on_the_wire(
+    daemon: DaemonProcess, bystander: Bystander, loopback_port: int
+) -> None:
+    chan, refused = "!/cred/0/0/1/key", b"CMSG error\0bad-channel "
+    bridged = datagram("far/prog/1", 1, chan, b"secret")
+    with plain_socket(loopback_port) as wire, PacketClient(daemon.socket) as sender:
+        sender.request("pack", "on")
+        one = f"MSG {chan}\0secret".encode()
+        for packet in (one, b"PACK " + struct.pack(">I", len(one)) + one, bridged):
+            sender.send(packet)
+            (answer,) = sender.drain()
+            assert answer.startswith(refused)
+        sender.send(f"CMSG listeners\0{chan} token".encode())
+        assert sender.receive().startswith(refused)
+        sender.send(b"CMSG format lines")
+        assert sender.receive() == b"CMSG format lines\n"
+        sender.send(f"MSG {chan} secret\n".encode())
+        assert sender.receive().startswith(b"CMSG error bad-channel ")
+        sender.publish("the/end", b"x")
+        wanted = b"the/end|x"
+        heard: list[bytes] = []
+        while not heard or wanted not in heard[-1]:
+            heard.append(wire.recv(2048))
+    assert not [each for each in heard if b"secret" in each or b"!/cred" in each]
 
 
 def test_running_out_of_descriptors_is_survived(tmp_path: Path, loopback_port: int) -> None:

@@ -264,3 +264,16 @@ def test_signals_in_the_middle_of_calls_are_nobodys_end(bus: Callable[..., Bus])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_unread_falls_with_each_packet_that_is_read(bus: Callable[..., Bus]) -> None:
+    made = bus(1)
+    (port,) = made.ports
+    assert made.clients.unread(port) == 0
+    filled = made.fill(0)
+    before = made.clients.unread(port)
+    for _ in range(filled):
+        assert made.theirs[0].recv(SIZE)
+        assert made.clients.unread(port) < before
+        before = made.clients.unread(port)
+    assert before == 0

@@ -467,6 +467,84 @@ def test_a_bad_descriptor_number_is_refused(listen: Callable[..., Listener], num
         listen(f"fd:{number}")
 
 
+@pytest.mark.parametrize("raw", [b"\xff\xfe.sock", b"a\nb.sock"])
+def test_a_path_that_is_no_text_is_shown_in_text(
+    tmp_path: Path, listen: Callable[..., Listener], raw: bytes
+) -> None:
+    with _bound(os.fsencode(tmp_path) + b"/" + raw) as bound:
+        listener = listen(f"fd:{bound.detach()}")
+    assert listener.name.isprintable()
+    assert listener.name.encode().decode() == listener.name
+    assert os.fsencode(listener.beside("seq") or "").endswith(raw + b".seq")
+    assert not listener.is_gone
+
+
+def _bound(name: bytes) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind(name)
+    made.listen()
+    return made
+
+
+# --- a file that goes ---
+
+
+def reopened(listener: Listener) -> list[socket.socket]:
+    waited: list[socket.socket] = []
+    listener.reopen(0o600, None, None, waited.append)
+    return waited
+
+
+def test_a_file_that_went_is_made_again(path: Path, listen: Callable[..., Listener]) -> None:
+    listener = listen(path)
+    assert not listener.is_gone
+    with connected(listener):
+        path.unlink()
+        assert listener.is_gone
+        (waited,) = reopened(listener)
+        waited.close()
+    assert not listener.is_gone
+    with connected(listener):
+        (client,) = listener.accept()
+        client.close()
+    listener.close()
+    assert not path.exists()
+
+
+def test_the_lock_still_holds_after_the_file_was_made_again(
+    path: Path, listen: Callable[..., Listener]
+) -> None:
+    listener = listen(path)
+    for gone in ([path], [path, Path(f"{path}.lock")]):
+        for file in gone:
+            file.unlink()
+        reopened(listener)
+        with pytest.raises(UnavailableError, match="another daemon serves"):
+            listen(path)
+
+
+def test_a_path_that_another_daemon_took_is_left_to_it(path: Path, listen: Callable[..., Listener]) -> None:
+    listener = listen(path)
+    for file in (path, Path(f"{path}.lock")):
+        file.unlink()
+    other = listen(path)
+    assert listener.is_gone
+    with pytest.raises(UnavailableError, match="another daemon serves"):
+        reopened(listener)
+    assert not other.is_gone
+    listener.close()
+    assert not other.is_gone
+
+
+def test_a_socket_that_was_handed_down_is_not_made_again(path: Path, listen: Callable[..., Listener]) -> None:
+    with _bound(bytes(path)) as bound:
+        listener = listen(f"fd:{bound.detach()}")
+    path.unlink()
+    assert listener.is_gone
+    with pytest.raises(UnavailableError, match="only whoever made the socket"):
+        reopened(listener)
+
+
 # --- accepting ---
 
 

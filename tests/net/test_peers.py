@@ -1,6 +1,7 @@
 """What the kernel knows about the peer of a socket, and about its end."""
 
 import os
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -8,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.net import peers
 from bccnd.net.clients import GONE, Clients
 from bccnd.net.listener import Listener
 from bccnd.net.mmsg import BATCH, Arena, ReceiveTable
-from bccnd.net.peers import has_hung_up, peer_credentials, peer_groups, program_of
+from bccnd.net.peers import has_hung_up, identify, peer_credentials, peer_groups, process_of, program_of
 from tests.net.connections import connected
 
 needs_root = pytest.mark.needs("root")
@@ -51,6 +53,67 @@ def test_a_process_that_is_gone_or_unknown_has_no_program() -> None:
     os.waitpid(child, 0)
     assert program_of(child) == (b"", False)
     assert program_of(0) == (b"", False)  # the pid that SO_PEERCRED gives for another pid namespace
+
+
+def test_a_process_is_what_the_kernel_says() -> None:
+    assert process_of(os.getpid()) == (
+        os.geteuid(), os.getppid(), os.getpgrp(), os.getsid(0), frozenset({os.getpid()})
+    )  # fmt: skip
+    assert process_of(0) is None
+
+
+@needs_root
+def test_a_process_cannot_pass_for_another() -> None:
+    """Its name may hold what looks like a line of its status."""
+    child = os.fork()
+    if child == 0:
+        Path("/proc/self/comm").write_bytes(b"\rUid:\t0\t0\t0")
+        os.setuid(4711)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    os.waitpid(child, os.WUNTRACED)
+    found = process_of(child)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert found is not None
+    assert found[:2] == (4711, os.getpid())
+    assert process_of(child) is None, "it has gone"
+
+
+@pytest.mark.parametrize("waited_for", [False, True])
+def test_a_program_is_known_until_its_pid_is_free(listen: Callable[..., Listener], waited_for: bool) -> None:
+    listener = listen("@")
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            Path("/proc/self/comm").write_text("hasty")
+            connected(listener)
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | (0 if waited_for else os.WNOWAIT))
+    (client,) = listener.accept()
+    with client:
+        who = identify(client)
+    assert (who.pid, who.uid) == (child, os.getuid())
+    assert (who.program, who.resident) == ((b"", False) if waited_for else (b"hasty", True))
+    if not waited_for:
+        os.waitpid(child, 0)
+
+
+def test_a_pid_that_is_anothers_by_now_has_no_program(
+    listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the pid of a program that left had gone to this process."""
+    listener = listen("@")
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            connected(listener)
+        os._exit(0)
+    os.waitpid(child, 0)
+    (client,) = listener.accept()
+    monkeypatch.setattr(peers, "peer_credentials", lambda _: (os.getpid(), 0, 0))
+    with client:
+        assert identify(client).program == b""
 
 
 @needs_root

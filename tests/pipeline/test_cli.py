@@ -48,12 +48,12 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
     ],
 )
 def test_wrong_usage_gives_one_line_and_exit_code_2(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], complaint: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err.splitlines()[-1]
+    assert complaint in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_times_are_utc_unless_they_have_a_zone() -> None:

@@ -28,3 +28,12 @@ def test_a_number_needs_no_account(find: Callable[[int | str], int]) -> None:
 def test_a_number_that_no_account_can_have_is_refused(find: Callable[[object], int], given: object) -> None:
     with pytest.raises(ValueError, match=r"^must be a "):
         find(given)
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 5000, "٣", "-1", "99999999999999999999"], ids=lambda text: text[:12]
+)
+def test_a_number_that_is_no_id_is_refused_with_the_rule(number: str) -> None:
+    for find in (uid_of, gid_of):
+        with pytest.raises(ValueError, match=r"^must be a "):
+            find(number)

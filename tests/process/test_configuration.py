@@ -379,3 +379,46 @@ def test_importing_reads_no_file_and_no_variable() -> None:
         env=os.environ
         | {"BCCND_PORT": "x", "BCCND_CONFIG": "/absent", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+
+
+# --- numbers that are none, or too long ---
+
+NUMBERS = ["9" * 5000, "0x" + "f" * 6000, "-1", "1e999", "nan", "inf", "٣", "99999999999999999999"]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda text: text[:12])
+@pytest.mark.parametrize(
+    "toml",
+    [
+        "port = {}",
+        "[queue]\nblock_seconds = {}",
+        "[[rights]]\nuid = {}",
+        '[[rights]]\nuid = "{}"',
+        "copies = [{}]",
+    ],
+    ids=["whole", "decimal", "uid", "uid as text", "list"],
+)
+def test_a_wrong_number_in_the_file_is_one_line(tmp_path: Path, toml: str, number: str) -> None:
+    file = tmp_path / "bccnd.toml"
+    file.write_text(toml.format(number))
+    with pytest.raises(ConfigError) as caught:
+        load(["--config", str(file), "--socket", "/s"], {})
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("number", [*NUMBERS, "1_0", " 7", "0x10", ""], ids=lambda text: text[:12])
+@pytest.mark.parametrize(
+    ("setting", "prefix"),
+    [
+        ("BCCND_PORT", ""),
+        ("BCCND_QUEUE__BLOCK_SECONDS", ""),
+        ("BCCND_METRICS__LISTEN", "127.0.0.1:"),
+        ("BCCND_SOCKET", "fd:"),
+    ],
+)
+def test_a_wrong_number_as_text_is_one_line(setting: str, prefix: str, number: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{setting}: ") as caught:
+        load([], {"BCCND_SOCKET": "/s", setting: prefix + number})
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 300

@@ -132,6 +132,13 @@ def test_bounds(name: str, sound: list[Any], unsound: list[Any]) -> None:
         assert fault({name: value}).startswith(name), value
 
 
+@pytest.mark.parametrize("integrity", ["none", "crc32", None])
+def test_replays_are_not_dropped_where_anybody_can_forge(integrity: str | None) -> None:
+    rule = "dedup.replays: Value error, must not be drop without integrity = hmac"
+    assert fault({"integrity": integrity, "dedup": {"replays": "drop"}}).startswith(rule)
+    Settings({"key_file": "/k", "dedup": {"replays": "drop"}}, HERE)
+
+
 @pytest.mark.parametrize(
     ("table", "values", "rule"),
     [

@@ -110,3 +110,9 @@ def test_more_than_one_socket_is_refused_by_name() -> None:
     ):
         take_listening_socket(environ)
     assert environ == {}
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "٣", "-1", ""], ids=lambda text: text[:12])
+def test_a_number_that_is_none_of_systemds_is_ignored(number: str) -> None:
+    assert take_watchdog({"WATCHDOG_USEC": number}) == 0.0
+    assert take_listening_socket({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number}) is None

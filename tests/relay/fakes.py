@@ -12,6 +12,7 @@ from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
+from bccnd.daemon.turns import Leftover
 from bccnd.relay.client_input import Left
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.delivery import GONE
@@ -20,7 +21,9 @@ from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Dedup, Heartbeat, Limits, Options, Queue, Retain
+from bccnd.relay.outbox import ENTRY_BYTES
 from bccnd.relay.rights import AccessList, unrestricted
+from bccnd.relay.router import Route, Router
 from bccnd.relay.session import Session
 from bccnd.relay.state import Rules, packet_limit
 from bccnd.wire import sbus
@@ -31,6 +34,7 @@ BATCH = 64  # packets a read
 UNLIMITED = 1 << 60
 CLOCK = 1_800_000_000_000_000  # microseconds since the epoch
 HOST = b"here"
+HERE = b"10.0.0.1:5400"
 ELSEWHERE = b"10.0.0.2:5400"
 INTERFACE = b"eth0"
 
@@ -75,6 +79,12 @@ def value_of(answers: list[bytes], key: bytes) -> Any:
     return json.loads(answer.removeprefix(head))
 
 
+def routes_of(router: Router) -> list[Route]:
+    """All that it remembers, for channels and to share."""
+    generations = [router._young, *(routes for _, routes in router._aged)]
+    return [route for routes in (*generations, router._shared) for route in routes.values()]
+
+
 class FakeTransport:
     """Keeps what each port takes: ``room[port]`` packets more, any number unless the test says otherwise."""
 
@@ -83,6 +93,10 @@ class FakeTransport:
         self.room: defaultdict[int, int] = defaultdict(lambda: UNLIMITED)
         self.gone: set[int] = set()
         self.taken: defaultdict[int, list[bytes]] = defaultdict(list)
+        self.unread_bytes: defaultdict[int, int] = defaultdict(int)
+
+    def unread(self, port: int) -> int:
+        return self.unread_bytes[port]
 
     def send(self, port: int, packet: bytes) -> int:
         return self.send_each(port, [packet])
@@ -102,13 +116,16 @@ class FakeTransport:
 
 
 class FakeClient:
-    """One client of a ``Bus``. What it sends while it is held waits in ``unread``, as in its socket."""
+    """One client of a ``Bus``. What it sends while it is held waits in ``unread``, as in its socket; ``left`` is what
+    was read of it and waits for its next turn.
+    """
 
     def __init__(self, bus: "Bus", session: Session) -> None:
         self.bus = bus
         self.session = session
         self.port = session.port
         self.unread: list[bytes] = []
+        self.left: Leftover | None = None
 
     @property
     def name(self) -> bytes:
@@ -121,6 +138,13 @@ class FakeClient:
     @property
     def held(self) -> bool:
         return bool(self.session.waits_for)
+
+    def next_packets(self) -> Left:
+        """What the relay is to be given next."""
+        if self.left:
+            return self.left.lay_out(self.bus.memory, self.bus._client_slots[0])
+        packets, self.unread = self.unread[:BATCH], self.unread[BATCH:]
+        return self.bus._lay(packets, self.bus._client_slots), 0, 0
 
     def say(self, *packets: bytes) -> None:
         """Send packets, which are read together unless the client is held."""
@@ -170,10 +194,15 @@ class FakeClient:
 class Bus:
     """``now``: monotonic seconds, ``unix_us``: the clock; the test turns both. ``sent``: datagrams to the segment.
 
-    ``values``: settings, as ``options`` takes them.
+    ``addresses``: of this host; ``values``: settings, as ``options`` takes them.
     """
 
-    def __init__(self, integrity: Integrity | None = None, **values: Any) -> None:
+    def __init__(
+        self,
+        integrity: Integrity | None = None,
+        addresses: frozenset[bytes] | None = frozenset([b"10.0.0.1"]),
+        **values: Any,
+    ) -> None:
         self.options = options(**values)
         self.integrity = integrity or Integrity()
         stride = packet_limit(self.options) + 256
@@ -187,6 +216,7 @@ class Bus:
         self.transport = FakeTransport(self.memory)
         self.access = AccessList(unrestricted([0]))
         self.relay = self.new_relay()
+        self.relay.state.addresses = addresses
         self.now = 1000.0
         self.unix_us = CLOCK
         self.clients: dict[int, FakeClient] = {}  # by the number of their session
@@ -194,7 +224,7 @@ class Bus:
         self.sent: list[bytes] = []
         self.closed: dict[bytes, str] = {}  # name -> why the relay had it disconnected
         self.tapped = False
-        self._packets_left = False
+        self._reading = False
         self._next_port = 10
 
     def new_relay(self) -> Relay:
@@ -258,19 +288,22 @@ class Bus:
         return client
 
     def read(self) -> None:
-        """Read from every client that is not held, until nothing is left to read."""
-        ready = True
+        """Give every client that is not held its turns, until nothing is left to read."""
+        if self._reading:
+            return
+        self._reading = ready = True
         while ready:
-            ready = [client for client in self.clients.values() if client.unread and not client.held]
+            ready = [each for each in self.clients.values() if (each.left or each.unread) and not each.held]
             for client in ready:
                 if client.connected and not client.held:
-                    packets, client.unread = client.unread[:BATCH], client.unread[BATCH:]
-                    left: Left | None = self._lay(packets, self._client_slots), 0, False
-                    while left:
-                        assert client.connected, "nobody leaves while packets are left"
-                        left = self.relay.from_client(client.session, self.moment, *left)
-                        self._packets_left = left is not None
-                        self.settle()
+                    left = self.relay.from_client(client.session, self.moment, *client.next_packets())
+                    client.left = Leftover.of(self.memory, left) if left else None
+                    self.settle()
+        self._reading = False
+        for client in list(self.clients.values()):
+            if client.session.closing == "gone" and not (client.left or client.unread):
+                self.end(client.session)
+                self.settle()
 
     def end(self, session: Session) -> None:
         client = self.clients.pop(session.number, None)
@@ -312,9 +345,12 @@ class Bus:
                 self.relay.answer(session, answer, self.moment)
             for session in effects.close:
                 self.closed[session.name] = session.closing
-                self.end(session)
+                if session.closing == "gone":
+                    resumed = True  # it is read to the end first
+                else:
+                    self.end(session)
         self.assert_consistent()
-        if resumed and not self._packets_left:  # the memory that they lie in is not free
+        if resumed:
             self.read()
 
     def datagrams_of(self, effects: Effects) -> list[bytes]:
@@ -328,7 +364,9 @@ class Bus:
         assert delivery.backlogged == {session for session in sessions if session.outbox}
         assert {(a, b) for a in sessions for b in a.waits_for} == {(a, b) for b in sessions for a in b.holds}
         assert ledger.packets == sum(session.outbox.packets for session in sessions)
-        assert ledger.bytes == sum(session.outbox.size for session in sessions)
+        boxes = [session.outbox for session in sessions]
+        assert ledger.bytes == sum(box.size + box.answers_size for box in boxes)
+        assert ledger.bytes + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
         assert ledger.bytes <= ledger.limit
         assert state.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
         assert len(state.names) - 1 == len(sessions) == len(state.ports)  # beside its own
@@ -347,9 +385,7 @@ class Bus:
         assert state.router.subscriptions == 0
         assert all(index.empty() for index in router._indexes.values())
         assert not router._listening
-        assert not any(route.size for route in router._young.values())
-        assert not any(route.size for route in router._old.values())
-        assert not any(route.size for route in router._shared.values())
+        assert not any(route.members for route in routes_of(router))
         assert len(state.names) == 1  # its own
 
     def _lay(self, packets: Sequence[bytes], slots: range) -> tuple[list[int], list[int]]:

@@ -2,10 +2,16 @@
 
 import pytest
 
-from bccnd.relay.answers import BURST, LISTENERS_PER_SECOND, PER_SECOND, TOKEN_LIMIT
+from bccnd.relay.answers import (
+    KNOWN_SECONDS,
+    LISTENERS_PER_SECOND,
+    PINGS_PER_SECOND,
+    TOGETHER_SECONDS,
+    TOKEN_LIMIT,
+)
 from bccnd.relay.router import QUESTIONS
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SRC_LIMIT
-from tests.relay.fakes import Bus, datagram
+from tests.relay.fakes import ELSEWHERE, Bus, datagram
 
 
 def answers(bus: Bus) -> list[bytes]:
@@ -61,13 +67,119 @@ def test_anything_else_is_not(src: bytes, target: bytes, payload: bytes) -> None
     assert answers(bus) == []
 
 
+PONG, BUSY = b"far/x/7|t\npong 1.2.3", b"far/x/7|t\nbusy"
+
+
 def test_a_flood_is_answered_in_part() -> None:
     bus = Bus()
-    bus.hear(*[datagram(b"far/x/7", seq, b"!here/bccnd", b"t\nping") for seq in range(1, 200)])
-    assert len(answers(bus)) == BURST
-    bus.tick(1.0)
-    bus.hear(*[datagram(b"far/x/7", seq, b"!here/bccnd", b"t\nping") for seq in range(300, 400)])
-    assert len(answers(bus)) == PER_SECOND
+    for first in (1, 301):
+        bus.hear(*[datagram(b"far/x/7", first + seq, b"!here/bccnd", b"t\nping") for seq in range(200)])
+        assert answers(bus) == [PONG] * PINGS_PER_SECOND + [BUSY] * PINGS_PER_SECOND
+        bus.tick(1.0)
+
+
+@pytest.mark.parametrize("src", [b"far/x/%d", b"far/x/7", b"other%d/x/1"])
+def test_the_flood_of_one_host_costs_no_other_its_answer(src: bytes) -> None:
+    """Under whatever names: it is the address that counts."""
+    bus = Bus()
+    flood = [
+        datagram(src % number if b"%" in src else src, number, b"!here/bccnd", b"t\nping")
+        for number in range(1, 2000)
+    ]
+    bus.hear(*flood, peer=ELSEWHERE)
+    assert len(answers(bus)) < 500
+    for number in range(3):
+        bus.hear(datagram(b"there/bccn/%d" % number, 1, b"!here/bccnd", b"t\nping"), peer=b"10.0.0.9:5400")
+    assert [answer[-10:] for answer in answers(bus)] == [b"pong 1.2.3"] * 3
+
+
+def test_the_flood_of_one_client_costs_no_other_its_answer() -> None:
+    bus = Bus()
+    flooding, asking = bus.connect(b"CMSG listen"), bus.connect(b"CMSG listen", pid=7)
+    flooding.say(*[b"MSG !here/bccnd\0t\nping"] * 500)
+    assert asking.ask(b"MSG !here/bccnd\0t\nping") == [b"MSG !here/prog/7\0t\npong 1.2.3"]
+
+
+# Beyond the share
+
+
+def test_beyond_its_share_an_asker_learns_that_it_is() -> None:
+    bus = crowd()
+    bus.hear(*[datagram(b"far/x/7", seq, QUESTIONS, b"t\nlisteners a") for seq in range(1, 500)])
+    said = answers(bus)
+    assert said.count(b"far/x/7|t\nlisteners 4") == LISTENERS_PER_SECOND
+    assert said.count(b"far/x/7|t\nlisteners busy") == LISTENERS_PER_SECOND
+    assert len(said) == 2 * LISTENERS_PER_SECOND
+    bus.hear(datagram(b"there/x/7", 1, QUESTIONS, b"t\nlisteners a"), peer=b"10.0.0.9:5400")
+    assert answers(bus) == [b"there/x/7|t\nlisteners 4"]
+
+
+def test_nobody_is_busy_where_nobody_listens() -> None:
+    bus = Bus()
+    bus.connect(b"SUB a")
+    bus.hear(*[datagram(b"far/x/7", seq, QUESTIONS, b"t\nlisteners nobody/here") for seq in range(1, 500)])
+    assert answers(bus) == []
+
+
+# One for many
+
+
+def test_one_question_serves_all_who_ask_at_once() -> None:
+    bus = Bus()
+    clients = [bus.connect(b"CMSG listen") for _ in range(50)]
+    for client in clients:
+        assert client.ask(b"CMSG listeners\0a t1") == [b"CMSG listeners\x000 asked"]
+    assert len(bus.sent) == 1
+    bus.hear(datagram(b"far/bccnd/1", 1, b"!" + clients[0].name, b"t1\nlisteners 3"))
+    assert clients[0].heard() == [b"MSG !%b\0t1\nlisteners 3" % clients[0].name]
+    bus.tick(2 * TOGETHER_SECONDS)
+    for client in clients:
+        assert client.ask(b"CMSG listeners\0a t2") == [b"CMSG listeners\x003 asked"]
+    assert len(bus.sent) == 1
+
+
+def test_what_was_answered_is_forgotten_soon() -> None:
+    bus = Bus()
+    client = bus.connect(b"CMSG listen", pid=7)
+    client.say(b"CMSG listeners\0a t1", b"CMSG listeners\0b t2")
+    bus.hear(datagram(b"far/bccnd/1", 1, b"!here/prog/7", b"t1\nlisteners 3"))
+    bus.tick(2 * KNOWN_SECONDS)
+    bus.sent.clear()
+    assert client.ask(b"CMSG listeners\0a t3")[-1] == b"CMSG listeners\x000 asked"
+    assert len(bus.sent) == 1
+    answers_ = bus.relay._segment_input._answers
+    assert (len(answers_.open), len(answers_._asked)) == (1, 1)
+
+
+def test_another_daemon_that_is_busy_is_asked_no_more_for_now() -> None:
+    bus = Bus()
+    client = bus.connect(b"CMSG listen", pid=7)
+    client.say(b"CMSG listeners\0a t1")
+    bus.hear(datagram(b"far/bccnd/1", 1, b"!here/prog/7", b"t1\nlisteners busy"))
+    bus.tick(2 * TOGETHER_SECONDS)
+    client.heard()
+    assert client.ask(b"CMSG listeners\0a t2") == [b"CMSG listeners\x000 busy"]
+    assert len(bus.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("src", "payload"),
+    [
+        (b"far/x/1", b"t1\nlisteners 3"),
+        (b"far/bccnd/1", b"t2\nlisteners 3"),
+        (b"far/bccnd/1", b"t1\nlisteners"),
+        (b"far/bccnd/1", b"t1\nlisteners 3x"),
+        (b"far/bccnd/1", b"t1\npong 3"),
+        (b"far/bccnd/1", b"t1\nlisteners 99999999999999999999"),
+    ],
+)
+def test_only_the_answer_of_a_daemon_is_taken_for_one(src: bytes, payload: bytes) -> None:
+    bus = Bus()
+    client = bus.connect(b"CMSG listen", pid=7)
+    client.say(b"CMSG listeners\0a t1")
+    bus.hear(datagram(src, 1, b"!here/prog/7", payload))
+    client.heard()
+    assert client.ask(b"CMSG listeners\0a t3") == [b"CMSG listeners\x000 asked"]
 
 
 # Who listens
@@ -150,7 +262,7 @@ def test_daemons_do_not_answer_each_other(src: bytes, payload: bytes) -> None:
 def test_flood_of_questions_leaves_pings_their_answers() -> None:
     bus = crowd()
     bus.hear(*[datagram(b"far/x/7", seq, QUESTIONS, b"t\nlisteners a") for seq in range(1, 500)])
-    assert len(answers(bus)) == LISTENERS_PER_SECOND
+    answers(bus)
     bus.hear(datagram(b"far/x/7", 500, b"!here/bccnd", b"t\nping"))
     assert len(answers(bus)) == 1
 

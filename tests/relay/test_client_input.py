@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
 from bccnd.relay import client_input
+from bccnd.relay.client_input import REQUEST_STEPS, STEPS
 from bccnd.relay.effects import SEALED_LIMIT, Spans
+from bccnd.relay.rights import AccessList, Grant
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from bccnd.wire.native import alike
 from bccnd.wire.sbus import Recv
-from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.fakes import CLOCK, Bus, FakeClient, datagram
 from tests.relay.rubble import channels, mostly, payloads
 
 thorough = settings(deadline=None, max_examples=150)
@@ -184,7 +186,7 @@ def test_a_bridged_datagram_goes_everywhere_as_it_is():
         (datagram(b"x", 1, b"local/a"), "bad-datagram", "packet: local-channel"),
         (b"BCCN1[5]x:1:a", "bad-datagram", "packet: fields"),
         (b"BCCN", "bad-datagram", "packet: magic"),
-        (datagram(b"here/prog/7", 1, b"a"), "bad-datagram", "packet: own"),
+        (datagram(b"here/prog/7", 1, b"a"), "bad-datagram", "packet: conflict"),
         (datagram(b"seen", 1, b"a"), "bad-datagram", "packet: duplicate"),
         (datagram(b"x", 1, b"a", b"x" * 1384), "too-large", "packet: 1401 bytes on the wire, at most 1400"),
     ],
@@ -341,6 +343,50 @@ def test_lines_read_together():
     assert plain.heard() == [b"MSG a\0one", b"MSG a\0two", b"MSG a\0three", b"MSG ab\0four", b"MSG a\x005"]
 
 
+def test_each_line_of_a_packet_is_a_packet():
+    bus = Bus()
+    plain = bus.connect(b"SUB >")
+    client = bus.connect(b"CMSG format\0lines")
+    said = client.ask(b"MSG a x\nMSG b y\r\n\nbogus\nCMSG ping 1\nSUB c\nMSG c z", b"MSG d\0e\nMSG f g\n")
+    assert plain.heard() == [b"MSG a\0x", b"MSG b\0y", b"MSG c\0z", b"MSG d\0e\nMSG f g\n"]
+    assert said == [
+        b"CMSG error bad-packet packet: begins b'bogus\\\\n', not SUB, UNSUB, MSG or CMSG\n",
+        b"CMSG pong 1\n",
+        b"MSG c z\n",
+    ]
+
+
+def test_lines_begin_with_the_packet_that_chooses_them():
+    bus = Bus()
+    plain = bus.connect(b"SUB >")
+    bus.connect().say(b"SUB own\n", b"MSG a x\nMSG b y\n")
+    assert plain.heard() == [b"MSG a\0x", b"MSG b\0y"]
+    typing = bus.connect()
+    assert typing.ask(b"SUB own\nMSG a x\nMSG own y\n", b"MSG b z\n") == [b"MSG own y\n"]
+    assert plain.heard() == [b"MSG a\0x", b"MSG own\0y", b"MSG b\0z"]
+    assert bus.connect().ask(b"SUB own\0ignored\nMSG a x\n") == []
+    chosen = bus.connect(b"CMSG format\0plain")
+    assert chosen.ask(b"SUB own\nMSG a x\n")[0].startswith(b"CMSG error\0bad-pattern")
+
+
+@pytest.mark.parametrize(("chan", "what"), [(b"demo/x", "on the wire"), (b"local/x", "of payload")])
+@pytest.mark.parametrize("payload", [1400, 9_900, 9_960, 9_970, 10_000, 65_000, 65_537, 66_000])
+@pytest.mark.parametrize("integrity", [Integrity(), Integrity([b"k" * 32], Level.HMAC)])
+def test_the_size_that_is_too_large_is_named(integrity: Integrity, payload: int, chan: bytes, what: str):
+    bus = Bus(integrity=integrity, local_payload=1000 if chan == b"local/x" else 65536)
+    client = bus.connect()
+    body = Message(client.name, CLOCK, chan, b"x" * payload).serialize()
+    size = len(integrity.seal(body)) if what == "on the wire" else payload
+    limit = 1400 if what == "on the wire" else 1000
+    whole = b"MSG %b\0%b" % (chan, b"x" * payload)
+    read = whole[: bus.relay.state.rules.packet_limit + 1]  # as the system call cuts it off
+    cut = len(whole) - len(read)
+    named = f"more than {size - cut - 1}" if cut else str(size)
+    assert client.ask(read) == [
+        f"CMSG error\0too-large MSG {chan.decode()}: {named} bytes {what}, at most {limit}".encode()
+    ]
+
+
 def test_a_chosen_format_is_kept():
     bus = Bus()
     client = bus.connect(b"CMSG format\0plain", b"SUB a\n")
@@ -488,7 +534,72 @@ def test_nobody_is_closed_before_what_is_left_is_done():
     assert closed == [MANY]
 
 
-def test_a_publisher_held_in_between_has_sent_what_was_read():
+def leave(bus: Bus, client: FakeClient, *packets: bytes) -> int:
+    """How many of the packets, given to the relay with one call, are left."""
+    spans = bus._lay(list(packets), bus._client_slots)
+    left = bus.relay.from_client(client.session, bus.moment, spans)
+    bus.settle()
+    if left is None:
+        return 0
+    return len(left[0][0]) - left[1]
+
+
+@pytest.mark.parametrize(
+    ("packets", "most"),
+    [
+        ([b"CMSG ping"], STEPS // REQUEST_STEPS),
+        ([b"CMSG clients"], 60),
+        ([b"CMSG sources"], 60),
+        ([b"SUB state/>", b"UNSUB state/>"], 60),
+        ([b"nonsense"], STEPS // REQUEST_STEPS),
+    ],
+)
+def test_one_call_does_so_much_and_leaves_the_rest(packets: list[bytes], most: int):
+    bus = Bus(retain=["state/>"])
+    for _ in range(120):
+        bus.connect(b"CMSG listen")
+    bus.hear(*[datagram(b"there/prog/%d" % number, 1, b"other") for number in range(200)])
+    bus.hear(*[datagram(b"there/prog/1", number, b"state/%d" % number, b"x") for number in range(2, 300)])
+    client = bus.connect(b"CMSG pack\0on")
+    done = 3000 - leave(bus, client, sbus.pack((packets * 3000)[:3000]))
+    assert 0 < done <= most
+
+
+def test_one_call_delivers_so_much_and_leaves_the_rest():
+    bus = Bus(subscriptions=1024)
+    for _ in range(100):
+        bus.connect(b"SUB local/a")
+    client = bus.connect(b"CMSG pack\0on")
+    left = leave(bus, client, sbus.pack([b"MSG local/a\0"] * 3000))
+    assert 0 < 3000 - left <= STEPS // 101 + 1
+
+
+def test_patterns_are_bounded_in_bytes():
+    bus = Bus(subscription_bytes=64 << 10)
+    client = bus.connect()
+    patterns = [b"SUB " + b"a/" * 400 + b"%d" % number for number in range(100)]
+    assert client.ask(*patterns)[-1].endswith(b"the patterns of a client take at most 65536 bytes")
+    assert client.session.footprint <= 64 << 10
+    assert bus.relay.state.router.footprint == client.session.footprint
+    client.leave()
+    assert bus.relay.state.router.footprint == 0
+
+
+def test_each_client_has_its_share_of_all_patterns():
+    bus = Bus(subscription_bytes=64 << 10, clients=200)
+    greedy = [
+        bus.connect(*(b"SUB " + b"a" * 900 + b"%d" % number for number in range(40))) for _ in range(80)
+    ]
+    router = bus.relay.state.router
+    assert router.footprint <= 2 * 64 * (64 << 10), "what all may take, and a share for each"
+    assert len(greedy[-1].session.subscriptions) < 40
+    last = bus.connect()
+    assert last.ask(b"SUB x", b"MSG x\0y") == [b"MSG x\0y"]
+    refused = last.ask(*(b"SUB " + b"b" * 900 + b"%d" % number for number in range(40)))
+    assert refused[-1].endswith(b"the patterns of all clients take as much as they may")
+
+
+def test_a_publisher_held_in_between_waits_with_the_rest():
     bus = Bus()
     slow = bus.connect(b"SUB a", b"CMSG queue\0packets=4 policy=block")
     slow.stop_reading()
@@ -496,6 +607,75 @@ def test_a_publisher_held_in_between_has_sent_what_was_read():
     publisher.say(sbus.pack(many()))
     publisher.say(b"MSG a\0later")
     assert publisher.held
-    assert len(bus.sent) == MANY
+    assert len(bus.sent) == SEALED_LIMIT
     assert slow.take() == [*many(), b"MSG a\0later"]
     assert numbers(bus, bus.sent) == list(range(CLOCK, CLOCK + MANY + 1))
+
+
+# Secret keys of public sbus
+
+SECRET = b"!/cred/100/1000/7/key"
+
+
+@pytest.mark.parametrize("how", ["alone", "in a pack", "as a line", "from a bridge"])
+def test_a_secret_key_of_sbus_never_leaves_its_sender(how: str):
+    bus = Bus()
+    everybody = bus.connect(b"SUB >", b"CMSG listen", pid=7)
+    tap = bus.connect(b"CMSG tap\0on", privileged=True)
+    sender = bus.connect(privileged=True)
+    text = b"bad-channel MSG %b: a secret key of sbus; nothing on it is delivered or sent" % SECRET
+    packet = b"MSG %b\0hush" % SECRET
+    match how:
+        case "in a pack":
+            sender.ask(b"CMSG pack\0on")
+            packet = sbus.pack([b"MSG a\0one", packet, b"MSG b\0two"])
+        case "as a line":
+            sender.ask(b"CMSG format\0lines")
+            packet = b"MSG %b hush\n" % SECRET
+        case "from a bridge":
+            packet = datagram(b"far/prog/1", 1, SECRET, b"hush")
+            text = b"bad-channel packet: a secret key of sbus is not sent"
+    end = b" %b\n" % text if how == "as a line" else b"\0" + text
+    for _ in range(2):  # looked up, and remembered
+        assert sender.ask(packet) == [b"CMSG error" + end]
+    assert not [sent for sent in bus.sent if b"hush" in sent]
+    for other in (everybody, tap):
+        assert b"hush" not in b"".join(other.heard())
+
+
+def test_nobody_subscribes_to_a_secret_key_of_sbus():
+    bus = Bus()
+    assert bus.connect().ask(b"SUB !/cred/100/1000/7/")[0].startswith(b"CMSG error\0bad-pattern SUB !/cred/")
+
+
+# Questions to daemons
+
+
+@pytest.mark.parametrize(
+    "chan", [b"!here/bccnd", b"!here/bccnd/0", b"!here/bccnd/*", b"!there/bccnd", b"bccnd/ask"]
+)
+def test_a_question_needs_the_right_to_what_it_asks_about(chan: bytes):
+    bus = Bus()
+    bus.reconfigure(access=AccessList([Grant(publish=(b"!>", b"bccnd/ask", b"a"), subscribe=(b"!",))]))
+    client = bus.connect()
+    question = b"MSG %b\0token\nlisteners " % chan
+    for about in (b"b", b"!", b"local/b", b"!/cred/1/2/3/x"):
+        text = b"MSG %b: no right to publish on %b, which it asks about" % (chan, about)
+        assert client.ask(question + about) == [b"CMSG error\0refused " + text]
+    assert bus.sent == []
+    client.ask(b"CMSG pack\0on")
+    refused = client.ask(sbus.pack([question + b"a", question + b"b", question + b"a"]))
+    assert len([packet for packet in refused if packet.startswith(b"CMSG error\0refused")]) == 1
+    assert len([sent for sent in bus.sent if b"listeners a" in sent]) == 2
+    assert not [sent for sent in bus.sent if b"listeners b" in sent]
+
+
+def test_a_question_hides_behind_no_heartbeat():
+    """Both channels have one route."""
+    bus = Bus()
+    client = bus.connect(b"CMSG pack\0on")
+    bus.reconfigure(access=AccessList([Grant(publish=(b">",))]))
+    client.say(b"MSG bccnd/ask\0", b"MSG heartbeat/x\0")
+    hidden = [b"MSG heartbeat/x\0", b"MSG bccnd/ask\0token\nlisteners !here/prog/1"]
+    (answer,) = client.ask(sbus.pack(hidden))
+    assert answer.startswith(b"CMSG error\0refused MSG bccnd/ask: no right to publish on !here/prog/1")

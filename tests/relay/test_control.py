@@ -41,7 +41,7 @@ def test_every_key_is_answered_once(bus: Bus):
         b"listeners": b"a",
     }
     client = bus.connect(pid=7)
-    for key in Control.KEYS:
+    for key in Control.KEYS.keys() - {b"order/stack", b"order/random"}:
         (answer,) = client.ask(b"CMSG %b\0%b" % (key, values.get(key, b"")))
         assert answer.startswith(b"CMSG %b\0" % (b"pong" if key == b"ping" else key))
     assert bus.relay.state.counters.errors == 0
@@ -75,6 +75,7 @@ def test_every_key_is_answered_once(bus: Bus):
         (b"CMSG listeners", "bad-channel", "CMSG listeners: a channel, or "),
         (b"CMSG listeners\0a:b", "bad-channel", "CMSG listeners: a channel, or "),
         (b"CMSG listeners\0!?a", "bad-channel", "CMSG listeners: a channel, or "),
+        (b"CMSG listeners\0!/cred/1/2/3/x token", "bad-channel", "CMSG listeners: a channel, or "),
         (b"CMSG listeners\0a ", "bad-value", "CMSG listeners: the token is one line of 1 to 128 bytes"),
         (
             b"CMSG listeners\0a " + b"t" * 129,
@@ -108,6 +109,51 @@ def test_malformed_keys_are_refused(bus: Bus, request_: bytes):
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
 def test_a_person_may_type_a_space_and_a_line_end(bus: Bus, end: bytes):
     assert bus.connect().ask(b"CMSG ping one two" + end) == [b"CMSG pong\0one two"]
+
+
+# Of public sbus
+
+
+@pytest.mark.parametrize(
+    ("key", "policy"),
+    [
+        (b"blocking/soft/queue", "drop-oldest"),
+        (b"blocking/soft/discard", "drop-newest"),
+        (b"blocking/soft/block", "block"),
+        (b"blocking/soft/error", "disconnect"),
+        (b"blocking/hard/discard", "drop-newest"),
+        (b"blocking/hard/block", "block"),
+        (b"blocking/hard/error", "disconnect"),
+        (b"order/queue", "drop-oldest"),
+    ],
+)
+@pytest.mark.parametrize("value", [b"", b"\0", b"\0ignored"])
+def test_flood_control_of_sbus_is_a_policy(bus: Bus, key: bytes, policy: str, value: bytes):
+    client = bus.connect()
+    expected = b"CMSG %b\0packets=10000 bytes=8388608 policy=%b" % (key, policy.encode())
+    assert client.ask(b"CMSG " + key + value) == [expected]
+    assert client.session.outbox.policy == policy
+
+
+def test_blocking_of_sbus_needs_the_right():
+    bus = Bus()
+    bus.reconfigure(access=AccessList([Grant()]))
+    client = bus.connect()
+    for key in ("blocking/soft/block", "blocking/hard/block"):
+        refused = error_of(client.ask(b"CMSG " + key.encode()))
+        assert refused == ("refused", f"CMSG {key}: no right to the policy block")
+    assert client.session.outbox.policy is Policy.DROP_OLDEST
+
+
+@pytest.mark.parametrize("key", ["order/stack", "order/random"])
+def test_disorder_of_sbus_is_refused_by_name(bus: Bus, key: str):
+    refused = error_of(bus.connect().ask(b"CMSG " + key.encode()))
+    assert refused == ("bad-value", f"CMSG {key}: messages come in order: only order/queue is done")
+
+
+def test_other_keys_of_sbus_are_unknown(bus: Bus):
+    for key in (b"!/cred/1/2/3/x", b"!/cred/whoami/", b"blocking/hard/queue", b"order/random/queue"):
+        assert error_of(bus.connect().ask(b"CMSG " + key))[0] == "unknown-key"
 
 
 # One by one
@@ -281,9 +327,10 @@ def test_where_questions_are_local_nobody_can_be_asked():
 def test_too_many_questions_are_not_asked(bus: Bus):
     client = bus.connect()
     limit = int(LISTENERS_PER_SECOND)
-    said = [packet for _ in range(limit + 5) for packet in client.ask(b"CMSG listeners\0a t1")]
+    said = [packet for n in range(limit + 5) for packet in client.ask(b"CMSG listeners\0a/%d t1" % n)]
     assert said == [b"CMSG listeners\x000 asked"] * limit + [b"CMSG listeners\x000 busy"] * 5
     assert len(bus.sent) == limit
+    assert bus.connect().ask(b"CMSG listeners\0b t1") == [b"CMSG listeners\x000 asked"], "its own share"
 
 
 def test_asking_for_listeners_needs_the_right_to_publish(bus: Bus):

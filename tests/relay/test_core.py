@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bccnd.relay.options import Policy
+from bccnd.relay.outbox import ENTRY_BYTES
 from bccnd.wire.bccn1 import Integrity, Level
 from tests.relay.fakes import CLOCK, Bus, datagram, options, value_of
 
@@ -76,7 +77,7 @@ def test_a_new_total_holds_at_once():
     bus = Bus()
     slow, publisher = bus.connect(b"SUB a"), bus.connect()
     slow.stop_reading()
-    reconfigure(bus, total_bytes=30)
+    reconfigure(bus, total_bytes=3 * (10 + ENTRY_BYTES))
     publisher.say(*[b"MSG a\0" + bytes(4)] * 10)
     assert bus.relay.state.ledger.bytes == 30
 

@@ -1,14 +1,16 @@
 """What is new, what was heard before, what was lost: the document's rule, the account, the bounds."""
 
+from itertools import islice
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bccnd.relay.dedup import CLOCKED, JUMP, PROOF_SECONDS, WINDOW, Sources
+from bccnd.relay.dedup import CLOCKED, JUMP, PROOF_SECONDS, ROW, WINDOW, Source, Sources
 from bccnd.relay.options import Dedup
 from bccnd.wire.verdict import Verdict
+from tests.golden import entries
 
 thorough = settings(deadline=None, max_examples=300)
 
@@ -40,11 +42,15 @@ def rules(**values: Any) -> Dedup:
 
 
 def table(**values: Any) -> Sources:
+    return Sources(rules(**values), authenticated=True)
+
+
+def keyless(**values: Any) -> Sources:
     return Sources(rules(**values), authenticated=False)
 
 
 def configure(known: Sources, **values: Any) -> None:
-    known.configure(rules(**values), authenticated=False)
+    known.configure(rules(**values), authenticated=True)
 
 
 def heard(sources: Sources, *numbers: int, src: bytes = SRC, now: float = 0.0) -> list[Verdict]:
@@ -269,23 +275,158 @@ def test_a_smaller_table_keeps_those_heard_last():
     assert all(sources.get(b"newcomer/%d" % number) for number in range(90, 100))
 
 
+# Without a key: what one forged number can do
+
+
+def silenced(sources: Sources, forged: int, after: int = 3000) -> int:
+    """How many messages of a source are not delivered behind one forged number, but for that number."""
+    heard(sources, *range(100_000, 100_100))
+    heard(sources, 100_099 + forged)
+    wanted = [number for number in range(100_100, 100_100 + after) if number != 100_099 + forged]
+    return sum(verdict not in DELIVERED for verdict in heard(sources, *wanted))
+
+
+@pytest.mark.parametrize("forged", [65, 500, 998, 999, 1000, 1001, 1500, 2500, 10**6, JUMP + 5, 10**15])
+def test_a_forged_jump_costs_its_source_nothing(forged: int):
+    assert silenced(keyless(), forged) == 0
+
+
+@pytest.mark.parametrize("forged", [2, 3, 10, WINDOW])
+def test_a_forged_step_costs_its_source_two_messages(forged: int):
+    assert silenced(keyless(), forged) <= ROW - 1
+
+
+@pytest.mark.parametrize("sanity", [1, 50, 1000, 5000, 1 << 32])
+@pytest.mark.parametrize("forged", [2, 70, 998, 1500, 4000, 10**6])
+def test_whatever_sanity_is_configured(forged: int, sanity: int):
+    assert silenced(keyless(sanity=sanity), forged) <= ROW - 1
+
+
+@pytest.mark.parametrize(
+    "forged", [[998, 999], [998, 998, 999, 999], [500, 900], [300, 5000, 700], [5000, 5001, 9000]]
+)
+def test_forged_pairs_cost_a_few_messages_each(forged: list[int]):
+    sources = keyless()
+    heard(sources, *range(100))
+    heard(sources, *[99 + number for number in forged])
+    wanted = [number for number in range(100, 10_000) if number - 99 not in forged]
+    lost = sum(verdict not in DELIVERED for verdict in heard(sources, *wanted))
+    assert lost <= ROW - 1
+
+
+@thorough
+@given(
+    forgeries=st.lists(st.tuples(st.integers(0, 300), st.integers(-3000, 3000)), max_size=12),
+    sanity=st.sampled_from([64, 300, 1000]),
+)
+def test_a_forger_hides_no_more_than_it_sends_for(forgeries: list[tuple[int, int]], sanity: int):
+    """Wherever it aims, in whatever order: ROW messages for each of its datagrams."""
+    sources = keyless(sanity=sanity)
+    heard(sources, *range(50_000, 50_100))
+    delivered, forged = set(), set()
+    for number in range(50_100, 50_400):
+        for when, aim in forgeries:
+            if when == number - 50_100:
+                heard(sources, number + aim)
+                forged.add(number + aim)
+        if heard(sources, number)[0] in DELIVERED:
+            delivered.add(number)
+    hidden = set(range(50_100, 50_400)) - delivered - forged
+    assert len(hidden) <= ROW * len(forgeries)
+
+
+@thorough
+@given(gaps=st.lists(st.one_of(st.integers(1, 5), st.integers(1, 10**7)), max_size=60))
+def test_a_real_jump_loses_nothing(gaps: list[int]):
+    sources = keyless()
+    numbers = numbers_from(1, gaps)
+    assert heard(sources, *numbers) == [Verdict.NEW] + [Verdict.OK] * len(gaps)
+
+
+@thorough
+@given(numbers=st.lists(st.integers(0, 990), max_size=300))
+def test_without_a_key_nothing_near_arrives_twice(numbers: list[int]):
+    sources = keyless()
+    delivered = [number for number in numbers if heard(sources, number)[0] in DELIVERED]
+    assert len(set(delivered)) == len(delivered)
+    if source := sources.get(SRC):
+        assert source.received + source.late + source.lost == source.last - source.first + 1
+
+
+@thorough
+@given(numbers=st.lists(st.sampled_from([*range(20), *range(5000, 5020)]), max_size=100))
+def test_both_sides_of_a_jump_are_kept_until_it_is_sure(numbers: list[int]):
+    """A model in so many words: ranges of 20 numbers, each beside its own last one."""
+    sources = keyless()
+    heard(sources, 0, 5000)
+    seen, lower, alone = {0, 5000}, 0, True
+    for number in numbers:
+        verdict = heard(sources, number)[0]
+        if not alone:
+            return
+        if number > 5000:
+            assert verdict in DELIVERED
+            alone = False
+        elif number in seen and number == 5000:
+            assert verdict is Verdict.DUPLICATE
+            return  # which says nothing about where the source is
+        elif number > lower:
+            assert verdict is Verdict.OK
+            lower = number
+            seen.add(number)
+        else:
+            return
+
+
+def test_a_jump_that_two_agree_on_ends_what_was_below():
+    sources = keyless()
+    heard(sources, 1, 2, 3, 900, 901, 902)
+    assert heard(sources, 4, 5) == [Verdict.LATE, Verdict.LATE]
+    assert account(sources) == (6, 894, 2, 0)
+    assert heard(sources, 903, 6, 7, 904) == [Verdict.OK, Verdict.LATE, Verdict.LATE, Verdict.OK]
+
+
+def test_what_a_refuted_jump_lost_is_found_again():
+    sources = keyless()
+    heard(sources, *range(10), 5000, 10, 11)
+    assert account(sources) == (13, 0, 0, 0)
+    assert sources.missed == sources.found
+    assert heard(sources, 5001, 5000) == [Verdict.OK, Verdict.DUPLICATE]
+    source = sources.get(SRC)
+    assert source is not None
+    assert (source.restarts, source.last) == (0, 5001)
+    assert account(sources)[1] == 5000 - 12
+
+
+def test_with_a_key_a_jump_is_taken_at_its_word():
+    assert silenced(table(), 998) == 997
+
+
+@pytest.mark.parametrize(("section", "authenticated"), [("plain", True), ("jumps", False)])
+def test_the_vectors(section: str, authenticated: bool):
+    for each in entries("sequences", section):
+        sources = Sources(rules(), authenticated=authenticated)
+        delivered = [number for number in each["numbers"] if heard(sources, int(number))[0] in DELIVERED]
+        assert delivered == each["delivered"], each["name"]
+
+
 # What this host sent itself
 
 
 @pytest.mark.parametrize("reorder", [0, 50])
 @pytest.mark.parametrize("count", [1, 10, 999, 1000, 1001, 5000])
-def test_echo_of_a_client_that_left_is_a_duplicate(count: int, reorder: int):
+def test_echo_of_a_client_that_left_is_our_own(count: int, reorder: int):
     sources = table(reorder=reorder)
     sent = range(70_000, 70_000 + count)
     sources.remember(SRC, sent, 0.0)
-    assert set(heard(sources, *sent, *reversed(sent))) == {Verdict.DUPLICATE}
+    assert set(heard(sources, *sent, *reversed(sent))) == {Verdict.OWN}
 
 
-def test_echo_of_an_earlier_client_of_the_name_is_a_duplicate():
+def test_echo_of_an_earlier_client_of_the_name_is_our_own():
     sources = table()
     sources.remember(SRC, range(70_000, 75_000), 0.0)
     sources.remember(SRC, range(80_000, 85_000), 0.0)
-    assert set(heard(sources, *range(70_000, 75_000), *range(80_000, 85_000))) == {Verdict.DUPLICATE}
+    assert set(heard(sources, *range(70_000, 75_000), *range(80_000, 85_000))) == {Verdict.OWN}
 
 
 def test_another_host_may_use_the_name_of_a_client_that_left():
@@ -337,6 +478,41 @@ def test_forged_sources_displace_no_proven_source(limit: int):
         source = sources.get(src)
         assert source is not None
         assert (source.received, source.lost, source.restarts, source.duplicates) == (6, 0, 0, 1)
+
+
+@pytest.mark.parametrize("authenticated", [True, False])
+def test_a_host_that_invents_sources_evicts_its_own(authenticated: bool):
+    """However many names it bears, also of hosts that do not exist, where the address is what counts."""
+    sources = Sources(rules(sources=400), authenticated=authenticated)
+    real = [b"real%d/prog/%d" % (number % 20, number) for number in range(90)]
+    for number, src in enumerate(real):
+        assert sources.observe(src, 1, 0.0, b"10.0.1.%d:5400" % (number % 20)) is Verdict.NEW
+    for number in range(5000):
+        src = b"loud/prog/%d" % number if authenticated else b"loud%d/prog/1" % number
+        sources.observe(src, 1, 0.0, b"10.0.0.2:5400")
+        assert len(sources) <= 400
+    assert all(sources.get(src) for src in real)
+
+
+def test_a_proven_flood_displaces_no_other_host():
+    sources = table(sources=100)
+    prove(sources, b"rare/prog/1")
+    for number in range(50):
+        prove(sources, *[b"loud/prog/%d" % (number * 10 + each) for each in range(10)], since=100.0 * number)
+        assert len(sources) <= 100
+    assert heard(sources, 4, src=b"rare/prog/1", now=6000.0) == [Verdict.DUPLICATE]
+
+
+def test_the_state_says_whose_the_sources_are():
+    sources = keyless(sources=64)
+    sources.observe(b"rare/prog/1", 1, 0.0, b"10.0.0.3:5400")
+    for number in range(100):
+        sources.observe(b"made-up%d/prog/1" % number, 1, 0.0, b"10.0.0.2:5400")
+    successor = keyless(sources=64)
+    successor.restore(sources.state())
+    for number in range(100, 200):
+        successor.observe(b"made-up%d/prog/1" % number, 1, 0.0, b"10.0.0.2:5400")
+    assert successor.get(b"rare/prog/1")
 
 
 def test_hurried_forged_sources_displace_no_proven_source():
@@ -405,9 +581,58 @@ def test_source_heard_after_one_expiry_time_is_kept():
 
 def test_keeps_when_and_from_where_a_source_was_heard():
     sources = table()
-    heard(sources, 1, now=5)
-    sources.note_peer(SRC, b"10.0.0.1:5400")
+    sources.observe(SRC, 1, 5, b"10.0.0.1:5400")
     heard(sources, 1, now=9)
     source = sources.get(SRC)
     assert source is not None
     assert (source.heard, source.peer) == (9, "10.0.0.1:5400")
+
+
+# Listing
+
+
+def named(*numbers: int) -> list[bytes]:
+    return [b"there/prog/%03d" % number for number in numbers]
+
+
+def listed(sources: Sources, cursor: bytes = b"") -> list[bytes]:
+    sources.sort_names()
+    return [src for src, _ in sources.after(cursor)]
+
+
+def test_sources_are_listed_by_name_behind_a_cursor() -> None:
+    sources = Sources(Dedup(), authenticated=True)
+    for src in named(5, 1, 3):
+        sources.observe(src, 1, 0.0)
+    assert listed(sources) == named(1, 3, 5)
+    sources.observe(*named(2), 1, 0.0)
+    assert listed(sources, *named(1)) == named(2, 3, 5)
+    assert listed(sources, b"~") == []
+
+
+def test_sources_that_come_and_go_are_listed_once() -> None:
+    sources = Sources(Dedup(sources=64, seconds=10), authenticated=True)
+    for round_ in range(40):
+        for src in named(*range(round_ * 100, round_ * 100 + 100)):
+            sources.observe(src, 1, float(round_))
+        assert listed(sources) == sorted(src for src, _ in sources)
+    assert len(sources._names) < 2000
+
+
+def test_a_page_behind_a_cursor_looks_at_no_other_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = Sources(Dedup(), authenticated=True)
+    for src in named(*range(5000)):
+        sources.observe(src, 1, 0.0)
+    sources.sort_names()
+    looked_at: list[bytes] = []
+    get = sources.get
+
+    def counted(src: bytes) -> Source | None:
+        looked_at.append(src)
+        return get(src)
+
+    monkeypatch.setattr(sources, "get", counted)
+    behind = sorted(src for src, _ in sources if src > named(499)[0])
+    assert [src for src, _ in islice(sources.after(*named(499)), 10)] == behind[:10]
+    assert len(looked_at) <= 11
+    assert sources.sort_names() == 0

@@ -3,8 +3,9 @@
 import pytest
 
 from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS
-from bccnd.relay.outbox import ANSWERS_LIMIT, Policy
+from bccnd.relay.outbox import ANSWERS_BYTES, ANSWERS_LIMIT, Policy
 from bccnd.wire import sbus
+from bccnd.wire.sbus import Cmsg
 from tests.relay.fakes import UNLIMITED, Bus, FakeClient, datagram, options
 
 FORMATS = [b"CMSG format\0plain", b"CMSG format\0full", b"CMSG format\0lines", b"CMSG pack\0on"]
@@ -420,7 +421,7 @@ def test_block_client_that_takes_nothing_is_closed():
 
 
 def test_block_client_that_takes_a_little_stays():
-    bus = Bus(block_seconds=5)
+    bus = Bus(block_seconds=5, block_floor=0)
     reader = slow(bus, "block", packets=100)
     publisher = bus.connect()
     publisher.say(*messages(*range(100)))
@@ -482,13 +483,78 @@ def test_client_with_unread_answers_is_held_until_it_reads():
     assert not client.unread
 
 
-def test_client_that_never_reads_its_answers_is_closed():
+def test_client_with_thousands_of_unread_answers_is_closed():
+    """It cannot ask for so many, but a change of rights revokes as many patterns again and again."""
+    bus = Bus()
+    client = bus.connect()
+    client.stop_reading()
+    for _ in range(ANSWERS_FATAL + 1):
+        bus.relay.answer(client.session, Cmsg(b"revoked", b"SUB a"), bus.moment)
+    bus.settle()
+    assert bus.closed == {client.name: "its answers are not read"}
+    bus.assert_idle()
+
+
+def test_client_gets_no_further_answers_until_it_reads():
     bus = Bus()
     client = bus.connect(b"CMSG pack\0on")
     client.stop_reading()
-    client.say(sbus.pack([b"CMSG ping"] * (ANSWERS_FATAL + 1)))
-    assert bus.closed == {client.name: "its answers are not read"}
-    bus.assert_idle()
+    client.say(sbus.pack([b"CMSG ping\0%d" % number for number in range(3000)]))
+    assert client.held
+    assert client.session.outbox.answers == ANSWERS_LIMIT + 1
+    assert client.take() == [b"CMSG pong\0%d" % number for number in range(3000)]
+
+
+def test_client_with_long_unread_answers_gets_few():
+    bus = Bus()
+    clients = [bus.connect(b"CMSG pack\0on") for _ in range(20)]
+    for client in clients:
+        client.stop_reading()
+        for _ in range(20):
+            client.say(b"CMSG ping\0" + bytes(60_000))
+        assert client.session.outbox.held < ANSWERS_BYTES + 60_100
+    assert bus.relay.status()["queued"]["bytes"] > 20 * 60_000
+
+
+# Whoever holds most gives first
+
+
+def test_clients_that_never_read_take_nobodys_share():
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    greedy = [slow(bus, policy, packets=100_000) for policy in ("drop-oldest", "drop-newest") * 2]
+    publisher = bus.connect()
+    publisher.say(*[b"MSG a\0" + bytes(1000)] * 1200)
+    fifth = bus.connect(b"SUB b")
+    fifth.stop_reading()
+    publisher.say(*[b"MSG b\0%d" % number for number in range(1000)])
+    assert fifth.take() == [b"MSG b\0%d" % number for number in range(1000)]
+    assert fifth.session.outbox.dropped == 0
+    assert all(client.session.outbox.dropped for client in greedy)
+    for client in greedy:
+        packets = client.take()
+        lost = [packet for packet in packets if packet.startswith(b"CMSG dropped")]
+        assert len(packets) - len(lost) + sum(int(packet.split(b"\0")[1]) for packet in lost) == 2200
+
+
+def test_client_that_would_disconnect_is_closed_to_make_room():
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    greedy = slow(bus, "disconnect", packets=100_000)
+    publisher = bus.connect()
+    publisher.say(*[b"MSG a\0" + bytes(1000)] * 900)
+    fifth = slow(bus, "drop-oldest", packets=1000)
+    publisher.say(*[b"MSG a\0" + bytes(1000)] * 200)
+    assert bus.closed == {greedy.name: "slow"}
+    assert fifth.session.outbox.packets == 200
+
+
+def test_client_with_answers_alone_is_closed_to_make_room():
+    bus = Bus(total_bytes=1 << 20)
+    asking = [bus.connect() for _ in range(15)]
+    for client in asking:
+        client.stop_reading()
+        client.say(b"CMSG ping\0" + bytes(60_000), b"CMSG ping\0" + bytes(60_000))
+    assert set(bus.closed.values()) == {"its answers are not read"}
+    assert bus.relay.state.ledger.excess(0) <= 0
 
 
 def test_client_that_reads_its_answers_is_not_held():

@@ -70,18 +70,6 @@ def test_a_change_of_taps_counts(taps: bool):
     assert taken.taps is taps
 
 
-def test_nobody_is_closed_while_packets_are_left():
-    effects, client = gathering(), session()
-    effects.close.append(client)
-    effects.packets_left = True
-    assert effects.take() is None
-    effects.packets_left = False
-    taken = effects.take()
-    assert taken is not None
-    assert taken.close == [client]
-    assert effects.take() is None
-
-
 # What is sealed
 
 

@@ -1,6 +1,7 @@
 """Who is connected, under which name and with which numbers."""
 
 from bccnd.relay.dedup import JUMP
+from bccnd.relay.membership import NAMES_AT_ONCE
 from tests.relay.fakes import CLOCK, Bus, datagram
 
 
@@ -12,6 +13,25 @@ def test_another_host_may_take_a_name_that_was_given_up():
     listener.heard()
     bus.hear(datagram(b"here/prog/7", 1, b"demo/a", b"there"))
     assert listener.heard() == [b"MSG demo/a\0there"]
+
+
+def test_the_names_of_a_process_are_limited():
+    """Also over connections; another process has its own."""
+    bus = Bus()
+    client = bus.connect(b"CMSG heartbeat\x0060", pid=7)
+    names = [b"CMSG name\0here/prog/7/%d" % number for number in range(NAMES_AT_ONCE + 5)]
+    said = client.ask(*names)
+    assert said[:NAMES_AT_ONCE] == names[:NAMES_AT_ONCE]
+    refusal = b"CMSG error\0limit CMSG name: at most 64 names at once, and then one a second"
+    assert said[NAMES_AT_ONCE:] == [refusal] * 5
+    assert client.name == b"here/prog/7/%d" % (NAMES_AT_ONCE - 1)
+    assert client.ask(b"CMSG name\0" + client.name) == [b"CMSG name\0" + client.name], "its own costs nothing"
+    client.leave()
+    again = bus.connect(pid=7)
+    assert again.ask(names[0]) == [refusal]
+    bus.tick(1.0)
+    assert again.ask(names[0]) == names[:1]
+    assert bus.connect(pid=8).ask(b"CMSG name\0here/prog/8/x") == [b"CMSG name\0here/prog/8/x"]
 
 
 def test_directed_messages_follow_a_name_at_once():

@@ -87,7 +87,7 @@ def test_only_a_pattern_that_names_notices_gets_them() -> None:
 def test_nothing_is_encoded_when_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     bus = Bus()
     bus.connect(b"SUB >")
-    monkeypatch.delattr(notices, "json")
+    monkeypatch.delattr(notices, "as_json")
     bus.connect()
     beat(bus, 1)
 

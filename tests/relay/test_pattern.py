@@ -1,8 +1,10 @@
 """Which channels a pattern means: the golden vectors, the index against the rule, one pattern within another."""
 
+import gc
 import itertools
 import re
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -10,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
-from bccnd.relay.pattern import SEPARATORS, PatternIndex, check, covers, fixed_part, has_wildcard, matches
+from bccnd.relay import pattern as module
+from bccnd.relay.pattern import (
+    SEPARATORS,
+    PatternIndex,
+    check,
+    covers,
+    fixed_part,
+    has_wildcard,
+    inner_stars,
+    matches,
+    pattern_cost,
+)
 from bccnd.relay.pattern import matcher as pattern_matcher
 from bccnd.wire.bccn1 import Mode, mode_of
 from tests.golden import entries, golden
@@ -138,6 +151,123 @@ def test_removing_one_holder_leaves_the_other():
     index.add(b"a/*/>", "two")
     index.remove(b"a/*/>", "one")
     assert index.match(b"a/b/c") == {"two"}
+
+
+# What a pattern costs
+
+
+def steps_of(index: PatternIndex[int], channel: bytes) -> tuple[int, int]:
+    """The nodes that a look-up comes to, and the beginnings of the channel that it tries there."""
+    nodes = tries = 0
+    begun = module._Node.begun
+
+    def counted(node: module._Node[int], rest: bytes) -> list[module._Branch[int]]:
+        nonlocal nodes, tries
+        nodes += 1
+        tries += sum(length <= len(rest) for length in node.lengths)
+        return begun(node, rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module._Node, "begun", counted)
+        index.match(channel)
+    return nodes, tries
+
+
+def indexed(wanted: Iterable[bytes], holders: int = 1) -> PatternIndex[int]:
+    index = PatternIndex[int](b"/")
+    for pattern in wanted:
+        for holder in range(holders):
+            index.add(pattern, holder)
+    return index
+
+
+@thorough
+@given(st.lists(patterns(b"/"), max_size=12, unique=True), channels)
+def test_a_look_up_is_bounded_by_the_patterns(wanted: list[bytes], channel: bytes):
+    """A node for each inner star and one more, a try for each pattern and inner star."""
+    stars = sum(map(inner_stars, wanted))
+    nodes, tries = steps_of(indexed(wanted), channel)
+    assert nodes <= 1 + stars
+    assert tries <= len(wanted) + stars
+
+
+@pytest.mark.parametrize(
+    ("wanted", "channel", "most"),
+    [
+        ([b"a" * length + b"*" for length in range(1024)], b"a" * 1024, (1, 1024)),
+        ([b"a" * length + b"*" for length in range(1024)], b"a" * 12, (1, 13)),
+        ([b"b" * length + b"*" for length in range(1024)], b"a" * 12, (1, 13)),
+        ([b"%d*" % number for number in range(1024)], b"17/" + b"a" * 100, (1, 4)),
+        ([b"%d/" % number + b"x/" * 500 for number in range(1024)], b"17/" + b"x/" * 500, (1, 4)),
+        ([b"*/" * depth + b"x/" * 400 for depth in range(32)], b"x/" * 510, (32, 64)),
+        ([b"a" * (n % 32) + b"*/" + b"a" * (n // 32) + b"*/no" for n in range(1024)], b"aaa/" * 3, (21, 49)),
+    ],
+    ids=["prefixes", "short", "missing", "many", "tokens", "stars", "grid"],
+)
+@pytest.mark.parametrize("holders", [1, 16])
+def test_steps_of_hostile_patterns(wanted: list[bytes], channel: bytes, most: tuple[int, int], holders: int):
+    """As many for sixteen clients as for one."""
+    nodes, tries = steps_of(indexed(wanted, holders), channel)
+    assert (nodes, tries) <= most
+    assert tries <= most[1]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda n: b"a/%d" % n,
+        lambda n: b"%d*" % n,
+        lambda n: b"%d/" % n,
+        lambda n: b"a/%d/>" % n,
+        lambda n: (b"%d/" % n + b"a/" * 600)[:1020],
+        lambda n: (b"%d" % n + b"a" * 1020)[:1020],
+        lambda n: (b"%d" % n + b"a" * 1020)[:1020] + b"*",
+        lambda n: b"a" * (n % 900) + b"%d*" % n,
+        lambda n: b"%d*/b" % n,
+        lambda n: b"*/%d*/*/b" % n,
+        lambda n: b"%d" % n + b"*/" * 31,
+        lambda n: b"%d*" % n + b"/*/a%d" % n * 15,
+    ],
+    ids=[
+        *("short", "prefix", "any", "below", "tokens", "token", "long-prefix", "lengths"),
+        *("star", "inner", "only-stars", "chain"),
+    ],
+)
+@pytest.mark.parametrize(("holders", "number_of_patterns"), [(1, 5), (1, 683), (2, 6), (2, 342), (5, 683)])
+def test_the_cost_of_a_pattern_bounds_its_memory(
+    form: Callable[[int], bytes], holders: int, number_of_patterns: int
+):
+    """What Python takes for the index and the sessions' keys, just after dicts have grown: never more than the cost;
+    and no less than a quarter, where nothing is shared.
+    """
+    index = PatternIndex[object](b"/")
+    held: list[dict[tuple[bytes, bytes], int]] = [{} for _ in range(holders)]
+    gc.collect()
+    tracemalloc.start()
+    for number in range(number_of_patterns):
+        for holder in range(holders):
+            pattern = bytes(bytearray(form(number)))  # each client sends bytes of its own
+            held[holder][b"/", pattern] = 1
+            index.add(pattern, holder)
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    charged = sum(pattern_cost(pattern) for each in held for _, pattern in each)
+    assert taken <= charged
+    assert holders > 1 or charged <= 4 * taken
+
+
+def test_what_is_removed_leaves_no_memory():
+    index = PatternIndex[int](b"/")
+    wanted = [b"%d*/" % number + b"*/x" * 20 + b"/%d" % number for number in range(300)]
+    for pattern in wanted:
+        index.add(pattern, 1)
+        index.add(pattern, 2)
+    for pattern in wanted:
+        index.remove(pattern, 1)
+        index.remove(pattern, 2)
+    root = index._root
+    assert (root.ends, root.lengths, root.branches) == ({}, [], [])
 
 
 # One pattern within another

@@ -25,9 +25,9 @@ class World:
     def made(self, limit: int = 100, misses: int = 3) -> Presence:
         return Presence(self.heard.get, Heartbeat(misses=misses), limit, Alarm())
 
-    def beat(self, src: bytes = b"a", text: bytes = b"") -> None:
+    def beat(self, src: bytes = b"a", text: bytes = b"", peer: bytes = b"10.0.0.2:5400") -> None:
         self.heard[src] = self.now
-        self.presence.beat(src, text, self.now)
+        self.presence.beat(src, text, self.now, peer)
         self.collect()
 
     def restarted(self, src: bytes) -> None:
@@ -164,6 +164,41 @@ def test_the_version_is_what_a_daemon_says() -> None:
         assert life.version == version
 
 
+def hosts_of(world: World) -> set[bytes]:
+    return {src.partition(b"/")[0] for src, _ in world.presence}
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_a_host_pushes_out_only_its_own_sources(leaving: bool) -> None:
+    world = World(limit=20)
+    for number in range(15):
+        world.beat(b"quiet%d/prog/1" % number, peer=b"10.0.1.%d:5400" % number)
+    quiet = hosts_of(world)
+    for number in range(1000):
+        src = b"loud/prog/%d" % number
+        world.beat(src, peer=b"10.0.0.2:5400")
+        if leaving:
+            world.beat(src, b"leaving", peer=b"10.0.0.2:5400")
+        assert len(world.presence) <= 20
+    assert hosts_of(world) == quiet | {b"loud"}
+    world.beat(b"late/prog/1", peer=b"10.0.2.1:5400")
+    assert hosts_of(world) == quiet | {b"loud", b"late"}, "whoever has most gives"
+
+
+def test_invented_hosts_count_for_the_one_that_sends_them() -> None:
+    """Without a key the name proves nothing."""
+    world = World(limit=20)
+    for number in range(15):
+        world.beat(b"quiet%d/prog/1" % number, peer=b"10.0.1.%d:5400" % number)
+    quiet = hosts_of(world)
+    for number in range(1000):
+        world.beat(b"made-up%d/prog/1" % number, peer=b"10.0.0.2:5400")
+    for number in range(1000):
+        world.beat(b"spoofed/prog/%d" % number, peer=b"10.1.%d.%d:5400" % divmod(number, 250))
+    assert hosts_of(world) >= quiet
+    assert len(world.presence) == 20
+
+
 def test_when_full_the_gone_make_room_and_nobody_else() -> None:
     world = World(limit=3)
     for src in (b"a", b"b", b"c", b"d"):
@@ -182,11 +217,11 @@ def test_forgotten_source_is_dropped_without_a_notice() -> None:
     world.take()
     world.heard.clear()
     world.pass_(7200)
-    assert (world.take(), len(world.presence), len(world.presence._due), world.presence._gone) == (
+    assert (world.take(), len(world.presence), len(world.presence._due), len(world.presence._gone)) == (
         [],
         0,
         0,
-        {},
+        0,
     )
 
 

@@ -2,7 +2,7 @@
 
 from bccnd.relay.succession import restore, state_of
 from bccnd.wire.sbus import Recv
-from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.fakes import CLOCK, HERE, Bus, datagram
 
 
 def test_daemon_holds_its_name() -> None:
@@ -30,7 +30,7 @@ def test_own_echo_is_own_and_an_impostor_a_conflict() -> None:
     echo = bus.sent.pop()
     assert echo.endswith(b"here/bccnd/0:%d:a|x" % CLOCK)
     assert bus.relay.next_seq == CLOCK + 1
-    bus.hear(echo)
+    bus.hear(echo, peer=HERE)
     bus.hear(datagram(b"here/bccnd/0", CLOCK + 1, b"a", b"y"))
     assert bus.relay.state.rejected == {"own": 1, "conflict": 1}
 

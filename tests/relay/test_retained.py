@@ -1,12 +1,14 @@
 """The newest message of each retained channel: what is kept, for how long, and who is given it when."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bccnd.relay.options import Retain
+from bccnd.relay.ordered import OrderedKeys
 from bccnd.relay.pattern import matches
 from bccnd.relay.retained import ENTRY_COST, Kept, Retained
 from bccnd.relay.succession import restore, state_of
@@ -34,7 +36,11 @@ def filled(*channels: bytes, payload: bytes = b"x", **bounds: int) -> Retained:
 
 
 def channels_of(retained: Retained, pattern: bytes = b"", separator: bytes = b"/") -> list[bytes]:
-    return [chan for chan, _ in retained.matching(pattern, separator)]
+    return [chan for chan, _ in rows(retained, pattern, separator)]
+
+
+def rows(retained: Retained, pattern: bytes = b"", separator: bytes = b"/") -> list[tuple[bytes, Kept]]:
+    return [row for row in retained.matching(pattern, separator) if row]
 
 
 # What is kept
@@ -62,7 +68,7 @@ def test_nothing_is_wanted_without_patterns():
 def test_the_newest_replaces_the_one_before():
     retained = filled(b"state/a")
     retained.keep(b"state/a", kept(b"newer"))
-    assert retained.matching(b"state/a", b"/") == [(b"state/a", kept(b"newer"))]
+    assert rows(retained, b"state/a") == [(b"state/a", kept(b"newer"))]
     assert len(retained) == 1
 
 
@@ -75,7 +81,7 @@ def test_an_empty_payload_deletes():
 
 def test_the_channel_updated_longest_ago_goes_first():
     retained = filled(b"a", b"b", b"c", b"a", b"d", channels=3)
-    assert channels_of(retained) == [b"c", b"a", b"d"]
+    assert channels_of(retained) == [b"a", b"c", b"d"]
 
 
 def test_bounded_in_bytes():
@@ -102,8 +108,58 @@ def test_other_limits_forget_what_they_do_not_allow():
 @pytest.mark.parametrize("pattern", [*PATTERNS, b"a>", b"a.b.>", b"a.*", b"a."])
 def test_matching_is_what_the_pattern_matches(pattern: bytes, separator: bytes):
     channels = [*CHANNELS, b"x", b"a", b"a>", b"a.b", b"a.b.c", b"a.", b"state"]
-    expected = [chan for chan in channels if matches(pattern, separator, chan)]
+    expected = sorted(chan for chan in channels if matches(pattern, separator, chan))
     assert channels_of(filled(*channels), pattern, separator) == expected
+
+
+def looked_at(retained: Retained, action: Callable[[], object]) -> int:
+    """How many rows it looks for."""
+    count = 0
+    first = OrderedKeys.first
+
+    def counted(keys: OrderedKeys, start: bytes) -> bytes | None:
+        nonlocal count
+        count += 1
+        return first(keys, start)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OrderedKeys, "first", counted)
+        action()
+    return count
+
+
+def test_matching_looks_at_no_others():
+    """At those that begin as the pattern does, a row for each step that is taken."""
+    retained = filled(
+        *(b"state/%04d/%d" % (n, n % 2) for n in range(4000)), b"zoo/a", channels=5000, bytes=1 << 24
+    )
+    assert looked_at(retained, lambda: list(retained.matching(b"state/0017*/>", b"/"))) == 2
+    assert looked_at(retained, lambda: list(retained.matching(b"zoo/>", b"/"))) == 2
+    assert looked_at(retained, lambda: list(retained.matching(b"zoo/a", b"/"))) == 0
+    assert looked_at(retained, lambda: list(retained.matching(b"nothing/>", b"/"))) == 1
+    assert looked_at(retained, lambda: list(islice(retained.matching(b"", b"/"), 10))) == 10
+    rows = retained.matching(b"state/*/1", b"/")
+    assert looked_at(retained, lambda: list(islice(rows, 100))) == 100
+    assert next(rows) is None  # a step that found nothing counts, too
+    assert next(rows) == (b"state/0101/1", kept(b"x", b"state/0101/1"))
+
+
+def test_rows_hold_as_of_the_subscription():
+    """What is updated, deleted or new while they are taken was sent to the subscriber as it came."""
+    retained = filled(b"a", b"b", b"c", b"d", b"e")
+    steps = retained.matching(b">", b"/")
+    assert next(steps) == (b"a", kept(b"x", b"a"))
+    for chan, payload in ((b"a", b"new"), (b"b", b""), (b"c", b"new"), (b"cc", b"new")):
+        retained.keep(chan, kept(payload, chan))
+    assert [row[0] for row in steps if row] == [b"d", b"e"]
+    assert channels_of(retained) == [b"a", b"c", b"cc", b"d", b"e"]
+
+
+def test_one_channel_deleted_before_its_step():
+    retained = filled(b"a")
+    steps = retained.matching(b"a", b"/")
+    retained.keep(b"a", kept(b"", b"a"))
+    assert list(steps) == [None]
 
 
 messages = st.tuples(st.sampled_from(CHANNELS), st.sampled_from([b"", b"1", b"2", b"x" * 300, b"y" * 2000]))
@@ -134,11 +190,12 @@ def test_any_script_against_the_obvious(
             oracle.append((chan, message))
         while len(oracle) > channels or cost(oracle) > size:
             del oracle[0]
-        assert retained.matching(b"", b"/") == oracle
+        assert rows(retained) == sorted(oracle)
         assert (len(retained), retained.size) == (len(oracle), cost(oracle))
     successor = Retained(rules)
     successor.restore(retained.state())
-    assert successor.matching(b"", b"/") == oracle
+    assert rows(successor) == sorted(oracle)
+    assert successor.state() == retained.state()
     for chan, _ in oracle:
         retained.keep(chan, kept(b"", chan))
     assert (len(retained), retained.size) == (0, 0)
@@ -157,7 +214,7 @@ def test_newcomer_gets_the_newest_message_of_each_channel():
     publisher.say(b"MSG state/a\0old", b"MSG state/b\0here", b"MSG other/a\0not kept")
     bus.hear(datagram(b"x", 1, b"state/a", b"there"), datagram(b"x", 2, b"state/c", b"too"))
     newcomer = bus.connect()
-    assert newcomer.ask(b"SUB >") == [b"MSG state/b\0here", b"MSG state/a\0there", b"MSG state/c\0too"]
+    assert newcomer.ask(b"SUB >") == [b"MSG state/a\0there", b"MSG state/b\0here", b"MSG state/c\0too"]
     publisher.say(b"MSG state/a\0new")
     assert newcomer.heard() == [b"MSG state/a\0new"]
 
@@ -181,8 +238,8 @@ def test_full_format_marks_retained_with_time_and_peer():
     bus.tick(60)
     reader = bus.connect(b"CMSG format\0full")
     assert reader.ask(b"SUB >") == [
-        Recv(b"local", heard_at, b"retained", bus.sent[0]).serialize(),
         Recv(b"local", heard_at, b"retained", datagram(b"here/prog/7", 1, b"local/b", b"two")).serialize(),
+        Recv(b"local", heard_at, b"retained", bus.sent[0]).serialize(),
         Recv(ELSEWHERE, heard_at, b"retained", there).serialize(),
     ]
     publisher.say(b"MSG state/a\0again")
@@ -278,7 +335,7 @@ def test_publisher_that_subscribes_gets_its_own_retained():
 def many(bus: Bus, channels: int) -> None:
     publisher = bus.connect(b"CMSG pack\0on")
     for first in range(0, channels, 500):
-        publisher.say(sbus.pack([b"MSG state/%d\0%d" % (each, each) for each in range(first, first + 500)]))
+        publisher.say(sbus.pack([b"MSG state/%05d\0%d" % (each, each) for each in range(first, first + 500)]))
 
 
 @pytest.mark.parametrize("packed", [b"on", b"off"])
@@ -286,7 +343,7 @@ def test_one_pattern_for_ten_thousand_channels(packed: bytes):
     bus = Bus(retain=ALL, retain_channels=10_000, retain_bytes=1 << 30)
     many(bus, 10_000)
     reader = bus.connect(b"CMSG pack\0" + packed)
-    assert reader.ask(b"SUB >") == [b"MSG state/%d\0%d" % (each, each) for each in range(10_000)]
+    assert reader.ask(b"SUB >") == [b"MSG state/%05d\0%d" % (each, each) for each in range(10_000)]
     reader.leave()
 
 
@@ -375,7 +432,7 @@ def test_any_script_of_one_reader_against_the_obvious(script: list[tuple[str, ob
             case "sub", bytes(pattern):
                 expected = [
                     b"MSG %b\0%b" % (chan, payload)
-                    for chan, payload in last.items()
+                    for chan, payload in sorted(last.items())
                     if matches(pattern, b"/", chan) and not any(matches(one, b"/", chan) for one in held)
                 ]
                 held.append(pattern)
@@ -387,3 +444,18 @@ def test_any_script_of_one_reader_against_the_obvious(script: list[tuple[str, ob
                 else:
                     reader.heard()  # an error
         assert reader.heard() == expected
+
+
+# Whoever has most gives first
+
+
+@pytest.mark.parametrize("bound", [{"channels": 100}, {"bytes": 128 << 10}])
+def test_no_source_pushes_out_what_another_has_said(bound: dict[str, int]):
+    bus = Bus(retain=["state/>"], **{f"retain_{name}": value for name, value in bound.items()})
+    modest, greedy = bus.connect(), bus.connect()
+    modest.say(*[b"MSG state/modest/%d\0x" % number for number in range(20)])
+    greedy.say(*[b"MSG state/greedy/%d\0" % number + bytes(900) for number in range(500)])
+    late = bus.connect()
+    heard = late.ask(b"SUB state/modest/>")
+    assert len(heard) == 20
+    assert len(late.ask(b"SUB state/greedy/>")) > 50

@@ -3,6 +3,7 @@
 import pytest
 
 from bccnd.relay.identity import Peer
+from bccnd.relay.options import Policy
 from bccnd.relay.rights import (
     CHANNELS_DECIDED,
     REFUSALS_KEPT,
@@ -12,7 +13,7 @@ from bccnd.relay.rights import (
     Rights,
     unrestricted,
 )
-from tests.relay.fakes import Bus, FakeClient, datagram
+from tests.relay.fakes import Bus, FakeClient, datagram, value_of
 
 PEER = Peer(7, 1000, 100, b"sensord", frozenset({4, 27}), resident=True)
 
@@ -186,6 +187,45 @@ def test_refused_requests_change_nothing():
     ], "what needs no right"
 
 
+def test_who_may_not_observe_sees_only_itself():
+    bus = bus_with(Grant(uid=1, observe=True), Grant(uid=2, tap=True))
+    client, observer, tap = bus.connect(), bus.connect(uid=1), bus.connect(uid=2)
+    for key in (b"status", b"sources"):
+        text = b"CMSG %b: no right to observe the daemon, its clients and sources" % key
+        assert refused(client, b"CMSG " + key, text)
+        assert observer.ask(b"CMSG " + key)[0].startswith(b"CMSG %b\0" % key)
+        assert tap.ask(b"CMSG " + key)[0].startswith(b"CMSG %b\0" % key)
+    for each, seen in ((client, 1), (observer, 3), (tap, 3)):
+        answer = value_of(each.ask(b"CMSG clients"), b"clients")
+        assert len(answer["clients"]) == seen
+        assert each.name.decode() in {row["name"] for row in answer["clients"]}
+    after = b"%d" % client.session.number
+    assert value_of(client.ask(b"CMSG clients\0" + after), b"clients") == {"clients": [], "next": None}
+    assert bus.relay.state.refusals.counts == {"observe": 2}
+
+
+def test_the_policy_block_needs_a_right():
+    bus = bus_with(Grant(uid=1, block=True))
+    client, blocker = bus.connect(), bus.connect(uid=1)
+    before = client.ask(b"CMSG queue")
+    assert refused(client, b"CMSG queue\0packets=5 policy=block", b"CMSG queue: no right to the policy block")
+    assert client.ask(b"CMSG queue") == before, "nothing of it is done"
+    assert client.ask(b"CMSG queue\0policy=disconnect")[0].endswith(b"policy=disconnect")
+    assert blocker.ask(b"CMSG queue\0policy=block")[0].endswith(b"policy=block")
+
+
+def test_a_revoked_policy_holds_nobody_any_more():
+    bus = bus_with(Grant(publish=(b">",), subscribe=(b">",), block=True))
+    reader, publisher = bus.connect(b"SUB a", b"CMSG queue\0policy=block"), bus.connect()
+    reader.stop_reading()
+    publisher.say(b"MSG a\0one")
+    assert publisher.held
+    bus.reconfigure(access=AccessList([Grant(publish=(b">",), subscribe=(b">",))]))
+    assert not publisher.held
+    assert reader.session.outbox.policy is Policy.DROP_OLDEST
+    assert reader.take() == [b"MSG a\0one", b"CMSG revoked\0CMSG queue policy=block"]
+
+
 def test_listening_alone_can_be_granted():
     bus = bus_with(Grant(subscribe=(b"!",), publish=(b">", b"!")))
     client = bus.connect()
@@ -261,7 +301,7 @@ def test_new_grants_hold_at_once():
 
 
 def test_client_that_loses_thousands_of_subscriptions_stays():
-    bus = Bus(subscriptions=10_000)
+    bus = Bus(subscriptions=10_000, subscription_bytes=1 << 30)
     client = bus.connect(*(b"SUB a/%d" % number for number in range(6000)))
     client.stop_reading()
     bus.reconfigure(access=AccessList([Grant()]))

@@ -8,7 +8,7 @@ from bccnd.errors import WireError
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message
 from bccnd.wire.verdict import Verdict
-from tests.relay.fakes import CLOCK, Bus, datagram
+from tests.relay.fakes import CLOCK, ELSEWHERE, HERE, Bus, datagram
 from tests.relay.rubble import channels, mostly, payloads
 
 thorough = settings(deadline=None, max_examples=150)
@@ -29,10 +29,15 @@ def test_own_datagrams_that_come_back_are_not_delivered_again(end: str, reorder:
         publisher.leave()
     if end == "returns":
         bus.connect(pid=7)
-    bus.hear(*bus.sent, *bus.sent[-10:])
+    bus.hear(*bus.sent, *bus.sent[-10:], peer=HERE)
     assert listener.heard() == []
-    assert set(bus.relay.state.rejected) == {"own" if end in ("stays", "returns") else "duplicate"}
-    assert bus.relay.state.rejected.total() == 3010
+    assert bus.relay.state.rejected == {"own": 3010}
+    bus.hear(*bus.sent, peer=ELSEWHERE)
+    assert listener.heard() == []
+    assert bus.relay.state.rejected == {
+        "own": 3010,
+        "conflict" if end in ("stays", "returns") else "duplicate": 3000,
+    }
 
 
 datagrams = mostly(
@@ -105,10 +110,55 @@ def test_own_name_from_another_host():
     client = bus.connect(b"MSG a\0", pid=7)
     listener.heard()
     ahead = datagram(client.name, CLOCK + 1, b"a")
-    assert verdicts(bus, *bus.sent, *bus.sent, ahead) == ["own", "own", "conflict"]
+    assert verdicts(bus, *bus.sent, *bus.sent, ahead, peer=HERE) == ["own", "own", "conflict"]
     assert listener.heard() == []
     client.leave()
+    assert verdicts(bus, *bus.sent, peer=HERE) == ["own"]
     assert verdicts(bus, *bus.sent, ahead) == ["duplicate", "ok"]
+
+
+@pytest.mark.parametrize("peer", [b"10.0.0.1:5400", b"10.0.0.1:9", b"127.0.0.1:5400", b"[fe80::1%eth0]:5400"])
+def test_what_comes_back_is_known_by_where_it_comes_from(peer: bytes):
+    bus = Bus(addresses=frozenset([b"10.0.0.1", b"fe80::1"]))
+    bus.connect(b"MSG a\0", b"MSG a\0", pid=7)
+    assert verdicts(bus, *bus.sent, peer=peer) == ["own", "own"]
+    for elsewhere in (b"10.0.0.2:5400", b"10.0.0.11:5400", b"[fe80::2%eth0]:5400"):
+        assert verdicts(bus, *bus.sent, peer=elsewhere) == ["conflict", "conflict"]
+
+
+def test_another_program_of_this_host_may_not_bear_the_name():
+    """As a second daemon does: its numbers are not those that were sent here, though its address is."""
+    bus = Bus()
+    client = bus.connect(b"MSG a\0", b"MSG a\0", pid=7)
+    first = client.session.first_seq
+    below = [datagram(client.name, first - 1, b"a"), datagram(client.name, first, b"a")]
+    assert verdicts(bus, *below, peer=HERE) == ["conflict", "own"]
+    assert verdicts(bus, datagram(client.name, first + 2, b"a"), peer=HERE) == ["conflict"]
+
+
+def test_a_bridge_brings_back_what_was_sent_or_a_conflict():
+    bus = Bus()
+    client, bridge = bus.connect(b"MSG a\0", pid=7), bus.connect(privileged=True)
+    forged = datagram(client.name, client.session.seq, b"a")
+    assert bridge.ask(*bus.sent, forged) == [
+        b"CMSG error\0bad-datagram packet: own",
+        b"CMSG error\0bad-datagram packet: conflict",
+    ]
+
+
+def test_the_number_decides_where_addresses_are_not_known():
+    bus = Bus(addresses=None)
+    client = bus.connect(b"MSG a\0", pid=7)
+    assert verdicts(bus, *bus.sent, datagram(client.name, client.session.seq, b"a")) == ["own", "conflict"]
+
+
+def test_a_run_of_two_senders_is_judged_for_each():
+    bus = Bus()
+    bus.connect(b"MSG a\0", b"MSG a\0", b"MSG a\0", pid=7)
+    starts, ends = bus._lay(bus.sent, bus._datagram_slots)
+    bus.relay.from_segment(starts, ends, [HERE, ELSEWHERE, HERE].__getitem__, bus.moment)
+    bus.settle()
+    assert bus.relay.state.rejected == {"own": 2, "conflict": 1}
 
 
 def test_local_channels_do_not_come_from_the_segment():
@@ -118,7 +168,7 @@ def test_local_channels_do_not_come_from_the_segment():
     assert listener.heard() == [b"MSG a\0"]
 
 
-HERE, THERE = b"10.0.0.2:5400", b"10.0.0.3:5400"
+ONE, ANOTHER = b"10.0.0.2:5400", b"10.0.0.3:5400"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +184,9 @@ def test_the_unknown_source(unknown: str, expected: list[str]):
     listener = bus.connect(b"SUB a")
     one = datagram(b"?", 1, b"a", b"who")
     found = [
-        *verdicts(bus, one, one, peer=HERE),
-        *verdicts(bus, one, peer=THERE),
-        *verdicts(bus, one, peer=HERE),
+        *verdicts(bus, one, one, peer=ONE),
+        *verdicts(bus, one, peer=ANOTHER),
+        *verdicts(bus, one, peer=ONE),
     ]
     assert found == expected
     assert len(listener.heard()) == expected.count("ok")

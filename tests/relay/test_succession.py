@@ -179,7 +179,7 @@ def test_every_session_attribute_is_handed_over_or_remade() -> None:
     """Whoever gives a session a new attribute decides here which."""
     bus = Bus()
     state = state_of(bus.connect().bus.relay)["sessions"][0]
-    made_anew = {"port", "holds", "closing", "read_ns", "rights"}
+    made_anew = {"port", "holds", "closing", "read_ns", "rights", "footprint", "inner_stars", "served_at"}
     assert set(Session.__slots__) - made_anew - set(state) == set()
 
 

@@ -52,7 +52,7 @@ FAILURES = {
         "not serving within 1 seconds",
     ),
     "cannot read the state": (
-        "import bccnd.relay.succession as it; it.FORMAT = 0",
+        "import bccnd.relay.succession as it; it.FORMATS = (0,)",
         f"cannot take over state of format {FORMAT}",
     ),
     "may not open as many files": (

@@ -124,6 +124,26 @@ def test_a_large_backlog_and_a_held_publisher_survive(start: Start) -> None:
         assert slow.message() == ("local/a", b"and on")
 
 
+def test_four_million_queued_packets_survive(start: Start) -> None:
+    clients, each, at_once = 40, 100_000, 500
+    daemon = start()
+    with ExitStack() as connections, PacketClient(daemon.socket) as publisher:
+        readers = [connections.enter_context(PacketClient(daemon.socket)) for _ in range(clients)]
+        for reader in readers:
+            reader.request("queue", f"packets={each}")
+            reader.subscribe("local/a")
+        publisher.request("pack", "on")
+        message = b"MSG local/a\0x"
+        for _ in range(each // at_once + 5):  # more than the kernel takes besides
+            publisher.send(b"PACK " + (len(message).to_bytes(4, "big") + message) * at_once)
+        publisher.drain()
+        queued = publisher.status()["queued"]
+        assert queued["packets"] == clients * each
+        daemon.replace()
+        assert publisher.status()["queued"] == queued
+        assert readers[-1].message() == ("local/a", b"x")
+
+
 def test_a_tap_and_clients_of_every_format_survive(start: Start) -> None:
     daemon = start()
     with (

@@ -123,3 +123,27 @@ def test_a_passed_socket_of_the_wrong_type_is_refused(
         f"bccnd: socket activation: a Unix SOCK_SEQPACKET socket is needed, not AF_UNIX {named}; "
         "in the unit: ListenSequentialPacket="
     )
+
+
+def test_the_sequence_file_stands_beside_the_passed_socket(
+    activate: Callable[..., Activated], tmp_path: Path
+) -> None:
+    setting = tmp_path / "elsewhere.sock"
+    daemon = activate("--socket", str(setting))
+    with PacketClient(daemon.socket) as client:
+        client.drain()
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(PATIENCE) == 0
+    assert int(Path(f"{daemon.socket}.seq").read_text()) > 10**15
+    assert not Path(f"{setting}.seq").exists()
+
+
+def test_a_passed_socket_that_is_deleted_is_reported(activate: Callable[..., Activated]) -> None:
+    daemon = activate()
+    with PacketClient(daemon.socket) as client:
+        assert client.status()["socket_gone"] is False
+        daemon.socket.unlink()
+        wait_until(lambda: client.status()["socket_gone"], "the daemon to notice")
+        wait_until(lambda: "socket file gone" in daemon.log, "the line")
+    assert "systemctl restart bccnd.socket" in daemon.log
+    assert not daemon.socket.exists()

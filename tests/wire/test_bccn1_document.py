@@ -234,12 +234,18 @@ def test_function_of_targets_is_right() -> None:
 def test_function_of_duplicates_is_right(seed: int) -> None:
     chance = random.Random(seed)
     is_new: Callable[[bytes, int], bool] = functions()["is_new"]
-    sources, seq = Sources(Dedup(), authenticated=False), 10_000
+    sources, seq = Sources(Dedup(), authenticated=True), 10_000
     for _ in range(2000):
         seq = max(0, seq + chance.choice([1, 1, 1, 2, 0, -1, -30, -999, -1000, -1001, 40, 3000]))
         src = chance.choice([b"a", b"b"])
         delivered = str(sources.observe(src, seq, 0.0)) in ("ok", "new", "restarted")
         assert is_new(src, seq) is delivered
+
+
+def test_function_of_duplicates_passes_the_vectors() -> None:
+    for each in entries("sequences", "plain"):
+        is_new = functions()["is_new"]
+        assert [number for number in each["numbers"] if is_new(b"a", int(number))] == each["delivered"]
 
 
 def test_every_verdict_is_explained_in_its_order() -> None:

@@ -1,6 +1,8 @@
 """Packets of the local bus: the golden vectors, and what must hold for any bytes at all."""
 
+import re
 from collections.abc import Callable
+from itertools import filterfalse
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from bccnd.errors import FramingError, PacketError
 from bccnd.wire import sbus
+from bccnd.wire.sbus import SHOWN_LIMIT
 from tests.golden import entries, golden
 
 thorough = settings(deadline=None, max_examples=200)
@@ -161,10 +164,75 @@ def test_any_typed_line_parses_or_is_a_packet_error(rest: bytes):
     assert isinstance(outcome, sbus.Msg) or outcome.code == "bad-packet"
 
 
+def original(line: bytes) -> bytes:
+    """What a line shows: its escapes undone, as the document says."""
+    named = {b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
+    return re.sub(
+        rb"\\(?:([nr0\\])|x([0-9a-f]{2}))",
+        lambda found: named[found[1]] if found[1] else bytes.fromhex(found[2].decode()),
+        line,
+    )
+
+
+# Texts full of what terminals obey.
+hostile = st.one_of(
+    payloads,
+    st.text().map(str.encode),
+    st.lists(
+        st.sampled_from(
+            [
+                b"\x1b[2J",
+                b"\x9b",
+                b"\xc2\x9b",
+                b"\xe2\x80\xae",
+                b"\\",
+                b"\\x1b",
+                b"\t",
+                b"\n",
+                b"\xff",
+                "ü€".encode(),
+            ]
+        )
+    ).map(b"".join),
+)
+
+
 @thorough
-@given(words, payloads)
+@given(words, hostile)
 def test_a_line_is_one_line(chan: bytes, payload: bytes):
     line = sbus.Msg(chan, payload).serialize_line()
-    assert line.startswith(b"MSG %b " % chan)
-    assert line.endswith(b"\n")
-    assert not set(line[:-1]) & set(b"\0\r\n")
+    word, shown_chan, shown_payload = line.removesuffix(b"\n").split(b" ", 2)
+    assert (word, line[-1:]) == (b"MSG", b"\n")
+    assert (original(shown_chan), original(shown_payload)) == (chan, payload)
+    assert set(filterfalse(str.isprintable, line[:-1].decode())) <= {"\t"}, "nothing that a terminal obeys"
+
+
+@thorough
+@given(words, hostile)
+def test_an_answer_in_a_line_is_one_line(key: bytes, value: bytes):
+    line = sbus.Cmsg(b"key", value).serialize_line()
+    assert original(line) == b"CMSG key %b\n" % value
+    assert set(filterfalse(str.isprintable, line[:-1].decode())) <= {"\t"}
+
+
+@pytest.mark.parametrize("unit", [b"\x1b", b"\n", b"\xff", b"\x1ba", "\u202e".encode()])
+def test_a_long_line_with_escapes_is_cut(unit: bytes):
+    """So that no text costs much, or becomes too long for a socket."""
+    longest = unit * (SHOWN_LIMIT // len(unit))
+    assert original(sbus.shown(longest)) == longest
+    for more in (1, 61440):
+        text = longest[:SHOWN_LIMIT].ljust(SHOWN_LIMIT, b"x") + b"y" * more
+        kept, _, missing = sbus.shown(text).rpartition(b"\\+")
+        assert original(kept) + b"y" * int(missing) == text
+        assert len(kept) <= 4 * SHOWN_LIMIT
+
+
+def test_a_long_line_without_escapes_is_whole():
+    text = ("ü" * 30_000).encode()
+    assert sbus.shown(text) == text
+
+
+def test_a_cut_within_a_letter_loses_nothing():
+    text = b"\n" + ("€" * 4000).encode()
+    kept, _, missing = sbus.shown(text).rpartition(b"\\+")
+    assert original(kept) == text[: -int(missing)]

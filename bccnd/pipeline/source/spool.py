@@ -41,6 +41,7 @@ from bccn.feed import Block, Feed
 from bccnd.errors import BccndError, ConfigError, RefusedError, UnavailableError
 from bccnd.pipeline.source import spool_files
 from bccnd.pipeline.source.spool_files import FILE_BYTES, Header, SpoolFile
+from bccnd.process.standard_streams import STDOUT, CommandLine, OutputError, complain, guarded, write
 from bccnd.wire.native import unpack
 from bccnd.wire.sbus import LENGTH, PACK
 
@@ -54,6 +55,8 @@ LINGER = 600.0
 # Files that the spooler and the reader lock.
 SPOOLER, READER = "spooler", "reader"
 READY = b"ready\n"
+# The name before its complaints.
+PROGRAM = "bccnd spool"
 # The daemon takes back the tap or a subscription.
 REVOKED = b"CMSG revoked\0"
 
@@ -130,7 +133,9 @@ class Writer(threading.Thread):
                 if self._stopping.is_set():
                     raise
                 if not reported:
-                    complain(f"{self._spool}: {error.strerror}; {messages} messages wait to be written")
+                    complain(
+                        PROGRAM, f"{self._spool}: {error.strerror}; {messages} messages wait to be written"
+                    )
                 reported = True
                 self._stopping.wait(RETRY_SECONDS)
         self._number += 1
@@ -193,8 +198,7 @@ class Spooler:
 
     def run(self) -> None:
         self._feed.connect()
-        sys.stdout.buffer.write(READY)
-        sys.stdout.buffer.flush()
+        write(STDOUT, READY)
         self._writer.start()
         try:
             self._spool_connection()
@@ -217,14 +221,14 @@ class Spooler:
         return self._stopping or self._writer.fault is not None
 
     def _reconnect(self) -> bool:
-        complain("the daemon is gone, waiting for it")
+        complain(PROGRAM, "the daemon is gone, waiting for it")
         while not self._done():
             try:
                 self._feed.connect()
             except bccn.BccnError:  # also a refusal: the right may be granted again
                 self._feed.pause()
             else:
-                complain("the daemon is back")
+                complain(PROGRAM, "the daemon is back")
                 return True
         return False
 
@@ -276,12 +280,8 @@ def _is_revoked(block: Block, first: int) -> bool:
     return any(block.memory[start : start + len(REVOKED)] == REVOKED for start in block.starts[first:])
 
 
-def complain(text: str) -> None:
-    sys.stderr.write(f"bccnd spool: {text}\n")
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="python -m bccnd.pipeline.source.spool",
         description="Keep what is on the bus for a streaming query (format bccn) until it has it.",
     )
@@ -306,6 +306,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
+    return guarded(PROGRAM, _run)
+
+
+def _run() -> int:
     arguments = parse()
     try:
         # Held until the process ends, however it does.
@@ -321,10 +325,12 @@ def main() -> int:
             signal.signal(number, spooler.stop)
         spooler.run()
     except (BccndError, bccn.BccnError) as error:
-        complain(str(error))
+        complain(PROGRAM, str(error))
         return _exit_code(error)
+    except OutputError:
+        raise
     except OSError as error:
-        complain(f"{arguments.spool}: {error.strerror or error}")
+        complain(PROGRAM, f"{arguments.spool}: {error.strerror or error}")
         return UnavailableError.exit_code
     return 0
 

@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import partial
 from mmap import mmap
 
-from bccn.errors import ProtocolError, RejectedError, TimedOutError, UnavailableError, rejected
+from bccn.errors import ProtocolError, RefusedError, RejectedError, TimedOutError, UnavailableError, rejected
 from bccn.protocol import Control, build_control, build_sub, parse
 from bccn.transport import READABLE, RECEIVE_LIMIT, WRITABLE, Transport, pauses
 
@@ -160,7 +160,12 @@ class Feed:
 
     def _greet(self, transport: Transport, deadline: float) -> None:
         answer = partial(ask, transport, deadline=deadline, early=self._early)
-        status = json.loads(answer("status", ""))
+        try:
+            status = json.loads(answer("status", ""))
+        except RefusedError:
+            if not self._patterns:
+                answer("tap", "interface")  # which is refused, too, and is what its user has to be granted
+            raise
         self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         for queue in self._queues:
             with suppress(RejectedError):

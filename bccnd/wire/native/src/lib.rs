@@ -3,10 +3,12 @@
 //! Rules
 //! - Only what is sound is decided here. Whatever else a peer sends is left to the Python code, which finds the reason.
 //! - Every place that is given or read is checked against the memory; a wrong one is a ValueError or left alone.
-//! - No unsafe code but the view of the buffer: it is held for one call, with the interpreter's lock.
+//! - No unsafe code but the view of the buffer, which is held for one call, with the interpreter's lock, and `memory`.
+//! - Without memory nothing panics: an object of Python's that cannot be made is a MemoryError.
 
 mod bccn1;
 mod columns;
+mod memory;
 mod sbus;
 
 use hmac::{Hmac, Mac};
@@ -15,6 +17,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use sha2::Sha256;
+
+#[global_allocator]
+static MEMORY: memory::Allocator = memory::Allocator;
+
+/// As `PyBytes::new`, which panics without memory.
+fn copied<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |room| {
+        room.copy_from_slice(bytes);
+        Ok(())
+    })
+}
 
 /// The bytes of a writable, contiguous buffer, as long as `body` runs.
 fn with_bytes<T>(memory: &PyBuffer<u8>, body: impl FnOnce(&mut [u8]) -> PyResult<T>) -> PyResult<T> {
@@ -67,8 +80,8 @@ impl Codec {
             for part in bccn1::open_batch(bytes, &starts, &ends, region, &self.macs, self.required) {
                 match part {
                     bccn1::Opened::Run(run) => {
-                        let src = PyBytes::new(py, &bytes[run.src]);
-                        let chan = PyBytes::new(py, &bytes[run.chan]);
+                        let src = copied(py, &bytes[run.src])?;
+                        let chan = copied(py, &bytes[run.chan])?;
                         opened.append((run.at, src, run.seq, chan, run.starts, run.ends))?;
                     }
                     bccn1::Opened::Other(at) => opened.append(at)?,
@@ -133,7 +146,7 @@ impl Codec {
                 let mut datagram = Vec::with_capacity(end - start + 64);
                 let message = bytes[start..end].get(4..).unwrap_or_default();
                 sealer.seal(seq, message, &mut datagram).expect("memory takes everything");
-                datagrams.append(PyBytes::new(py, &datagram))?;
+                datagrams.append(copied(py, &datagram)?)?;
             }
             Ok(datagrams)
         })
@@ -175,7 +188,7 @@ fn alike(
             let packet: &[u8] = &bytes[start..end];
             if head.is_empty() || !packet.starts_with(head) {
                 let Some(other) = sbus::head(packet) else { return Ok(index) };
-                let chan = PyBytes::new(routes.py(), &other[4..other.len() - 1]);
+                let chan = copied(routes.py(), &other[4..other.len() - 1])?;
                 if !routes.get_item(chan)?.is_some_and(|found| found.is(route)) {
                     return Ok(index);
                 }
@@ -202,27 +215,33 @@ fn columns_of<'py>(
         check_spans(&starts, &ends, bytes.len())?;
         let made = columns::Columns::of(bytes, &starts, &ends);
         let words = |index: &columns::Index| -> PyResult<Bound<'py, PyAny>> {
-            let words = PyList::new(py, index.words.iter().map(|word| PyBytes::new(py, word)))?;
-            Ok((PyBytes::new(py, &index.numbers), words).into_pyobject(py)?.into_any())
+            let words = PyList::empty(py);
+            for word in &index.words {
+                words.append(copied(py, word)?)?;
+            }
+            Ok((copied(py, &index.numbers)?, words).into_pyobject(py)?.into_any())
         };
-        let array = |numbers: &[u8]| PyBytes::new(py, numbers).into_any();
-        let others = PyList::new(py, made.others.iter().map(|(row, packet)| (*row, PyBytes::new(py, packet))))?;
+        let array = |numbers: &[u8]| -> PyResult<Bound<'py, PyAny>> { Ok(copied(py, numbers)?.into_any()) };
+        let others = PyList::empty(py);
+        for (row, packet) in &made.others {
+            others.append((*row, copied(py, packet)?))?;
+        }
         PyTuple::new(
             py,
             [
                 made.rows.into_pyobject(py)?.into_any(),
-                array(&made.time_ns),
-                array(&made.size),
-                array(&made.seq),
-                array(&made.sound),
+                array(&made.time_ns)?,
+                array(&made.size)?,
+                array(&made.seq)?,
+                array(&made.sound)?,
                 words(&made.peer)?,
                 words(&made.verdict)?,
                 words(&made.interface)?,
                 words(&made.mode)?,
                 words(&made.src)?,
                 words(&made.chan)?,
-                array(&made.payload_at),
-                array(&made.payload),
+                array(&made.payload_at)?,
+                array(&made.payload)?,
                 others.into_any(),
             ],
         )

@@ -1,0 +1,138 @@
+"""What is left of a client's packets when its turn is over, and the order of the turns.
+
+A client can ask for more with one read than the others can wait for. Its turn ends after TURN_SECONDS, and its next
+one comes when everybody else has had theirs:
+
+    read --> turn --> packets left? --> copied out of the arena --> next turn --> ... --> read again
+                                        (others are read into it)
+
+Rules
+- A client with packets left is not read, so it has one read's worth left at most. Its own socket holds the rest.
+- The loop gives one turn at a time and looks after all sockets between two: however many clients have packets left,
+  nobody waits for more than one of them.
+- The packets keep their distances inside a PACK, so that they can be passed on as one slice of it.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from operator import sub
+from typing import Any, Self
+
+from bccnd.relay.client_input import Left
+from bccnd.relay.session import Session
+from bccnd.wire.sbus import LENGTH, Memory
+
+# What a client may keep the others waiting for: far below what people or services notice, and long enough for some
+# thousand messages, so that busy publishers seldom have packets left.
+TURN_SECONDS = 0.002
+
+# Bytes left of all clients from which on one packet is read of a client, so that little is left of it.
+MUCH = 16 << 20
+
+# Bytes between packets that were not read as one: more than lie between two of a PACK, and fewer than between slots.
+_APART = 64
+
+
+@dataclass(slots=True)
+class Leftover:
+    """Packets copied out of the memory: its pieces, and where in them, laid side by side, the packets begin and end;
+    ``flat``: of ``Left``.
+    """
+
+    pieces: list[bytes]
+    starts: list[int]
+    ends: list[int]
+    flat: int
+
+    @classmethod
+    def of(cls, memory: Memory, left: Left) -> Self:
+        packets, first, flat = left
+        starts, ends = packets[0][first:], packets[1][first:]
+        copied = cls([], [], [], max(flat - first, 0))
+        apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap >= _APART]
+        first, at = 0, 0
+        for after in [*apart, len(starts)] if starts else []:
+            # The length in a PACK stands before its first packet.
+            begin = max(starts[first] - LENGTH.size, 0)
+            copied.pieces.append(memory[begin : ends[after - 1]])
+            copied.starts += [start - begin + at for start in starts[first:after]]
+            copied.ends += [end - begin + at for end in ends[first:after]]
+            at += len(copied.pieces[-1]) + _APART
+            first = after
+        return copied
+
+    def __len__(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.pieces))
+
+    def lay_out(self, memory: Memory, region: int) -> Left:
+        """The packets again, in a region that has room for one read."""
+        at = region
+        for piece in self.pieces:
+            memory[at : at + len(piece)] = piece
+            at += len(piece) + _APART
+        spans = [region + start for start in self.starts], [region + end for end in self.ends]
+        return spans, 0, self.flat
+
+
+class Turns:
+    """The clients with packets left. Those that wait for nothing else are in line for their next turn."""
+
+    def __init__(self, memory: Memory, region: int) -> None:
+        """``region``: of the memory, with room for one read."""
+        self._memory = memory
+        self._region = region
+        self._left: dict[Session, Leftover] = {}
+        self._size = 0
+        self._line: deque[Session] = deque()
+
+    def __contains__(self, session: Session) -> bool:
+        return session in self._left
+
+    @property
+    def are_many(self) -> bool:
+        """Whether no more than one packet of a client is to be read."""
+        return self._size > MUCH
+
+    def __len__(self) -> int:
+        """How many are in line, or were before they left."""
+        return len(self._line)
+
+    def put_aside(self, session: Session, left: Left) -> None:
+        self._left[session] = leftover = Leftover.of(self._memory, left)
+        self._size += len(leftover)
+
+    def line_up(self, session: Session) -> None:
+        self._line.append(session)
+
+    def next(self) -> Session | None:
+        """Who is first in line and still there."""
+        while self._line:
+            session = self._line.popleft()
+            if session in self._left:
+                return session
+        return None
+
+    def take(self, session: Session) -> Left:
+        """The packets of a client, laid out in the region."""
+        left = self._left.pop(session)
+        self._size -= len(left)
+        return left.lay_out(self._memory, self._region)
+
+    def state(self) -> dict[int, Any]:
+        """What is left, in plain values, by the number of the session, for a successor of this daemon."""
+        return {session.number: astuple(left) for session, left in self._left.items()}
+
+    def restore(self, state: Mapping[int, Any], sessions: Mapping[int, Session]) -> None:
+        """Whoever waits for nothing is in line."""
+        for number, left in state.items():
+            session = sessions[number]
+            self._left[session] = leftover = Leftover(*left)
+            self._size += len(leftover)
+            if not session.waits_for:
+                self._line.append(session)
+
+    def forget(self, session: Session) -> None:
+        left = self._left.pop(session, None)
+        self._size -= len(left) if left else 0

@@ -1,0 +1,149 @@
+"""Clients that hold publishers up (``block``): who waits for whom, and when that ends.
+
+    hold ----> the publisher is not read ----> release: it is read again
+        \
+         '--> a look every LOOK_SECONDS: does the client read? ----> overdue: the client is closed
+
+Rules
+- A publisher waits (``Session.waits_for``) until little waits for the client, the client chooses another policy, or
+  leaves. A client with too many unread answers holds itself, which hurts nobody else and is never overdue.
+- A client that reads makes progress, however little: what it has not read of its socket shrinks. One that has read
+  nothing for ``block_seconds`` is overdue.
+- So is one that takes less than ``block_floor`` messages a second while somebody waits most of the time: publishers
+  are to slow down to a reader that works, not to stand still for one that hardly does. That is judged over windows
+  of WINDOW_SECONDS, or ``block_seconds`` if they are more. A window begins with the first hold; releases in between
+  do not begin it anew.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Protocol
+
+from bccnd.relay.deadlines import Alarm, Deadlines
+from bccnd.relay.effects import Outgoing
+from bccnd.relay.options import Queue
+from bccnd.relay.session import Session
+from bccnd.relay.slow import SlowClients, Trouble
+
+# ``block`` is meant to hold publishers; a client that takes nothing for so long is in trouble.
+LOOK_SECONDS = 1.0
+# Long enough for a reader that takes a pause, short enough for those who wait.
+WINDOW_SECONDS = 10.0
+
+
+class Sockets(Protocol):
+    def unread(self, port: int, /) -> int:
+        """How much of what was sent the client has not read, in bytes."""
+
+
+@dataclass(slots=True)
+class Window:
+    """When it ``began``, and how many messages the client had ``taken`` then; how many looks there were, how many of
+    them found somebody waiting, and what the client had not read of its socket at the last.
+    """
+
+    began: float
+    taken: int
+    unread: int
+    looks: int = 0
+    waiting: int = 0
+
+
+class Holding:
+    def __init__(self, sockets: Sockets, outgoing: Outgoing, slow: SlowClients, alarm: Alarm) -> None:
+        self._sockets = sockets
+        self._outgoing = outgoing
+        self._slow = slow
+        self._windows: dict[Session, Window] = {}
+        self._looks: Deadlines[Session] = Deadlines(alarm)
+
+    def hold(self, publisher: Session, session: Session, now: float) -> None:
+        """Let ``publisher`` wait until ``session`` has taken what it has."""
+        publisher.waits_for.add(session)
+        session.holds.add(publisher)
+        if publisher is not session and session not in self._windows:
+            self._windows[session] = Window(now, _taken(session), self._sockets.unread(session.port))
+            self._looks.set(session, max(now, session.progress + LOOK_SECONDS))
+
+    def release(self, session: Session) -> None:
+        """Let everybody go on who waits for the client."""
+        for publisher in session.holds:
+            publisher.waits_for.discard(session)
+            if not publisher.waits_for:
+                self._outgoing.resume.append(publisher)
+        session.holds.clear()
+
+    def forget(self, session: Session) -> None:
+        """The client is gone, as one that holds others and as one that waits."""
+        self.release(session)
+        self._windows.pop(session, None)
+        self._looks.remove(session)
+        for other in session.waits_for:
+            other.holds.discard(session)
+        session.waits_for.clear()
+
+    def next_deadline(self) -> float:
+        return self._looks.next
+
+    def overdue(self, now: float, queue: Queue) -> list[Session]:
+        """The clients that are to be closed now."""
+        found = []
+        while (due := self._looks.pop(now)) is not None:
+            session = due[0]
+            if self._is_overdue(session, self._windows[session], now, queue):
+                found.append(session)
+            elif session in self._windows:
+                # No later, as a reload may shorten ``block_seconds``.
+                closed_at = (
+                    session.progress + queue.block_seconds if others_of(session) else now + LOOK_SECONDS
+                )
+                self._looks.set(session, min(now + LOOK_SECONDS, closed_at))
+        return found
+
+    def state(self) -> list[tuple[int, float, tuple[float, int, int, int, int]]]:
+        """For a successor: the number of each client with a window, when it is looked at next, and the window."""
+        return [
+            (session.number, self._looks.get(session) or 0.0, astuple(window))
+            for session, window in self._windows.items()
+        ]
+
+    def restore(
+        self,
+        state: Iterable[tuple[int, float, tuple[float, int, int, int, int]]],
+        sessions: Mapping[int, Session],
+    ) -> None:
+        for number, look_at, window in state:
+            self._windows[sessions[number]] = Window(*window)
+            self._looks.set(sessions[number], look_at)
+
+    def _is_overdue(self, session: Session, window: Window, now: float, queue: Queue) -> bool:
+        unread = self._sockets.unread(session.port)
+        if unread < window.unread:
+            session.progress = now
+        window.unread = unread
+        window.looks += 1
+        if others_of(session):
+            window.waiting += 1
+            stalled = now - session.progress
+            if stalled >= queue.block_seconds:
+                return True
+            if stalled >= LOOK_SECONDS or window.waiting * LOOK_SECONDS > WINDOW_SECONDS / 2:
+                self._slow.falls_behind(session, Trouble.HOLDS, now)
+        seconds, taken = now - window.began, _taken(session)
+        if seconds >= max(WINDOW_SECONDS, queue.block_seconds):
+            if window.waiting * 2 > window.looks and taken - window.taken < queue.block_floor * seconds:
+                return True
+            del self._windows[session]
+            if others_of(session):
+                self._windows[session] = Window(now, taken, unread)
+        return False
+
+
+def others_of(session: Session) -> set[Session]:
+    """The publishers that wait for a client, but for the client itself."""
+    return session.holds - {session}
+
+
+def _taken(session: Session) -> int:
+    """Messages that have gone to its socket."""
+    return session.delivered - session.outbox.dropped - session.outbox.packets

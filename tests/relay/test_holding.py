@@ -1,0 +1,100 @@
+"""Clients that hold publishers: who may go on holding them, and who is closed."""
+
+import pytest
+
+from bccnd.relay.holding import WINDOW_SECONDS
+from tests.relay.fakes import Bus, FakeClient
+
+
+def messages(count: int) -> list[bytes]:
+    return [b"MSG a\0%d" % number for number in range(count)]
+
+
+def blocking(bus: Bus, packets: int = 4) -> FakeClient:
+    client = bus.connect(b"SUB a", b"CMSG queue\0packets=%d policy=block" % packets)
+    client.stop_reading()
+    return client
+
+
+def held(bus: Bus) -> FakeClient:
+    publisher = bus.connect()
+    publisher.say(*messages(400))
+    assert publisher.held
+    return publisher
+
+
+def test_a_reader_that_reads_slowly_but_steadily_stays():
+    """Its socket is never empty enough to take more: only what it has not read shows that it reads."""
+    bus = Bus(block_seconds=5, block_floor=0)
+    reader = blocking(bus)
+    publisher = held(bus)
+    bus.transport.unread_bytes[reader.port] = 100_000
+    for _ in range(60):
+        bus.transport.unread_bytes[reader.port] -= 35
+        bus.tick(1)
+    assert reader.connected
+    assert publisher.held
+
+
+def test_a_reader_that_reads_nothing_is_closed():
+    bus = Bus(block_seconds=5)
+    reader = blocking(bus)
+    publisher = held(bus)
+    bus.transport.unread_bytes[reader.port] = 100_000
+    bus.tick(1)
+    bus.tick(3)
+    assert reader.connected
+    bus.tick(2)
+    assert bus.closed == {reader.name: "slow"}
+    assert not publisher.held
+
+
+@pytest.mark.parametrize(("floor", "stays"), [(30, True), (50, False), (0, True)])
+def test_a_reader_below_the_floor_is_closed(floor: int, stays: bool):
+    """It takes 40 messages a second, some more once a while: publishers go on in between, and wait for the most."""
+    bus = Bus(block_floor=floor)
+    reader = blocking(bus)
+    publisher = held(bus)
+    for _ in range(30):
+        if reader.connected:
+            publisher.say(*messages(160))
+            reader.take(160)
+            reader.stop_reading()
+        bus.tick(4)
+    assert reader.connected == stays
+    if not stays:
+        assert bus.closed == {reader.name: "slow"}
+
+
+def test_a_reader_that_holds_nobody_for_long_stays():
+    """It takes everything at once, though there is little to take."""
+    bus = Bus(block_floor=1000)
+    reader, publisher = blocking(bus), bus.connect()
+    for _ in range(30):
+        publisher.say(*messages(8))
+        assert publisher.held
+        reader.take()
+        reader.stop_reading()
+        assert not publisher.held
+        bus.tick(1)
+    assert reader.connected
+
+
+def test_longer_block_seconds_are_a_longer_window():
+    bus = Bus(block_seconds=60, block_floor=10)
+    reader = blocking(bus)
+    held(bus)
+    bus.tick(WINDOW_SECONDS + 1)
+    bus.tick(30)
+    assert reader.connected
+
+
+def test_nothing_is_looked_at_once_nobody_has_waited_for_a_while():
+    bus = Bus()
+    reader = blocking(bus)
+    held(bus)
+    reader.take()
+    for _ in range(15):
+        bus.tick(1)
+    assert bus.relay.holding.state() == []
+    assert bus.relay.holding.next_deadline() == float("inf")

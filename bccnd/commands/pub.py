@@ -91,17 +91,18 @@ class Notices(Reporter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rejected = 0
+        self.rejected = self.shown = 0
 
     def __call__(self, notice: bccn.Notice) -> None:
-        if notice.kind == "rejected":
-            self.rejected += 1
-        if notice.kind != "rejected" or self.rejected <= SHOWN_REJECTIONS:
+        rejected = notice.count if notice.kind == "rejected" else 0
+        self.rejected += rejected
+        if not rejected or self.shown < SHOWN_REJECTIONS:
+            self.shown += rejected  # equal ones are one notice
             super().__call__(notice)
 
     def summarise(self) -> None:
-        if self.rejected > SHOWN_REJECTIONS:
-            complain(f"{self.rejected} messages were rejected; the first {SHOWN_REJECTIONS} are shown above")
+        if self.rejected > self.shown:
+            complain(f"{self.rejected} messages were rejected; the first {self.shown} are shown above")
 
 
 def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, message: bytes) -> int:

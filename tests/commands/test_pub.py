@@ -88,8 +88,8 @@ def test_a_refused_message_is_reported_in_one_line(
 
 
 def test_rejected_lines_do_not_stop_the_others(daemon: DaemonProcess, witness: PacketClient) -> None:
-    long = b"x" * 1500 + b"\n"
-    done = bccn(daemon, "pub", "a", "-l", stdin=b"first\n" + long * 12 + b"last\n")
+    long = b"".join(b"x" * size + b"\n" for size in range(1500, 1512))
+    done = bccn(daemon, "pub", "a", "-l", stdin=b"first\n" + long + b"last\n")
     lines = done.stderr.decode().splitlines()
     assert done.returncode == 2
     assert len(lines) == 11

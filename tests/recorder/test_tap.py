@@ -168,7 +168,7 @@ def test_a_missing_or_closing_daemon_is_waited_for(daemon: FakeDaemon, tmp_path:
     assert faults == []
     assert [line["event"] for line in lines[:2]] == ["no daemon, trying again"] * 2
     assert "No such file or directory" in lines[0]["reason"]
-    assert "went away" in lines[1]["reason"]
+    assert "shutdown" in lines[1]["reason"]
 
 
 def test_packets_arrive_as_they_were_sent_and_pings_go_out(daemon: FakeDaemon, tmp_path: Path):

@@ -131,7 +131,7 @@ def parse_all(packet: bytes) -> Iterator[Message | Control]:
 def build_msg(channel: str, payload: bytes | str) -> bytes:
     """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
     if "\0" in channel or not channel.isascii():
-        raise InvalidError(f"channel {channel!r}: must be ASCII without NUL")
+        raise InvalidError(f"channel {channel!r}: must be ASCII without white space")
     return b"".join(
         (b"MSG ", channel.encode(), b"\0", payload.encode() if isinstance(payload, str) else payload)
     )

@@ -74,7 +74,7 @@ class ClientInput:
         """
         outgoing, published_before = self._outgoing, session.published
         outgoing.steps = 0
-        several = _may_hold_several(session)
+        several = session.packed or session.format is Format.LINES
         starts, ends = packets
         count = len(starts)
         while at < count:
@@ -99,15 +99,15 @@ class ClientInput:
                         packets = starts, ends = lines[0] + starts[at:], lines[1] + ends[at:]
                         index, at, flat, count, end = 0, 1, len(lines[0]), len(starts), ends[0]
                     self._other(session, starts[index], end, moment)
-                    several = _may_hold_several(session)
-                    if outgoing.asked:
+                    several = session.packed or session.format is Format.LINES
+                    if outgoing.asked or outgoing.steps >= STEPS or session.outbox.wants_rest:
                         break
             except PacketError as error:
                 at = count if isinstance(error, FramingError) else index + 1  # what follows cannot be trusted
                 outgoing.steps += REQUEST_STEPS
                 self._refuse(session, error, moment)
-            if outgoing.steps >= STEPS or session.outbox.wants_rest:
-                break
+                if outgoing.steps >= STEPS or session.outbox.wants_rest:
+                    break
         self._publisher.flush(moment)
         self._counters.published += session.published - published_before
         return (packets, at, flat) if at < count else None
@@ -150,7 +150,7 @@ class ClientInput:
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
-        asks = (route.noted or chan[:1] == b"!") and calls_a_daemon(chan)
+        asks = (route.noted or not route.open) and calls_a_daemon(chan)
         if asks:
             self._check_question(session, chan, memory[starts[first] + width : ends[first]])
         if after < count and not asks:
@@ -203,21 +203,17 @@ class ClientInput:
         route = self._router.cached.get(chan)
         if route is None or not (route.open and session.rights.publish_all):
             route = self._permitted(session, chan)
-        more = "more than " if size > rules.packet_limit else ""  # the rest was cut off when it was read
         if route.local:
             limit = rules.options.limits.local_payload
             if size - width > limit:
-                text = f"{more}{size - width - bool(more)} bytes of payload, at most {limit}"
-                raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
+                raise _too_large(chan, size - width, "of payload", limit, cut=size > rules.packet_limit)
             return route, (rules.packet_limit, limit)
         # Beside the envelope and "<src>:<seq>:" a datagram has as many bytes as the packet but for "MSG ".
         around = rules.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")
         if size + around > SEND_LIMIT:
-            wire = (
-                size - bool(more) + around + (size + around - rules.integrity.overhead > 9999)
-            )  # a digit more
-            text = f"{more}{wire} bytes on the wire, at most {SEND_LIMIT}"
-            raise PacketError("too-large", f"MSG {chan.decode()}: {text}")
+            digit = size + around - rules.integrity.overhead > 9999  # the length of the body has one more
+            cut = size > rules.packet_limit
+            raise _too_large(chan, size + around + digit, "on the wire", SEND_LIMIT, cut=cut)
         return route, (SEND_LIMIT - around, SEND_LIMIT)
 
     def _permitted(self, session: Session, chan: bytes) -> Route:
@@ -351,6 +347,7 @@ def _retained_packet(form: Format, chan: bytes, message: Kept) -> bytes:
     return message.msg(chan).serialize_line() if form is Format.LINES else message.msg(chan).serialize()
 
 
-def _may_hold_several(session: Session) -> bool:
-    """Whether one packet of the client can be several."""
-    return session.packed or session.format is Format.LINES
+def _too_large(chan: bytes, size: int, what: str, limit: int, *, cut: bool) -> PacketError:
+    """``cut``: the rest of the packet was cut off when it was read, all but a byte too many."""
+    found = f"more than {size - 1}" if cut else str(size)
+    return PacketError("too-large", f"MSG {chan.decode()}: {found} bytes {what}, at most {limit}")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 import bccn
-from bccnd.commands.outcome import FAULT, USAGE, complain, exit_code
+from bccnd.commands.outcome import FAULT, USAGE, complain, exit_code, remedy
 from bccnd.commands.parsers import parse
 from bccnd.process.standard_streams import OutputError, guarded
 
@@ -24,8 +24,8 @@ def _run(argv: list[str]) -> int:
         code: int = arguments.run(arguments)
     except bccn.BccnError as error:
         complain(str(error))
-        if isinstance(error, bccn.UnavailableError) and not isinstance(error, bccn.UnconfirmedError):
-            complain("is bccnd running? --socket PATH or $BCCN_SOCKET names another socket")
+        if advice := remedy(error):
+            complain(advice)
         return exit_code(error)
     except OutputError:
         raise

@@ -1,16 +1,21 @@
 """The ``bccn`` command apart from its sub-commands."""
 
+import select
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bccnd import __version__
 from bccnd.commands.parsers import COMMANDS
+from bccnd.process.standard_streams import printable
 from tests.command_line import ROOT, bccn, ended, environment, start
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient
+from tests.packet_client import PACKET_LIMIT, PATIENCE, PacketClient, crowded
 
 NOWHERE = Path("/nonexistent/bus.sock")
 
@@ -176,3 +181,71 @@ def test_what_strangers_wrote_moves_no_cursor(daemon: DaemonProcess, words: list
     shown = out.decode() + err
     assert [char for char in shown if not char.isprintable() and char != "\n"] == []
     assert "\\e" in shown or "\\u001b" in shown or words[0] == "doctor"
+
+
+# --- a daemon that is busy, or says why it closes ---
+
+
+def answer(listening: socket.socket, farewell: bytes = b"") -> list[bytes]:
+    """Serve whoever comes until a ping, and return what was published; with ``farewell``, say only that to one."""
+    connections, published = [listening], []
+    with ExitStack() as open_ones:
+        while True:
+            for ready in select.select(connections, [], [], PATIENCE)[0]:
+                if ready is listening:
+                    connections.append(open_ones.enter_context(listening.accept()[0]))
+                    continue
+                packet = ready.recv(PACKET_LIMIT)
+                if farewell:
+                    ready.send(b"CMSG closing\0" + farewell)
+                    return [packet]
+                if packet.startswith(b"MSG "):
+                    published.append(packet)
+                elif packet.startswith(b"CMSG whoami"):
+                    ready.send(b"CMSG whoami\0here/x/1")
+                elif packet.startswith(b"CMSG ping"):
+                    ready.send(b"CMSG pong\0" + packet[len(b"CMSG ping\0") :])
+                    return published
+
+
+def test_a_busy_daemon_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with crowded(path) as listening, ThreadPoolExecutor() as pool:
+        done = pool.submit(bccn, path, "pub", "a/b", "c")
+        assert answer(listening) == [b"MSG a/b\0c"]
+        assert (done.result().returncode, done.result().stderr) == (0, b"")
+
+
+def test_a_daemon_that_stays_busy_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with crowded(path):
+        done = bccn(path, "pub", "a", "b")
+    assert done.returncode == 5
+    assert done.stderr.decode().splitlines() == [
+        f"bccn: the daemon at {path} is busy: more programs connect than it accepts",
+        "bccn: it is stuck, or a program connects over and over: journalctl -u bccnd",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "advice"),
+    [
+        ("limit: 7 clients at most", 4, "bccn: end some of its clients (bccn top --clients), or "),
+        ("shutdown", 5, "bccn: it stops, or is being replaced: "),
+        ("slow", 5, "bccn: read faster, "),
+        ("\x1b[31m", 5, "bccn: the daemon closes the connection: \\e[31m"),
+    ],
+)
+def test_what_the_daemon_says_is_what_the_command_says(
+    tmp_path: Path, reason: str, code: int, advice: str
+) -> None:
+    path = tmp_path / "bus.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening, ThreadPoolExecutor() as pool:
+        listening.bind(str(path))
+        listening.listen(1)
+        done = pool.submit(bccn, path, "status")
+        answer(listening, reason.encode())
+        complained = done.result().stderr.decode().splitlines()
+    assert done.result().returncode == code
+    assert complained[0] == f"bccn: the daemon closes the connection: {printable(reason)}"
+    assert complained[-1].startswith(advice)

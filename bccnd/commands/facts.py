@@ -24,7 +24,7 @@ from bccn.transport import socket_address
 from bccnd import __version__
 from bccnd.commands import namespaces
 from bccnd.commands.findings import Facts, KeyFile
-from bccnd.commands.outcome import silent
+from bccnd.commands.outcome import remedy, silent
 from bccnd.errors import BccndError, RefusedError
 from bccnd.process.configuration import DEFAULT_FILE, load
 from bccnd.process.keys import CREDENTIAL, read_keys
@@ -121,7 +121,7 @@ def _connected(facts: Facts) -> Facts:
         with bccn.Client(path, format="full", reconnect=False, timeout=PATIENCE, on_notice=silent) as bus:
             return _asked(replace(facts, daemon_uid=uid), bus, pid)
     except bccn.BccnError as error:
-        return replace(facts, socket="silent", detail=str(error))
+        return replace(facts, socket="silent", detail=str(error), remedy=remedy(error))
 
 
 def _connect(probe: socket.socket, path: str) -> None:

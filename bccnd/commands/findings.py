@@ -58,6 +58,7 @@ class Facts:
     socket        served, missing, stale (nobody listens), deleted (a daemon listens at a file that has gone),
                   denied, busy (too many connect), no-socket (it is something else), or silent (it connects and
                   does not answer)
+    detail, remedy  more about that, where more is known
     status        the daemon's answer, as are ``clients`` and ``sources``
     rights        of the caller, by name
     rights_by_program  the programs that the settings grant rights to
@@ -81,6 +82,7 @@ class Facts:
     socket_path: str = ""
     socket: str = "served"
     detail: str = ""
+    remedy: str = ""
     status: Row | None = None
     clients: list[Row] = field(default_factory=list)
     sources: list[Row] = field(default_factory=list)
@@ -202,7 +204,9 @@ def socket(facts: Facts) -> Iterable[Finding]:
                 what, f"{path}: {facts.detail or 'not a socket of bccnd'}", "name another: --socket PATH"
             )
         case _:
-            yield _problem(what, f"{path}: {facts.detail}", "see its log: journalctl -u bccnd")
+            yield _problem(
+                what, f"{path}: {facts.detail}", facts.remedy or "see its log: journalctl -u bccnd"
+            )
 
 
 def daemon(facts: Facts) -> Iterable[Finding]:

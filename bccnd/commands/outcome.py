@@ -7,11 +7,32 @@ from bccnd.process import standard_streams
 DONE, FAULT, USAGE, TIMED_OUT, REFUSED, UNAVAILABLE, NOBODY_LISTENS = range(7)
 
 
+# What to do about an UnavailableError, by the first word of its reason; the empty one is for a daemon that is away.
+REMEDIES = {
+    "": "is bccnd running? --socket PATH or $BCCN_SOCKET names another socket",
+    "busy": "it is stuck, or a program connects over and over: journalctl -u bccnd",
+    "limit": "end some of its clients (bccn top --clients), or raise the limits in its settings",
+    "shutdown": "it stops, or is being replaced: systemctl status bccnd",
+    "slow": "read faster, subscribe to less, or have a larger queue: [queue] in its settings",
+}
+
+
+def remedy(error: bccn.BccnError) -> str:
+    """What to do, in a line; empty where the error says it, or nobody knows."""
+    if not isinstance(error, bccn.UnavailableError) or isinstance(error, bccn.UnconfirmedError):
+        return ""
+    return REMEDIES.get(_cause(error), "")
+
+
+def _cause(error: bccn.UnavailableError) -> str:
+    return error.reason.partition(":")[0]
+
+
 def exit_code(error: bccn.BccnError) -> int:
     """The exit code for ``error``."""
     match error:
         case bccn.UnavailableError():
-            return UNAVAILABLE
+            return REFUSED if _cause(error) == "limit" else UNAVAILABLE
         case bccn.TimedOutError():
             return TIMED_OUT
         case bccn.NobodyListensError():

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import bccn
 from tests.clients.conftest import Connect, nothing_comes, received
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.packet_client import PATIENCE, PacketClient, crowded, wait_until
 from tests.plain_bccn import plain_socket
 
 # --- publish and subscribe ---
@@ -459,3 +460,37 @@ def test_no_permission_raises_refused(daemon: DaemonProcess, tmp_path: Path) -> 
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+# --- a daemon that is there, and does not want us ---
+
+
+def test_a_busy_daemon_is_waited_for_until_the_timeout(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with crowded(path), pytest.raises(bccn.UnavailableError, match="is busy: more programs connect") as error:
+        bccn.Client(path, timeout=0.3)
+    assert error.value.reason == "busy"
+
+
+def test_a_refused_client_learns_what_the_daemon_said(tmp_path: Path) -> None:
+    path = tmp_path / "bus.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(path))
+        listening.listen(1)
+
+        def refuse() -> None:
+            with listening.accept()[0] as client:
+                client.recv(100)
+                client.send(b"CMSG closing\0limit: 7 clients at most")
+
+        with ThreadPoolExecutor() as pool:
+            pool.submit(refuse)
+            with pytest.raises(bccn.UnavailableError, match="closes the connection: limit: 7") as error:
+                bccn.Client(path)
+    assert error.value.reason == "limit: 7 clients at most"
+
+
+def test_an_error_of_our_own_gives_no_reason(tmp_path: Path) -> None:
+    with pytest.raises(bccn.UnavailableError) as error:
+        bccn.Client(tmp_path / "bus.sock")
+    assert error.value.reason == ""

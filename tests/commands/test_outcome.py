@@ -3,13 +3,16 @@
 import pytest
 
 import bccn
-from bccnd.commands.outcome import Reporter, complain, exit_code
+from bccnd.commands.outcome import Reporter, complain, exit_code, remedy
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
         (bccn.UnavailableError("gone"), 5),
+        (bccn.UnavailableError("busy", "busy"), 5),
+        (bccn.UnavailableError("closed", "shutdown"), 5),
+        (bccn.UnavailableError("closed", "limit: 7 clients at most"), 4),
         (bccn.TimedOutError("late"), 3),
         (bccn.NobodyListensError("nobody"), 6),
         (bccn.RefusedError("refused", "no"), 4),
@@ -23,6 +26,14 @@ from bccnd.commands.outcome import Reporter, complain, exit_code
 )
 def test_every_error_has_its_exit_code(error: bccn.BccnError, code: int) -> None:
     assert exit_code(error) == code
+
+
+def test_who_has_nothing_to_advise_is_silent() -> None:
+    assert remedy(bccn.UnavailableError("gone")).startswith("is bccnd running?")
+    assert "limits" in remedy(bccn.UnavailableError("closed", "limit: 7 clients at most"))
+    assert remedy(bccn.UnavailableError("closed", "framing")) == ""
+    assert remedy(bccn.UnconfirmedError("gone")) == ""
+    assert remedy(bccn.InvalidError("no")) == ""
 
 
 def test_complaints_are_lines_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:

@@ -26,11 +26,15 @@ class RefusedError(RejectedError):
 
 
 class UnavailableError(BccnError, ConnectionError):
-    """There is no daemon, or it went away and did not come back in time."""
+    """There is no daemon, or it went away and did not come back in time.
 
+    ``reason``: ``busy`` when the daemon accepts no connection because too many programs connect, or why it closed the
+    connection, as it said (``clients/PROTOCOL.md``, "Notices"); empty for anything else.
+    """
 
-class BusyError(UnavailableError):
-    """The daemon's queue of connections is full. Clients try again, and raise UnavailableError in the end."""
+    def __init__(self, text: str = "", reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class UnconfirmedError(UnavailableError):

@@ -32,7 +32,7 @@ from bccn.exchange import FOREVER, Exchanges, Pending
 from bccn.inbox import Inbox
 from bccn.notice import NOTICES_LIMIT, Notice, log_notice
 from bccn.protocol import Control, Message, Packer, build_control, build_sub, is_number, parse_all
-from bccn.transport import NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
+from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
@@ -92,7 +92,7 @@ class Session:
         self._rejection_count = 0
         self._queue: deque[Entry] = deque()
         self._greeting: list[Entry] = []
-        self._farewell = ""  # why the daemon closes the connection
+        self._said = ""  # why the daemon closes the connection
         self._pauses = pauses()
         self.inbox.clear()
 
@@ -170,7 +170,7 @@ class Session:
         except UnavailableError as error:
             self._end(error)
         else:
-            self.due, self._farewell = monotonic() + self.timeout, ""
+            self.due, self._said = monotonic() + self.timeout, ""
             self._queue.appendleft(Entry(self.greeting()))
             self.flush()
 
@@ -215,8 +215,6 @@ class Session:
 
     def _end(self, error: BccnError) -> None:
         """The transport has ended and was read to its end, or none could be made."""
-        if self._farewell and not self.ready and isinstance(error, UnavailableError):
-            error = UnavailableError(self._farewell)
         self._fault, pause = error, 0.0 if self.ready else next(self._pauses)
         (self.disconnected if self.ready else self.let_go)(str(error))
         self._queue = deque(entry for entry in self._queue if entry.messages)
@@ -224,6 +222,15 @@ class Session:
         if self.gone:
             self._abandon(UnavailableError(str(error)))
         self._report()
+
+    def _as_said(self, error: UnavailableError) -> UnavailableError:
+        """The end of a connection, for the reason that the daemon gave, which nobody hears before a greeting."""
+        said, self._said = self._said, ""
+        if not said:
+            return error
+        return UnavailableError(
+            str(error) if self.ready else f"the daemon closes the connection: {said}", said
+        )
 
     def disconnected(self, reason: str) -> None:
         """The connection is gone, and what it did not confirm is in doubt."""
@@ -277,7 +284,7 @@ class Session:
                 return False
             self.feed(bytes(self._memory[:size]))
         except UnavailableError as error:
-            self._end(error)
+            self._end(self._as_said(error))
         except ProtocolError as error:
             self._end(error)
             raise
@@ -317,8 +324,8 @@ class Session:
         elif key == "revoked":
             self.notify("revoked", f"no longer allowed: {value}", 1)
         elif key == "closing":
-            self._farewell = f"the daemon closes the connection: {value}"
-            self.notify("closing", self._farewell)
+            self._said = value
+            self.notify("closing", f"the daemon closes the connection: {value}")
         elif self._asked and self._asked[0].expected == key:
             entry = self._asked.popleft()
             self._confirmed = max(self._confirmed, entry.published)
@@ -411,7 +418,7 @@ class Session:
             while not self.ready:
                 self.advance()
                 fault = self._fault if self.transport is None else None
-                patience = max(seconds, self.timeout) if isinstance(fault, errors.BusyError) else seconds
+                patience = max(seconds, self.timeout) if getattr(fault, "reason", "") == BUSY else seconds
                 in_vain = self.due > begun + patience or not isinstance(fault, UnavailableError)
                 if fault is not None and in_vain:
                     raise fault

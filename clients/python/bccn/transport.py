@@ -16,12 +16,14 @@ import socket
 import time
 from collections.abc import Iterator
 
-from bccn.errors import BusyError, RefusedError, RejectedError, UnavailableError
+from bccn.errors import RefusedError, RejectedError, UnavailableError
 
 SERVICE_SOCKET = "/run/bccnd/bus.sock"
 # Seconds between attempts to connect. One to a local socket that is not there costs microseconds.
 BACKOFF_FIRST = 0.02
 BACKOFF_LIMIT = 1.0
+# The reason of an UnavailableError: a daemon is there, and as many wait to be accepted as may.
+BUSY = "busy"
 # Seconds; poll(2) counts milliseconds in an int.
 POLL_LIMIT = 86400.0
 # Seconds to wait when the kernel has no memory for a packet: poll(2) does not wait for that.
@@ -60,7 +62,7 @@ def pauses() -> Iterator[float]:
 class Transport:
     """A connection to the daemon at ``path``, which is looked up as ``socket_path`` does.
 
-    Raises RefusedError without the permission to connect, UnavailableError where no daemon listens, BusyError where
+    Raises RefusedError without the permission to connect, UnavailableError where no daemon listens, or where
     one has no room for a connection at this moment.
     """
 
@@ -79,9 +81,8 @@ class Transport:
             if isinstance(error, PermissionError):
                 raise RefusedError("refused", f"no permission to connect to {self.path}") from None
             if isinstance(error, BlockingIOError):
-                raise BusyError(
-                    f"the daemon at {self.path} is busy: it has no room for a connection"
-                ) from None
+                text = f"the daemon at {self.path} is busy: more programs connect than it accepts"
+                raise UnavailableError(text, BUSY) from None
             if isinstance(error, OSError):
                 raise UnavailableError(f"no daemon at {self.path}: {error.strerror or error}") from None
             raise

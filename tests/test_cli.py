@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from bccnd import __version__
 from bccnd.commands.parsers import COMMANDS
 from bccnd.process.standard_streams import printable
 from tests.command_line import ROOT, bccn, ended, environment, start
-from tests.daemon_process import DaemonProcess
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PACKET_LIMIT, PATIENCE, PacketClient, crowded
+from tests.plain_bccn import datagram, plain_socket
 
 NOWHERE = Path("/nonexistent/bus.sock")
 
@@ -167,13 +169,17 @@ def test_a_mistake_is_named_in_the_last_line(
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_what_strangers_wrote_moves_no_cursor(daemon: DaemonProcess, words: list[str]) -> None:
-    name, channel = "here/\x1b]0;owned\x07/\x1b[31m", "a/\x1b[2J"
-    with PacketClient(daemon.socket) as stranger:
-        stranger.request("name", name)
+def test_what_strangers_wrote_moves_no_cursor(
+    daemon: DaemonProcess, loopback_port: int, words: list[str]
+) -> None:
+    name, channel = "far/\x1b]0;owned\x07/\x1b[31m", "a/\x1b[2J"
+    with PacketClient(daemon.socket) as stranger, plain_socket(loopback_port) as plain:
         stranger.subscribe("never/\x1b[1m")
         process = start(daemon, *words)
-        while process.poll() is None:
+        for number in count(1):
+            if process.poll() is not None:
+                break
+            plain.sendto(datagram(name, number, "a/b", b"\x1b[5m"), (LOOPBACK_BROADCAST, loopback_port))
             stranger.publish(channel, "\x1b[5m\x9b\u202e\xff".encode("latin-1", "replace") + b"\xc2\x9b")
             stranger.drain()
         code, out, err = ended(process)

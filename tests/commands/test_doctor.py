@@ -92,8 +92,8 @@ def test_a_daemon_in_another_network_namespace(tmp_path: Path, loopback_port: in
 
 
 def test_rules_by_program_refuse_who_leaves_at_once(tmp_path: Path, loopback_port: int) -> None:
-    rules = ["[[rights]]", 'publish = ["local/>"]', 'subscribe = [">"]', "[[rights]]", 'program = "door"',
-             'publish = ["door/>"]']  # fmt: skip
+    rules = ["[[rights]]", 'publish = ["local/>"]', 'subscribe = [">"]', "observe = true",
+             "[[rights]]", 'program = "door"', 'publish = ["door/>"]']  # fmt: skip
     settings = settings_of(tmp_path, loopback_port, *rules)
     with DaemonProcess(tmp_path, "--config", str(settings)) as daemon:
         before = bccn(daemon, "doctor", "--config", str(settings)).stdout.decode()

@@ -320,6 +320,7 @@ class ClientInput:
         if verdict is not OK:
             raise PacketError("bad-datagram", str(verdict))
         self._outgoing.add(datagram)
+        self._outgoing.steps += route.size
         spans = [self._segment.make_message(opened, start)], [end]
         self._publisher.pass_on(route, spans, session, origin, moment, 0)
         if route.noted:

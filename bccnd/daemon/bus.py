@@ -108,6 +108,8 @@ class Bus:
         # When a turn was long the last time.
         self._busy_ns = 0
         self._serving = False
+        # Whether the loop is to give a turn: one at a time, however many are in line.
+        self._turn_is_due = False
         self._spare = -1
         self._take_spare()
 
@@ -127,7 +129,7 @@ class Bus:
         """Begin to accept and to read clients, and to write to those with a backlog."""
         self._serving = True
         self._loop.add_reader(self._listener.socket, self._connect)
-        self._loop.call_soon(self._give_turn)
+        self._have_turn_given()
         for session in self._relay.sessions.values():
             if not (session.waits_for or session in self._held_back or session in self._turns):
                 self._loop.add_reader(session.port, self._readable, session)
@@ -349,9 +351,13 @@ class Bus:
             self._loop.add_reader(session.port, self._readable, session)
 
     def _line_up(self, session: Session) -> None:
-        if not self._turns:
-            self._loop.call_soon(self._give_turn)
         self._turns.line_up(session)
+        self._have_turn_given()
+
+    def _have_turn_given(self) -> None:
+        if self._turns and not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._give_turn)
 
     def _take_turn(self, session: Session) -> bool:
         """Go on with the packets that are left; True when the client may be read on."""
@@ -359,6 +365,7 @@ class Bus:
 
     def _give_turn(self) -> None:
         """Give the first in line its turn; then the loop looks after everybody."""
+        self._turn_is_due = False
         if not self._serving:
             return
         session, begun = self._turns.next(), time.time_ns()
@@ -369,8 +376,7 @@ class Bus:
             except Exception as error:  # noqa: BLE001 - as in _readable
                 self._give_up(session, error)
             session.read_ns = self.end_turn(begun)
-        if self._turns:
-            self._loop.call_soon(self._give_turn)
+        self._have_turn_given()
 
     def _writable(self, session: Session) -> None:
         try:

@@ -36,6 +36,8 @@ from bccnd.wire.sbus import PACK, SECRET, Cmsg
 # is retained.
 STEPS = 8192
 REQUEST_STEPS = 16
+# Bytes that are looked through for lines in a step: most of them may be line ends.
+LINE_BYTES_A_STEP = 16
 
 # So many packets are enough to go on with: no more of what was read is taken apart before they are done.
 APART = 4096
@@ -81,6 +83,8 @@ class ClientInput:
             if several and at >= flat:
                 packets, flat = self._taken_apart(session, starts[at:], ends[at:])
                 (starts, ends), at, count = packets, 0, len(packets[0])
+                if outgoing.steps >= STEPS:
+                    break
                 continue
             index = at
             try:
@@ -120,7 +124,7 @@ class ClientInput:
         flat: Spans = [], []
         done = 0
         for start, end in zip(starts, ends, strict=True):
-            if len(flat[0]) >= APART:
+            if len(flat[0]) >= APART or self._outgoing.steps >= STEPS:
                 break
             inside: Spans | None = None
             if session.packed and end - start >= len(PACK) and memory[start : start + len(PACK)] == PACK:
@@ -136,13 +140,14 @@ class ClientInput:
         """Whether the first packet of a shell goes on with other lines behind its SUB."""
         if session.format_chosen or session.packed or session.format is Format.LINES:
             return False
-        packet = self._memory[start:end]
-        return packet.startswith(b"SUB ") and len(sbus.lines(packet)) > 1
+        return self._memory[start : start + 4] == b"SUB " and len(self._lines(start, end)[0]) > 1
 
     def _lines(self, start: int, end: int) -> Spans:
         """What a shell writes at once is read at once: each line is a packet."""
-        spans = [(start + first, start + last) for first, last in sbus.lines(self._memory[start:end])]
-        return [start for start, _ in spans], [end for _, end in spans]
+        spans = sbus.lines(self._memory[start:end])
+        if spans != [(0, end - start)]:
+            self._outgoing.steps += (end - start) // LINE_BYTES_A_STEP
+        return [start + first for first, _ in spans], [start + last for _, last in spans]
 
     def _publish(self, session: Session, packets: Spans, first: int, width: int, moment: Moment) -> int:
         """Publish a MSG packet, and those that follow it with the same route. Returns the index of the next."""
@@ -322,6 +327,7 @@ class ClientInput:
         if verdict is not OK:
             raise PacketError("bad-datagram", str(verdict))
         self._outgoing.add(datagram)
+        self._outgoing.steps += route.size
         spans = [self._segment.make_message(opened, start)], [end]
         self._publisher.pass_on(route, spans, session, origin, moment, 0)
         if route.noted:

@@ -17,6 +17,7 @@ Rules
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from operator import sub
 from typing import Protocol
 
@@ -94,6 +95,8 @@ class Delivery:
         self.holding = Holding(transport, state.outgoing, self.slow, state.alarm)
         self.next_deadline = self.holding.next_deadline
         self.backlogged: set[Session] = set()
+        # None of them holds more. It is looked for among all only when somebody holds less than this.
+        self._most_held: float = inf
 
     def hand_over(self, group: Group, now: float) -> None:
         """Deliver a group to the subscribers of its route. The RECV packets stay, for taps."""
@@ -144,6 +147,7 @@ class Delivery:
                 return
             self._backlog(session, now)
         session.outbox.answer(packet)
+        self._most_held = max(self._most_held, session.outbox.held)
         if session.outbox.wants_rest:
             self.holding.hold(session, session, now)
         if session.outbox.answers > ANSWERS_FATAL:
@@ -296,6 +300,7 @@ class Delivery:
                         self.close(session, "slow")
                         return
         self._backlog(session, now)
+        self._most_held = max(self._most_held, outbox.held)
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
         if sender is not None and outbox.policy is Policy.BLOCK:
@@ -310,9 +315,13 @@ class Delivery:
     def _make_room(self, asker: Session, size: int, entries: int, now: float) -> None:
         """Have those give who hold more than ``asker`` does with so much more, until that fits."""
         while (excess := self._ledger.excess(size, entries)) > 0:
+            wanted = asker.outbox.held + size + entries * ENTRY_BYTES
+            if self._most_held <= wanted:
+                return
             heaviest = max(self.backlogged, key=lambda session: session.outbox.held, default=asker)
             outbox = heaviest.outbox
-            if outbox.held <= asker.outbox.held + size + entries * ENTRY_BYTES:
+            self._most_held = outbox.held
+            if outbox.held <= wanted:
                 return
             lost = 0
             if outbox.policy is not Policy.DISCONNECT:

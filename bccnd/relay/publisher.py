@@ -124,7 +124,9 @@ class Publisher:
         if len(packet) > OWN_BYTES:
             raise ValueError(f"{chan!r}: {len(packet)} bytes of the daemon's own, at most {OWN_BYTES}")
         self._memory[start:end] = packet
-        self.publish(source, self._router.route(chan), ([start], [end]), None, moment)
+        route = self._router.route(chan)
+        self._outgoing.steps += route.size
+        self.publish(source, route, ([start], [end]), None, moment)
         self.flush(moment)
 
     def show_dropped(self, origin: Origin, part: range, verdict: Verdict, moment: Moment) -> None:

@@ -10,9 +10,9 @@ packet apart, and each kind has its ``serialize``. The relay judges channels and
 Shells end SUB, UNSUB and CMSG in LF or CRLF, which is dropped. A CMSG without a NUL may have a space instead.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Protocol, Self
 
@@ -222,6 +222,9 @@ _KINDS: dict[bytes, Callable[[bytes], Packet]] = {
 }
 
 
+_LINE = re.compile(rb"[^\n]+\n?")
+
+
 def pack(packets: Iterable[bytes]) -> bytes:
     return PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets])
 
@@ -233,12 +236,7 @@ def lines(packet: bytes) -> list[tuple[int, int]]:
     """
     if b"\0" in packet or packet.startswith((PACK, b"BCCN")) or b"\n" not in packet[:-1]:
         return [(0, len(packet))]
-    edges = list(accumulate((len(line) + 1 for line in packet.split(b"\n")), initial=0))
-    return [
-        (first, min(last, len(packet)))
-        for first, last in pairwise(edges)
-        if packet[first:last].strip(b"\r\n")
-    ]
+    return [line.span() for line in _LINE.finditer(packet) if line[0].strip(b"\r\n")]
 
 
 def _without_newline(text: bytes) -> bytes:

@@ -20,6 +20,8 @@ from bccnd.net.bindings import Binding
 from bccnd.net.endpoints import Endpoints
 from bccnd.net.listener import Listener
 from bccnd.process.configuration import load
+from bccnd.relay.session import Session
+from bccnd.wire import sbus
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -332,3 +334,28 @@ def test_a_program_that_left_is_refused_with_that_reason(tmp_path: Path, loopbac
     (line,) = lines(daemon, "refused")
     assert line["program"] == ""
     assert "the program left before it could be looked at" in str(line["reason"])
+
+
+async def test_a_client_with_packets_left_has_one_turn_a_round(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two turns the loop looks after everybody else."""
+    monkeypatch.setattr(bus, "TURN_SECONDS", 1e-6)
+    turns = 0
+    take_turn = bus.Bus._take_turn
+
+    def counted(self: bus.Bus, session: Session) -> bool:
+        nonlocal turns
+        turns += 1
+        return take_turn(self, session)
+
+    monkeypatch.setattr(bus.Bus, "_take_turn", counted)
+    client = await in_process.client()
+    assert await asyncio.to_thread(client.request, "pack", "on")
+    client.send(sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900))
+    await in_process.until(lambda: turns)
+    for _ in range(6):
+        before = turns
+        await asyncio.sleep(0)
+        assert turns - before <= 1
+    await in_process.until(lambda: not in_process.daemon._bus._turns._left)

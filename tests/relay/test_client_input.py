@@ -574,6 +574,33 @@ def test_one_call_delivers_so_much_and_leaves_the_rest():
     assert 0 < 3000 - left <= STEPS // 101 + 1
 
 
+@pytest.mark.parametrize("kind", ["bridge", "question"])
+def test_what_is_said_for_a_client_counts_by_who_hears_it(kind: str):
+    bus = Bus()
+    for _ in range(100):
+        bus.connect(b"SUB bccnd/ask", b"SUB a")
+    client = bus.connect(b"CMSG pack\0on", privileged=True)
+    packets = [
+        datagram(b"there/prog/1", number + 1, b"a")
+        if kind == "bridge"
+        else b"CMSG listeners\0a/%d token" % number
+        for number in range(150)
+    ]
+    left = leave(bus, client, sbus.pack(packets))
+    assert 0 < 150 - left <= STEPS // 101 + 1
+
+
+@pytest.mark.parametrize("packet", [b"\n" * 65000, b"\r\n" * 32000], ids=["LF", "CRLF"])
+def test_lines_are_looked_for_in_so_many_bytes_a_call(packet: bytes):
+    bus = Bus()
+    client = bus.connect(b"CMSG format\0lines")
+    spans = bus._lay([packet] * 16, bus._client_slots)
+    left, calls = bus.relay.from_client(client.session, bus.moment, spans), 1
+    while left:
+        left, calls = bus.relay.from_client(client.session, bus.moment, *left), calls + 1
+    assert calls >= 16 // 3
+
+
 def test_patterns_are_bounded_in_bytes():
     bus = Bus(subscription_bytes=64 << 10)
     client = bus.connect()

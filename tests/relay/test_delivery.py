@@ -3,7 +3,7 @@
 import pytest
 
 from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS
-from bccnd.relay.outbox import ANSWERS_BYTES, ANSWERS_LIMIT, Policy
+from bccnd.relay.outbox import ANSWERS_BYTES, ANSWERS_LIMIT, Outbox, Policy
 from bccnd.wire import sbus
 from bccnd.wire.sbus import Cmsg
 from tests.relay.fakes import UNLIMITED, Bus, FakeClient, datagram, options
@@ -534,6 +534,21 @@ def test_clients_that_never_read_take_nobodys_share():
         packets = client.take()
         lost = [packet for packet in packets if packet.startswith(b"CMSG dropped")]
         assert len(packets) - len(lost) + sum(int(packet.split(b"\0")[1]) for packet in lost) == 2200
+
+
+def test_a_message_to_many_that_hold_alike_looks_for_no_giver(monkeypatch: pytest.MonkeyPatch):
+    bus, count = Bus(queue_total_bytes=1 << 20), 60
+    for _ in range(count):
+        bus.connect(b"SUB a").stop_reading()
+    publisher = bus.connect()
+    for _ in range(300):
+        publisher.say(b"MSG a\0" + bytes(100))
+    ledger, held = bus.relay.state.ledger, Outbox.held.fget
+    assert ledger.dropped > count, "all that they may hold together is held"
+    looks: list[Outbox] = []
+    monkeypatch.setattr(Outbox, "held", property(lambda outbox: looks.append(outbox) or held(outbox)))
+    publisher.say(b"MSG a\0" + bytes(100))
+    assert len(looks) <= 8 * count
 
 
 def test_client_that_would_disconnect_is_closed_to_make_room():

@@ -295,7 +295,7 @@ class Bus:
             self._loop.add_reader(session.port, self._readable, session)
             self._relay.close(session, "gone")
             self._settle()
-            return False
+            return session.number in self._sockets  # what it sent is still to be read
         except OSError:
             self._end(session)
             self._settle()

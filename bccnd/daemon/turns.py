@@ -13,9 +13,10 @@ Rules
 - The packets keep their distances inside a PACK, so that they can be passed on as one slice of it.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from operator import sub
 from typing import Any, Self
 
@@ -41,30 +42,30 @@ class Leftover:
     """
 
     pieces: list[bytes]
-    starts: list[int]
-    ends: list[int]
+    starts: "array[int]"
+    ends: "array[int]"
     flat: int
 
     @classmethod
     def of(cls, memory: Memory, left: Left) -> Self:
         packets, first, flat = left
         starts, ends = packets[0][first:], packets[1][first:]
-        copied = cls([], [], [], max(flat - first, 0))
+        copied = cls([], array("I"), array("I"), max(flat - first, 0))
         apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap >= _APART]
         first, at = 0, 0
         for after in [*apart, len(starts)] if starts else []:
             # The length in a PACK stands before its first packet.
             begin = max(starts[first] - LENGTH.size, 0)
             copied.pieces.append(memory[begin : ends[after - 1]])
-            copied.starts += [start - begin + at for start in starts[first:after]]
-            copied.ends += [end - begin + at for end in ends[first:after]]
+            copied.starts.extend([start - begin + at for start in starts[first:after]])
+            copied.ends.extend([end - begin + at for end in ends[first:after]])
             at += len(copied.pieces[-1]) + _APART
             first = after
         return copied
 
     def __len__(self) -> int:
-        """Bytes."""
-        return sum(map(len, self.pieces))
+        """Bytes, with those of the spans: a packet may have none itself."""
+        return sum(map(len, self.pieces)) + len(self.starts) * 2 * self.starts.itemsize
 
     def lay_out(self, memory: Memory, region: int) -> Left:
         """The packets again, in a region that has room for one read."""
@@ -122,13 +123,16 @@ class Turns:
 
     def state(self) -> dict[int, Any]:
         """What is left, in plain values, by the number of the session, for a successor of this daemon."""
-        return {session.number: astuple(left) for session, left in self._left.items()}
+        return {
+            session.number: (left.pieces, left.starts.tolist(), left.ends.tolist(), left.flat)
+            for session, left in self._left.items()
+        }
 
     def restore(self, state: Mapping[int, Any], sessions: Mapping[int, Session]) -> None:
         """Whoever waits for nothing is in line."""
-        for number, left in state.items():
+        for number, (pieces, starts, ends, flat) in state.items():
             session = sessions[number]
-            self._left[session] = leftover = Leftover(*left)
+            self._left[session] = leftover = Leftover(pieces, array("I", starts), array("I", ends), flat)
             self._size += len(leftover)
             if not session.waits_for:
                 self._line.append(session)

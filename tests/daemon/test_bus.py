@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -359,3 +360,16 @@ async def test_a_client_with_packets_left_has_one_turn_a_round(
         await asyncio.sleep(0)
         assert turns - before <= 1
     await in_process.until(lambda: not in_process.daemon._bus._turns._left)
+
+
+async def test_last_words_behind_a_reset_are_read_at_the_end(in_process: InProcess) -> None:
+    daemon = in_process.daemon
+    listener, hasty = await in_process.client(), await in_process.client()
+    await asyncio.to_thread(listener.subscribe, "last/>")
+    await asyncio.to_thread(hasty.subscribe, "busy/>")
+    listener.publish("busy/x", b"never read")
+    await asyncio.to_thread(listener.drain)
+    hasty.publish("last/x", b"words")
+    hasty.close()
+    daemon._bus.read_the_rest(time.monotonic() + PATIENCE)
+    assert listener.message() == ("last/x", b"words")

@@ -1,5 +1,6 @@
 """Packets that are left when a turn is over: they survive, as they were, while others use the memory."""
 
+import sys
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -127,3 +128,11 @@ def test_much_that_is_left_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert turns.are_many
     turns.take(session)
     assert not turns.are_many
+
+
+def test_packets_without_bytes_count_and_take_a_few_bytes_each():
+    count = 100
+    read = unpacked(read_of([sbus.pack([b""] * count)]), 0)
+    left = Leftover.of(read.arena.memory, read.left)
+    assert sys.getsizeof(left.starts) + sys.getsizeof(left.ends) <= 2 * sys.getsizeof(b"") + 12 * count + 100
+    assert len(left) >= 8 * count + len(left.pieces[0])

@@ -60,6 +60,7 @@ datagrams = mostly(
 )
 def test_the_segment_brings_what_the_plain_pair_finds(reads: list[list[bytes]], integrity: Integrity):
     bus = Bus(integrity=integrity, local=[])
+    bus.follow_the_public_rule()
     tap = bus.connect(b"CMSG tap\0on", privileged=True)
     clients = {form: bus.connect(b"SUB ", b"CMSG format\0" + form) for form in (b"plain", b"full")}
     clients[b"packed"] = bus.connect(b"SUB ", b"CMSG pack\0on")

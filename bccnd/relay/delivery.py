@@ -318,10 +318,10 @@ class Delivery:
             wanted = asker.outbox.held + size + entries * ENTRY_BYTES
             if self._most_held <= wanted:
                 return
-            heaviest = max(self.backlogged, key=lambda session: session.outbox.held, default=asker)
+            heaviest = max(self.backlogged, key=lambda session: session.outbox.givable, default=asker)
             outbox = heaviest.outbox
-            self._most_held = outbox.held
-            if outbox.held <= wanted:
+            self._most_held = outbox.givable
+            if outbox.givable <= wanted:
                 return
             lost = 0
             if outbox.policy is not Policy.DISCONNECT:

@@ -156,6 +156,11 @@ class Outbox:
         return self._droppable + self.answers_size + self.answers * ENTRY_BYTES
 
     @property
+    def givable(self) -> int:
+        """The same, but nothing of what publishers wait for (``block``) while that is within the client's limits."""
+        return 0 if self.policy is Policy.BLOCK and self.size <= self.max_size else self.held
+
+    @property
     def _droppable(self) -> int:
         return self.size + self.entries * ENTRY_BYTES
 

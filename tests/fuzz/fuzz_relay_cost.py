@@ -78,7 +78,6 @@ def branching(count: int, tokens: int) -> list[bytes]:
 
 
 KNOWN = [
-    Known("each page of sources looks at all sources", (b"CMSG sources",), (b"CMSG sources\0~",)),
     Known("SUB with a wildcard looks at all last values", (b"SUB ",), (b"SUB v/*/x",)),
     Known(
         "a message is held against each token of each pattern, again for each way to its place",

@@ -300,7 +300,7 @@ class Bus:
             ready = [each for each in self.clients.values() if (each.left or each.unread) and not each.held]
             for client in ready:
                 if client.connected and not client.held:
-                    left = self.relay.from_client(client.session, self.moment, *client.next_packets())
+                    left = self.from_client(client.session, client.next_packets())
                     client.left = Leftover.of(self.memory, left) if left else None
                     self.settle()
         self._reading = False
@@ -308,6 +308,10 @@ class Bus:
             if client.session.closing == "gone" and not (client.left or client.unread):
                 self.end(client.session)
                 self.settle()
+
+    def from_client(self, session: Session, packets: Left) -> Left | None:
+        """Give the relay packets of a client; what is left of them."""
+        return self.relay.from_client(session, self.moment, *packets)
 
     def end(self, session: Session) -> None:
         client = self.clients.pop(session.number, None)

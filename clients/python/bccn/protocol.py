@@ -131,7 +131,8 @@ def parse_all(packet: bytes) -> Iterator[Message | Control]:
 def build_msg(channel: str, payload: bytes | str) -> bytes:
     """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
     if "\0" in channel or not channel.isascii():
-        raise InvalidError(f"channel {channel!r}: must be ASCII without white space")
+        rule = "not contain NUL" if "\0" in channel else "be ASCII without white space"
+        raise InvalidError(f"channel {channel!r}: must {rule}")
     return b"".join(
         (b"MSG ", channel.encode(), b"\0", payload.encode() if isinstance(payload, str) else payload)
     )

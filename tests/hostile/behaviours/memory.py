@@ -42,7 +42,8 @@ def megabytes_of_patterns(attack: Attack) -> None:
         attack.send_all(client, packs(patterns), seconds=2)
 
 
-@behaviour("200 connections that do not read what their pings of 65 kB answer", suite=True)
+# Each may have the answers of one ping, the next, and one read of the daemon.
+@behaviour("200 connections that do not read what their pings of 65 kB answer", suite=True, memory=64 * MIB)
 def answers_nobody_reads(attack: Attack) -> None:
     ping = b"CMSG ping\0" + bytes(65_000)
     attack.repeat(attack.connect_many(200), ping, reading=False)

@@ -347,7 +347,7 @@ class Bus:
         """Serve a client again that was not served for a while."""
         if session in self._turns:
             self._line_up(session)
-        else:
+        elif self._serving:
             self._loop.add_reader(session.port, self._readable, session)
 
     def _line_up(self, session: Session) -> None:

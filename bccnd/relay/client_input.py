@@ -36,6 +36,8 @@ from bccnd.wire.sbus import PACK, SECRET, Cmsg
 # is retained.
 STEPS = 8192
 REQUEST_STEPS = 16
+# Bytes of a message for which each of its deliveries is a step more.
+LARGE = 4096
 # Bytes that are looked through for lines in a step: most of them may be line ends.
 LINE_BYTES_A_STEP = 16
 
@@ -155,6 +157,9 @@ class ClientInput:
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
+        cost = 1 + route.size * (
+            1 + (ends[first] - starts[first]) // LARGE
+        )  # and about as much for those like it
         asks = (route.noted or not route.open) and calls_a_daemon(chan)
         if asks:
             self._check_question(session, chan, memory[starts[first] + width : ends[first]])
@@ -162,7 +167,7 @@ class ClientInput:
             several = route.open and session.rights.publish_all and not route.noted
             routes = self._router.cached if several else {chan: route}
             # No further than there is room or time: each part of many messages would cost as much as all of them.
-            most = (STEPS - self._outgoing.steps) // (1 + route.size)
+            most = (STEPS - self._outgoing.steps) // cost
             if not route.local:
                 most = min(most, self._outgoing.room)
             if count - first <= most:
@@ -171,7 +176,7 @@ class ClientInput:
                 near = slice(first, first + most)
                 after = first + alike(memory, (starts[near], ends[near]), 1, routes, route, longest)
         session.published += after - first
-        self._outgoing.steps += (after - first) * (1 + route.size)
+        self._outgoing.steps += (after - first) * cost
         if first or after < count:
             packets = starts[first:after], ends[first:after]
         self._publisher.publish(session, route, packets, session, moment)

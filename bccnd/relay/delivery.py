@@ -183,7 +183,7 @@ class Delivery:
 
     def close(self, session: Session, reason: str) -> None:
         """Have the caller disconnect a client. The client gets the reason if it can still read."""
-        if not session.closing:
+        if session.closing in ("", "gone") and session.closing != reason:
             session.closing = reason
             self._outgoing.close.append(session)
             if reason == "gone":

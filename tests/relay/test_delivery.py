@@ -553,13 +553,24 @@ def test_a_message_to_many_that_hold_alike_looks_for_no_giver(monkeypatch: pytes
 
 def test_client_for_which_publishers_wait_gives_nothing():
     bus = Bus(total_bytes=1 << 20, max_packets=100_000)
-    reader = bus.connect(b"SUB a", b"CMSG queue\0packets=100000 policy=block")
+    reader = bus.connect(b"SUB local/a", b"CMSG queue\0packets=100000 policy=block")
     reader.stop_reading()
-    bus.connect().say(*[b"MSG a\0" + bytes(10_000)] * 60)
+    bus.connect().say(*[b"MSG local/a\0" + bytes(10_000)] * 60)
     greedy = slow(bus, "drop-oldest", packets=100_000)
     bus.connect().say(*[b"MSG b\0" + bytes(1000)] * 600)
     assert greedy.session.outbox.dropped
     assert len(reader.take()) == 60
+
+
+def test_a_client_found_gone_is_still_closed_for_a_fault():
+    bus = Bus()
+    client = bus.connect()
+    bus.relay.close(client.session, "gone")
+    bus.relay.close(client.session, "fault")
+    effects = bus.relay.take_effects()
+    assert effects is not None
+    assert list(effects.close) == [client.session] * 2
+    assert client.session.closing == "fault"
 
 
 def test_client_that_would_disconnect_is_closed_to_make_room():

@@ -21,6 +21,7 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, getpid
@@ -56,7 +57,7 @@ class Entry(Pending):
         return self.value
 
 
-class Session:
+class Session(ABC):
     """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
 
     def __init__(
@@ -96,17 +97,17 @@ class Session:
         self._pauses = pauses()
         self.inbox.clear()
 
+    @abstractmethod
     async def wait(self, pending: Pending, deadline: float) -> bool:
         """Wait until ``pending`` is done; False once ``deadline`` (monotonic seconds) has passed."""
-        raise NotImplementedError
 
-    async def give_way(self) -> None:
+    async def give_way(self) -> None:  # noqa: B027
         """Among many messages: let others have their turn, see what the daemon says."""
 
-    def attend(self) -> None:
+    def attend(self) -> None:  # noqa: B027
         """What is to be waited for may be something else now."""
 
-    def closing(self, transport: Transport, /) -> None:
+    def closing(self, transport: Transport, /) -> None:  # noqa: B027
         """It is about to be closed."""
 
     def forked(self) -> None:

@@ -33,6 +33,8 @@ ENTRY_BYTES = 48
 # With ``block``, half of this may wait when publishers go on: about what one read of theirs gives.
 AHEAD_PACKETS = 64
 AHEAD_BYTES = 128 << 10
+# What the reads of some publishers may add beyond the limits before they wait.
+BEYOND_BYTES = 1 << 20
 
 
 class Outcome(Enum):
@@ -157,8 +159,10 @@ class Outbox:
 
     @property
     def givable(self) -> int:
-        """The same, but nothing of what publishers wait for (``block``) while that is within the client's limits."""
-        return 0 if self.policy is Policy.BLOCK and self.size <= self.max_size else self.held
+        """The same, but nothing of what publishers wait for (``block``), within the client's limits and what some
+        reads of theirs bring beyond.
+        """
+        return 0 if self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES else self.held
 
     @property
     def _droppable(self) -> int:

@@ -19,7 +19,7 @@ ANSWERS = [
     b"CMSG pong\0", b"CMSG whoami\0", b"CMSG error\0", b"CMSG dropped\0", b"CMSG closing\0", b"CMSG pack\0on ",
     b"CMSG error\0refused CMSG ", b"CMSG error\0bad-pattern SUB ", b"CMSG name\0", b"MSG ", b"RECV ", b"",
 ]  # fmt: skip
-NOTICES = {"lost", "rejected", "closing", "disconnected"}
+NOTICES = {"lost", "rejected", "revoked", "closing", "disconnected"}
 
 
 class Client:

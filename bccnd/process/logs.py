@@ -14,6 +14,7 @@ Rules
 import logging
 import os
 import select
+import threading
 from typing import Literal
 
 import structlog
@@ -26,7 +27,10 @@ PIECE = select.PIPE_BUF  # bytes a pipe that polls writable takes without blocki
 
 
 class LineWriter:
-    """Writes lines to a descriptor without waiting. ``lost`` counts the lines lost since the last one written."""
+    """Writes lines to a descriptor without waiting. ``lost`` counts the lines lost since the last one written.
+
+    Threads may share it: the recorder has three, and poll(2) of one object is for one thread at a time.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.lost = 0
@@ -34,8 +38,13 @@ class LineWriter:
         self._broken = False  # the last line was cut off: end it before the next
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
+        self._turn = threading.Lock()
 
     def write(self, line: str) -> None:
+        with self._turn:
+            self._write(line)
+
+    def _write(self, line: str) -> None:
         data = memoryview(("\n" * self._broken + line + "\n").encode(errors="backslashreplace"))
         sent = 0
         try:

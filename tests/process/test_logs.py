@@ -6,8 +6,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import structlog
@@ -150,6 +153,28 @@ def test_a_line_cut_off_by_a_full_pipe_is_ended_before_the_next(pipe: tuple[int,
     assert drain(pipe[0]) == "\nnext\n"
     writer.write("last")
     assert drain(pipe[0]) == "last\n"
+
+
+def test_threads_that_log_at_once_lose_nothing(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    writer = LineWriter(descriptor)
+    start = threading.Barrier(4)
+
+    def write(name: str) -> None:
+        start.wait()
+        for number in range(2_000):
+            writer.write(f"{name} {number}")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, "abcd"))
+    finally:
+        sys.setswitchinterval(interval)
+        os.close(descriptor)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sorted(lines) == sorted(f"{name} {number}" for name in "abcd" for number in range(2_000))
 
 
 def test_lines_for_a_reader_that_left_are_counted(pipe: tuple[int, int]) -> None:

@@ -9,12 +9,9 @@ Rules
   numbers that was seen.
 - A jump forward of more than JUMP numbers, like a restart, begins a new range: it is not that many losses.
 - Datagrams of clients that have left may still come back from the network; they are ours (``own``), however many.
-- Without a key anybody can send a high number under any name, so a jump alone does not end the numbers below it:
-  of the last SEEN numbers each is known to have come or not, and numbers below the last that have not come are
-  delivered when the jump of more than WINDOW is still alone, or from the ROW-th on that comes in a row while nothing
-  comes above. Behind a longer jump the numbers before it are kept beside it, and gone on with, until a second
-  datagram agrees with the jump. So a forged datagram costs its source at most ROW - 1 messages and the one of its own
-  number, and a jump that is real loses nothing. (A ``sanity`` above SEEN leaves what is further back unprotected.)
+- Without a key anybody can send a high number under any name. So a jump of more than NEAR is a stray: it is taken,
+  and the source stays where it was until the very next number from it is above the stray. A forged number hides at
+  most the NEAR - 1 messages below it and the one of its own; a jump that is real loses nothing.
 - A replayed recording looks like a restart. Numbers from CLOCKED on are a clock's, as ours are, and never go back; so
   where replays are dropped (``dedup.replays``), a fall between two of them is ``replayed``. A source that counts from
   1 or from epoch seconds may restart. A replayed datagram does not count as heard: a source whose clock did go back
@@ -40,11 +37,12 @@ from bccnd.wire.verdict import Verdict
 JUMP = 2**20
 # How far back duplicates are distinguished from late datagrams.
 WINDOW = 64
-# The same where there is no key: as far as one forged number could hide those below it. 160 bytes a source.
-SEEN = 1024
-# Numbers in a row that show where a source is. A network that disorders brings fewer, and a forger must send one
-# datagram for each two that it hides.
-ROW = 3
+# A jump of more numbers has to be agreed with, where there is no key. A network that disorders moves fewer.
+NEAR = 16
+# Strays of a source that are remembered. More than a few are forged, and what is forged may come twice.
+STRAYS = 8
+# Above every number there is.
+MOST = 1 << 65
 # No counter and no clock of seconds or milliseconds has come so far; a clock of microseconds passed it in 2001.
 CLOCKED = 10**15
 PROOF_MESSAGES = 3
@@ -52,9 +50,6 @@ PROOF_MESSAGES = 3
 PROOF_SECONDS = 60.0
 # Sources looked at for one that has fallen silent, when one has to go.
 LOOKS = 8
-
-# Numbers beside those that are gone on with: first, last, seen, lone.
-Range = tuple[int, int, int, int]
 
 
 def _nobody(_index: int) -> bytes:
@@ -64,8 +59,7 @@ def _nobody(_index: int) -> bytes:
 class Source:
     """One src and its account; ``heard`` is in the caller's monotonic seconds, ``peer`` what it last came from.
 
-    ``lone``: the last number, if it came alone, by a jump. ``row``: how many came in a row, up to ``strayed``, below
-    the last one when that was ``top``. ``other``: numbers beside a jump that is longer than what is ``seen``.
+    ``strays``: numbers above ``last`` that were not agreed with; ``lone``: the one that came last of all, or -1.
     """
 
     __slots__ = (
@@ -76,18 +70,15 @@ class Source:
         "late",
         "lone",
         "lost",
-        "other",
         "ours",
         "peer",
         "received",
         "replayed",
         "restarts",
-        "row",
         "seen",
         "since",
-        "strayed",
+        "strays",
         "told",
-        "top",
     )
 
     def __init__(self, seq: int, now: float) -> None:
@@ -98,35 +89,9 @@ class Source:
         self.heard = self.since = now
         self.peer = ""
         self.ours = range(0)  # sent from this host, by a client that has left
-        self.lone = self.top = self.strayed = -1
-        self.row = 0
-        self.other: Range | None = None
+        self.lone = -1
+        self.strays: tuple[int, ...] = ()
         self.told = 0  # ``received`` when it was last looked at whether it still speaks
-
-    def goes_on_below(self, seq: int) -> bool:
-        """Whether ``seq``, below the last number and not seen yet, is where the source is, and not merely late."""
-        if self.top != self.last:
-            self.top, self.strayed, self.row = self.last, -1, 0
-        self.row = self.row + 1 if seq > self.strayed else 1
-        ascending, self.strayed = seq > self.strayed, seq
-        return ascending and (self.lone == self.last or self.row >= ROW)
-
-    def step_aside(self) -> None:
-        """A long jump comes: keep the numbers before it. Those of an earlier jump that stayed alone are given up."""
-        if self.other is None or self.lone != self.last:
-            self.other = self.first, self.last, self.seen, self.lone
-
-    def returns(self, seq: int, window: int, sanity: int) -> bool:
-        """Go on with the other numbers, if ``seq`` is one of those; the present ones are the others then."""
-        if self.other is None:
-            return False
-        _, last, _, _ = self.other
-        alone_above = self.lone == self.last > last
-        if not (last < seq <= last + sanity if alone_above else self.last < last < seq + window):
-            return False
-        present = self.first, self.last, self.seen, self.lone
-        (self.first, self.last, self.seen, self.lone), self.other = self.other, present
-        return True
 
 
 class _Part:
@@ -227,9 +192,8 @@ class Sources:
         self._reorder = options.reorder
         self._drop_replays = options.drops_replays(authenticated=authenticated)
         self._authenticated = authenticated
-        seen = WINDOW if authenticated else max(WINDOW, min(options.sanity, SEEN))
-        self._window = max(seen, options.reorder + 1)
-        self._near = min(options.sanity, self._window)
+        self._window = max(WINDOW, options.reorder + 1)
+        self._near = MOST if authenticated else max(NEAR, options.reorder + 1)
         self._mask = (1 << self._window) - 1
         self._limit = options.sources
         self._fit()
@@ -300,8 +264,11 @@ class Sources:
             self._enter(src, source)
             return Verdict.NEW, 1
         step = seq - source.last
-        if step != 1 and source.other and not -self._near < step <= self._window:
-            step = self._return(source, seq)
+        if source.strays or step > self._near:
+            verdict = self._judge_stray(source, seq, count, now)
+            if verdict:
+                return verdict, 1
+            count = 1 if source.strays else count  # the others may be strays
         if step <= 0:
             verdict = self._behind(source, seq, now)
             if verdict is Verdict.RESTARTED:
@@ -309,7 +276,7 @@ class Sources:
             return verdict, 1
         source.heard = now
         if step > 1:
-            self._jump(source, seq, step, count)
+            self._leave_out(source, seq, step)
         step += count - 1
         if step <= self._window:
             source.seen = (source.seen << step | (1 << count) - 1) & self._mask
@@ -317,6 +284,8 @@ class Sources:
             source.seen = (1 << count) - 1 & self._mask
         source.last = seq + count - 1
         source.received += count
+        if source.strays:
+            self._overtake(source)
         return Verdict.OK, count
 
     def remember(self, src: bytes, sent: range, now: float) -> None:
@@ -389,30 +358,39 @@ class Sources:
             proven.put(src, source)
         return source
 
-    def _return(self, source: Source, seq: int) -> int:
-        """How far ``seq`` is above the last of those numbers of the source that it belongs to."""
-        before = source.last
-        if source.returns(seq, self._window, self._sanity):
-            between = abs(source.last - before) - 1
-            if between < JUMP and source.last > before:
-                source.lost += between
-                self.missed += between
-            elif between < JUMP:
-                source.lost -= between
-                self.found += between
-        return seq - source.last
+    def _judge_stray(self, source: Source, seq: int, count: int, now: float) -> Verdict | None:
+        """The verdict on a stray, and on one that comes again; None: no stray, or a jump that is agreed with."""
+        if seq in source.strays:
+            source.duplicates += 1
+            return Verdict.DUPLICATE
+        is_jump = seq - source.last > self._near
+        if not is_jump or source.lone > seq:
+            source.lone = -1
+        if not is_jump or count > 1 or source.lone != -1:
+            return None
+        source.heard = now
+        source.received += 1
+        source.strays = *source.strays[1 - STRAYS :], seq
+        source.lone = seq
+        return Verdict.OK
 
-    def _jump(self, source: Source, seq: int, step: int, count: int) -> None:
-        """Numbers are left out before ``seq``."""
-        if not self._authenticated and step > WINDOW:
-            if step > self._window:
-                source.step_aside()
-            source.lone = seq if count == 1 else -1
+    def _leave_out(self, source: Source, seq: int, step: int) -> None:
+        """Numbers are missing before ``seq``; strays are not."""
+        last = source.last
         if step > JUMP:
-            source.first = seq
-        else:
-            source.lost += step - 1
-            self.missed += step - 1
+            source.first = source.lone if source.lone != -1 and seq - source.lone <= JUMP else seq
+            last = source.first - 1
+        missing = seq - last - 1 - sum(last < stray < seq for stray in source.strays)
+        source.lost += missing
+        self.missed += missing
+
+    def _overtake(self, source: Source) -> None:
+        """Take strays that are not above the source any more for what they are: numbers that have come."""
+        for stray in source.strays:
+            if stray <= source.last:
+                source.seen |= 1 << (source.last - stray) & self._mask
+        source.strays = tuple(stray for stray in source.strays if stray > source.last)
+        source.lone = -1
 
     def _behind(self, source: Source, seq: int, now: float) -> Verdict:
         behind = source.last - seq
@@ -440,7 +418,7 @@ class Sources:
             source.lost += source.first - seq - 1
             self.missed += source.first - seq - 1
             source.first = seq
-        if behind <= self._reorder or (not self._authenticated and source.goes_on_below(seq)):
+        if behind <= self._reorder:
             source.received += 1
             return Verdict.OK
         source.late += 1

@@ -246,10 +246,6 @@ class Bus:
     def begin(self, offset: float = 0.0) -> None:
         self.relay.begin(self.moment, offset)
 
-    def follow_the_public_rule(self) -> None:
-        """Judge numbers as where they are proven; without a key a jump has to be confirmed (``dedup``)."""
-        self.relay.state.sources.configure(self.options.dedup, authenticated=True)
-
     def say(self, source: LocalSource, chan: bytes, payload: bytes) -> None:
         """What the daemon says by itself, in the name of a source."""
         self.relay._publisher.say(source, chan, payload, self.moment)

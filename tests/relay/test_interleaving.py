@@ -97,7 +97,6 @@ class Interleaving(RuleBasedStateMachine):
     @initialize(reorder=st.sampled_from([0, 0, 8]))
     def start(self, reorder: int):
         self.bus = Bus(reorder=reorder, block_seconds=5)
-        self.bus.follow_the_public_rule()
         self.reorder = reorder
         self.ledgers: list[Ledger] = []
         self.number = 0

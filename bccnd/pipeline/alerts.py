@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline.times import moment
 from bccnd.pipeline.words import JUMP
+from bccnd.wire.verdict import DELIVERED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +43,8 @@ def losses(rows: "DataFrame", window: str = WINDOW, patience: str = PATIENCE) ->
     return (
         rows.withColumn("time", moment("time_ns"))
         .withWatermark("time", patience)
-        .where("direction = 'in' and verdict in ('ok', 'late') and src is not null and src <> '?'")
+        .where("direction = 'in' and src is not null and src <> '?'")
+        .where(F.col("verdict").isin(*DELIVERED))
         .groupBy(F.window("time", window).alias("span"), F.col("host"), F.col("src"), block.alias("block"))
         .agg((F.max("seq") - F.min("seq") + 1).cast("bigint").alias("sent"), F.count("*").alias("received"))
         .select(

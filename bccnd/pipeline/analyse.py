@@ -25,6 +25,7 @@ from bccnd.pipeline import (
     loss,
     rejected,
     reordering,
+    segments,
     storage,
     words,
 )
@@ -115,7 +116,11 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     sources = keep(delivery.present(numbers))
     owned = keep(delivery.owners(sources))
     sent = keep(delivery.sent(numbers, owned))
-    receivers = delivery.pairs(owned, delivery.segments(sources, owned), stretches)
+    heard = keep(segments.heard(traffic))
+    known = keep(segments.addresses(heard, owned))
+    recorded = [row.host for row in covered.select("host").distinct().collect()]
+    connected = segments.frame(covered, segments.segments(segments.edges(heard, owned, known), recorded))
+    receivers = keep(delivery.pairs(owned, connected, stretches))
     matched = keep(delivery.matched(sent, delivery.received(numbers, sent), receivers, slot_ns))
     guessed, guessed_bursts = delivery.by_gaps(seen, gaps, loss.bursts(gaps), owned)
     minutes = keep(delivery.counted(delivery.by_minute(matched, slot_ns), guessed))
@@ -130,7 +135,7 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
 
     yield channels.channels(channels.witnessed(traffic))
     yield liveness.silences(keep(liveness.beats(traffic)), stretches)
-    yield rejected.rejected(traffic)
+    yield rejected.rejected(traffic, known)
     yield reordering.reordering(traffic, slot_ns)
 
 

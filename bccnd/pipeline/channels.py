@@ -11,13 +11,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline.times import HOUR_NS, SECOND_NS, hour
+from bccnd.wire.verdict import DELIVERED
 
 _SECONDS_AN_HOUR = HOUR_NS // SECOND_NS
 
 
 def witnessed(traffic: DataFrame) -> DataFrame:
     """``TRAFFIC`` -> the rows that count, one for each message."""
-    said = traffic.where("direction IN ('in', 'out', 'local') AND verdict = 'ok' AND channel IS NOT NULL")
+    said = traffic.where("direction IN ('in', 'out', 'local') AND channel IS NOT NULL").where(
+        F.col("verdict").isin(*DELIVERED)
+    )
     own = F.col("direction") != "in"
     best = (
         said.groupBy("src", "host", own.alias("own"))

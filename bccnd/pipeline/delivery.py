@@ -8,8 +8,8 @@ Rules
   the first ``/``. With a record (basis ``record``) every number sent is known; without one (``gaps``), only those
   missing between numbers that were received (``loss``).
 - A slot of the sender's time counts at a receiver if the receiver's record is whole then (``coverage``).
-- The receivers of a sender are the recorded hosts of its segment: those that heard it, or that are connected to it
-  through hosts that heard each other. So a host that hears nothing is found, and a host elsewhere is not blamed.
+- The receivers of a sender are the recorded hosts of its segments (``segments``). So a host that hears nothing is
+  found, and a host elsewhere is not blamed.
 - Numbers that a source used again after a restart are matched with the epoch nearest in time.
 - A burst is a run of numbers of one source that a receiver lacks. It belongs to the slot in which its first was sent.
 """
@@ -23,8 +23,7 @@ from bccnd.pipeline.layout import PAIR
 from bccnd.pipeline.times import MINUTE_NS, minute
 
 _NUMBERED = ("src", "word", "era")
-# Steps from host to host in which a segment is found; where all hosts hear each other, one is enough.
-SEGMENT_ROUNDS = 4
+_COUNTS = ("sent", "lost", "late", "rows")
 
 
 def present(all_words: DataFrame) -> DataFrame:
@@ -46,35 +45,19 @@ def owners(sources: DataFrame) -> DataFrame:
     )
 
 
-def segments(sources: DataFrame, owned: DataFrame) -> DataFrame:
-    """``present`` and ``owners`` -> (host, segment): hosts that heard each other share a segment."""
-    heard = (
-        sources.where("direction = 'in'")
-        .join(F.broadcast(owned), "src")
-        .select(F.col("host").alias("a"), F.col("sender").alias("b"))
-        .distinct()
-    )
-    edges = heard.union(heard.select("b", "a")).union(heard.select("a", "a")).union(heard.select("b", "b"))
-    edges = edges.distinct().localCheckpoint()
-    named = edges.select(F.col("a").alias("host"), F.col("a").alias("segment")).distinct()
-    for _ in range(SEGMENT_ROUNDS):
-        named = (
-            edges.join(named, F.col("b") == F.col("host"))
-            .groupBy("a")
-            .agg(F.min("segment").alias("segment"))
-            .withColumnRenamed("a", "host")
-        )
-    return named
-
-
 def pairs(owned: DataFrame, connected: DataFrame, stretches: DataFrame) -> DataFrame:
-    """-> (sender, receiver, stretches): the pairs to compare. Both hosts have a record."""
+    """-> (sender, receiver, stretches): the pairs to compare. Both hosts have a record.
+
+    ``connected`` is (host, segment), from ``segments``.
+    """
     senders = owned.where("recorded").select(F.col("sender").alias("host")).distinct().join(connected, "host")
-    receivers = stretches.join(connected, "host").withColumnRenamed("host", "receiver")
     return (
         senders.withColumnRenamed("host", "sender")
-        .join(receivers, "segment")
+        .join(connected.withColumnRenamed("host", "receiver"), "segment")
         .where("sender != receiver")
+        .select(*PAIR)
+        .distinct()
+        .join(F.broadcast(stretches.withColumnRenamed("host", "receiver")), "receiver")
         .select(*PAIR, "stretches")
     )
 
@@ -99,7 +82,10 @@ def sent(all_words: DataFrame, owned: DataFrame) -> DataFrame:
 
 
 def received(all_words: DataFrame, sent_words: DataFrame) -> DataFrame:
-    """-> (receiver, src, word, era, bits, rows): what was received, a row per word; ``era`` as in ``sent``."""
+    """-> (receiver, src, word, era, bits, late_bits, rows): what was received, a row per word.
+
+    ``era`` is as in ``sent``.
+    """
     eras = F.col("era") > 0
     reused = (
         sent_words.join(sent_words.where(eras).select("src", "word").distinct(), ["src", "word"], "left_semi")
@@ -114,14 +100,14 @@ def received(all_words: DataFrame, sent_words: DataFrame) -> DataFrame:
         .join(F.broadcast(reused), ["src", "word"], "left")
         .withColumn("era", F.coalesce(nearest, F.lit(0)))
         .groupBy(F.col("host").alias("receiver"), *_NUMBERED)
-        .agg(F.bit_or("bits").alias("bits"), F.sum("rows").alias("rows"))
+        .agg(*(F.bit_or(name).alias(name) for name in ("bits", "late_bits")), F.sum("rows").alias("rows"))
     )
 
 
 def matched(
     sent_words: DataFrame, received_words: DataFrame, receivers: DataFrame, slot_ns: int
 ) -> DataFrame:
-    """-> (sender, receiver, src, word, era, slots, bits, rows): what should have been received, and what was.
+    """-> (sender, receiver, src, word, era, slots, bits, late_bits, rows): what was sent, and what came.
 
     ``slots`` are those that count. Persist it: minutes, bursts and copies are made of it.
     """
@@ -136,23 +122,27 @@ def matched(
             *PAIR,
             *_NUMBERED,
             "slots",
-            F.coalesce("bits", F.lit(0).cast("bigint")).alias("bits"),
-            F.coalesce("rows", F.lit(0).cast("bigint")).alias("rows"),
+            *(
+                F.coalesce(name, F.lit(0).cast("bigint")).alias(name)
+                for name in ("bits", "late_bits", "rows")
+            ),
         )
     )
 
 
 def by_minute(matched_words: DataFrame, slot_ns: int) -> DataFrame:
-    """``matched`` -> (sender, receiver, minute, sent, lost, rows): ``rows`` as received, duplicates included.
+    """``matched`` -> (sender, receiver, minute, sent, lost, late, rows): ``rows`` as received, duplicates included.
 
+    ``late`` are those of ``lost`` that came after later ones, so that the receiver's daemon dropped them.
     All rows of a word count in the minute in which its first number was sent.
     """
     return (
-        matched_words.select(*PAIR, "bits", "rows", F.posexplode("slots").alias("place", "at"))
+        matched_words.select(*PAIR, "bits", "late_bits", "rows", F.posexplode("slots").alias("place", "at"))
         .groupBy(*PAIR, F.expr(f"at.slot * {slot_ns} div {MINUTE_NS}").alias("minute"))
         .agg(
             F.sum(F.expr("bit_count(at.bits)")).alias("sent"),
             F.sum(F.expr("bit_count(at.bits & ~bits)")).alias("lost"),
+            F.sum(F.expr("bit_count(at.bits & ~bits & late_bits)")).alias("late"),
             F.sum(F.when(F.col("place") == 0, F.col("rows")).otherwise(0)).alias("rows"),
         )
         .withColumn("minute", minute(f"minute * {MINUTE_NS}"))
@@ -163,7 +153,7 @@ def bursts(matched_words: DataFrame, slot_ns: int) -> DataFrame:
     """``matched`` -> (sender, receiver, minute, length): runs of numbers that did not arrive."""
     missing = F.expr("aggregate(slots, 0L, (all, at) -> all | at.bits) & ~bits")
     begin = F.expr("filter(slots, at -> getbit(at.bits, start) = 1)[0].slot")
-    found = words.runs(matched_words.withColumn("missing", missing).drop("bits", "rows"))
+    found = words.runs(matched_words.withColumn("missing", missing).drop("bits", "late_bits", "rows"))
     found = found.withColumn("slot", begin).drop("slots")
     return words.stitched(found, *PAIR, "src", "era").select(
         *PAIR, minute(f"slot * {slot_ns}").alias("minute"), "length"
@@ -184,24 +174,25 @@ def by_gaps(
         gaps.join(unrecorded, "src")
         .join(rows, ["receiver", "src", "epoch", "word"])
         .withColumn("lost", F.expr("before + bit_count(inside)"))
+        .withColumn("late", F.expr("bit_count(inside & late_bits)"))
         .withColumn("sent", F.expr("lost + bit_count(bits)"))
         .where("sender != receiver")
         .groupBy(*PAIR, at)
-        .agg(F.sum("sent").alias("sent"), F.sum("lost").alias("lost"), F.sum("rows").alias("rows"))
+        .agg(*(F.sum(name).alias(name) for name in _COUNTS))
     )
     found = loss_bursts.join(unrecorded, "src").where("sender != receiver").select(*PAIR, at, "length")
     return counted, found
 
 
 def counted(recorded: DataFrame, guessed: DataFrame) -> DataFrame:
-    """``by_minute`` and the minutes of ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, rows).
+    """``by_minute`` and the minutes of ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late, rows).
 
     The basis is ``record`` if that of any part is: a recorded host may run programs that send without its daemon.
     """
     both = recorded.withColumn("basis", F.lit("record")).unionByName(
         guessed.withColumn("basis", F.lit("gaps"))
     )
-    sums = [F.sum(name).alias(name) for name in ("sent", "lost", "rows")]
+    sums = [F.sum(name).alias(name) for name in _COUNTS]
     return both.groupBy(*PAIR, "minute").agg(F.max("basis").alias("basis"), *sums)
 
 
@@ -219,6 +210,7 @@ def delivery(all_minutes: DataFrame, found_bursts: DataFrame, latencies: DataFra
         F.sum("sent").alias("sent"),
         (F.sum("sent") - F.sum("lost")).alias("received"),
         F.sum("lost").alias("lost"),
+        F.sum("late").alias("late"),
         (F.sum("lost") / F.sum("sent")).alias("loss"),
     )
     lengths = found_bursts.groupBy(*PAIR, an_hour).agg(

@@ -42,8 +42,8 @@ TABLES = {
         f"{_PAIR_COLUMNS}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
     ),
     "delivery": (
-        f"{_PAIR_COLUMNS}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, loss double, "
-        "bursts bigint, burst_p50 bigint, burst_p95 bigint, burst_max bigint, latency_method string, "
+        f"{_PAIR_COLUMNS}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, late bigint, "
+        "loss double, bursts bigint, burst_p50 bigint, burst_p95 bigint, burst_max bigint, latency_method string, "
         "clock_offset_us double, latency_p50_us double, latency_p90_us double, latency_p99_us double, "
         "latency_max_us double"
     ),
@@ -58,8 +58,8 @@ TABLES = {
         "observer string, src string, `from` timestamp, until timestamp, seconds double, expected_s double"
     ),
     "rejected": (
-        "host string, hour timestamp, verdict string, peer string, datagrams bigint, first timestamp, "
-        "last timestamp, example_channel string"
+        "host string, hour timestamp, verdict string, peer string, peer_host string, datagrams bigint, "
+        "first timestamp, last timestamp, example_channel string"
     ),
     "reordering": (
         "receiver string, src string, hour timestamp, reordered bigint, distance_p50 bigint, distance_max bigint"

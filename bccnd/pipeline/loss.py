@@ -3,6 +3,7 @@
 Rules
 - Lost is what is missing between the first and the last number that one receiver has of an epoch of a source. Loss
   before the first or after the last shows only in the sender's own record (``delivery``).
+- What the daemon dropped as late is missing, too: no subscriber got it.
 - A gap across a hole in the receiver's record counts for nobody.
 - A gap belongs to the time of the word that ends it; it is exact to 64 numbers.
 """
@@ -24,13 +25,19 @@ def seen(all_words: DataFrame) -> DataFrame:
 
 
 def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
-    """``seen`` -> (receiver, src, epoch, word, bits, first_ns, before, inside): per word, what is missing.
+    """``seen`` -> (receiver, src, epoch, word, bits, late_bits, first_ns, before, inside): per word, what is missing.
 
     ``before`` (bigint) counts the numbers missing between the word's first and the last one before it; ``inside``
     (bigint) holds, as bits, those missing between the word's first and its last.
     """
-    merged = seen_words.groupBy(*_EPOCH, "word").agg(
-        F.bit_or("bits").alias("bits"), F.min("first_ns").alias("first_ns"), F.max("last_ns").alias("last_ns")
+    merged = (
+        seen_words.groupBy(*_EPOCH, "word")
+        .agg(
+            *(F.bit_or(name).alias(name) for name in ("bits", "late_bits")),
+            F.min("first_ns").alias("first_ns"),
+            F.max("last_ns").alias("last_ns"),
+        )
+        .where("bits != 0")
     )
     order = Window.partitionBy(*_EPOCH).orderBy("word")
     between = (F.col("word") - F.col("previous") - 1) * 64 + 63 - F.col("previous_high") + F.col("low")
@@ -57,7 +64,7 @@ def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
                 ~bits & shiftleft(-1L, low) & shiftrightunsigned(-1L, 63 - high), 0L)"""
             ),
         )
-        .select(*_EPOCH, "word", "bits", "first_ns", "before", "inside")
+        .select(*_EPOCH, "word", "bits", "late_bits", "first_ns", "before", "inside")
     )
 
 
@@ -99,7 +106,7 @@ def sources(seen_words: DataFrame, missing: DataFrame) -> DataFrame:
         .agg(
             F.sum("received").alias("received"),
             F.sum("lost").alias("lost"),
-            (F.sum("rows") - F.sum("received")).alias("duplicates"),
+            (F.sum("rows") - F.sum("received") - F.sum("late")).alias("duplicates"),
             F.sum("late").alias("late"),
             F.sum("restarts").alias("restarts"),
         )

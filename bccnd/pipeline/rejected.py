@@ -7,8 +7,10 @@ from bccnd.pipeline.times import HOUR_NS, hour, moment
 from bccnd.wire.verdict import HARMLESS
 
 
-def rejected(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> table ``rejected``: by host, hour, verdict and the peer's address, whatever its port."""
+def rejected(traffic: DataFrame, known: DataFrame) -> DataFrame:
+    """``TRAFFIC`` and ``segments.addresses`` -> table ``rejected``: by host, hour, verdict and the peer's address,
+    whatever its port. ``peer_host`` is the host that the address belongs to; null if no record says.
+    """
     address = F.regexp_replace("peer", r":\d+$", "")
     return (
         traffic.where((F.col("direction") == "in") & ~F.col("verdict").isin(*HARMLESS))
@@ -19,11 +21,15 @@ def rejected(traffic: DataFrame) -> DataFrame:
             F.max("time_ns").alias("last"),
             F.min_by("channel", "time_ns").alias("example_channel"),
         )
+        .join(
+            F.broadcast(known.withColumnsRenamed({"address": "peer", "known": "peer_host"})), "peer", "left"
+        )
         .select(
             "host",
             hour(f"hour * {HOUR_NS}").alias("hour"),
             "verdict",
             "peer",
+            "peer_host",
             "datagrams",
             moment("first").alias("first"),
             moment("last").alias("last"),

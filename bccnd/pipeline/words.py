@@ -16,6 +16,8 @@ Rules
 - A restart ends an epoch of a source: its numbers fall by SANITY or more, or rise by more than JUMP, which no loss
   explains. These are the daemon's rules (``bccnd/relay/dedup.py``), to the precision of a word. A number that a
   source uses twice within a slot counts as a duplicate.
+- Received is what the daemon delivered, by its own verdict. What it dropped as late is a row without its bit in
+  ``bits``, and with it in ``late_bits``: no subscriber got it.
 - Bits are compared as bit patterns, never as numbers: bit 63 is the sign of a bigint, and ANSI arithmetic refuses to
   negate the smallest.
 """
@@ -25,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from bccnd.pipeline.layout import NAMELESS
 from bccnd.pipeline.times import MINUTE_NS
-from bccnd.wire.verdict import HARMLESS
+from bccnd.wire.verdict import DELIVERED, HARMLESS, Verdict
 
 # The default of dedup.sanity.
 SANITY = 1000
@@ -46,19 +48,23 @@ def numbered(traffic: DataFrame) -> DataFrame:
 
 
 def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
-    """``TRAFFIC`` -> (host, direction, src, word, slot, bits, rows, late, first_ns, last_ns).
+    """``TRAFFIC`` -> (host, direction, src, word, slot, bits, late_bits, rows, late, first_ns, last_ns).
 
     ``direction`` is ``in`` or ``out``. ``slot`` counts slots since 1970 by the host's own clock: SEEN_NS long for
     ``in``, ``slot_ns`` for ``out``.
     """
     slot = F.expr(f"IF(direction = 'in', time_ns div {SEEN_NS}, time_ns div {slot_ns})").alias("slot")
+    one, none = F.expr("shiftleft(1L, bit)"), F.lit(0).cast("bigint")
+    counts = (F.col("direction") == "out") | F.col("verdict").isin(*DELIVERED)
+    late = F.col("verdict") == Verdict.LATE
     return (
         numbered(traffic)
         .groupBy("host", "direction", "src", "word", slot)
         .agg(
-            F.expr("bit_or(shiftleft(1L, bit))").alias("bits"),
+            F.bit_or(F.when(counts, one).otherwise(none)).alias("bits"),
+            F.bit_or(F.when(late, one).otherwise(none)).alias("late_bits"),
             F.count("*").alias("rows"),
-            F.count_if(F.col("verdict") == "late").alias("late"),
+            F.count_if(late).alias("late"),
             F.min("time_ns").alias("first_ns"),
             F.max("time_ns").alias("last_ns"),
         )

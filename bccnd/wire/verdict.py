@@ -95,4 +95,5 @@ _BY_WORD = {str(verdict): verdict for verdict in Verdict}
 UNSOUND = tuple(Verdict)[: list(Verdict).index(Verdict.TARGET) + 1]
 DROPPED = tuple(verdict for verdict in Verdict if not verdict.delivered)
 ATTACKS = frozenset(verdict for verdict in Verdict if verdict.attack)
+DELIVERED = frozenset(verdict for verdict in Verdict if verdict.delivered)
 HARMLESS = frozenset(verdict for verdict in Verdict if verdict.harmless)

@@ -18,9 +18,10 @@ MINUTE_NS = 60 * 10**9
 
 # ruff: noqa: S608 - queries of constants
 RECEIVED = "verdict IN ('ok', 'duplicate', 'late') AND src <> '?'"
+DELIVERED = "FILTER (WHERE verdict = 'ok')"
 DELIVERY = f"""
 WITH words AS (
-    SELECT host, direction, src, seq // 64 AS word, bit_or(1::UBIGINT << (seq % 64)::INT) AS bits
+    SELECT host, direction, src, seq // 64 AS word, bit_or(1::UBIGINT << (seq % 64)::INT) {DELIVERED} AS bits
     FROM recorded WHERE direction IN ('in', 'out') AND {RECEIVED} GROUP BY ALL
 ), sent AS (
     SELECT any_value(host) AS sender, src, sum(bit_count(bits)) AS sent
@@ -36,7 +37,8 @@ LEFT JOIN received USING (receiver, src) GROUP BY ALL
 SOURCES = f"""
 WITH words AS (
     SELECT host AS receiver, src, seq // 64 AS word, time_ns // {MINUTE_NS} AS slot, min(time_ns) AS since,
-           bit_or(1::UBIGINT << (seq % 64)::INT) AS bits, min(seq) AS low, max(seq) AS high, count(*) AS messages
+           bit_or(1::UBIGINT << (seq % 64)::INT) {DELIVERED} AS bits, min(seq) {DELIVERED} AS low,
+           max(seq) {DELIVERED} AS high, count(*) FILTER (WHERE verdict <> 'late') AS messages
     FROM recorded WHERE direction = 'in' AND {RECEIVED} GROUP BY ALL
 ), steps AS (
     SELECT *, word::BIGINT - lag(word) OVER (PARTITION BY receiver, src ORDER BY since)::BIGINT AS step FROM words

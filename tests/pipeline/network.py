@@ -159,7 +159,7 @@ class Arrivals(NamedTuple):
     place: Array
     at_ns: Array
     verdict: Array  # 0 ok, 1 duplicate, 2 late
-    lost: Array  # bool, of all messages
+    lost: Array  # bool, of all messages: those that no subscriber got
     reordered: Array  # places
 
 
@@ -203,6 +203,7 @@ def arrivals(plan: Plan, said: Messages, receiver: int, rng: np.random.Generator
     again = np.flatnonzero((copies > 1) | doubled)
     verdict = np.zeros(total, dtype=np.int8)
     verdict[reordered] = 2
+    lost[reordered] = True  # with dedup.reorder = 0, the daemon drops what comes late
     place = np.concatenate([seen, again])
     return Arrivals(
         place,

@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bccnd.pipeline import coverage, delivery, words
+from bccnd.pipeline import coverage, delivery, segments, words
 from tests.pipeline.rows import at, datagram, frame, mark, recording, sent, traffic
 
 SLOT_NS = 10**10
@@ -16,7 +16,10 @@ def matched(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     sources = delivery.present(numbers)
     owned = delivery.owners(sources)
     stretches = coverage.stretches(all_rows, coverage.coverage(all_rows))
-    receivers = delivery.pairs(owned, delivery.segments(sources, owned), stretches)
+    heard = segments.heard(all_rows)
+    hosts = [row.host for row in stretches.select("host").collect()]
+    found = segments.segments(segments.edges(heard, owned, segments.addresses(heard, owned)), hosts)
+    receivers = delivery.pairs(owned, segments.frame(all_rows, found), stretches)
     out = delivery.sent(numbers, owned)
     return delivery.matched(out, delivery.received(numbers, out), receivers, SLOT_NS).persist()
 
@@ -41,6 +44,42 @@ def test_deaf_host_loses_and_other_segment_does_not(spark: SparkSession) -> None
         ("a", "b"): (200, 0), ("a", "c"): (200, 200), ("c", "a"): (200, 0), ("c", "b"): (200, 0),
         ("x", "y"): (200, 0),
     }  # fmt: skip
+
+
+def test_host_with_another_key_is_in_the_matrix(spark: SparkSession) -> None:
+    rows = [row for host in "abk" for row in recording(host, 0, 100)]
+    address = {"a": "10.0.0.1:5400", "b": "10.0.0.2:5400", "k": "10.0.0.3:5400"}
+    for seq in range(100):
+        for sender in "abk":
+            src, second = f"{sender}/p/1", 20 + seq / 10
+            rows += [sent(sender, second, src, seq)]
+            rows += [
+                datagram(sender, second, src, seq, direction="echo", verdict="own", peer=address[sender])
+            ]
+            for host in {*"abk"} - {sender}:
+                if "k" in (sender, host):
+                    rows += [datagram(host, second, None, None, verdict="hmac", peer=address[sender])]
+                else:
+                    rows += [datagram(host, second, src, seq, peer=address[sender])]
+    assert counts(matched(spark, rows)) == {
+        ("a", "b"): (100, 0), ("b", "a"): (100, 0), ("a", "k"): (100, 100), ("b", "k"): (100, 100),
+        ("k", "a"): (100, 100), ("k", "b"): (100, 100),
+    }  # fmt: skip
+
+
+def test_late_messages_are_lost_to_the_subscribers(spark: SparkSession) -> None:
+    rows = [*recording("a", 0, 100), *recording("b", 0, 100)]
+    rows += [sent("a", 20 + seq / 10, "a/p/1", seq) for seq in range(200)]
+    verdicts = {50: "late", 60: "new", 70: "restarted", 80: "replayed"}
+    rows += [
+        datagram("b", 20 + seq / 10, "a/p/1", seq, verdict=verdicts.get(seq, "ok"))
+        for seq in range(200)
+        if seq != 90
+    ]
+    rows += [datagram("b", 30, "a/p/1", 50, verdict="duplicate")]
+    (row,) = delivery.by_minute(matched(spark, rows), SLOT_NS).collect()
+    # 80 was not delivered either, and 90 did not come.
+    assert (row.sent, row.lost, row.late) == (200, 3, 1)
 
 
 def test_slot_counts_only_if_the_receiver_recorded_all_of_it(spark: SparkSession) -> None:

@@ -4,7 +4,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.pipeline import rejected
-from tests.pipeline.rows import at, datagram, mark, sent, table, traffic
+from tests.pipeline.rows import at, datagram, frame, mark, sent, table, traffic
 
 
 def test_rejected_datagrams_are_grouped_by_address(spark: SparkSession) -> None:
@@ -19,8 +19,9 @@ def test_rejected_datagrams_are_grouped_by_address(spark: SparkSession) -> None:
         datagram("c", 16, "c/p/1", 1, direction="echo", verdict="own"),
     ]
     expected = [
-        ("c", at(0), "hmac", "10.0.0.9", 2, at(10), at(12), "plant/stop"),
-        ("c", at(3600), "magic", "[fe80::9]", 1, at(3700), at(3700), None),
+        ("c", at(0), "hmac", "10.0.0.9", None, 2, at(10), at(12), "plant/stop"),
+        ("c", at(3600), "magic", "[fe80::9]", "x", 1, at(3700), at(3700), None),
     ]
-    found = rejected.rejected(traffic(spark, rows))
+    known = frame(spark, [("[fe80::9]", "x")], "address string, known string")
+    found = rejected.rejected(traffic(spark, rows), known)
     assertDataFrameEqual(found, table(spark, "rejected", expected), ignoreNullable=True)

@@ -28,10 +28,10 @@ def test_numbers_become_words_by_slot_and_direction(spark: SparkSession) -> None
     ]
     minute = ns(0) // words.SEEN_NS
     expected = [
-        ("c", "in", "a/p/1", 0, minute, LEAST | 1, 2, 1, ns(1), ns(2)),
-        ("c", "in", "a/p/1", 1, minute, 1, 2, 0, ns(3), ns(4)),
-        ("c", "in", "a/p/1", 1, minute + 1, 2, 1, 0, ns(61), ns(61)),
-        ("c", "out", "c/p/1", 2**58 - 1, ns(0) // SLOT_NS, LEAST, 1, 0, ns(5), ns(5)),
+        ("c", "in", "a/p/1", 0, minute, 1, LEAST, 2, 1, ns(1), ns(2)),
+        ("c", "in", "a/p/1", 1, minute, 1, 0, 2, 0, ns(3), ns(4)),
+        ("c", "in", "a/p/1", 1, minute + 1, 2, 0, 1, 0, ns(61), ns(61)),
+        ("c", "out", "c/p/1", 2**58 - 1, ns(0) // SLOT_NS, LEAST, 0, 1, 0, ns(5), ns(5)),
     ]
     found = words.of(traffic(spark, rows), SLOT_NS)
     assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))

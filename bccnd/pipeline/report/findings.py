@@ -15,8 +15,11 @@ from typing import NamedTuple
 from bccnd.pipeline.report.rows import (
     Channel,
     Copies,
+    CutOff,
     Episode,
     HostLoss,
+    Late,
+    OtherKey,
     Pair,
     Recorder,
     Rejection,
@@ -24,6 +27,7 @@ from bccnd.pipeline.report.rows import (
     Silence,
     Source,
     Totals,
+    Unheard,
     share,
 )
 from bccnd.pipeline.report.wording import Clock, counted, duration, latency, listed, percent, shown, verdict
@@ -42,6 +46,8 @@ WIDESPREAD = 0.6
 EXCESS = 2.0
 # The share of what was received.
 NOTABLE_REORDERING = 0.001
+# The largest dedup.reorder.
+MOST_REORDER = 1024
 # The program that beats for its host: sources are <host>/<program>/<pid>.
 DAEMON = "bccnd"
 
@@ -113,6 +119,77 @@ def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
     return found
 
 
+def odd_keys(rows: Sequence[OtherKey], hosts: int) -> tuple[list[OtherKey], bool]:
+    """Those that do not have the key that most of the ``hosts`` have; and whether that is known.
+
+    Whoever disagrees with more than half of the others is in the minority. Where that is said of half of all hosts,
+    the record shows only that they have different keys.
+    """
+    odd = [row for row in rows if 2 * row.partners > hosts - 1]
+    return (odd, True) if 2 * len(odd) < hosts else (list(rows), False)
+
+
+def keys(rows: Sequence[OtherKey], hosts: int) -> list[Finding]:
+    """The hosts with another key than the rest, before everything that follows from it."""
+    odd, sure = odd_keys(rows, hosts)
+    if odd and not sure:
+        names = listed([f"host {shown(row.host)}" for row in odd], SENTENCES)
+        most = max(max(row.theirs, row.own) for row in odd)
+        text = (
+            f"{names[:1].upper()}{names[1:]} do not all have the same key, and reject each other's datagrams "
+            f"({most:,} at one host): give all hosts of the segment the same key file."
+        )
+        return [Finding(Level.PROBLEM, text)]
+    found = []
+    for row in odd:
+        name, others = shown(row.host), counted(row.partners, "other host")
+        text = (
+            f"Host {name} has another key than {others}, or none: they rejected up to "
+            f"{counted(row.theirs, 'datagram')} of it each, and it rejected {row.own:,} of theirs. Give host {name} "
+            "the key file of the others."
+        )
+        found.append(Finding(Level.PROBLEM, text))
+    return _worst(found, "host with another key", "hosts with another key")
+
+
+def cut_off(rows: Sequence[CutOff], told: Sequence[Unheard], explained: Sequence[str] = ()) -> list[Finding]:
+    """The hosts that heard nobody or that nobody heard, without those that ``explained`` hosts' keys explain."""
+    roles: dict[str, dict[str, CutOff]] = {}
+    for row in rows:
+        if row.host not in explained:
+            roles.setdefault(row.host, {})[row.role] = row
+    found = []
+    for host, of in roles.items():
+        name = shown(host)
+        deaf, mute = of.get("deaf"), of.get("mute")
+        if deaf and mute:
+            what = f"heard no other host, and no other host heard it ({deaf.sent + mute.sent:,} messages were lost)"
+            where = "its link, its address for broadcasts and its firewall"
+        elif deaf:
+            what = (
+                f"heard nothing: none of {counted(deaf.sent, 'message')} of {counted(deaf.partners, 'other host')} "
+                "reached it, though others heard them"
+            )
+            where = "its firewall, its port and its link"
+        else:
+            sent = counted(mute.sent if mute else 0, "message")
+            what = f"was heard by nobody: none of its {sent} reached {_others(mute)}, though others were heard there"
+            where = "its address for broadcasts, its firewall and its link"
+        found.append(Finding(Level.PROBLEM, f"Host {name} {what}. Look at {where}."))
+    for pair in told:
+        if not {pair.sender, pair.receiver} & {*explained}:
+            text = (
+                f"Host {shown(pair.receiver)} heard nothing of host {shown(pair.sender)}: "
+                f"{_all(pair.sent, 'message')} were lost, and no third host shows at which of them."
+            )
+            found.append(Finding(Level.PROBLEM, text))
+    return _worst(found, "host that is cut off", "hosts that are cut off")
+
+
+def _others(row: CutOff | None) -> str:
+    return counted(row.partners if row else 0, "other host")
+
+
 def episodes(rows: Sequence[Episode], total: int, clock: Clock) -> list[Finding]:
     """Which host lost how much of which host's messages, when, and in what bursts; ``total`` counts all episodes."""
     worst = sorted(rows, key=lambda row: -row.lost)[:SENTENCES]
@@ -141,6 +218,25 @@ def _episode(row: Episode, clock: Clock) -> Finding:
         f"{receiver} lost {percent(loss)} of {sender}'s messages {when}{how} ({row.lost:,} of {row.sent:,})."
     )
     return Finding(_loss_level(loss), text)
+
+
+def late(rows: Sequence[Late]) -> list[Finding]:
+    """Messages that came and were dropped, with the setting that delivers them."""
+    found = []
+    for row in rows:
+        host, others = f"host {shown(row.receiver)}", counted(row.senders - 1, "other host")
+        of = f"host {shown(row.sender)}" + (f" and {others}" if row.senders > 1 else "")
+        remedy = (
+            f"dedup.reorder = {row.behind} at {host} delivers them"
+            if row.behind <= MOST_REORDER
+            else "look for what disorders the network so much"
+        )
+        text = (
+            f"The daemon of {host} dropped {counted(row.late, 'message')} of {of} as late, up to "
+            f"{counted(row.behind, 'number')} behind later ones: {remedy}."
+        )
+        found.append(Finding(_loss_level(share(row.late, row.sent)), text))
+    return _worst(found, "host with late messages", "hosts with late messages")
 
 
 def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int = 0) -> list[Finding]:
@@ -204,7 +300,12 @@ def _rejection(row: Rejection, clock: Clock) -> str:
         if row.hosts == 1
         else f"{row.hosts:,} hosts rejected up to {counted(row.datagrams, 'datagram')} each"
     )
-    return f"{what} from {shown(row.peer)}{when} ({verdict(row.verdict)})."
+    return f"{what} from {peer(row)}{when} ({verdict(row.verdict)})."
+
+
+def peer(row: Rejection) -> str:
+    """``10.0.0.9``, or ``host gamma (10.0.0.9)`` if a record ties the address to a host."""
+    return f"host {shown(row.peer_host)} ({shown(row.peer)})" if row.peer_host else shown(row.peer)
 
 
 def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:

@@ -84,14 +84,21 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
     totals, (recorders, recorder_count) = ask.totals(), ask.recorders()
     worst, slowest = ask.worst_pairs(), ask.slowest_pairs()
     silences, silence_count = ask.silences()
-    (rejections, rejection_count), reasons = ask.rejections(), ask.reasons()
+    keys = ask.other_keys()
+    odd = [row.host for row in findings.odd_keys(keys, totals.hosts)[0]]
+    cut_off, unheard = ask.cut_off()
+    apart = sorted({*odd, *(row.host for row in cut_off), *(pair.receiver for pair in unheard)})
+    (rejections, rejection_count), reasons = ask.rejections(odd), ask.reasons()
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
-    causes = findings.causes(ask.host_losses(), totals)
+    causes = [row for row in findings.causes(ask.host_losses(), totals) if row.host not in apart]
     said = [
+        *findings.keys(keys, totals.hosts),
+        *findings.cut_off(cut_off, unheard, odd),
         *findings.overall(totals, bool(recorders)),
         *findings.widespread(causes, clock),
-        *findings.episodes(*ask.episodes(causes), clock),
+        *findings.episodes(*ask.episodes(causes, apart), clock),
+        *findings.late(ask.late()),
         *findings.silences(silences, recorder_count, clock, silence_count),
         *findings.rejections(rejections, clock, rejection_count),
         *findings.coverage(recorders, clock),

@@ -24,9 +24,12 @@ from bccnd.pipeline.report.rows import (
     Block,
     Channel,
     Copies,
+    CutOff,
     Episode,
     Gap,
     HostLoss,
+    Late,
+    OtherKey,
     Pair,
     Reason,
     Recorder,
@@ -35,6 +38,7 @@ from bccnd.pipeline.report.rows import (
     Silence,
     Source,
     Totals,
+    Unheard,
 )
 from bccnd.wire.verdict import HARMLESS
 
@@ -54,6 +58,8 @@ EPISODES = 50
 NEARLY_ALL = 0.5
 # Hosts examined for a cause at the host.
 HOST_LOSSES = 20
+# Hosts whose keys are compared.
+KEYS = 1000
 # Nothing is missed in a shorter gap between two files of a recorder.
 GAP_MICROSECONDS = MARGIN_NS // 1000
 # Rows and columns of a matrix drawn whole: 1600 fields, each still 15 pixels wide on a laptop.
@@ -86,9 +92,9 @@ class Summaries:
         self._pairs = self._sql(
             """with timed as (select *, if(latency_p50_us is null, 0, greatest(received, 1)) as weight
                               from {delivery} where sender <> receiver)
-               select sender, receiver, sum(sent) as sent, sum(lost) as lost, min(basis) as basis,
-                      sum(bursts) as bursts, max_by(burst_p50, lost) as burst_p50, max(burst_max) as burst_max,
-                      min(latency_method) as method,
+               select sender, receiver, sum(sent) as sent, sum(lost) as lost, sum(coalesce(late, 0)) as late,
+                      min(basis) as basis, sum(bursts) as bursts, max_by(burst_p50, lost) as burst_p50,
+                      max(burst_max) as burst_max, min(latency_method) as method,
                       sum(latency_p50_us * weight) / nullif(sum(weight), 0) as p50,
                       sum(latency_p90_us * weight) / nullif(sum(weight), 0) as p90,
                       sum(latency_p99_us * weight) / nullif(sum(weight), 0) as p99,
@@ -178,6 +184,64 @@ class Summaries:
             for row in rows
         ]  # fmt: skip
 
+    def cut_off(self) -> tuple[list[CutOff], list[Unheard]]:
+        """The hosts that heard nobody or that nobody heard; and the pairs of which nobody knows whose fault it is."""
+        silent = self._sql(
+            """select *, min(lost = sent) over (partition by receiver) as deaf,
+                      min(lost = sent) over (partition by sender) as mute
+               from {pairs} where sent > 0""",
+            pairs=self._pairs,
+        ).where("lost = sent AND (deaf OR mute)")
+        rows = self._rows(
+            """select receiver as host, 'deaf' as role, count(*) as partners, sum(sent) as sent
+               from {silent} where deaf and not mute group by receiver
+               union all
+               select sender, 'mute', count(*), sum(sent) from {silent} where mute and not deaf group by sender
+               order by sent desc, host, role limit {limit}""",
+            silent=silent, limit=HOST_LOSSES,
+        )  # fmt: skip
+        told = self._rows(
+            """with blamed as (select receiver as host from {silent} where deaf and not mute
+                               union select sender from {silent} where mute and not deaf)
+               select sender, receiver, sent from {silent} where deaf and mute
+                 and sender not in (select host from blamed) and receiver not in (select host from blamed)
+               order by sent desc, sender, receiver limit {limit}""",
+            silent=silent, limit=HOST_LOSSES,
+        )  # fmt: skip
+        return [CutOff(*row) for row in rows], [Unheard(*row) for row in told]
+
+    def other_keys(self) -> list[OtherKey]:
+        """The hosts that reject each other's datagrams for their keys, those with most such others first."""
+        rows = self._rows(
+            """with refused as (
+                 select host, peer_host, sum(datagrams) as datagrams from {rejected}
+                 where verdict in ('hmac', 'unauthenticated') and peer_host <> host group by host, peer_host),
+               lasting as (
+                 select r.* from refused r left join {pairs} p on p.sender = peer_host and p.receiver = host
+                 where coalesce(p.sent = p.lost, true)),
+               sides as (
+                 select host, peer_host as other, 0 as theirs, datagrams as own from lasting
+                 union all select peer_host, host, datagrams, 0 from lasting)
+               select host, count(distinct other) as partners, max(theirs) as theirs, sum(own) as own
+               from sides group by host order by partners desc, theirs + own desc, host limit {limit}""",
+            pairs=self._pairs, limit=KEYS,
+        )  # fmt: skip
+        return [OtherKey(*row) for row in rows]
+
+    def late(self) -> list[Late]:
+        """The hosts whose daemons dropped most messages as late."""
+        rows = self._rows(
+            """with by_host as (
+                 select receiver, max_by(sender, late) as sender, count_if(late > 0) as senders,
+                        sum(sent) filter (where late > 0) as sent, sum(late) as late
+                 from {pairs} group by receiver having sum(late) > 0),
+               behind as (select receiver, max(distance_max) as behind from {reordering} group by receiver)
+               select by_host.*, coalesce(behind, 1) as behind from by_host left join behind using (receiver)
+               order by late desc, receiver limit {limit}""",
+            pairs=self._pairs, limit=HOST_LOSSES,
+        )  # fmt: skip
+        return [Late(*row) for row in rows]
+
     def matrix_hosts(self, hosts: int) -> tuple[list[str], list[str]]:
         """The senders and receivers of the matrix drawn large: all if they are few, else the worst."""
         return self._chosen("sender", hosts), self._chosen("receiver", hosts)
@@ -207,12 +271,15 @@ class Summaries:
         )  # fmt: skip
         return [Block(*row) for row in rows]
 
-    def episodes(self, explained: Sequence[HostLoss]) -> tuple[list[Episode], int]:
-        """The worst, and how many there are; without those of ``explained`` hosts, unless most messages were lost."""
+    def episodes(self, explained: Sequence[HostLoss], apart: Sequence[str] = ()) -> tuple[list[Episode], int]:
+        """The worst, and how many there are; without those of ``explained`` hosts, unless most messages were lost,
+        and without the total losses of hosts ``apart``, of which a finding of their own tells.
+        """
         receivers = [host.host for host in explained if host.role == "receiver"]
         senders = [host.host for host in explained if host.role == "sender"]
         table = self._tables["episodes"]
-        left = table.where(
+        all_lost = (table.lost == table.sent) & (table.receiver.isin(*apart) | table.sender.isin(*apart))
+        left = table.where(~all_lost).where(
             (table.lost >= NEARLY_ALL * table.sent)
             | ~(table.receiver.isin(*receivers) | table.sender.isin(*senders))
         )
@@ -300,18 +367,25 @@ class Summaries:
         )
         return [Reason(*row) for row in rows]
 
-    def rejections(self) -> tuple[list[Rejection], int]:
-        """Rejected datagrams by verdict and peer, without the harmless ones."""
+    def rejections(self, keys: Sequence[str] = ()) -> tuple[list[Rejection], int]:
+        """Rejected datagrams by verdict and peer, without the harmless ones, and without those that hosts rejected of
+        each other because one of them, of ``keys``, has another key.
+        """
         rejected = self._tables["rejected"]
         whole = self._sql(
             """with seen as (select verdict, coalesce(peer, 'this host') as peer, host, sum(datagrams) as datagrams,
-                                    min(first) as first, max(last) as last, max(example_channel) as channel
+                                    min(first) as first, max(last) as last, max(example_channel) as channel,
+                                    max(peer_host) as peer_host
                              from {harmful} group by verdict, coalesce(peer, 'this host'), host)
                select verdict, peer, max(datagrams) as datagrams, count(*) as hosts, max_by(host, datagrams) as host,
                       unix_micros(min(first)) as first, unix_micros(max(last)) as last,
-                      coalesce(max(channel), '') as channel
+                      coalesce(max(channel), '') as channel, coalesce(max(peer_host), '') as peer_host
                from seen group by verdict, peer""",
-            harmful=rejected.where(~rejected.verdict.isin(*HARMLESS)),
+            harmful=rejected.where(~rejected.verdict.isin(*HARMLESS)).where(
+                ~rejected.verdict.isin("hmac", "unauthenticated")
+                | F.isnull("peer_host")
+                | ~(F.col("host").isin(*keys) | F.col("peer_host").isin(*keys))
+            ),
         )  # fmt: skip
         rows, count = _first(whole, TABLE_ROWS, "datagrams desc", "verdict", "peer")
         found = [

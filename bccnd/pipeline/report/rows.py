@@ -35,6 +35,7 @@ class Pair(NamedTuple):
     """A sender and a receiver over the whole period; percentiles of hours are weighted by their messages.
 
     ``basis`` is ``record`` (the sender's own) or ``gaps`` (between numbers, if the sender has no recorder).
+    ``late`` are those of ``lost`` that came, but too late: the receiver's daemon dropped them.
     ``method`` is that of the latency, ``both-ways`` or ``above-fastest``, and empty if there is none.
     """
 
@@ -51,6 +52,7 @@ class Pair(NamedTuple):
     p90: float = 0
     p99: float = 0
     top: float = 0
+    late: int = 0
 
     @property
     def loss(self) -> float:
@@ -136,6 +138,7 @@ class Rejection(NamedTuple):
     first: datetime | None
     last: datetime | None
     channel: str = ""
+    peer_host: str = ""  # whose address ``peer`` is, if a record says
 
 
 class Gap(NamedTuple):
@@ -187,6 +190,47 @@ class Reordering(NamedTuple):
     reordered: int
     distance_p50: float
     distance_max: int
+
+
+class CutOff(NamedTuple):
+    """A host that got none of the ``sent`` messages of ``partners`` others, though third hosts got some of theirs
+    (``deaf``); or one of whose messages no other host got any, though they got those of third hosts (``mute``)."""
+
+    host: str
+    role: str  # deaf | mute
+    partners: int
+    sent: int
+
+
+class Unheard(NamedTuple):
+    """No message of ``sender`` reached ``receiver``, and no third host says which of them is to blame."""
+
+    sender: str
+    receiver: str
+    sent: int
+
+
+class OtherKey(NamedTuple):
+    """A host that rejected datagrams of ``partners`` other hosts, or they its, as signed with an unknown key or not
+    signed, and that had no message from or to them. ``theirs`` is the most datagrams of it that any other host
+    rejected, ``own`` how many it rejected itself."""
+
+    host: str
+    partners: int
+    theirs: int
+    own: int
+
+
+class Late(NamedTuple):
+    """What the daemon of one host dropped as late: ``late`` of ``sent``, up to ``behind`` numbers behind others.
+    ``sender`` is the one it dropped most of, of so many ``senders``."""
+
+    receiver: str
+    sender: str
+    senders: int
+    sent: int
+    late: int
+    behind: int
 
 
 class Copies(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bccnd.pipeline.report import charts
 from bccnd.pipeline.report.charts import NARROW, THUMBNAIL_SIZE, WIDE
-from bccnd.pipeline.report.findings import BAD_LOSS
+from bccnd.pipeline.report.findings import BAD_LOSS, peer
 from bccnd.pipeline.report.rows import (
     OF_ONE_HOST,
     Bin,
@@ -177,8 +177,8 @@ def loss(
         heading = f"The {len(multiples)} worst of {all_pairs} with loss, at most {OF_ONE_HOST} of one host"
     rows: list[list[object]] = [
         [
-            arrow(pair.sender, pair.receiver), f"{pair.sent:,}", f"{pair.lost:,}", percent(pair.loss, " %"),
-            f"{pair.bursts:,}", f"{pair.burst_p50:,.0f}", f"{pair.burst_max:,}",
+            arrow(pair.sender, pair.receiver), f"{pair.sent:,}", f"{pair.lost:,}", f"{pair.late:,}",
+            percent(pair.loss, " %"), f"{pair.bursts:,}", f"{pair.burst_p50:,.0f}", f"{pair.burst_max:,}",
             "gaps in numbers" if pair.basis == "gaps" else "sender's record",
         ]
         for pair in worst
@@ -193,7 +193,8 @@ def loss(
         "table": Table(
             heading,
             [
-                Column("Pair"), Column("Sent", "n"), Column("Lost", "n"), Column("Loss", "n"), Column("Bursts", "n"),
+                Column("Pair"), Column("Sent", "n"), Column("Lost", "n"), Column("of it late", "n"),
+                Column("Loss", "n"), Column("Bursts", "n"),
                 Column("Median burst", "n"), Column("Longest", "n"), Column("Known from"),
             ],
             rows,
@@ -302,7 +303,7 @@ def rejected(
     most = max((row.datagrams for row in peers), default=0)
     by_peer: list[list[object]] = [
         [
-            shown(row.peer), shown(row.verdict), charts.bar(row.datagrams, most), f"{row.datagrams:,}",
+            peer(row), shown(row.verdict), charts.bar(row.datagrams, most), f"{row.datagrams:,}",
             f"{row.hosts:,}", clock.at(row.first) if row.first else "-", clock.at(row.last) if row.last else "-",
             shown(row.channel, 40) or "-",
         ]

@@ -9,9 +9,12 @@ from bccnd.pipeline.report.findings import Finding, Level
 from bccnd.pipeline.report.rows import (
     Channel,
     Copies,
+    CutOff,
     Episode,
     Gap,
     HostLoss,
+    Late,
+    OtherKey,
     Pair,
     Recorder,
     Rejection,
@@ -19,6 +22,7 @@ from bccnd.pipeline.report.rows import (
     Silence,
     Source,
     Totals,
+    Unheard,
 )
 from bccnd.pipeline.report.wording import Clock
 
@@ -95,6 +99,55 @@ def test_episode_of_loss(row: Episode, clock: Clock, level: Level, sentence: str
     assert findings.episodes([row], 1, clock) == [Finding(level, sentence)]
 
 
+def test_host_with_another_key_is_named() -> None:
+    rows = [OtherKey("k", 3, 34_204, 512), OtherKey("a", 1, 170, 34_204), OtherKey("b", 1, 171, 34_204)]
+    assert findings.odd_keys(rows, 4) == (rows[:1], True)
+    assert findings.keys(rows, 4) == [
+        Finding(
+            Level.PROBLEM,
+            "Host k has another key than 3 other hosts, or none: they rejected up to 34,204 datagrams of it each, "
+            "and it rejected 512 of theirs. Give host k the key file of the others.",
+        )
+    ]
+
+
+def test_of_two_hosts_with_different_keys_neither_is_accused() -> None:
+    rows = [OtherKey("a", 1, 90, 100), OtherKey("b", 1, 100, 90)]
+    assert sentences(findings.keys(rows, 2)) == [
+        (
+            "Host a and host b do not all have the same key, and reject each other's datagrams (100 at one host): "
+            "give all hosts of the segment the same key file."
+        )
+    ]
+    assert findings.keys([], 2) == []
+
+
+def test_cut_off_hosts_are_named() -> None:
+    rows = [
+        CutOff("d", "deaf", 3, 900),
+        CutOff("m", "mute", 2, 50),
+        CutOff("n", "deaf", 3, 9),
+        CutOff("n", "mute", 3, 9),
+    ]
+    assert sentences(findings.cut_off([*rows, CutOff("k", "deaf", 3, 9)], [], ["k"])) == [
+        (
+            "Host d heard nothing: none of 900 messages of 3 other hosts reached it, though others heard them. Look "
+            "at its firewall, its port and its link."
+        ),
+        (
+            "Host m was heard by nobody: none of its 50 messages reached 2 other hosts, though others were heard "
+            "there. Look at its address for broadcasts, its firewall and its link."
+        ),
+        (
+            "Host n heard no other host, and no other host heard it (18 messages were lost). Look at its link, its "
+            "address for broadcasts and its firewall."
+        ),
+    ]
+    assert sentences(findings.cut_off([], [Unheard("a", "b", 7)])) == [
+        "Host b heard nothing of host a: all 7 messages were lost, and no third host shows at which of them."
+    ]
+
+
 def test_worst_episodes_are_named_and_others_counted() -> None:
     rows = [Episode("a", f"h{lost}", at("14:05"), at("14:06"), 100, lost, 2) for lost in range(1, 8)]
     found = sentences(findings.episodes(rows, 9, ONE_DAY))
@@ -130,6 +183,22 @@ def test_host_that_loses_with_both_others() -> None:
 def test_sender_whose_messages_most_receivers_lose() -> None:
     assert sentences(findings.widespread([HostLoss("a", "sender", 5, 4, 5000, 50)], ONE_DAY)) == [
         "4 of 5 other hosts lost messages of host a, 1.0 percent in all: look for the cause at host a or its link."
+    ]
+
+
+def test_late_messages_come_with_the_setting_that_delivers_them() -> None:
+    rows = [Late("b", "a", 1, 2000, 904, 12), Late("c", "a", 3, 9000, 1, 5000)]
+    assert findings.late(rows) == [
+        Finding(
+            Level.PROBLEM,
+            "The daemon of host b dropped 904 messages of host a as late, up to 12 numbers behind later ones: "
+            "dedup.reorder = 12 at host b delivers them.",
+        ),
+        Finding(
+            Level.WARNING,
+            "The daemon of host c dropped 1 message of host a and 2 other hosts as late, up to 5,000 numbers behind "
+            "later ones: look for what disorders the network so much.",
+        ),
     ]
 
 
@@ -195,6 +264,11 @@ def test_lasting_silences_come_before_longer_ones() -> None:
         (
             Rejection("of-a-later-version", "10.0.0.9:5400", 2, 1, "b", None, None), Level.WARNING,
             "Host b rejected 2 datagrams from 10.0.0.9:5400 (of-a-later-version).",
+        ),
+        (
+            Rejection("conflict", "10.0.0.9", 2, 1, "b", None, None, "", "c"), Level.PROBLEM,
+            ("Host b rejected 2 datagrams from host c (10.0.0.9) "
+             "(conflict: sent by another host under a name of this one)."),
         ),
     ],
 )  # fmt: skip

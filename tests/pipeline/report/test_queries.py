@@ -10,7 +10,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline.report.queries import THUMBNAIL, Summaries, block_hosts
-from bccnd.pipeline.report.rows import Bin, Block, Gap, HostLoss, Pair, Reason, Rejection, Silence, Totals
+from bccnd.pipeline.report.rows import (
+    Bin,
+    Block,
+    CutOff,
+    Gap,
+    HostLoss,
+    Late,
+    OtherKey,
+    Pair,
+    Reason,
+    Rejection,
+    Silence,
+    Totals,
+    Unheard,
+)
 from tests.pipeline.report.tables import nanoseconds, write_table
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
@@ -130,6 +144,53 @@ def test_explained_episodes_are_left_out_unless_severe(spark: SparkSession, tmp_
         assert ([(row.receiver, row.lost) for row in found], count) == ([("bad", 60), ("b", 5)], 2)
         assert (found[0].start, found[0].end) == (at(1), at(3))
         assert ask.episodes([])[1] == 3
+
+
+def test_cut_off_hosts_are_found_where_third_hosts_show_it(spark: SparkSession, tmp_path: Path) -> None:
+    healthy = [delivery(a, b, 10, 0) for a in "abc" for b in "abc" if a != b]
+    rows = [delivery(a, "d", 10, 10) for a in "abc"] + [delivery("d", a, 20, 1) for a in "abc"]
+    rows += [delivery("m", a, 30, 30) for a in "abcd"] + [delivery(a, "m", 10, 0) for a in "abcd"]
+    with asked(spark, tmp_path, delivery=healthy + rows) as ask:
+        found, told = ask.cut_off()
+        assert found == [CutOff("m", "mute", 3, 90), CutOff("d", "deaf", 3, 30)]
+        assert told == []  # of what m sent to d, both explain it
+
+
+def test_of_two_hosts_nobody_knows_which_is_cut_off(spark: SparkSession, tmp_path: Path) -> None:
+    with asked(spark, tmp_path, delivery=[delivery("a", "b", 10, 10), delivery("b", "a", 10, 0)]) as ask:
+        assert ask.cut_off() == ([], [Unheard("a", "b", 10)])
+
+
+def test_hosts_that_reject_each_other_have_different_keys(spark: SparkSession, tmp_path: Path) -> None:
+    healthy = [delivery(a, b, 10, 0) for a in "abf" for b in "abf" if a != b]
+    apart = [delivery("k", a, 10, 10) for a in "ab"] + [delivery(a, "k", 10, 10) for a in "ab"]
+    rejected = [
+        {
+            "host": host, "hour": NOON, "verdict": "hmac", "peer": f"10.0.0.{peer}", "peer_host": peer,
+            "datagrams": count, "first": NOON, "last": at(9), "example_channel": "c",
+        }
+        for host, peer, count in (
+            ("a", "k", 9), ("b", "k", 8), ("k", "a", 5), ("k", "b", 6), ("a", "f", 3), ("a", None, 2),
+        )
+    ]  # fmt: skip
+    with asked(spark, tmp_path, delivery=healthy + apart, rejected=rejected) as ask:
+        # A program on f forges, but f itself has the key.
+        assert ask.other_keys() == [OtherKey("k", 2, 9, 11), OtherKey("a", 1, 5, 9), OtherKey("b", 1, 6, 8)]
+        assert [(row.peer_host, row.datagrams) for row in ask.rejections(["k"])[0]] == [("f", 3), ("", 2)]
+
+
+def test_late_messages_are_summed_by_receiver(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        delivery("a", "b", 100, 10, late=4),
+        delivery("a", "b", 100, 10, at(60), late=3),
+        delivery("c", "b", 50, 9, late=9),
+        delivery("b", "a", 50, 9, late=0),
+    ]
+    reordering = [
+        {"receiver": "b", "src": "a/x/1", "hour": NOON, "reordered": 9, "distance_p50": 2, "distance_max": 7}
+    ]
+    with asked(spark, tmp_path, delivery=rows, reordering=reordering) as ask:
+        assert ask.late() == [Late("b", "c", 2, 250, 16, 7)]
 
 
 def test_loss_is_summed_in_bins(spark: SparkSession, tmp_path: Path) -> None:

@@ -167,7 +167,9 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
         if given.action in {"report", "run"}:
             report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
             with progress.step("report"):
-                findings = report.write(spark, output.tables, output.report)
+                findings = report.write(
+                    spark, output.tables, output.report, rejected_files=output.rejected_files
+                )
             progress.say(f"report: {output.report}")
             for finding in findings:
                 say(printable(str(finding)))

@@ -5,7 +5,7 @@ Rules
   number of copies is the rows per number seen, rounded.
 - p, the share of datagrams that was lost, is 1 - rows / (copies * sent). With one copy, p * sent messages would have
   been lost; the copies saved what was lost less than that. A burst takes all copies, so against bursts copies save
-  little.
+  little. They never cost any.
 """
 
 from pyspark.sql import DataFrame
@@ -14,11 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from bccnd.pipeline.layout import PAIR
 
 
-def copies(all_minutes: DataFrame) -> DataFrame:
-    """``delivery.counted`` -> table ``copies``, of senders with a record."""
+def copies(recorded_minutes: DataFrame) -> DataFrame:
+    """``delivery.by_minute`` -> table ``copies``: of senders with a record."""
     sums = (
-        all_minutes.where("basis = 'record'")
-        .groupBy(*PAIR, F.date_trunc("hour", "minute").alias("hour"))
+        recorded_minutes.groupBy(*PAIR, F.date_trunc("hour", "minute").alias("hour"))
         .agg(*(F.sum(name).alias(name) for name in ("sent", "lost", "rows")))
         .where("rows > 0")
     )
@@ -26,6 +25,6 @@ def copies(all_minutes: DataFrame) -> DataFrame:
     return (
         sums.withColumn("copies", F.greatest(F.lit(1), F.expr("round(rows / (sent - lost))").cast("int")))
         .withColumn("lost_single", lost_share * F.col("sent"))
-        .withColumn("saved", F.col("lost_single") - F.col("lost"))
+        .withColumn("saved", F.greatest(F.lit(0.0), F.col("lost_single") - F.col("lost")))
         .select(*PAIR, "hour", "copies", "sent", "lost", "lost_single", "saved")
     )

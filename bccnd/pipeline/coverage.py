@@ -8,9 +8,12 @@ Rules
 - A file is the whole record from its mark ``opened`` to its mark ``closed``. Between files nothing is known.
 - At a mark ``unrecorded`` the recorder missed messages. A message that is missing from MARGIN_NS before the mark to
   MARGIN_NS after it may be one of them, so the record has a hole there.
+- What a capture of tcpdump says of a host that has a recorder as well is left out: everything would count twice.
 - The clocks of two hosts differ, and messages take time. So a slot, a fixed span of the sender's time, counts at a
   receiver if the receiver's record is whole from MARGIN_NS before the slot to MARGIN_NS after it.
 """
+
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -26,17 +29,17 @@ def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | No
     """``TRAFFIC`` -> table ``coverage``: the times that a host's files cover, joined where they touch or overlap.
 
     Times outside ``since_ns`` .. ``until_ns`` are cut off. ``unrecorded`` counts the messages that the recorder
-    missed in each.
+    missed in each; ``capture`` says that tcpdump recorded it, and ``counted`` that it is used.
     """
     kind = F.col("verdict")
-    order = Window.partitionBy("host").orderBy("time_ns", kind != Mark.OPENED)
+    order = Window.partitionBy("host", "capture").orderBy("time_ns", kind != Mark.OPENED)
     open_files = so_far(F.when(kind == Mark.OPENED, 1).when(kind == Mark.CLOSED, -1).otherwise(0), order)
     begins = (kind == Mark.OPENED) & (F.col("open") == 1)
     spans = (
         _marks(traffic)
         .withColumn("open", open_files)
         .withColumn("span", F.sum(F.when(begins, 1).otherwise(0)).over(order))
-        .groupBy("host", "span")
+        .groupBy("host", "capture", "span")
         .agg(
             F.min("time_ns").alias("from_ns"),
             F.max("time_ns").alias("until_ns"),
@@ -47,14 +50,35 @@ def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | No
         spans = spans.withColumn("from_ns", F.greatest("from_ns", F.lit(since_ns)))
     if until_ns is not None:
         spans = spans.withColumn("until_ns", F.least("until_ns", F.lit(until_ns)))
-    return spans.where("from_ns <= until_ns").select("host", "from_ns", "until_ns", "unrecorded")
+    counted = ~F.col("capture") | F.every("capture").over(Window.partitionBy("host"))
+    return spans.where("from_ns <= until_ns").select(
+        "host", "from_ns", "until_ns", "unrecorded", "capture", counted.alias("counted")
+    )
+
+
+def captured_twice(covered: DataFrame) -> list[str]:
+    """Table ``coverage`` -> the hosts that have both a recorder and a capture."""
+    return [row.host for row in covered.where("NOT counted").select("host").distinct().collect()]
+
+
+def counted(traffic: DataFrame, twice: Sequence[str]) -> DataFrame:
+    """``TRAFFIC`` without the captures of the hosts of ``captured_twice``."""
+    return (
+        traffic.where(~(F.coalesce("capture", F.lit(False)) & F.col("host").isin(*twice)))
+        if twice
+        else traffic
+    )
 
 
 def stretches(traffic: DataFrame, covered: DataFrame) -> DataFrame:
-    """Table ``coverage`` -> (host, stretches array<struct<from_ns, until_ns>>), in order and without the holes."""
+    """``TRAFFIC`` and table ``coverage`` -> (host, stretches array<struct<from_ns, until_ns>>), in order and without
+    the holes; of what is ``counted``.
+    """
+    covered = covered.where("counted").drop("capture")
     holes = (
         _marks(traffic)
         .where(F.col("verdict") == Mark.UNRECORDED)
+        .drop("capture")
         .join(covered, "host")
         .where("time_ns BETWEEN from_ns AND until_ns")
         .groupBy("host", "from_ns", "until_ns")
@@ -93,4 +117,6 @@ def whole(slots: str, slot_ns: int) -> Column:
 
 
 def _marks(traffic: DataFrame) -> DataFrame:
-    return traffic.where(F.col("direction") == Direction.MARK).select("host", "time_ns", "verdict", "size")
+    return traffic.where(F.col("direction") == Direction.MARK).select(
+        "host", "time_ns", "verdict", "size", F.coalesce("capture", F.lit(False)).alias("capture")
+    )

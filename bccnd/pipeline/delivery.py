@@ -5,25 +5,31 @@
 
 Rules
 - The host of a source is the one whose record has it going out; without such a record, the part of the name before
-  the first ``/``. With a record (basis ``record``) every number sent is known; without one (``gaps``), only those
-  missing between numbers that were received (``loss``).
-- A slot of the sender's time counts at a receiver if the receiver's record is whole then (``coverage``).
+  the first ``/``. With a record (basis ``record``) every number sent is known; without one, or while it has a hole
+  (``gaps``), only those missing between numbers that were received (``loss``).
+- A slot of the sender's time counts at a receiver if the receiver's record is whole then (``coverage``), by the
+  sender's clock: the offset of the two (``latency``) is taken off.
 - The receivers of a sender are the recorded hosts of its segments (``segments``). So a host that hears nothing is
   found, and a host elsewhere is not blamed.
 - Numbers that a source used again after a restart are matched with the epoch nearest in time.
 - A burst is a run of numbers of one source that a receiver lacks. It belongs to the slot in which its first was sent.
+  Bursts of several sources that overlap in time are one outage.
 """
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import words
 from bccnd.pipeline.coverage import whole
 from bccnd.pipeline.layout import PAIR
-from bccnd.pipeline.times import MINUTE_NS, minute
+from bccnd.pipeline.times import MINUTE_NS, SECOND_NS, hour, minute, moment
 
 _NUMBERED = ("src", "word", "era")
-_COUNTS = ("sent", "lost", "late", "rows")
+_COUNTS = ("sent", "lost", "late")
+# All bits of ``slots``.
+_ALL_SENT = "aggregate(slots, 0L, (all, at) -> all | at.bits)"
+# The first outages of an episode whose times are kept.
+STARTS = 3
 
 
 def present(all_words: DataFrame) -> DataFrame:
@@ -45,11 +51,16 @@ def owners(sources: DataFrame) -> DataFrame:
     )
 
 
-def pairs(owned: DataFrame, connected: DataFrame, stretches: DataFrame) -> DataFrame:
+def pairs(owned: DataFrame, connected: DataFrame, stretches: DataFrame, offsets: DataFrame) -> DataFrame:
     """-> (sender, receiver, stretches): the pairs to compare. Both hosts have a record.
 
-    ``connected`` is (host, segment), from ``segments``.
+    ``connected`` is (host, segment), from ``segments``; ``offsets`` those of the clocks, from ``latency``. The
+    stretches are the receiver's, by the clock of the sender.
     """
+    by_sender = F.expr(
+        """transform(stretches, s -> struct(
+            s.from_ns - coalesce(least_ns, 0) AS from_ns, s.until_ns - coalesce(most_ns, 0) AS until_ns))"""
+    )
     senders = owned.where("recorded").select(F.col("sender").alias("host")).distinct().join(connected, "host")
     return (
         senders.withColumnRenamed("host", "sender")
@@ -58,12 +69,14 @@ def pairs(owned: DataFrame, connected: DataFrame, stretches: DataFrame) -> DataF
         .select(*PAIR)
         .distinct()
         .join(F.broadcast(stretches.withColumnRenamed("host", "receiver")), "receiver")
-        .select(*PAIR, "stretches")
+        .join(F.broadcast(offsets), list(PAIR), "left")
+        .select(*PAIR, by_sender.alias("stretches"))
     )
 
 
 def sent(all_words: DataFrame, owned: DataFrame) -> DataFrame:
-    """-> (sender, src, word, era, first_ns, slots array<struct<slot, bits>>): what was sent, a row per word.
+    """-> (sender, src, word, era, first_ns, slots array<struct<slot, bits, first_ns, last_ns>>): what was sent, a row
+    per word.
 
     ``era`` is the epoch if the word was used in several, else 0.
     """
@@ -73,7 +86,7 @@ def sent(all_words: DataFrame, owned: DataFrame) -> DataFrame:
         .where("host = sender")
         .groupBy("sender", "src", "word", "epoch")
         .agg(
-            F.array_sort(F.collect_list(F.struct("slot", "bits"))).alias("slots"),
+            F.array_sort(F.collect_list(F.struct("slot", "bits", "first_ns", "last_ns"))).alias("slots"),
             F.min("first_ns").alias("first_ns"),
         )
     )
@@ -115,6 +128,7 @@ def matched(
         sent_words.drop("first_ns")
         .join(F.broadcast(receivers), "sender")
         .withColumn("slots", whole("slots", slot_ns))
+        .withColumn("slots", F.expr("transform(slots, at -> struct(at.slot AS slot, at.bits AS bits))"))
         .drop("stretches")
         .where("size(slots) > 0")
         .join(received_words, ["receiver", *_NUMBERED], "left")
@@ -149,51 +163,166 @@ def by_minute(matched_words: DataFrame, slot_ns: int) -> DataFrame:
     )
 
 
-def bursts(matched_words: DataFrame, slot_ns: int) -> DataFrame:
-    """``matched`` -> (sender, receiver, minute, length): runs of numbers that did not arrive."""
-    missing = F.expr("aggregate(slots, 0L, (all, at) -> all | at.bits) & ~bits")
-    begin = F.expr("filter(slots, at -> getbit(at.bits, start) = 1)[0].slot")
-    found = words.runs(matched_words.withColumn("missing", missing).drop("bits", "late_bits", "rows"))
-    found = found.withColumn("slot", begin).drop("slots")
-    return words.stitched(found, *PAIR, "src", "era").select(
-        *PAIR, minute(f"slot * {slot_ns}").alias("minute"), "length"
+def by_source(matched_words: DataFrame, guessed: DataFrame, slot_ns: int) -> DataFrame:
+    """``matched`` and ``by_gaps`` -> table ``losses``."""
+    counted = matched_words.select(
+        *PAIR,
+        "src",
+        hour(f"slots[0].slot * {slot_ns}").alias("hour"),
+        F.bit_count(F.expr(_ALL_SENT)).alias("sent"),
+        F.bit_count(F.expr(f"{_ALL_SENT} & ~bits")).alias("lost"),
+    ).union(guessed.select(*PAIR, "src", F.date_trunc("hour", "minute"), "sent", "lost"))
+    sums = (F.sum(name).alias(name) for name in ("sent", "lost"))
+    return counted.groupBy(*PAIR, "src", "hour").agg(*sums)
+
+
+def senders(matched_words: DataFrame, slot_ns: int) -> DataFrame:
+    """``matched`` -> table ``senders``: the same numbers missing at all receivers point to the sender.
+
+    Receivers that got nothing of a sender at all say nothing about it.
+    """
+    hears = matched_words.groupBy(*PAIR).agg(F.max(F.col("bits") != 0).alias("hears")).where("hears")
+    return (
+        matched_words.join(F.broadcast(hears.select(*PAIR)), list(PAIR), "left_semi")
+        .withColumn("missing", F.expr(f"{_ALL_SENT} & ~bits"))
+        .groupBy("sender", *_NUMBERED)
+        .agg(
+            F.count("*").alias("receivers"),
+            F.bit_and("missing").alias("everywhere"),
+            F.sum(F.bit_count("missing")).alias("lost"),
+            F.min(F.expr("slots[0].slot")).alias("slot"),
+        )
+        .where("receivers > 1")
+        .groupBy("sender", hour(f"slot * {slot_ns}").alias("hour"))
+        .agg(
+            F.sum("lost").alias("lost"),
+            F.sum(F.bit_count("everywhere") * F.col("receivers")).alias("lost_everywhere"),
+        )
+    )
+
+
+def bursts(matched_words: DataFrame, sent_words: DataFrame, slot_ns: int) -> DataFrame:
+    """``matched`` and ``sent`` -> (sender, receiver, src, minute, from_ns, until_ns, length): numbers that did not
+    arrive.
+
+    The times are those of the first and the last, by the sender's clock, as if it sent evenly within a slot.
+    """
+    missing = F.expr(f"{_ALL_SENT} & ~bits")
+    found = words.runs(matched_words.select(*PAIR, *_NUMBERED, missing.alias("missing")))
+    found = (
+        words.stitched(found, *PAIR, "src", "era")
+        .withColumn("last_word", F.expr("word + (start + length - 1) div 64"))
+        .withColumn("last", F.expr("CAST((start + length - 1) % 64 AS int)"))
+    )
+    times = sent_words.select(*_NUMBERED, "slots")
+    ends = times.withColumnsRenamed({"word": "last_word", "slots": "last_slots"})
+    return (
+        found.join(times, list(_NUMBERED))
+        .join(ends, ["src", "last_word", "era"])
+        .select(
+            *PAIR,
+            "src",
+            _sent_ns("slots", "start").alias("from_ns"),
+            _sent_ns("last_slots", "last").alias("until_ns"),
+            "length",
+        )
+        .select(
+            *PAIR,
+            "src",
+            minute(f"from_ns div {slot_ns} * {slot_ns}").alias("minute"),
+            "from_ns",
+            "until_ns",
+            "length",
+        )
+    )
+
+
+def _sent_ns(slots: str, bit: str) -> Column:
+    """When the number of that bit was sent."""
+    return F.expr(
+        f"""transform(filter({slots}, at -> getbit(at.bits, {bit}) = 1), at -> at.first_ns
+            + (at.last_ns - at.first_ns) * bit_count(at.bits & ~shiftleft(-1L, {bit}))
+            div greatest(1, bit_count(at.bits) - 1))[0]"""
     )
 
 
 def by_gaps(
-    seen_words: DataFrame, gaps: DataFrame, loss_bursts: DataFrame, owned: DataFrame
-) -> tuple[DataFrame, DataFrame]:
-    """``loss.seen``, ``gaps`` and ``bursts`` -> (minutes, bursts) as above, for senders without a record.
+    gaps: DataFrame, sent_words: DataFrame, owned: DataFrame, stretches: DataFrame, offsets: DataFrame
+) -> DataFrame:
+    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, from_ns, until_ns, missing, sent, lost, late), of
+    senders without a record, and of others while theirs has a hole.
 
-    ``sent`` is what was received and what is missing in between.
+    ``missing`` are bits of ``word``. ``sent`` is what was received and what is missing in between, without what the
+    sender's record has: that is ``matched``.
     """
-    unrecorded = F.broadcast(owned.where("NOT recorded").select("src", "sender"))
-    at = minute("first_ns").alias("minute")
-    rows = seen_words.groupBy("receiver", "src", "epoch", "word").agg(F.sum("rows").alias("rows"))
-    counted = (
-        gaps.join(unrecorded, "src")
-        .join(rows, ["receiver", "src", "epoch", "word"])
-        .withColumn("lost", F.expr("before + bit_count(inside)"))
-        .withColumn("late", F.expr("bit_count(inside & late_bits)"))
-        .withColumn("sent", F.expr("lost + bit_count(bits)"))
-        .where("sender != receiver")
-        .groupBy(*PAIR, at)
-        .agg(*(F.sum(name).alias(name) for name in _COUNTS))
+    by_receiver = F.expr(
+        """exists(stretches, s -> s.from_ns + coalesce(most_ns, 0) <= coalesce(since_ns, first_ns)
+            AND s.until_ns + coalesce(least_ns, 0) >= last_ns)"""
     )
-    found = loss_bursts.join(unrecorded, "src").where("sender != receiver").select(*PAIR, at, "length")
-    return counted, found
+    judged = (
+        gaps.join(F.broadcast(owned), "src")
+        .where("sender != receiver")
+        .join(F.broadcast(stretches.withColumnRenamed("host", "sender")), "sender", "left")
+        .join(F.broadcast(offsets), list(PAIR), "left")
+        .where(~F.col("recorded") | ~F.coalesce(by_receiver, F.lit(False)))
+    )
+    pieces = F.expr(
+        """concat(
+            IF(before > 0, transform(sequence(previous, word - 1), w -> struct(
+                w AS word,
+                IF(w > previous, -1L, IF(previous_high = 63, 0L, shiftleft(-1L, previous_high + 1))) AS missing,
+                0L AS got, 0L AS late)), CAST(array() AS array<struct<
+                    word: bigint, missing: bigint, got: bigint, late: bigint>>)),
+            array(struct(
+                word, inside | IF(before > 0, ~shiftleft(-1L, low), 0L) AS missing,
+                bits AS got, late_bits AS late)))"""
+    )
+    known = sent_words.groupBy("src", "word").agg(F.bit_or(F.expr(_ALL_SENT)).alias("known"))
+    return (
+        judged.select(
+            *(*PAIR, "src", "epoch"),
+            minute("first_ns").alias("minute"),
+            F.expr("IF(before > 0, since_ns, first_ns)").alias("from_ns"),
+            F.expr("IF(inside = 0, first_ns, last_ns)").alias("until_ns"),
+            F.explode(pieces).alias("piece"),
+        )
+        .select("*", "piece.*")
+        .join(known, ["src", "word"], "left")
+        .withColumn("known", F.coalesce("known", F.lit(0).cast("bigint")))
+        .withColumn("missing", F.expr("missing & ~known"))
+        .select(
+            *(*PAIR, "src", "epoch", "word", "minute", "from_ns", "until_ns", "missing"),
+            F.expr("bit_count(missing) + bit_count(got & ~known)").alias("sent"),
+            F.bit_count("missing").alias("lost"),
+            F.bit_count(F.expr("missing & late")).alias("late"),
+        )
+        .where("sent > 0")
+    )
+
+
+def guessed_bursts(guessed: DataFrame) -> DataFrame:
+    """``by_gaps`` -> as ``bursts``, but by the receiver's clock."""
+    key = (*PAIR, "src", "epoch")
+    found = words.runs(guessed.drop("sent", "lost", "late"))
+    return words.stitched(found, *key).select(*PAIR, "src", "minute", "from_ns", "until_ns", "length")
 
 
 def counted(recorded: DataFrame, guessed: DataFrame) -> DataFrame:
-    """``by_minute`` and the minutes of ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late, rows).
+    """``by_minute`` and ``by_gaps`` -> (sender, receiver, minute, basis, sent, lost, late).
 
-    The basis is ``record`` if that of any part is: a recorded host may run programs that send without its daemon.
+    The basis is ``both`` where a sender's record has a hole, or where its host runs programs that send without its
+    daemon.
     """
-    both = recorded.withColumn("basis", F.lit("record")).unionByName(
-        guessed.withColumn("basis", F.lit("gaps"))
+    rows = recorded.select(*PAIR, "minute", F.lit("record").alias("basis"), *_COUNTS).union(
+        guessed.select(*PAIR, "minute", F.lit("gaps"), *_COUNTS)
     )
     sums = [F.sum(name).alias(name) for name in _COUNTS]
-    return both.groupBy(*PAIR, "minute").agg(F.max("basis").alias("basis"), *sums)
+    return rows.groupBy(*PAIR, "minute").agg(_one_basis(), *sums)
+
+
+def _one_basis() -> Column:
+    least, most = F.min("basis"), F.max("basis")
+    return F.when(least == most, least).otherwise("both").alias("basis")
 
 
 def minutes(all_minutes: DataFrame) -> DataFrame:
@@ -206,7 +335,7 @@ def delivery(all_minutes: DataFrame, found_bursts: DataFrame, latencies: DataFra
     key = [*PAIR, "hour"]
     an_hour = F.date_trunc("hour", "minute").alias("hour")
     sums = all_minutes.groupBy(*PAIR, an_hour).agg(
-        F.max("basis").alias("basis"),
+        _one_basis(),
         F.sum("sent").alias("sent"),
         (F.sum("sent") - F.sum("lost")).alias("received"),
         F.sum("lost").alias("lost"),
@@ -226,10 +355,31 @@ def delivery(all_minutes: DataFrame, found_bursts: DataFrame, latencies: DataFra
     )
 
 
-def episodes(all_minutes: DataFrame, found_bursts: DataFrame, quiet_minutes: int = 2) -> DataFrame:
-    """``counted`` and ``bursts`` -> table ``episodes``: runs of minutes with loss.
+def outages(found_bursts: DataFrame) -> DataFrame:
+    """``bursts`` -> (sender, receiver, minute, from_ns, until_ns, lost): those that overlap in time are one."""
+    order = Window.partitionBy(*PAIR).orderBy("from_ns", "until_ns")
+    before = F.max("until_ns").over(order.rowsBetween(Window.unboundedPreceding, -1))
+    begins = F.coalesce(F.col("from_ns") > before, F.lit(True)).cast("int")
+    return (
+        found_bursts.withColumn("begins", begins)
+        .withColumn("outage", words.so_far(F.col("begins"), order))
+        .groupBy(*PAIR, "outage")
+        .agg(
+            F.min_by("minute", "from_ns").alias("minute"),
+            F.min("from_ns").alias("from_ns"),
+            F.max("until_ns").alias("until_ns"),
+            F.sum("length").alias("lost"),
+        )
+        .drop("outage")
+    )
 
-    Up to ``quiet_minutes`` without loss belong to the episode. ``until`` is the end of its last minute.
+
+def episodes(all_minutes: DataFrame, found_outages: DataFrame, quiet_minutes: int = 2) -> DataFrame:
+    """``counted`` and ``outages`` -> table ``episodes``: runs of minutes with loss.
+
+    Up to ``quiet_minutes`` without loss belong to the episode. ``until`` is the end of its last minute. ``burst_p50``
+    and ``outage_s`` are of the outage that the middle one of all lost messages was in; ``outages`` counts those half
+    as large or larger, and ``starts`` are the times of the first of them.
     """
     order = Window.partitionBy(*PAIR).orderBy("minute")
     apart = F.unix_timestamp("minute") - F.unix_timestamp(F.lag("minute").over(order)) > 60 * (
@@ -241,7 +391,8 @@ def episodes(all_minutes: DataFrame, found_bursts: DataFrame, quiet_minutes: int
         .withColumn("begins", F.when(F.coalesce(apart, F.lit(True)), 1).otherwise(0))
         .withColumn("episode", words.so_far(F.col("begins"), order))
     )
-    spans = lossy.groupBy(*PAIR, "episode").agg(
+    key = [*PAIR, "episode"]
+    spans = lossy.groupBy(*key).agg(
         F.min("minute").alias("from"), F.expr("max(minute) + INTERVAL 1 MINUTE").alias("until")
     )
     within = (F.col("minute") >= F.col("from")) & (F.col("minute") < F.col("until"))
@@ -249,14 +400,30 @@ def episodes(all_minutes: DataFrame, found_bursts: DataFrame, quiet_minutes: int
         all_minutes.select(*PAIR, "minute", "sent", "lost")
         .join(spans, list(PAIR))
         .where(within)
-        .groupBy(*PAIR, "episode", "from", "until")
+        .groupBy(*key, "from", "until")
         .agg(F.sum("sent").alias("sent"), F.sum("lost").alias("lost"))
     )
-    lengths = (
-        found_bursts.join(lossy, [*PAIR, "minute"])
-        .groupBy(*PAIR, "episode")
-        .agg(F.percentile_approx("length", 0.5).alias("burst_p50"))
+    inside = found_outages.join(lossy, [*PAIR, "minute"])
+    typical = inside.groupBy(*key).agg(
+        F.expr("percentile(lost, 0.5, lost)").cast("bigint").alias("burst_p50"),
+        (F.expr("percentile(until_ns - from_ns, 0.5, lost)") / SECOND_NS).alias("outage_s"),
     )
-    return sums.join(lengths, [*PAIR, "episode"], "left").select(
-        *PAIR, "from", "until", "sent", "lost", (F.col("lost") / F.col("sent")).alias("loss"), "burst_p50"
+    place = F.row_number().over(Window.partitionBy(*key).orderBy("from_ns"))
+    large = (
+        inside.join(typical, key)
+        .where("lost > 1 AND 2 * lost >= burst_p50")
+        .withColumn("start", F.when(place <= STARTS, moment("from_ns")))
+        .groupBy(*key)
+        .agg(F.count("*").alias("outages"), F.array_sort(F.collect_list("start")).alias("starts"))
+    )
+    return (
+        sums.join(typical, key, "left")
+        .join(large, key, "left")
+        .withColumn("loss", F.col("lost") / F.col("sent"))
+        .select(
+            *(*PAIR, "from", "until", "sent", "lost", "loss", "burst_p50"),
+            F.coalesce("outages", F.lit(0)).alias("outages"),
+            "outage_s",
+            "starts",
+        )
     )

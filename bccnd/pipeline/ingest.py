@@ -72,20 +72,20 @@ def listed(spark: SparkSession, source: str) -> DataFrame:
 
 
 def recorded(spark: SparkSession, source: str, files: list[str]) -> DataFrame:
-    """``RECORDED`` rows of ``files`` below ``source``, and (file); a broken capture has a mark that says why."""
+    """``RECORDED`` rows of ``files`` below ``source``, and (file, capture); a mark says why a capture is broken."""
     whole = [file for file in files if file.endswith(".parquet")]
     rows = (
         spark.read.schema(RECORDED)
         .option("basePath", source)
         .parquet(*whole)
-        .withColumn("file", F.col("_metadata.file_path"))
+        .withColumns({"file": F.col("_metadata.file_path"), "capture": F.lit(False)})
         if whole
-        else spark.createDataFrame([], f"{RECORDED}, file string")
+        else spark.createDataFrame([], f"{RECORDED}, file string, capture boolean")
     )
     if captured := [file for file in files if not file.endswith(".parquet")]:
         from bccnd.pipeline.source.captures import captures  # only now: its executors need bccnd
 
-        return rows.unionByName(captures(spark, captured))
+        return rows.unionByName(captures(spark, captured).withColumn("capture", F.lit(True)))
     return rows
 
 
@@ -93,6 +93,8 @@ def taken_over(rows: DataFrame) -> DataFrame:
     """``RECORDED`` -> ``TRAFFIC`` without ``batch``: the sequence number split into ``word`` and ``bit``."""
     word = F.expr("CAST(floor(seq / 64) AS bigint)")
     split = rows.withColumns({"word": word, "bit": F.expr("CAST(seq % 64 AS int)")})
+    if "capture" not in rows.columns:
+        split = split.withColumn("capture", F.lit(None).cast("boolean"))
     fields = [column.split()[0] for column in TRAFFIC.replace("(20,0)", "").split(", ")]
     return split.select(
         *(name for name in fields if name != "batch"), *(["file"] if "file" in rows.columns else [])

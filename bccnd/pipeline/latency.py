@@ -15,10 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import words
 from bccnd.pipeline.layout import PAIR
-from bccnd.pipeline.times import hour
+from bccnd.pipeline.times import SECOND_NS, hour
 
 # Rows sent and received, about; the percentiles of an hour need far fewer.
 SAMPLED_ROWS = 2_000_000
+# A clock that is off by so much is taken into account.
+FAR_NS = SECOND_NS
 
 _MESSAGE = ("src", "word", "bit")
 _PAIR_HOUR = (*PAIR, "hour")
@@ -55,25 +57,44 @@ def delays(sampled: DataFrame, owned: DataFrame) -> DataFrame:
     )
 
 
-def latency(delayed: DataFrame) -> DataFrame:
-    """``delays`` -> the columns of table ``delivery`` from ``latency_method`` on, by (sender, receiver, hour).
-
-    ``clock_offset_us`` is how far the receiver's clock is ahead of the sender's; null if unknown.
+def fastest(delayed: DataFrame) -> DataFrame:
+    """``delays`` -> (sender, receiver, hour, there, offset): the fastest message, and how far, in nanoseconds, the
+    receiver's clock is ahead of the sender's; null where messages went one way only.
     """
-    fastest = delayed.groupBy(*_PAIR_HOUR).agg(F.min("delay_ns").alias("there"))
-    back = fastest.select(
+    least = delayed.groupBy(*_PAIR_HOUR).agg(F.min("delay_ns").alias("there"))
+    back = least.select(
         F.col("receiver").alias("sender"),
         F.col("sender").alias("receiver"),
         "hour",
         F.col("there").alias("back"),
     )
-    offsets = fastest.join(back, list(_PAIR_HOUR), "left").withColumn(
+    return least.join(back, list(_PAIR_HOUR), "left").withColumn(
         "offset", (F.col("there") - F.col("back")) / 2
     )
+
+
+def offsets(found: DataFrame) -> DataFrame:
+    """``fastest`` -> (sender, receiver, least_ns, most_ns): how far the receiver's clock was ahead, over all hours.
+
+    What is less than FAR_NS the margins of ``coverage`` take up. Where messages went one way only, the fastest stands
+    for the offset: no network takes as long as that.
+    """
+    ahead = F.coalesce("offset", "there")
+    ahead = F.when(F.abs(ahead) > FAR_NS, ahead).otherwise(0)
+    return found.groupBy(*PAIR).agg(
+        F.min(ahead).cast("bigint").alias("least_ns"), F.max(ahead).cast("bigint").alias("most_ns")
+    )
+
+
+def latency(delayed: DataFrame, found: DataFrame) -> DataFrame:
+    """``delays`` and ``fastest`` -> the columns of table ``delivery`` from ``latency_method`` on, by pair and hour.
+
+    ``clock_offset_us`` is how far the receiver's clock is ahead of the sender's; null if unknown.
+    """
     taken = (F.col("delay_ns") - F.coalesce("offset", "there")) / 1000
     percentiles = F.percentile_approx("taken", [0.5, 0.9, 0.99])
     return (
-        delayed.join(offsets, list(_PAIR_HOUR))
+        delayed.join(found, list(_PAIR_HOUR))
         .withColumn("taken", taken)
         .groupBy(*_PAIR_HOUR)
         .agg(

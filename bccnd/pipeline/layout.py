@@ -16,10 +16,10 @@ RECORDED = (
     "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
     "seq decimal(20,0), channel string, payload binary, size int, date string, host string"
 )
-# As ingested: the recorded columns, and the sequence number split.
+# As ingested: the recorded columns, the sequence number split, and whether tcpdump recorded it.
 TRAFFIC = (
     "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
-    "seq decimal(20,0), channel string, payload binary, size int, word bigint, bit int, "
+    "seq decimal(20,0), channel string, payload binary, size int, word bigint, bit int, capture boolean, "
     "batch bigint, date string, host string"
 )
 REJECTED_FILES = "path string, reason string"
@@ -32,14 +32,17 @@ PAIR = ("sender", "receiver")
 _PAIR_COLUMNS = "sender string, receiver string"
 # In the order in which they are made.
 TABLES = {
-    "coverage": "host string, from_ns bigint, until_ns bigint, unrecorded bigint",
+    "coverage": (
+        "host string, from_ns bigint, until_ns bigint, unrecorded bigint, capture boolean, counted boolean"
+    ),
     "sources": (
         "receiver string, src string, hour timestamp, received bigint, lost bigint, duplicates bigint, "
         "late bigint, restarts bigint"
     ),
     "minutes": f"{_PAIR_COLUMNS}, minute timestamp, sent bigint, lost bigint",
     "episodes": (
-        f"{_PAIR_COLUMNS}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, burst_p50 bigint"
+        f"{_PAIR_COLUMNS}, `from` timestamp, until timestamp, sent bigint, lost bigint, loss double, "
+        "burst_p50 bigint, outages bigint, outage_s double, starts array<timestamp>"
     ),
     "delivery": (
         f"{_PAIR_COLUMNS}, hour timestamp, basis string, sent bigint, received bigint, lost bigint, late bigint, "
@@ -47,6 +50,8 @@ TABLES = {
         "clock_offset_us double, latency_p50_us double, latency_p90_us double, latency_p99_us double, "
         "latency_max_us double"
     ),
+    "losses": f"{_PAIR_COLUMNS}, src string, hour timestamp, sent bigint, lost bigint",
+    "senders": "sender string, hour timestamp, lost bigint, lost_everywhere bigint",
     "copies": (
         f"{_PAIR_COLUMNS}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
     ),

@@ -25,10 +25,12 @@ def seen(all_words: DataFrame) -> DataFrame:
 
 
 def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
-    """``seen`` -> (receiver, src, epoch, word, bits, late_bits, first_ns, before, inside): per word, what is missing.
+    """``seen`` -> (receiver, src, epoch, word, bits, late_bits, first_ns, last_ns, low, previous, previous_high,
+    since_ns, before, inside): per word, what is missing.
 
-    ``before`` (bigint) counts the numbers missing between the word's first and the last one before it; ``inside``
-    (bigint) holds, as bits, those missing between the word's first and its last.
+    ``before`` (bigint) counts the numbers missing between the word's first, bit ``low``, and the last one before it,
+    bit ``previous_high`` of word ``previous``, which came at ``since_ns``. ``inside`` (bigint) holds, as bits, those
+    missing between the word's first and its last.
     """
     merged = (
         seen_words.groupBy(*_EPOCH, "word")
@@ -50,6 +52,7 @@ def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
         .withColumn("high", words.highest("bits"))
         .withColumn("previous", F.lag("word").over(order))
         .withColumn("previous_high", F.lag("high").over(order))
+        .withColumn("since_ns", F.lag("last_ns").over(order))
         .withColumn("previous_stretch", F.lag("until_stretch").over(order))
         .withColumn(
             "before",
@@ -64,16 +67,11 @@ def gaps(seen_words: DataFrame, stretches: DataFrame) -> DataFrame:
                 ~bits & shiftleft(-1L, low) & shiftrightunsigned(-1L, 63 - high), 0L)"""
             ),
         )
-        .select(*_EPOCH, "word", "bits", "late_bits", "first_ns", "before", "inside")
+        .select(
+            *(*_EPOCH, "word", "bits", "late_bits", "first_ns", "last_ns", "low"),
+            *("previous", "previous_high", "since_ns", "before", "inside"),
+        )
     )
-
-
-def bursts(missing: DataFrame) -> DataFrame:
-    """``gaps`` -> (receiver, src, first_ns, length bigint): runs of missing numbers."""
-    inside = words.runs(missing.withColumn("missing", F.col("inside")))
-    return inside.select(
-        *_SOURCE, "first_ns", (F.col("end") - F.col("start") + 1).cast("bigint").alias("length")
-    ).union(missing.where("before > 0").select(*_SOURCE, "first_ns", F.col("before").alias("length")))
 
 
 def sources(seen_words: DataFrame, missing: DataFrame) -> DataFrame:

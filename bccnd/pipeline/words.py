@@ -13,11 +13,13 @@ Rules
 - A word is split where its numbers fall into several slots of time. ``rows`` beyond ``bit_count(bits)`` are
   duplicates. Slots of what was sent are as short as the caller needs. Slots of what was received, which is many times
   as much, are SEEN_NS long; otherwise a word of a slow source would hold hardly more than one number.
-- A restart ends an epoch of a source: its numbers fall by SANITY or more, or rise by more than JUMP, which no loss
-  explains. These are the daemon's rules (``bccnd/relay/dedup.py``), to the precision of a word. A number that a
-  source uses twice within a slot counts as a duplicate.
-- Received is what the daemon delivered, by its own verdict. What it dropped as late is a row without its bit in
-  ``bits``, and with it in ``late_bits``: no subscriber got it.
+- An epoch of a source ends where its numbers fall by SANITY or more, or rise by more than JUMP, which no loss
+  explains. These are the daemon's rules (``bccnd/relay/dedup.py``), to the precision of a word. Only a fall is a
+  restart: a program that connects anew goes on with the numbers of a clock. A number that a source uses twice within
+  a slot counts as a duplicate.
+- Received is what the daemon delivered, by its own verdict. What it dropped has its bit in ``late_bits``. Where it is
+  not in ``bits`` as well, the datagram came too late and no subscriber got it. (The daemon itself calls one that is
+  more than a window behind a duplicate.)
 - Bits are compared as bit patterns, never as numbers: bit 63 is the sign of a bigint, and ANSI arithmetic refuses to
   negate the smallest.
 """
@@ -62,7 +64,7 @@ def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
         .groupBy("host", "direction", "src", "word", slot)
         .agg(
             F.bit_or(F.when(counts, one).otherwise(none)).alias("bits"),
-            F.bit_or(F.when(late, one).otherwise(none)).alias("late_bits"),
+            F.bit_or(F.when(counts, none).otherwise(one)).alias("late_bits"),
             F.count("*").alias("rows"),
             F.count_if(late).alias("late"),
             F.min("time_ns").alias("first_ns"),
@@ -80,9 +82,16 @@ def with_epochs(words: DataFrame) -> DataFrame:
     """``of`` -> and (restart boolean, epoch int): within (host, direction, src), in the order of ``first_ns``."""
     source = Window.partitionBy("host", "direction", "src").orderBy("first_ns", "word")
     step = F.col("word") - F.lag("word").over(source)
-    restart = F.coalesce((step < -_SANITY_WORDS) | (step > _JUMP_WORDS), F.lit(False))
-    epoch = so_far(F.col("restart").cast("int"), source).cast("int")
-    return words.withColumn("restart", restart).withColumn("epoch", epoch)
+    falls, leaps = (
+        F.coalesce(step < -_SANITY_WORDS, F.lit(False)),
+        F.coalesce(step > _JUMP_WORDS, F.lit(False)),
+    )
+    return (
+        words.withColumn("restart", falls)
+        .withColumn("breaks", (falls | leaps).cast("int"))
+        .withColumn("epoch", so_far(F.col("breaks"), source).cast("int"))
+        .drop("breaks")
+    )
 
 
 def lowest(bits: str) -> Column:

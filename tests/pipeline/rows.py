@@ -43,7 +43,7 @@ def datagram(
     number = None if seq is None else Decimal(seq)
     return (
         ns(seconds), "eth0", direction, verdict, "none", peer, src, number, channel, payload, size, word, bit,
-        0, "2026-01-31", host,
+        False, 0, "2026-01-31", host,
     )  # fmt: skip
 
 
@@ -53,7 +53,8 @@ def sent(host: str, seconds: float, src: str, seq: int, **others: Any) -> tuple[
 
 def mark(host: str, seconds: float, what: str, size: int = 0) -> tuple[Any, ...]:
     return (
-        ns(seconds), None, "", what, None, None, None, None, None, None, size, None, None, 0, "2026-01-31", host,
+        ns(seconds), None, "", what, None, None, None, None, None, None, size, None, None, False, 0,
+        "2026-01-31", host,
     )  # fmt: skip
 
 
@@ -67,6 +68,12 @@ def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> 
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(column, field.type) for column, field in zip(values, columns, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=columns), StructType.fromDDL(schema))
+
+
+def captured(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The same rows, of a capture."""
+    place = [column.split()[0] for column in TRAFFIC.replace("(20,0)", "").split(", ")].index("capture")
+    return [(*row[:place], True, *row[place + 1 :]) for row in rows]
 
 
 def traffic(spark: SparkSession, rows: Iterable[tuple[Any, ...]]) -> DataFrame:

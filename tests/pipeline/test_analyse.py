@@ -76,7 +76,8 @@ def test_duplicates_reordering_and_restarts_are_counted(analysed: Analysed) -> N
         duplicates[row.src.partition("/")[0], row.receiver] += row.duplicates
         if "bccnd" not in row.src:
             restarts.append(row.restarts)
-    assert restarts == [1] * 18
+    # Of each host, one program restarts at 1, and one goes on with a leap.
+    assert sorted(restarts) == [0] * 9 + [1] * 9
     reordered: dict[tuple[str, str], int] = defaultdict(int)
     for row in analysed.table("reordering").collect():
         reordered[row.src.partition("/")[0], row.receiver] += row.reordered

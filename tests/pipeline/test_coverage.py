@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.pipeline import coverage
-from tests.pipeline.rows import datagram, mark, ns, recording, table, traffic
+from tests.pipeline.rows import captured, datagram, mark, ns, recording, table, traffic
 
 ROWS = [
     *recording("a", 0, 60),
@@ -20,7 +20,11 @@ ROWS = [
 
 
 def test_touching_and_overlapping_files_are_one_record(spark: SparkSession) -> None:
-    expected = [("a", ns(0), ns(120), 0), ("a", ns(130), ns(200), 12), ("b", ns(10), ns(10), 0)]
+    expected = [
+        ("a", ns(0), ns(120), 0, False, True),
+        ("a", ns(130), ns(200), 12, False, True),
+        ("b", ns(10), ns(10), 0, False, True),
+    ]
     assertDataFrameEqual(
         coverage.coverage(traffic(spark, ROWS)), table(spark, "coverage", expected), ignoreNullable=True
     )
@@ -28,7 +32,7 @@ def test_touching_and_overlapping_files_are_one_record(spark: SparkSession) -> N
 
 def test_coverage_is_cut_to_the_time_asked_for(spark: SparkSession) -> None:
     found = coverage.coverage(traffic(spark, ROWS), ns(100), ns(140))
-    expected = [("a", ns(100), ns(120), 0), ("a", ns(130), ns(140), 12)]
+    expected = [("a", ns(100), ns(120), 0, False, True), ("a", ns(130), ns(140), 12, False, True)]
     assertDataFrameEqual(found, table(spark, "coverage", expected), ignoreNullable=True)
 
 
@@ -55,3 +59,19 @@ def test_stretches_of_times_and_slots(spark: SparkSession) -> None:
     assert found.places == [0, 1, 1, 2, 3, 4, 5, 6]
     begins = [(slot.slot * 10**10 - ns(0)) // 10**9 for slot in found.whole]
     assert begins == [*range(10, 110, 10), 160, 170, 180]
+
+
+def test_capture_beside_a_recorder_is_not_counted(spark: SparkSession) -> None:
+    rows = [*recording("a", 0, 60), *captured([*recording("a", 30, 90), mark("a", 40, "unrecorded", 7)])]
+    rows += captured([*recording("b", 0, 60), datagram("b", 5, "a/p/1", 1), mark("b", 30, "unrecorded", 1)])
+    rows += captured([datagram("a", 50, "b/p/1", 1)])
+    all_rows = traffic(spark, rows)
+    covered = coverage.coverage(all_rows)
+    assert {(row.host, row.capture, row.counted) for row in covered.collect()} == {
+        ("a", False, True), ("a", True, False), ("b", True, True),
+    }  # fmt: skip
+    assert coverage.captured_twice(covered) == ["a"]
+    left = coverage.counted(all_rows, ["a"])
+    assert left.where("host = 'a'").count() == 2
+    found = {row.host: len(row.stretches) for row in coverage.stretches(left, covered).collect()}
+    assert found == {"a": 1, "b": 2}

@@ -4,24 +4,52 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bccnd.pipeline import coverage, delivery, segments, words
-from tests.pipeline.rows import at, datagram, frame, mark, recording, sent, traffic
+from bccnd.pipeline import coverage, delivery, loss, segments, words
+from tests.pipeline.rows import at, datagram, frame, mark, ns, recording, sent, traffic
 
 SLOT_NS = 10**10
 
 
-def matched(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
-    all_rows = traffic(spark, rows)
-    numbers = words.of(all_rows, SLOT_NS)
-    sources = delivery.present(numbers)
-    owned = delivery.owners(sources)
-    stretches = coverage.stretches(all_rows, coverage.coverage(all_rows))
-    heard = segments.heard(all_rows)
-    hosts = [row.host for row in stretches.select("host").collect()]
-    found = segments.segments(segments.edges(heard, owned, segments.addresses(heard, owned)), hosts)
-    receivers = delivery.pairs(owned, segments.frame(all_rows, found), stretches)
-    out = delivery.sent(numbers, owned)
-    return delivery.matched(out, delivery.received(numbers, out), receivers, SLOT_NS).persist()
+BURSTS = (
+    "sender string, receiver string, src string, minute timestamp, from_ns bigint, until_ns bigint, "
+    "length bigint"
+)
+OFFSETS = "sender string, receiver string, least_ns bigint, most_ns bigint"
+
+
+class Made:
+    """What the record says of the pairs; ``ahead`` are clocks, as seconds by which a receiver's is ahead."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        rows: list[tuple[Any, ...]],
+        ahead: dict[tuple[str, str], int] | None = None,
+    ) -> None:
+        all_rows = traffic(spark, rows)
+        numbers = words.of(all_rows, SLOT_NS)
+        owned = delivery.owners(delivery.present(numbers))
+        stretches = coverage.stretches(all_rows, coverage.coverage(all_rows))
+        clocks = [(*pair, seconds * 10**9, seconds * 10**9) for pair, seconds in (ahead or {}).items()]
+        offsets = frame(spark, clocks, OFFSETS)
+        heard = segments.heard(all_rows)
+        hosts = [row.host for row in stretches.select("host").collect()]
+        found = segments.segments(segments.edges(heard, owned, segments.addresses(heard, owned)), hosts)
+        receivers = delivery.pairs(owned, segments.frame(all_rows, found), stretches, offsets)
+        self.sent = delivery.sent(numbers, owned)
+        received = delivery.received(numbers, self.sent)
+        self.matched = delivery.matched(self.sent, received, receivers, SLOT_NS).persist()
+        gaps = loss.gaps(loss.seen(numbers), stretches)
+        self.guessed = delivery.by_gaps(gaps, self.sent, owned, stretches, offsets).persist()
+
+    def bursts(self) -> DataFrame:
+        return delivery.bursts(self.matched, self.sent, SLOT_NS)
+
+
+def matched(
+    spark: SparkSession, rows: list[tuple[Any, ...]], ahead: dict[tuple[str, str], int] | None = None
+) -> DataFrame:
+    return Made(spark, rows, ahead).matched
 
 
 def counts(rows: DataFrame) -> dict[tuple[str, str], tuple[int, int]]:
@@ -70,7 +98,7 @@ def test_host_with_another_key_is_in_the_matrix(spark: SparkSession) -> None:
 def test_late_messages_are_lost_to_the_subscribers(spark: SparkSession) -> None:
     rows = [*recording("a", 0, 100), *recording("b", 0, 100)]
     rows += [sent("a", 20 + seq / 10, "a/p/1", seq) for seq in range(200)]
-    verdicts = {50: "late", 60: "new", 70: "restarted", 80: "replayed"}
+    verdicts = {40: "duplicate", 50: "late", 60: "new", 70: "restarted", 80: "replayed"}
     rows += [
         datagram("b", 20 + seq / 10, "a/p/1", seq, verdict=verdicts.get(seq, "ok"))
         for seq in range(200)
@@ -78,8 +106,8 @@ def test_late_messages_are_lost_to_the_subscribers(spark: SparkSession) -> None:
     ]
     rows += [datagram("b", 30, "a/p/1", 50, verdict="duplicate")]
     (row,) = delivery.by_minute(matched(spark, rows), SLOT_NS).collect()
-    # 80 was not delivered either, and 90 did not come.
-    assert (row.sent, row.lost, row.late) == (200, 3, 1)
+    # 40 and 50 came too late; 80 was not delivered either, and 90 did not come.
+    assert (row.sent, row.lost, row.late) == (200, 4, 2)
 
 
 def test_slot_counts_only_if_the_receiver_recorded_all_of_it(spark: SparkSession) -> None:
@@ -91,10 +119,10 @@ def test_slot_counts_only_if_the_receiver_recorded_all_of_it(spark: SparkSession
     ]
     rows += [sent("a", second, "a/p/1", second) for second in range(10, 190)]
     rows += [datagram("b", second, "a/p/1", second) for second in range(20, 50)]
-    found = matched(spark, rows)
+    made = Made(spark, rows)
     # From 10 to 60, 100 to 150 and 160 to 190; of these 20 to 50 arrived.
-    assert counts(found) == {("a", "b"): (130, 100)}
-    lengths = sorted(row.length for row in delivery.bursts(found, SLOT_NS).collect())
+    assert counts(made.matched) == {("a", "b"): (130, 100)}
+    lengths = sorted(row.length for row in made.bursts().collect())
     assert lengths == [10, 10, 30, 50]
 
 
@@ -106,26 +134,123 @@ def test_reused_numbers_belong_to_the_nearest_epoch(spark: SparkSession) -> None
             rows.append(datagram("b", 100 + seq / 100, "a/p/1", seq))
         if seq <= 1990:
             rows.append(datagram("b", 1000 + seq / 100, "a/p/1", seq))
-    found = matched(spark, rows)
-    assert counts(found) == {("a", "b"): (4000, 510)}
-    lost = delivery.bursts(found, SLOT_NS).orderBy("minute").collect()
+    made = Made(spark, rows)
+    assert counts(made.matched) == {("a", "b"): (4000, 510)}
+    lost = made.bursts().orderBy("minute").collect()
     assert [(row.minute, row.length) for row in lost] == [(at(60), 500), (at(960), 10)]
 
 
+def test_clock_that_is_off_invents_no_loss(spark: SparkSession) -> None:
+    # By its clock, 5 s ahead, b records until 103; that is 98 by the clock of a.
+    rows = [*recording("a", 0, 200), *recording("b", 0, 103)]
+    for second in range(10, 190):
+        rows.append(sent("a", second, "a/p/1", second))
+        if second < 98:
+            rows.append(datagram("b", second + 5, "a/p/1", second))
+    assert counts(matched(spark, rows, {("a", "b"): 5})) == {("a", "b"): (80, 0)}
+    assert counts(matched(spark, rows)) == {("a", "b"): (90, 2)}
+
+
+def test_gaps_judge_while_the_record_of_the_sender_has_a_hole(spark: SparkSession) -> None:
+    rows = [
+        *recording("a", 0, 100),
+        *recording("a", 200, 300),
+        *recording("b", 0, 300),
+        *recording("c", 0, 300),
+    ]
+    lost = {*range(20, 25), *range(95, 105), *range(120, 160), *range(190, 205), 250}
+    for second in range(10, 290):
+        if not 100 <= second < 200:
+            rows.append(sent("a", second, "a/p/1", 1000 + second))
+        if second not in lost:
+            rows.append(datagram("b", second + 0.1, "a/p/1", 1000 + second))
+        rows.append(datagram("c", second + 0.1, "a/p/1", 1000 + second))
+        rows.append(datagram("c", second + 0.1, "x/p/1", second) if second % 2 else datagram("b", 1, "?", 1))
+    made = Made(spark, rows)
+    known = counts(made.matched)
+    # Of b: 20 to 24, 95 to 99, 200 to 204 and 250, in the slots that both recorded.
+    assert known["a", "b"] == (180, 16)
+    sums = made.guessed.groupBy("sender", "receiver").sum("sent", "lost").collect()
+    guessed = {(row[0], row[1]): (row[2], row[3]) for row in sums}
+    # What a's record does not have: 100 to 199, of which 100 to 104, 120 to 159 and 190 to 199.
+    assert guessed == {("a", "b"): (100, 55), ("a", "c"): (100, 0), ("x", "c"): (279, 139)}
+    lengths = delivery.guessed_bursts(made.guessed).where("sender = 'a'").collect()
+    assert sorted(row.length for row in lengths) == [5, 10, 40]
+    minutes = delivery.counted(delivery.by_minute(made.matched, SLOT_NS), made.guessed)
+    bases = {(row.sender, row.minute): row.basis for row in minutes.where("receiver != 'a'").collect()}
+    assert [bases["a", at(60 * minute)] for minute in range(4)] == ["record", "both", "gaps", "record"]
+    assert bases["x", at(0)] == "gaps"
+
+
+def test_same_numbers_missing_everywhere_are_told_from_others(spark: SparkSession) -> None:
+    rows = [row for host in "abcd" for row in recording(host, 0, 100)]
+    for seq in range(400):
+        second = 20 + seq / 10
+        rows += [sent("a", second, "a/p/1", seq), sent("b", second, "b/p/1", seq)]
+        # Of a, b and c lack the same; of b, a and c lack others. d hears nothing, and so says nothing.
+        rows += [datagram(host, second, "a/p/1", seq) for host in "bc" if seq % 20]
+        rows += [
+            datagram(host, second, "b/p/1", seq) for place, host in enumerate("ac") if (seq + place) % 20
+        ]
+    made = Made(spark, rows)
+    found = {
+        row.sender: (row.lost, row.lost_everywhere)
+        for row in delivery.senders(made.matched, SLOT_NS).collect()
+    }
+    assert found == {"a": (40, 40), "b": (40, 0)}
+    by_source = delivery.by_source(made.matched, made.guessed, SLOT_NS).collect()
+    assert {(row.src, row.receiver, row.sent, row.lost) for row in by_source if row.receiver == "c"} == {
+        ("a/p/1", "c", 400, 20), ("b/p/1", "c", 400, 20),
+    }  # fmt: skip
+
+
+def test_bursts_have_the_times_of_their_numbers(spark: SparkSession) -> None:
+    rows = [*recording("a", 0, 100), *recording("b", 0, 100)]
+    for seq in range(400):
+        second = 20 + seq / 10
+        rows.append(sent("a", second, "a/p/1", seq))
+        if not (100 <= seq < 103 or 250 <= seq < 330 or seq == 7):
+            rows.append(datagram("b", second, "a/p/1", seq))
+    found = Made(spark, rows).bursts().orderBy("from_ns").collect()
+    assert [(row.from_ns, row.until_ns, row.length) for row in found] == [
+        (ns(20.7), ns(20.7), 1), (ns(30.0), ns(30.2), 3), (ns(45.0), ns(52.9), 80),
+    ]  # fmt: skip
+
+
+def test_bursts_of_several_sources_are_one_outage(spark: SparkSession) -> None:
+    bursts = [
+        ("a", "b", "s1", 10.0, 10.3, 30), ("a", "b", "s2", 10.1, 10.2, 3), ("a", "b", "s2", 10.29, 10.4, 2),
+        ("a", "b", "s1", 10.5, 10.5, 1), ("a", "c", "s1", 10.0, 10.3, 9),
+    ]  # fmt: skip
+    found = delivery.outages(
+        frame(spark, [(*row[:3], at(0), ns(row[3]), ns(row[4]), row[5]) for row in bursts], BURSTS)
+    )
+    assert {tuple(row) for row in found.collect()} == {
+        ("a", "b", at(0), ns(10), ns(10.4), 35), ("a", "b", at(0), ns(10.5), ns(10.5), 1),
+        ("a", "c", at(0), ns(10), ns(10.3), 9),
+    }  # fmt: skip
+
+
 def test_consecutive_minutes_with_loss_are_one_episode(spark: SparkSession) -> None:
-    losses = {0: 0, 1: 5, 2: 0, 3: 15, 4: 0, 5: 0, 6: 0, 7: 1}
+    losses = {0: 0, 1: 45, 2: 0, 3: 15, 4: 0, 5: 0, 6: 0, 7: 1}
     minutes = frame(
         spark,
         [("a", "b", at(60 * minute), 100, lost) for minute, lost in losses.items()],
         "sender string, receiver string, minute timestamp, sent bigint, lost bigint",
     )
-    bursts = frame(
+    # Most messages were lost in few outages, though most outages are of one.
+    singles = [("a", "b", at(60), ns(60 + second), ns(60 + second), 1) for second in range(1, 8)]
+    large = [("a", "b", at(60), ns(60 + second), ns(60 + second + 0.3), 19) for second in (10, 20)]
+    outages = frame(
         spark,
-        [("a", "b", at(60), 5), ("a", "b", at(180), 15), ("a", "b", at(420), 1)],
-        "sender string, receiver string, minute timestamp, length bigint",
-    )
-    found = delivery.episodes(minutes, bursts).orderBy("from").collect()
+        [
+            *singles, *large, ("a", "b", at(180), ns(190), ns(190.4), 15),
+            ("a", "b", at(420), ns(420), ns(420), 1),
+        ],
+        "sender string, receiver string, minute timestamp, from_ns bigint, until_ns bigint, lost bigint",
+    )  # fmt: skip
+    found = delivery.episodes(minutes, outages).orderBy("from").collect()
     assert [tuple(row) for row in found] == [
-        ("a", "b", at(60), at(240), 300, 20, 20 / 300, 5),
-        ("a", "b", at(420), at(480), 100, 1, 0.01, 1),
+        ("a", "b", at(60), at(240), 300, 60, 0.2, 19, 3, 0.3, [at(70), at(80), at(190)]),
+        ("a", "b", at(420), at(480), 100, 1, 0.01, 1, 0, 0.0, None),
     ]

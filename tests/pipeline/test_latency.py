@@ -17,15 +17,26 @@ def test_clock_offset_needs_messages_in_both_directions(spark: SparkSession) -> 
         *(datagram("a", 10 + seq - 2 + 0.001, "b/p/1", seq) for seq in range(3)),
         # c sends nothing
         *(datagram("c", 10 + seq + 0.5 + 0.001 * seq, "a/p/1", seq) for seq in range(5)),
+        sent("d", 10, "d/p/1", 1),  # c is 9 s ahead of it: no network takes so long
+        datagram("c", 19, "d/p/1", 1),
         sent("a", 100, "a/p/1", 2**30),
         sent("a", 300, "a/p/1", 2**30),  # used twice
         datagram("b", 102, "a/p/1", 2**30),
     ]
     all_rows = traffic(spark, rows)
     owned = delivery.owners(delivery.present(words.of(all_rows, 10**10)))
-    found = latency.latency(latency.delays(latency.sample(all_rows, len(rows)), owned)).collect()
+    delayed = latency.delays(latency.sample(all_rows, len(rows)), owned).persist()
+    fastest = latency.fastest(delayed)
+    offsets = {
+        (row.sender, row.receiver): (row.least_ns, row.most_ns) for row in latency.offsets(fastest).collect()
+    }
+    assert offsets == {
+        ("a", "b"): (2 * 10**9, 2 * 10**9), ("b", "a"): (-2 * 10**9, -2 * 10**9), ("a", "c"): (0, 0),
+        ("d", "c"): (9 * 10**9, 9 * 10**9),
+    }  # fmt: skip
+    found = latency.latency(delayed, fastest).collect()
     by_pair = {(row.sender, row.receiver): row for row in found}
-    assert set(by_pair) == {("a", "b"), ("b", "a"), ("a", "c")}
+    assert set(by_pair) == {("a", "b"), ("b", "a"), ("a", "c"), ("d", "c")}
     there = by_pair["a", "b"]
     assert there.latency_method == "both-ways"
     assert there.clock_offset_us == pytest.approx(2e6)

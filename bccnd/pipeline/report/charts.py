@@ -8,7 +8,7 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from bccnd.pipeline.report.rows import Bin, Block, Pair, Recorder, Silence
@@ -115,7 +115,7 @@ def _field(
         return Field(x, y, -2, "", f"{name}: the same host")
     if pair is None or not pair.sent:
         return Field(x, y, -1, "?" if number else "", f"{name}: unknown")
-    least = pair.basis == "gaps" and pair.lost > 0
+    least = pair.basis != "record" and pair.lost > 0
     tip = f"{name}: {'at least ' * least}{percent(pair.loss)} lost, {pair.lost:,} of {counted(pair.sent, 'message')}"
     return Field(x, y, loss_class(pair.loss), "≥" * least + number(pair.loss) if number else "", tip)
 
@@ -178,7 +178,7 @@ def curve(
         if not one.sent:
             continue
         start = time(one.start)
-        end = max(start + 0.8, min(right, start + (right - left) * minutes * 60 / _seconds(axis)))
+        end = max(start + 0.8, time(one.start + timedelta(minutes=minutes)))
         level = scale(one.lost / one.sent)
         if before is not None and abs(before - start) < 1:
             line.append(f"V{level:g}H{end:.1f}")
@@ -192,10 +192,6 @@ def curve(
         width, height, left, right, top, bottom, "".join(area), "".join(line),
         time.ticks(max(2, int((right - left) / 70))), ticks,
     )  # fmt: skip
-
-
-def _seconds(axis: tuple[datetime, datetime]) -> float:
-    return max(1.0, (axis[1] - axis[0]).total_seconds())
 
 
 class Strip(NamedTuple):

@@ -8,29 +8,35 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import NamedTuple
 
 from bccnd.pipeline.report.rows import (
     Channel,
     Copies,
-    CutOff,
     Episode,
-    HostLoss,
-    Late,
-    OtherKey,
     Pair,
     Recorder,
     Rejection,
     Reordering,
+    SetAside,
     Silence,
     Source,
     Totals,
-    Unheard,
     share,
 )
-from bccnd.pipeline.report.wording import Clock, counted, duration, latency, listed, percent, shown, verdict
+from bccnd.pipeline.report.wording import (
+    Clock,
+    anchor,
+    counted,
+    duration,
+    latency,
+    listed,
+    percent,
+    shown,
+    verdict,
+)
 from bccnd.wire.verdict import ATTACKS, HARMLESS
 
 # Of one kind: people read a screen of findings, not three.
@@ -41,13 +47,10 @@ WITNESSES = 3
 PEERS = 3
 # From this share on, loss is a problem and not a blemish.
 BAD_LOSS = 0.01
-# If so many of a host's pairs lose, and EXCESS times as much as all others, the cause is at the host.
-WIDESPREAD = 0.6
-EXCESS = 2.0
+# Seconds of an outage, from which on it is told in time and not in messages.
+LONG_OUTAGE = 0.1
 # The share of what was received.
 NOTABLE_REORDERING = 0.001
-# The largest dedup.reorder.
-MOST_REORDER = 1024
 # The program that beats for its host: sources are <host>/<program>/<pid>.
 DAEMON = "bccnd"
 
@@ -62,9 +65,13 @@ class Level(StrEnum):
     NOTE = "note"
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``link`` is where the page shows more: a section, or an ``anchor`` of a row in one."""
+
     level: Level
     sentence: str
+    link: str = field(default="", compare=False)
 
 
 def overall(totals: Totals, recorded: bool) -> list[Finding]:
@@ -77,117 +84,13 @@ def overall(totals: Totals, recorded: bool) -> list[Finding]:
         )
         return [Finding(Level.UNKNOWN, text)]
     if not totals.lost:
-        text = f"Nothing was lost: {_all(totals.sent, 'message')} between {counted(totals.hosts, 'host')} arrived."
+        text = f"Nothing was lost: {all_of(totals.sent, 'message')} between {counted(totals.hosts, 'host')} arrived."
         return [Finding(Level.GOOD, text)]
     text = (
         f"{percent(totals.loss).capitalize()} of all messages between hosts were lost: {totals.lost:,} of "
         f"{totals.sent:,}, between {totals.lossy_pairs:,} of {counted(totals.pairs, 'pair')} of hosts."
     )
-    return [Finding(_loss_level(totals.loss), text)]
-
-
-def causes(hosts: Iterable[HostLoss], totals: Totals) -> list[HostLoss]:
-    """The hosts that lose with most of their partners, and far more than the rest: the cause is at the host."""
-    found = []
-    for host in sorted(hosts, key=lambda host: -host.lost):
-        rest = share(totals.lost - host.lost, totals.sent - host.sent)
-        if (
-            host.partners >= 2
-            and host.lossy >= max(2, WIDESPREAD * host.partners)
-            and host.loss >= EXCESS * rest
-        ):
-            found.append(host)
-    return found[:SENTENCES]
-
-
-def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
-    """A sentence for each of the ``causes``."""
-    found = []
-    for host in hosts:
-        name = shown(host.host)
-        others = f"{host.lossy:,} of {host.partners:,} other hosts"
-        if host.lossy == host.partners:
-            others = "both other hosts" if host.partners == 2 else f"all {host.partners:,} other hosts"
-        what = (
-            f"Host {name} lost messages of {others}"
-            if host.role == "receiver"
-            else f"{others.capitalize()} lost messages of host {name}"
-        )
-        when = f" {clock.between(host.start, host.end)}" if host.start and host.end else ""
-        text = f"{what}{when}, {percent(host.loss)} in all: look for the cause at host {name} or its link."
-        found.append(Finding(_loss_level(host.loss), text))
-    return found
-
-
-def odd_keys(rows: Sequence[OtherKey], hosts: int) -> tuple[list[OtherKey], bool]:
-    """Those that do not have the key that most of the ``hosts`` have; and whether that is known.
-
-    Whoever disagrees with more than half of the others is in the minority. Where that is said of half of all hosts,
-    the record shows only that they have different keys.
-    """
-    odd = [row for row in rows if 2 * row.partners > hosts - 1]
-    return (odd, True) if 2 * len(odd) < hosts else (list(rows), False)
-
-
-def keys(rows: Sequence[OtherKey], hosts: int) -> list[Finding]:
-    """The hosts with another key than the rest, before everything that follows from it."""
-    odd, sure = odd_keys(rows, hosts)
-    if odd and not sure:
-        names = listed([f"host {shown(row.host)}" for row in odd], SENTENCES)
-        most = max(max(row.theirs, row.own) for row in odd)
-        text = (
-            f"{names[:1].upper()}{names[1:]} do not all have the same key, and reject each other's datagrams "
-            f"({most:,} at one host): give all hosts of the segment the same key file."
-        )
-        return [Finding(Level.PROBLEM, text)]
-    found = []
-    for row in odd:
-        name, others = shown(row.host), counted(row.partners, "other host")
-        text = (
-            f"Host {name} has another key than {others}, or none: they rejected up to "
-            f"{counted(row.theirs, 'datagram')} of it each, and it rejected {row.own:,} of theirs. Give host {name} "
-            "the key file of the others."
-        )
-        found.append(Finding(Level.PROBLEM, text))
-    return _worst(found, "host with another key", "hosts with another key")
-
-
-def cut_off(rows: Sequence[CutOff], told: Sequence[Unheard], explained: Sequence[str] = ()) -> list[Finding]:
-    """The hosts that heard nobody or that nobody heard, without those that ``explained`` hosts' keys explain."""
-    roles: dict[str, dict[str, CutOff]] = {}
-    for row in rows:
-        if row.host not in explained:
-            roles.setdefault(row.host, {})[row.role] = row
-    found = []
-    for host, of in roles.items():
-        name = shown(host)
-        deaf, mute = of.get("deaf"), of.get("mute")
-        if deaf and mute:
-            what = f"heard no other host, and no other host heard it ({deaf.sent + mute.sent:,} messages were lost)"
-            where = "its link, its address for broadcasts and its firewall"
-        elif deaf:
-            what = (
-                f"heard nothing: none of {counted(deaf.sent, 'message')} of {counted(deaf.partners, 'other host')} "
-                "reached it, though others heard them"
-            )
-            where = "its firewall, its port and its link"
-        else:
-            sent = counted(mute.sent if mute else 0, "message")
-            what = f"was heard by nobody: none of its {sent} reached {_others(mute)}, though others were heard there"
-            where = "its address for broadcasts, its firewall and its link"
-        found.append(Finding(Level.PROBLEM, f"Host {name} {what}. Look at {where}."))
-    for pair in told:
-        if not {pair.sender, pair.receiver} & {*explained}:
-            text = (
-                f"Host {shown(pair.receiver)} heard nothing of host {shown(pair.sender)}: "
-                f"{_all(pair.sent, 'message')} were lost, and no third host shows at which of them."
-            )
-            found.append(Finding(Level.PROBLEM, text))
-    return _worst(found, "host that is cut off", "hosts that are cut off")
-
-
-def _others(row: CutOff | None) -> str:
-    return counted(row.partners if row else 0, "other host")
+    return [Finding(loss_level(totals.loss), text)]
 
 
 def episodes(rows: Sequence[Episode], total: int, clock: Clock) -> list[Finding]:
@@ -207,36 +110,23 @@ def _episode(row: Episode, clock: Clock) -> Finding:
     receiver, sender = f"Host {shown(row.receiver)}", f"host {shown(row.sender)}"
     when = clock.between(row.start, row.end)
     if loss >= 1:
-        return Finding(Level.PROBLEM, f"{receiver} lost {_all(row.sent, 'message')} of {sender} {when}.")
+        text = f"{receiver} lost {all_of(row.sent, 'message')} of {sender} {when}."
+        return Finding(Level.PROBLEM, text, anchor("loss", row.sender, row.receiver))
     burst = round(row.burst_p50)
     how = ""
-    if burst > 1:
+    if burst > 1 and row.outage >= LONG_OUTAGE and row.outages:
+        about = "" if row.outages == 1 else "about "
+        named = [clock.exact(start) for start in row.starts]
+        at = listed(named + [""] * (row.outages - len(named)), len(named))
+        how = f", in {counted(row.outages, 'outage')} of {about}{latency(row.outage * 1e6)}, at {at}"
+    elif burst > 1:
         how = f", in bursts of about {burst:,}"
     elif burst == 1 and row.lost > 1:
         how = ", one at a time"
     text = (
         f"{receiver} lost {percent(loss)} of {sender}'s messages {when}{how} ({row.lost:,} of {row.sent:,})."
     )
-    return Finding(_loss_level(loss), text)
-
-
-def late(rows: Sequence[Late]) -> list[Finding]:
-    """Messages that came and were dropped, with the setting that delivers them."""
-    found = []
-    for row in rows:
-        host, others = f"host {shown(row.receiver)}", counted(row.senders - 1, "other host")
-        of = f"host {shown(row.sender)}" + (f" and {others}" if row.senders > 1 else "")
-        remedy = (
-            f"dedup.reorder = {row.behind} at {host} delivers them"
-            if row.behind <= MOST_REORDER
-            else "look for what disorders the network so much"
-        )
-        text = (
-            f"The daemon of {host} dropped {counted(row.late, 'message')} of {of} as late, up to "
-            f"{counted(row.behind, 'number')} behind later ones: {remedy}."
-        )
-        found.append(Finding(_loss_level(share(row.late, row.sent)), text))
-    return _worst(found, "host with late messages", "hosts with late messages")
+    return Finding(loss_level(loss), text, anchor("loss", row.sender, row.receiver))
 
 
 def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int = 0) -> list[Finding]:
@@ -248,6 +138,7 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int =
             Level.PROBLEM,
             f"{_source(row.src)} has been silent since {clock.at(row.start)}; a heartbeat was due "
             f"{_every(row.expected)}{_witnesses(row, observers)}.",
+            anchor("silences", row.src),
         )
         for row in sorted(lasting, key=lambda row: row.start)
     ]
@@ -256,10 +147,11 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int =
             Level.WARNING,
             f"{_source(row.src)} was silent for {duration((row.end - row.start).total_seconds())}, "
             f"{clock.between(row.start, row.end)}{_witnesses(row, observers)}.",
+            anchor("silences", row.src),
         )
         for row in sorted(ended, key=lambda row: row.start - row.end)
     ]
-    return _worst(found, "silence", total=total)
+    return worst(found, "silence", total=total)
 
 
 def rejections(rows: Iterable[Rejection], clock: Clock, total: int = 0) -> list[Finding]:
@@ -276,7 +168,9 @@ def rejections(rows: Iterable[Rejection], clock: Clock, total: int = 0) -> list[
         level = Level.PROBLEM if word in ATTACKS else Level.WARNING
         peers = by_word[word]
         named = peers if len(peers) <= PEERS else peers[: PEERS - 1]
-        found += [Finding(level, _rejection(row, clock)) for row in named]
+        found += [
+            Finding(level, _rejection(row, clock), anchor("rejected", row.verdict, row.peer)) for row in named
+        ]
         if rest := peers[len(named) :]:
             count = sum(row.datagrams for row in rest)
             found.append(
@@ -314,17 +208,52 @@ def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
     for row in sorted(recorders, key=lambda row: -row.unrecorded):
         if row.unrecorded:
             text = f"Host {shown(row.host)}'s recorder missed {counted(row.unrecorded, 'message')}: loss at the host "
-            found.append(Finding(Level.UNKNOWN, text + "is not counted around those times."))
-    found = _worst(found, "recorder that missed messages", "recorders that missed messages")
+            found.append(
+                Finding(
+                    Level.UNKNOWN, text + "is not counted around those times.", anchor("coverage", row.host)
+                )
+            )
+    found = worst(found, "recorder that missed messages", "recorders that missed messages")
     off = []
     for row in sorted(recorders, key=lambda row: -row.missing):
         for gap in sorted(row.gaps, key=lambda gap: gap.start - gap.end):
             when = clock.between(gap.start, gap.end)
-            text = f"Host {shown(row.host)} recorded nothing {when}: what it lost then is unknown."
-            off.append(Finding(Level.UNKNOWN, text))
-    return found + _worst(
+            text = (
+                f"Host {shown(row.host)} recorded nothing {when}: what it lost then is unknown, and what others lost "
+                "of it is counted from gaps in its sequence numbers."
+            )
+            off.append(Finding(Level.UNKNOWN, text, anchor("coverage", row.host)))
+    return found + worst(
         off, "pause of a recorder", "pauses of recorders", sum(row.pauses for row in recorders)
     )
+
+
+def captured(hosts: Sequence[str], twice: Sequence[str]) -> list[Finding]:
+    """What captures cannot know, and where one was left out."""
+    found = []
+    if twice:
+        names = listed([f"host {shown(host)}" for host in twice], SENTENCES)
+        text = f"There is a capture beside the recorder of {names}: only the recorder is counted. Remove the capture."
+        found.append(Finding(Level.WARNING, text))
+    if hosts:
+        names = listed([f"host {shown(host)}" for host in hosts], SENTENCES)
+        text = (
+            f"Of {names} there is only a capture, which sees what the firewall and the socket buffer drop after it: "
+            "what counts as received there may have reached no program, and late messages count as delivered."
+        )
+        found.append(Finding(Level.UNKNOWN, text))
+    return found
+
+
+def set_aside(files: Sequence[SetAside], total: int) -> list[Finding]:
+    """What is missing because files could not be read."""
+    if not files:
+        return []
+    text = (
+        f"{counted(total, 'file')} could not be read and {'was' if total == 1 else 'were'} set aside: what "
+        f"{'it holds' if total == 1 else 'they hold'} is not in this report."
+    )
+    return [Finding(Level.UNKNOWN, text, "coverage")]
 
 
 def without_recorder(hosts: Sequence[str], total: int) -> list[Finding]:
@@ -352,7 +281,7 @@ def latencies(pairs: Iterable[Pair]) -> list[Finding]:
         f"Messages from host {shown(slowest.sender)} to host {shown(slowest.receiver)} took longest: half of them at "
         f"most {latency(slowest.p50)}{beyond}, 99 of 100 at most {latency(slowest.p99)}{beyond}."
     )
-    return [Finding(Level.NOTE, text)]
+    return [Finding(Level.NOTE, text, anchor("latency", slowest.sender, slowest.receiver))]
 
 
 def reorderings(rows: Iterable[Reordering]) -> list[Finding]:
@@ -364,7 +293,7 @@ def reorderings(rows: Iterable[Reordering]) -> list[Finding]:
         f"{counted(worst.reordered, 'message')} of source {shown(worst.src)} reached host {shown(worst.receiver)} "
         f"out of order{part}, up to {counted(worst.distance_max, 'number')} late."
     )
-    return [Finding(Level.NOTE, text)]
+    return [Finding(Level.NOTE, text, anchor("reordering", worst.src, worst.receiver))]
 
 
 def copies(rows: Iterable[Copies]) -> list[Finding]:
@@ -388,7 +317,13 @@ def restarts(rows: Iterable[Source]) -> list[Finding]:
     if worst is None or not worst.restarts:
         return []
     times = {1: "once", 2: "twice"}.get(worst.restarts, f"{worst.restarts:,} times")
-    return [Finding(Level.NOTE, f"Source {shown(worst.src)} restarted its sequence numbers {times}.")]
+    return [
+        Finding(
+            Level.NOTE,
+            f"Source {shown(worst.src)} restarted its sequence numbers {times}.",
+            anchor("sources", worst.src),
+        )
+    ]
 
 
 def busiest(rows: Sequence[Channel], messages: int) -> list[Finding]:
@@ -400,7 +335,7 @@ def busiest(rows: Sequence[Channel], messages: int) -> list[Finding]:
         f"The busiest channel is {shown(top.channel)} with {percent(top.messages / messages)} of all messages, "
         f"and {counted(top.rate_peak, 'message')} in its busiest second."
     )
-    return [Finding(Level.NOTE, text)]
+    return [Finding(Level.NOTE, text, anchor("channels", top.channel))]
 
 
 def by_importance(found: Iterable[Finding]) -> list[Finding]:
@@ -409,7 +344,7 @@ def by_importance(found: Iterable[Finding]) -> list[Finding]:
     return sorted(found, key=lambda finding: order.index(finding.level))
 
 
-def _worst(found: list[Finding], noun: str, plural: str = "", total: int = 0) -> list[Finding]:
+def worst(found: list[Finding], noun: str, plural: str = "", total: int = 0) -> list[Finding]:
     """The first few, and how many more there are; ``total`` counts them if ``found`` has only some."""
     rest = max(total, len(found)) - SENTENCES
     if rest <= 0:
@@ -422,11 +357,11 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _all(count: int, noun: str) -> str:
+def all_of(count: int, noun: str) -> str:
     return f"the only {noun}" if count == 1 else f"all {count:,} {noun}s"
 
 
-def _loss_level(loss: float) -> Level:
+def loss_level(loss: float) -> Level:
     return Level.PROBLEM if loss >= BAD_LOSS else Level.WARNING
 
 

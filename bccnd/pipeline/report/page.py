@@ -8,6 +8,7 @@ Rules
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ from pyspark.sql import SparkSession
 
 import bccnd
 from bccnd.pipeline import storage
-from bccnd.pipeline.report import findings, sections
+from bccnd.pipeline.report import faults, findings, sections
 from bccnd.pipeline.report.findings import Level
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
 from bccnd.pipeline.report.rows import Pair, Totals
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
-from bccnd.pipeline.report.sections import Period, Values
+from bccnd.pipeline.report.sections import Period, Table, Values
 from bccnd.pipeline.report.wording import Clock
 
 TITLE = "Network report"
@@ -40,24 +41,30 @@ LEVELS = {
 
 
 def write(
-    spark: SparkSession, tables_dir: str | os.PathLike[str], output_html: Path | str, title: str = TITLE
+    spark: SparkSession,
+    tables_dir: str | os.PathLike[str],
+    output_html: Path | str,
+    title: str = TITLE,
+    rejected_files: str | None = None,
 ) -> list[str]:
     """Make the page ``output_html`` from the tables below ``tables_dir``, both on any file system that Spark knows.
+
+    ``rejected_files`` is the directory that says which files were set aside.
 
     Returns the findings, a line each, the most important first. Raises OSError if a local file cannot be written.
     """
     with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
-        values = context(summaries, title)
+        values = context(summaries, title, rejected_files)
     whole = render(values)
     target = os.fspath(output_html)
     if "://" in target or target.startswith("file:"):
         storage.write_text(spark, target, whole)
     else:
-        replace(Path(target), whole)
+        replace_file(Path(target), whole)
     return [f"{LEVELS[finding.level]}: {finding.sentence}" for finding in values["findings"]]
 
 
-def replace(target: Path, whole: str) -> None:
+def replace_file(target: Path, whole: str) -> None:
     """Write the file; an old one stays until the new one is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}")
@@ -77,7 +84,7 @@ def render(values: dict[str, Any]) -> str:
     return environment.get_template("page.html.j2").render(values)
 
 
-def context(ask: Summaries, title: str) -> dict[str, Any]:
+def context(ask: Summaries, title: str, rejected_files: str | None = None) -> dict[str, Any]:
     """Everything that the templates use."""
     period = ask.period()
     clock = Clock(*period) if period else Clock(None, None)
@@ -85,23 +92,30 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
     worst, slowest = ask.worst_pairs(), ask.slowest_pairs()
     silences, silence_count = ask.silences()
     keys = ask.other_keys()
-    odd = [row.host for row in findings.odd_keys(keys, totals.hosts)[0]]
+    odd = [row.host for row in faults.odd_keys(keys, totals.hosts)[0]]
     cut_off, unheard = ask.cut_off()
     apart = sorted({*odd, *(row.host for row in cut_off), *(pair.receiver for pair in unheard)})
-    (rejections, rejection_count), reasons = ask.rejections(odd), ask.reasons()
+    (rejections, rejection_count), reasons = ask.rejections(), ask.reasons()
+    unexplained, unexplained_count = ask.rejections(odd) if odd else (rejections, rejection_count)
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
-    causes = [row for row in findings.causes(ask.host_losses(), totals) if row.host not in apart]
+    set_aside, set_aside_count = ask.set_aside(rejected_files)
+    causes = [row for row in faults.causes(ask.host_losses(), totals) if row.host not in apart]
     said = [
-        *findings.keys(keys, totals.hosts),
-        *findings.cut_off(cut_off, unheard, odd),
+        *faults.keys(keys, totals.hosts),
+        *faults.cut_off(cut_off, unheard, odd),
+        *faults.placeless(ask.placeless()),
         *findings.overall(totals, bool(recorders)),
-        *findings.widespread(causes, clock),
+        *faults.widespread(causes, clock),
         *findings.episodes(*ask.episodes(causes, apart), clock),
-        *findings.late(ask.late()),
+        *faults.culprits(ask.culprits()),
+        *faults.late(ask.late()),
+        *faults.clocks(ask.clocks(), totals.hosts),
         *findings.silences(silences, recorder_count, clock, silence_count),
-        *findings.rejections(rejections, clock, rejection_count),
+        *findings.rejections(unexplained, clock, unexplained_count),
         *findings.coverage(recorders, clock),
+        *findings.captured(*ask.captured()),
+        *findings.set_aside(set_aside, set_aside_count),
         *findings.without_recorder(*ask.hosts_without_recorder()),
         *findings.copies([copied]),
         *findings.latencies(slowest),
@@ -109,13 +123,12 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         *findings.restarts(sources),
         *findings.busiest(channels, messages),
     ]
-    return {
+    values: dict[str, Any] = {
         "title": title,
         "period": f"{clock.period()}, all times in UTC" if period else "Nothing was recorded",
         "version": bccnd.__version__, "sections": list(SECTIONS.items()),
         "levels": LEVELS, "loss_labels": LOSS_LABELS,
         "figures": sections.figures(totals, recorder_count, (channel_count, messages, volume), silences, reasons),
-        "findings": findings.by_importance(said),
         "matrix": _matrix(ask, totals),
         "loss": _loss(ask, period, worst, totals),
         "latency": sections.latencies(slowest, totals.measured),
@@ -126,7 +139,22 @@ def context(ask: Summaries, title: str) -> dict[str, Any]:
         "copies": sections.second_copies(copies, copied, copy_count),
         "coverage": sections.coverage(recorders, recorder_count, period, clock),
         "sources": sections.source_table(sources, source_count),
+        "set_aside": sections.set_aside(set_aside, set_aside_count),
+        "sections_by_id": SECTIONS,
     }  # fmt: skip
+    ids = _ids(values)
+    values["findings"] = [
+        replace(finding, link=finding.link if finding.link in ids else finding.link.partition("-")[0])
+        for finding in findings.by_importance(said)
+    ]
+    return values
+
+
+def _ids(values: Any) -> set[str]:
+    """The anchors of all rows on the page."""
+    if isinstance(values, Table):
+        return {*values.ids}
+    return set().union(*map(_ids, values.values())) if isinstance(values, dict) else set()
 
 
 def _matrix(ask: Summaries, totals: Totals) -> Values | None:

@@ -8,37 +8,34 @@ Rules
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import storage
 from bccnd.pipeline.coverage import MARGIN_NS
-from bccnd.pipeline.layout import TABLES
+from bccnd.pipeline.layout import REJECTED_FILES
+from bccnd.pipeline.report.evidence import Evidence, moment
 from bccnd.pipeline.report.rows import (
     OF_ONE_HOST,
     Bin,
     Block,
     Channel,
     Copies,
-    CutOff,
     Episode,
     Gap,
     HostLoss,
-    Late,
-    OtherKey,
     Pair,
     Reason,
     Recorder,
     Rejection,
     Reordering,
+    SetAside,
     Silence,
     Source,
     Totals,
-    Unheard,
 )
 from bccnd.wire.verdict import HARMLESS
 
@@ -56,10 +53,6 @@ GAPS = 20
 EPISODES = 50
 # An episode that cost this share of a pair's messages is a finding even if a cause at a host explains it.
 NEARLY_ALL = 0.5
-# Hosts examined for a cause at the host.
-HOST_LOSSES = 20
-# Hosts whose keys are compared.
-KEYS = 1000
 # Nothing is missed in a shorter gap between two files of a recorder.
 GAP_MICROSECONDS = MARGIN_NS // 1000
 # Rows and columns of a matrix drawn whole: 1600 fields, each still 15 pixels wide on a laptop.
@@ -69,7 +62,6 @@ WORST_HOSTS = 24
 # Rows and columns of the thumbnail; with more hosts a field stands for a block of them.
 THUMBNAIL = 200
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The order that people expect: host2 comes before host10.
 NATURAL = (
     "regexp_replace(host, '[0-9]+$', '')",
@@ -78,45 +70,8 @@ NATURAL = (
 )
 
 
-def moment(microseconds: int) -> datetime:
-    return EPOCH + timedelta(microseconds=microseconds)
-
-
-class Summaries:
+class Summaries(Evidence):
     """The questions of the page to the tables below a directory. Close it: the matrix is kept between questions."""
-
-    def __init__(self, spark: SparkSession, tables_dir: str) -> None:
-        self._spark = spark
-        self._directory = tables_dir.rstrip("/")
-        self._tables = {name: self._table(name) for name in TABLES}
-        self._pairs = self._sql(
-            """with timed as (select *, if(latency_p50_us is null, 0, greatest(received, 1)) as weight
-                              from {delivery} where sender <> receiver)
-               select sender, receiver, sum(sent) as sent, sum(lost) as lost, sum(coalesce(late, 0)) as late,
-                      min(basis) as basis, sum(bursts) as bursts, max_by(burst_p50, lost) as burst_p50,
-                      max(burst_max) as burst_max, min(latency_method) as method,
-                      sum(latency_p50_us * weight) / nullif(sum(weight), 0) as p50,
-                      sum(latency_p90_us * weight) / nullif(sum(weight), 0) as p90,
-                      sum(latency_p99_us * weight) / nullif(sum(weight), 0) as p99,
-                      max(latency_max_us) as top
-               from timed group by sender, receiver"""
-        ).persist()
-
-    def close(self) -> None:
-        self._pairs.unpersist()
-
-    def _table(self, name: str) -> DataFrame:
-        try:
-            return self._spark.read.schema(TABLES[name]).parquet(f"{self._directory}/{name}")
-        except AnalysisException:  # no such path
-            return storage.empty(self._spark, TABLES[name])
-
-    def _sql(self, query: str, **values: object) -> DataFrame:
-        named = {name: table for name, table in self._tables.items() if f"{{{name}}}" in query}
-        return self._spark.sql(query, **named, **values)  # type: ignore[arg-type]
-
-    def _rows(self, query: str, **values: object) -> list[Any]:
-        return self._sql(query, **values).collect()
 
     def period(self) -> tuple[datetime, datetime] | None:
         """The time that the recorders cover, or, without their marks, that of the minutes or hours."""
@@ -157,90 +112,6 @@ class Summaries:
     def slowest_pairs(self) -> list[Pair]:
         measured = self._pairs.where("method is not null and p50 is not null")
         return [_pair(row) for row in _ordered(measured, LATENCY_PAIRS, "p99 desc")]
-
-    def host_losses(self) -> list[HostLoss]:
-        rows = self._rows(
-            """with by_host as (
-                 select receiver as host, 'receiver' as role, count(*) as partners, count_if(lost > 0) as lossy,
-                        sum(sent) as sent, sum(lost) as lost from {pairs} group by receiver
-                 union all
-                 select sender, 'sender', count(*), count_if(lost > 0), sum(sent), sum(lost)
-                   from {pairs} group by sender),
-               worst as (select * from by_host where lost > 0 order by lost desc, host, role limit {limit}),
-               within as (
-                 select receiver as host, 'receiver' as role, min(`from`) as start, max(until) as end
-                   from {episodes} group by receiver
-                 union all
-                 select sender, 'sender', min(`from`), max(until) from {episodes} group by sender)
-               select worst.*, unix_micros(start) as start, unix_micros(end) as end
-               from worst left join within using (host, role) order by lost desc, host, role""",
-            pairs=self._pairs, limit=HOST_LOSSES,
-        )  # fmt: skip
-        return [
-            HostLoss(
-                row.host, row.role, row.partners, row.lossy, row.sent, row.lost,
-                row.start and moment(row.start), row.end and moment(row.end),
-            )
-            for row in rows
-        ]  # fmt: skip
-
-    def cut_off(self) -> tuple[list[CutOff], list[Unheard]]:
-        """The hosts that heard nobody or that nobody heard; and the pairs of which nobody knows whose fault it is."""
-        silent = self._sql(
-            """select *, min(lost = sent) over (partition by receiver) as deaf,
-                      min(lost = sent) over (partition by sender) as mute
-               from {pairs} where sent > 0""",
-            pairs=self._pairs,
-        ).where("lost = sent AND (deaf OR mute)")
-        rows = self._rows(
-            """select receiver as host, 'deaf' as role, count(*) as partners, sum(sent) as sent
-               from {silent} where deaf and not mute group by receiver
-               union all
-               select sender, 'mute', count(*), sum(sent) from {silent} where mute and not deaf group by sender
-               order by sent desc, host, role limit {limit}""",
-            silent=silent, limit=HOST_LOSSES,
-        )  # fmt: skip
-        told = self._rows(
-            """with blamed as (select receiver as host from {silent} where deaf and not mute
-                               union select sender from {silent} where mute and not deaf)
-               select sender, receiver, sent from {silent} where deaf and mute
-                 and sender not in (select host from blamed) and receiver not in (select host from blamed)
-               order by sent desc, sender, receiver limit {limit}""",
-            silent=silent, limit=HOST_LOSSES,
-        )  # fmt: skip
-        return [CutOff(*row) for row in rows], [Unheard(*row) for row in told]
-
-    def other_keys(self) -> list[OtherKey]:
-        """The hosts that reject each other's datagrams for their keys, those with most such others first."""
-        rows = self._rows(
-            """with refused as (
-                 select host, peer_host, sum(datagrams) as datagrams from {rejected}
-                 where verdict in ('hmac', 'unauthenticated') and peer_host <> host group by host, peer_host),
-               lasting as (
-                 select r.* from refused r left join {pairs} p on p.sender = peer_host and p.receiver = host
-                 where coalesce(p.sent = p.lost, true)),
-               sides as (
-                 select host, peer_host as other, 0 as theirs, datagrams as own from lasting
-                 union all select peer_host, host, datagrams, 0 from lasting)
-               select host, count(distinct other) as partners, max(theirs) as theirs, sum(own) as own
-               from sides group by host order by partners desc, theirs + own desc, host limit {limit}""",
-            pairs=self._pairs, limit=KEYS,
-        )  # fmt: skip
-        return [OtherKey(*row) for row in rows]
-
-    def late(self) -> list[Late]:
-        """The hosts whose daemons dropped most messages as late."""
-        rows = self._rows(
-            """with by_host as (
-                 select receiver, max_by(sender, late) as sender, count_if(late > 0) as senders,
-                        sum(sent) filter (where late > 0) as sent, sum(late) as late
-                 from {pairs} group by receiver having sum(late) > 0),
-               behind as (select receiver, max(distance_max) as behind from {reordering} group by receiver)
-               select by_host.*, coalesce(behind, 1) as behind from by_host left join behind using (receiver)
-               order by late desc, receiver limit {limit}""",
-            pairs=self._pairs, limit=HOST_LOSSES,
-        )  # fmt: skip
-        return [Late(*row) for row in rows]
 
     def matrix_hosts(self, hosts: int) -> tuple[list[str], list[str]]:
         """The senders and receivers of the matrix drawn large: all if they are few, else the worst."""
@@ -285,10 +156,17 @@ class Summaries:
         )
         whole = left.selectExpr(
             "sender", "receiver", "unix_micros(`from`) as start", "unix_micros(until) as end", "sent", "lost",
-            "coalesce(burst_p50, 0) as burst",
+            "coalesce(burst_p50, 0) as burst", "coalesce(outages, 0) as outages", "coalesce(outage_s, 0) as outage",
+            "coalesce(transform(starts, at -> unix_micros(at)), array()) as starts",
         )  # fmt: skip
         rows, count = _first(whole, EPISODES, "lost desc", "start")
-        return [Episode(*row)._replace(start=moment(row.start), end=moment(row.end)) for row in rows], count
+        found = [
+            Episode(*row)._replace(
+                start=moment(row.start), end=moment(row.end), starts=tuple(map(moment, row.starts))
+            )
+            for row in rows
+        ]
+        return found, count
 
     def bins(self, minutes: int, pairs: Sequence[Pair]) -> list[Bin]:
         """Loss in bins of so many minutes, of all pairs together and of each of ``pairs``."""
@@ -329,7 +207,8 @@ class Summaries:
     def silences(self) -> tuple[list[Silence], int]:
         """Silences of a source that observers noticed at overlapping times count as one. Lasting ones come first."""
         merged = self._sql(
-            """with ends as (select host, max(until_ns) div 1000 as end from {coverage} group by host),
+            """with ends as (select host, max(until_ns) div 1000 as end from {coverage}
+                             where coalesce(counted, true) group by host),
                     heard as (
                       select src, observer, coalesce(expected_s, 0) as expected, unix_micros(`from`) as start,
                              coalesce(unix_micros(until), end, unix_micros(`from`)) as end,
@@ -400,15 +279,15 @@ class Summaries:
         """Those that missed most messages first, then those that were off longest; and how many there are."""
         marked = self._sql(
             """select host, from_ns div 1000 as start, until_ns div 1000 as end,
-                      coalesce(unrecorded, 0) as unrecorded,
+                      coalesce(unrecorded, 0) as unrecorded, coalesce(capture, false) as capture,
                       max(until_ns div 1000) over (partition by host order by from_ns, until_ns
                                                    rows between unbounded preceding and 1 preceding) as before
-               from {coverage}"""
+               from {coverage} where coalesce(counted, true)"""
         )
         whole = self._sql(
             """select host, min(start) as start, max(end) as end, sum(unrecorded) as unrecorded,
                       coalesce(sum(start - before) filter (where start > before + {margin}), 0) as missing,
-                      count_if(start > before + {margin}) as pauses,
+                      count_if(start > before + {margin}) as pauses, bool_or(capture) as capture,
                       slice(array_sort(collect_list(struct(before - start as shortness, before, start))
                             filter (where start > before + {margin})), 1, {gaps}) as gaps
                from {marked} group by host""",
@@ -418,11 +297,27 @@ class Summaries:
         found = [
             Recorder(
                 row.host, moment(row.start), moment(row.end), row.missing / 1e6, row.unrecorded, row.pauses,
-                tuple(sorted(Gap(moment(gap.before), moment(gap.start)) for gap in row.gaps)),
+                tuple(sorted(Gap(moment(gap.before), moment(gap.start)) for gap in row.gaps)), row.capture,
             )
             for row in rows
         ]  # fmt: skip
         return found, count
+
+    def captured(self) -> tuple[list[str], list[str]]:
+        """The hosts recorded by captures; and those of which a capture was left out, because they have a recorder."""
+        rows = self._rows(
+            f"""select host, bool_and(coalesce(counted, true)) as counted from {{coverage}} where capture
+                group by host order by {", ".join(NATURAL)}"""  # noqa: S608
+        )
+        return [row.host for row in rows if row.counted], [row.host for row in rows if not row.counted]
+
+    def set_aside(self, directory: str | None) -> tuple[list[SetAside], int]:
+        """The files that ``ingest`` could not take over, and how many they are."""
+        if directory is None or not storage.exists(self._spark, directory):
+            return [], 0
+        whole = self._spark.read.schema(REJECTED_FILES).parquet(directory)
+        rows, count = _first(whole, TABLE_ROWS, "path")
+        return [SetAside(row.path, row.reason) for row in rows], count
 
     def hosts_without_recorder(self) -> tuple[list[str], int]:
         whole = self._pairs.where("basis = 'gaps'").selectExpr("sender as host").distinct()
@@ -431,12 +326,20 @@ class Summaries:
 
     def sources(self) -> tuple[list[Source], int]:
         whole = self._sql(
-            """select src, count(*) as receivers, sum(received) as received, sum(lost) as lost,
-                      sum(duplicates) as duplicates, sum(late) as late, max(restarts) as restarts
-               from (select src, receiver, sum(received) as received, sum(lost) as lost,
-                            sum(duplicates) as duplicates, sum(late) as late, sum(restarts) as restarts
-                     from {sources} group by src, receiver)
-               group by src"""
+            """with counted as (
+                 select src, count(*) as receivers, sum(received) as received, sum(lost) as gaps,
+                        sum(duplicates) as duplicates, sum(late) as late, max(restarts) as restarts
+                 from (select src, receiver, sum(received) as received, sum(lost) as lost,
+                              sum(duplicates) as duplicates, sum(late) as late, sum(restarts) as restarts
+                       from {sources} group by src, receiver)
+                 group by src),
+               missed as (select src, sum(sent) as sent, sum(lost) as lost from {losses}
+                          where sender <> receiver group by src)
+               select src, coalesce(receivers, 0) as receivers, coalesce(received, 0) as received,
+                      coalesce(lost, gaps, 0) as lost, coalesce(duplicates, 0) as duplicates,
+                      coalesce(late, 0) as late, coalesce(restarts, 0) as restarts,
+                      coalesce(sent, received + gaps, 0) as sent
+               from counted full join missed using (src)"""
         )
         weight = "restarts + lost + late + duplicates desc"
         rows, count = _first(whole, TABLE_ROWS, weight, "received desc", "src")

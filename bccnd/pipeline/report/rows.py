@@ -34,7 +34,8 @@ class Totals(NamedTuple):
 class Pair(NamedTuple):
     """A sender and a receiver over the whole period; percentiles of hours are weighted by their messages.
 
-    ``basis`` is ``record`` (the sender's own) or ``gaps`` (between numbers, if the sender has no recorder).
+    ``basis`` is ``record`` (the sender's own), ``gaps`` (between numbers, if the sender has no recorder) or ``both``
+    (gaps while it was off).
     ``late`` are those of ``lost`` that came, but too late: the receiver's daemon dropped them.
     ``method`` is that of the latency, ``both-ways`` or ``above-fastest``, and empty if there is none.
     """
@@ -68,7 +69,10 @@ class Block(NamedTuple):
 
 
 class HostLoss(NamedTuple):
-    """What one host lost as a receiver, or what others lost of it as a sender; with how many partners, and when."""
+    """What one host lost as a receiver, or what others lost of it as a sender; with how many partners, and when.
+
+    ``common`` is the share of ``lost`` that no receiver got; None where there was only one.
+    """
 
     host: str
     role: str  # receiver | sender
@@ -78,6 +82,7 @@ class HostLoss(NamedTuple):
     lost: int
     start: datetime | None = None
     end: datetime | None = None
+    common: float | None = None
 
     @property
     def loss(self) -> float:
@@ -85,7 +90,8 @@ class HostLoss(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """A run of minutes with loss of one pair."""
+    """A run of minutes with loss of one pair. ``burst_p50`` is how many messages were lost together with the one in
+    the middle, in a time of ``outage`` seconds; of ``outages`` like that, ``starts`` are the first."""
 
     sender: str
     receiver: str
@@ -94,6 +100,9 @@ class Episode(NamedTuple):
     sent: int
     lost: int
     burst_p50: float = 0
+    outages: int = 0
+    outage: float = 0
+    starts: tuple[datetime, ...] = ()
 
 
 class Bin(NamedTuple):
@@ -159,6 +168,14 @@ class Recorder(NamedTuple):
     unrecorded: int
     pauses: int = 0
     gaps: tuple[Gap, ...] = ()
+    capture: bool = False  # of tcpdump, in place of a recorder
+
+
+class SetAside(NamedTuple):
+    """A file that was not taken over, and why."""
+
+    path: str
+    reason: str
 
 
 class Channel(NamedTuple):
@@ -181,6 +198,11 @@ class Source(NamedTuple):
     duplicates: int
     late: int
     restarts: int
+    sent: int = 0  # counted once per receiver, like ``lost``
+
+    @property
+    def loss(self) -> float:
+        return share(self.lost, self.sent)
 
 
 class Reordering(NamedTuple):
@@ -190,6 +212,33 @@ class Reordering(NamedTuple):
     reordered: int
     distance_p50: float
     distance_max: int
+
+
+class OffClock(NamedTuple):
+    """A host whose clock is ``ahead`` microseconds (behind, if negative) of ``apart`` of ``partners`` hosts'."""
+
+    host: str
+    ahead: float
+    apart: int
+    partners: int
+
+
+class Culprit(NamedTuple):
+    """A source that carries the loss of its host: ``lost`` of its ``sent``, and ``host_lost`` of all ``host_sent``.
+    ``receivers`` are those that lost most of it, of so many that lost any (``lossy``)."""
+
+    src: str
+    sender: str
+    sent: int
+    lost: int
+    host_sent: int
+    host_lost: int
+    receivers: tuple[str, ...]
+    lossy: int
+
+    @property
+    def loss(self) -> float:
+        return share(self.lost, self.sent)
 
 
 class CutOff(NamedTuple):
@@ -222,8 +271,9 @@ class OtherKey(NamedTuple):
 
 
 class Late(NamedTuple):
-    """What the daemon of one host dropped as late: ``late`` of ``sent``, up to ``behind`` numbers behind others.
-    ``sender`` is the one it dropped most of, of so many ``senders``."""
+    """What the daemon of one host dropped as late: ``late`` of ``sent``, up to ``behind`` numbers behind others, or
+    some even ``further`` than the daemon tells from duplicates. ``sender`` is the one it dropped most of, of so many
+    ``senders``."""
 
     receiver: str
     sender: str
@@ -231,6 +281,7 @@ class Late(NamedTuple):
     sent: int
     late: int
     behind: int
+    further: bool = False
 
 
 class Copies(NamedTuple):

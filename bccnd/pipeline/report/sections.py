@@ -21,12 +21,14 @@ from bccnd.pipeline.report.rows import (
     Recorder,
     Rejection,
     Reordering,
+    SetAside,
     Silence,
     Source,
     Totals,
 )
 from bccnd.pipeline.report.wording import (
     Clock,
+    anchor,
     arrow,
     compact,
     counted,
@@ -39,6 +41,9 @@ from bccnd.pipeline.report.wording import (
 )
 from bccnd.wire.verdict import HARMLESS, verdict_of
 
+# Characters of the path of a file, and of what was wrong with it.
+PATH, REASON = 200, 300
+BASES = {"record": "sender's record", "gaps": "gaps in numbers", "both": "both"}
 Period = tuple[datetime, datetime]
 Values = dict[str, Any]
 
@@ -51,9 +56,12 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
+    """``ids`` are the anchors of the rows, if findings link to them."""
+
     caption: str
     columns: list[Column]
     rows: list[list[object]]
+    ids: Sequence[str] = ()
 
 
 class Figure(NamedTuple):
@@ -88,7 +96,10 @@ def figures(
             "Pairs with loss", f"{totals.lossy_pairs:,}", f"of {counted(totals.pairs, 'pair')} of hosts",
             "warning" if totals.lossy_pairs else "",
         ),
-        Figure("Silent at the end", f"{silent:,}", "of the sources with heartbeats", "problem" if silent else ""),
+        Figure(
+            "Silent at the end", f"{silent:,}", "of the sources that send heartbeats",
+            "problem" if silent else "",
+        ),
         Figure("Rejected", compact(dropped), "datagrams at any one host, at most", "problem" if dropped else ""),
     ]  # fmt: skip
 
@@ -179,7 +190,7 @@ def loss(
         [
             arrow(pair.sender, pair.receiver), f"{pair.sent:,}", f"{pair.lost:,}", f"{pair.late:,}",
             percent(pair.loss, " %"), f"{pair.bursts:,}", f"{pair.burst_p50:,.0f}", f"{pair.burst_max:,}",
-            "gaps in numbers" if pair.basis == "gaps" else "sender's record",
+            BASES.get(pair.basis, pair.basis),
         ]
         for pair in worst
     ]  # fmt: skip
@@ -198,6 +209,7 @@ def loss(
                 Column("Median burst", "n"), Column("Longest", "n"), Column("Known from"),
             ],
             rows,
+            [anchor("loss", pair.sender, pair.receiver) for pair in worst],
         ),
     }  # fmt: skip
 
@@ -232,7 +244,12 @@ def latencies(pairs: Sequence[Pair], total: int) -> Values | None:
         "lead": lead,
         "wide": charts.latency_strips(pairs, WIDE),
         "narrow": charts.latency_strips(pairs, NARROW),
-        "table": Table("Latency by pair", [Column("Pair"), *numbers, Column("Method")], rows),
+        "table": Table(
+            "Latency by pair",
+            [Column("Pair"), *numbers, Column("Method")],
+            rows,
+            [anchor("latency", pair.sender, pair.receiver) for pair in pairs],
+        ),
     }
 
 
@@ -257,7 +274,7 @@ def busiest(rows: Sequence[Channel], total: int, messages: int) -> Values | None
     )
     return {
         "lead": "A message counts once. Peak/s: messages in the busiest second. Payload in bytes.",
-        "table": Table(caption, columns, cells),
+        "table": Table(caption, columns, cells, [anchor("channels", row.channel) for row in rows]),
     }
 
 
@@ -283,8 +300,23 @@ def silent(rows: Sequence[Silence], total: int, period: Period | None, clock: Cl
         "lead": lead,
         "wide": charts.silences(rows, period, clock, WIDE),
         "narrow": charts.silences(rows, period, clock, NARROW),
-        "table": Table("Silences", columns, cells),
+        "table": Table("Silences", columns, cells, first_only([anchor("silences", row.src) for row in rows])),
     }
+
+
+def first_only(ids: Sequence[str]) -> list[str]:
+    """An id only where it comes first: a page has each once."""
+    return ["" if one in ids[:place] else one for place, one in enumerate(ids)]
+
+
+def set_aside(files: Sequence[SetAside], total: int) -> Table | None:
+    if not files:
+        return None
+    caption = (
+        f"The first {len(files)} of {total:,} files set aside" if total > len(files) else "Files set aside"
+    )
+    rows: list[list[object]] = [[shown(row.path, PATH), shown(row.reason, REASON)] for row in files]
+    return Table(caption, [Column("File"), Column("Why")], rows)
 
 
 def rejected(
@@ -323,6 +355,7 @@ def rejected(
                 Column("Last", "n"), Column("Example channel"),
             ],
             by_peer,
+            [anchor("rejected", row.verdict, row.peer) for row in peers],
         )
         if peers
         else None,
@@ -357,7 +390,7 @@ def reordered(rows: Sequence[Reordering], total: int) -> Table | None:
         if total > len(rows)
         else "All sources with reordering, by receiver"
     )
-    return Table(caption, columns, cells)
+    return Table(caption, columns, cells, [anchor("reordering", row.src, row.receiver) for row in rows])
 
 
 def second_copies(rows: Sequence[Copies], whole: Copies, total: int) -> Values | None:
@@ -397,7 +430,8 @@ def coverage(rows: Sequence[Recorder], total: int, period: Period | None, clock:
         lead += f" Of {counted(total, 'recorder')}, the {len(rows)} that missed most."
     cells: list[list[object]] = [
         [
-            shown(row.host), clock.at(row.start), clock.at(row.end), f"{row.pauses:,}",
+            shown(row.host) + (" (capture)" if row.capture else ""), clock.at(row.start), clock.at(row.end),
+            f"{row.pauses:,}",
             duration(row.missing) if row.missing else "-", f"{row.unrecorded:,}",
         ]
         for row in rows
@@ -410,7 +444,7 @@ def coverage(rows: Sequence[Recorder], total: int, period: Period | None, clock:
         "lead": lead,
         "wide": charts.coverage(rows, period, clock, WIDE),
         "narrow": charts.coverage(rows, period, clock, NARROW),
-        "table": Table("Recorders", columns, cells),
+        "table": Table("Recorders", columns, cells, [anchor("coverage", row.host) for row in rows]),
     }
 
 
@@ -419,18 +453,25 @@ def source_table(rows: Sequence[Source], total: int) -> Values | None:
         return None
     cells: list[list[object]] = [
         [
-            shown(row.src), f"{row.receivers:,}", f"{row.received:,}", f"{row.lost:,}", f"{row.duplicates:,}",
+            shown(row.src), f"{row.receivers:,}", f"{row.received:,}", f"{row.lost:,}",
+            percent(row.loss, " %"), f"{row.duplicates:,}",
             f"{row.late:,}", f"{row.restarts:,}",
         ]
         for row in rows
     ]  # fmt: skip
-    titles = ("Receivers", "Received", "Lost", "Duplicates", "Late", "Restarts")
+    titles = ("Receivers", "Received", "Lost", "Loss", "Duplicates", "Late", "Restarts")
     caption = (
         f"The {len(rows)} of {counted(total, 'source')} with most irregularities"
         if total > len(rows)
         else "All sources"
     )
     return {
-        "lead": "Sums over all receivers. Lost: gaps in the sequence numbers. Restarts: how often they restarted.",
-        "table": Table(caption, [Column("Source"), *(Column(title, "n") for title in titles)], cells),
+        "lead": "Sums over all receivers. Lost: by the record of the sender, or gaps in the sequence numbers. "
+        "Restarts: how often the source restarted its sequence numbers.",
+        "table": Table(
+            caption,
+            [Column("Source"), *(Column(title, "n") for title in titles)],
+            cells,
+            [anchor("sources", row.src) for row in rows],
+        ),
     }

@@ -6,6 +6,7 @@ invisible characters visible. The templates escape everything.
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from zlib import crc32
 
 from bccnd.wire.verdict import verdict_of
 
@@ -112,6 +113,11 @@ def arrow(sender: str, receiver: str, limit: int = NAME_LIMIT) -> str:
     return f"{shown(sender, limit)} → {shown(receiver, limit)}"
 
 
+def anchor(section: str, *names: str) -> str:
+    """The id of a row in a section of the page, for names that others chose."""
+    return f"{section}-{crc32(chr(0).join(names).encode('utf-8', 'surrogatepass')):08x}"
+
+
 def verdict(word: str) -> str:
     """A recorded verdict and what it means; a word that this version does not know stands alone."""
     known = verdict_of(word)
@@ -131,8 +137,14 @@ class Clock:
         time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
         return f"{moment:%Y-%m-%d} {time}" if self.dated else time
 
+    def exact(self, moment: datetime) -> str:
+        """``14:05:00``: the time to the second, without the date of the sentence it is in."""
+        return f"{moment.astimezone(UTC):%H:%M:%S}"
+
     def between(self, start: datetime, end: datetime) -> str:
-        """``between 14:05 and 14:20``; the second date only if it differs."""
+        """``between 14:05 and 14:20``; the second date only if it differs. Whole minutes end with the period."""
+        if self.start and self.end and start < self.end and end > self.start:
+            start, end = max(start, self.start), min(end, self.end)
         same_day = start.astimezone(UTC).date() == last_date(start, end)
         until = Clock(end, end).at(end) if self.dated and same_day else self.at(end)
         if self.dated and same_day and end.astimezone(UTC).date() != start.astimezone(UTC).date():

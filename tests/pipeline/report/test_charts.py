@@ -1,3 +1,4 @@
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,17 @@ CLOCK = Clock(*HOUR)
 
 def minute(number: float) -> datetime:
     return NOON + timedelta(minutes=number)
+
+
+def test_steps_do_not_overlap_where_a_record_begins() -> None:
+    start = datetime(2026, 8, 1, 12, 0, 45, tzinfo=UTC)
+    minutes = [start.replace(second=0) + timedelta(minutes=number) for number in range(3)]
+    bins = [Bin("", "", minute, 100, number) for number, minute in enumerate(minutes)]
+    drawn = charts.curve(bins, (start, start + timedelta(minutes=2)), 1, 360, 130)
+    edges = [float(number) for number in re.findall(r"[MH]([0-9.]+)", drawn.line)]
+    # 15 seconds, a minute, and 45 seconds of the third.
+    assert edges == sorted(edges)
+    assert edges[1] - edges[0] == pytest.approx((drawn.right - drawn.left) / 8, abs=0.2)
 
 
 def test_heat_map_distinguishes_no_loss_from_unknown_loss() -> None:

@@ -9,12 +9,8 @@ from bccnd.pipeline.report.findings import Finding, Level
 from bccnd.pipeline.report.rows import (
     Channel,
     Copies,
-    CutOff,
     Episode,
     Gap,
-    HostLoss,
-    Late,
-    OtherKey,
     Pair,
     Recorder,
     Rejection,
@@ -22,7 +18,6 @@ from bccnd.pipeline.report.rows import (
     Silence,
     Source,
     Totals,
-    Unheard,
 )
 from bccnd.pipeline.report.wording import Clock
 
@@ -99,53 +94,27 @@ def test_episode_of_loss(row: Episode, clock: Clock, level: Level, sentence: str
     assert findings.episodes([row], 1, clock) == [Finding(level, sentence)]
 
 
-def test_host_with_another_key_is_named() -> None:
-    rows = [OtherKey("k", 3, 34_204, 512), OtherKey("a", 1, 170, 34_204), OtherKey("b", 1, 171, 34_204)]
-    assert findings.odd_keys(rows, 4) == (rows[:1], True)
-    assert findings.keys(rows, 4) == [
-        Finding(
-            Level.PROBLEM,
-            "Host k has another key than 3 other hosts, or none: they rejected up to 34,204 datagrams of it each, "
-            "and it rejected 512 of theirs. Give host k the key file of the others.",
-        )
-    ]
-
-
-def test_of_two_hosts_with_different_keys_neither_is_accused() -> None:
-    rows = [OtherKey("a", 1, 90, 100), OtherKey("b", 1, 100, 90)]
-    assert sentences(findings.keys(rows, 2)) == [
+def test_outages_are_told_in_time() -> None:
+    starts = (at("14:05:12"), at("14:06:20"), at("14:07:00"))
+    row = Episode("a", "c", at("14:05"), at("14:20"), 10_000, 310, 40, 5, 0.3, starts)
+    assert sentences(findings.episodes([row, row._replace(outages=1, starts=starts[:1])], 2, TWO_DAYS)) == [
         (
-            "Host a and host b do not all have the same key, and reject each other's datagrams (100 at one host): "
-            "give all hosts of the segment the same key file."
-        )
-    ]
-    assert findings.keys([], 2) == []
-
-
-def test_cut_off_hosts_are_named() -> None:
-    rows = [
-        CutOff("d", "deaf", 3, 900),
-        CutOff("m", "mute", 2, 50),
-        CutOff("n", "deaf", 3, 9),
-        CutOff("n", "mute", 3, 9),
-    ]
-    assert sentences(findings.cut_off([*rows, CutOff("k", "deaf", 3, 9)], [], ["k"])) == [
-        (
-            "Host d heard nothing: none of 900 messages of 3 other hosts reached it, though others heard them. Look "
-            "at its firewall, its port and its link."
+            "Host c lost 3.1 percent of host a's messages between 2026-08-01 14:05 and 14:20, in 5 outages of about "
+            "300 ms, at 14:05:12, 14:06:20, 14:07:00 and 2 more (310 of 10,000)."
         ),
         (
-            "Host m was heard by nobody: none of its 50 messages reached 2 other hosts, though others were heard "
-            "there. Look at its address for broadcasts, its firewall and its link."
-        ),
-        (
-            "Host n heard no other host, and no other host heard it (18 messages were lost). Look at its link, its "
-            "address for broadcasts and its firewall."
+            "Host c lost 3.1 percent of host a's messages between 2026-08-01 14:05 and 14:20, in 1 outage of 300 ms, "
+            "at 14:05:12 (310 of 10,000)."
         ),
     ]
-    assert sentences(findings.cut_off([], [Unheard("a", "b", 7)])) == [
-        "Host b heard nothing of host a: all 7 messages were lost, and no third host shows at which of them."
-    ]
+
+
+def test_minutes_end_with_the_record() -> None:
+    clock = Clock(at("14:05:20"), at("14:06:05"))
+    (sentence,) = sentences(
+        findings.episodes([Episode("a", "c", at("14:05"), at("14:07"), 100, 50, 1)], 1, clock)
+    )
+    assert "between 14:05:20 and 14:06:05, one at a time" in sentence
 
 
 def test_worst_episodes_are_named_and_others_counted() -> None:
@@ -153,53 +122,6 @@ def test_worst_episodes_are_named_and_others_counted() -> None:
     found = sentences(findings.episodes(rows, 9, ONE_DAY))
     assert [sentence.split()[1] for sentence in found[:-1]] == ["h7", "h6", "h5", "h4", "h3"]
     assert found[-1] == "There are 4 more episodes of loss, in which fewer messages were lost."
-
-
-def test_cause_is_a_host_that_loses_with_most_partners() -> None:
-    totals = Totals(4, 12, 3, 12_000, 310)
-    bad = HostLoss("c", "receiver", 3, 3, 3000, 300)
-    a_third = HostLoss("a", "sender", 3, 1, 3000, 100)
-    as_all = HostLoss("b", "receiver", 3, 3, 3000, 3)
-    lone = HostLoss("d", "receiver", 1, 1, 3000, 300)
-    assert findings.causes([as_all, a_third, lone, bad], totals) == [bad]
-
-
-def test_receiver_that_loses_messages_of_all_senders() -> None:
-    host = HostLoss("c", "receiver", 3, 3, 3000, 300, at("14:05"), at("14:20"))
-    assert sentences(findings.widespread([host], ONE_DAY)) == [
-        (
-            "Host c lost messages of all 3 other hosts between 14:05 and 14:20, 10.0 percent in all: look for the "
-            "cause at host c or its link."
-        )
-    ]
-
-
-def test_host_that_loses_with_both_others() -> None:
-    assert sentences(findings.widespread([HostLoss("a", "sender", 2, 2, 5000, 50)], ONE_DAY)) == [
-        "Both other hosts lost messages of host a, 1.0 percent in all: look for the cause at host a or its link."
-    ]
-
-
-def test_sender_whose_messages_most_receivers_lose() -> None:
-    assert sentences(findings.widespread([HostLoss("a", "sender", 5, 4, 5000, 50)], ONE_DAY)) == [
-        "4 of 5 other hosts lost messages of host a, 1.0 percent in all: look for the cause at host a or its link."
-    ]
-
-
-def test_late_messages_come_with_the_setting_that_delivers_them() -> None:
-    rows = [Late("b", "a", 1, 2000, 904, 12), Late("c", "a", 3, 9000, 1, 5000)]
-    assert findings.late(rows) == [
-        Finding(
-            Level.PROBLEM,
-            "The daemon of host b dropped 904 messages of host a as late, up to 12 numbers behind later ones: "
-            "dedup.reorder = 12 at host b delivers them.",
-        ),
-        Finding(
-            Level.WARNING,
-            "The daemon of host c dropped 1 message of host a and 2 other hosts as late, up to 5,000 numbers behind "
-            "later ones: look for what disorders the network so much.",
-        ),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -298,8 +220,24 @@ def test_gaps_in_the_record_are_findings() -> None:
     ]
     assert sentences(findings.coverage(recorders, ONE_DAY)) == [
         "Host a's recorder missed 1,200 messages: loss at the host is not counted around those times.",
-        "Host b recorded nothing between 14:10 and 14:20: what it lost then is unknown.",
+        (
+            "Host b recorded nothing between 14:10 and 14:20: what it lost then is unknown, and what others lost of "
+            "it is counted from gaps in its sequence numbers."
+        ),
     ]
+
+
+def test_captures_are_named_with_what_they_cannot_know() -> None:
+    assert [
+        (finding.level, finding.sentence.partition(",")[0]) for finding in findings.captured(["x"], ["y"])
+    ] == [
+        (
+            Level.WARNING,
+            "There is a capture beside the recorder of host y: only the recorder is counted. Remove the capture.",
+        ),
+        (Level.UNKNOWN, "Of host x there is only a capture"),
+    ]
+    assert findings.captured([], []) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bccnd.pipeline.report import page
-from tests.pipeline.report.tables import FORGER, SPY, write_tables
+from tests.pipeline.report.tables import FORGER, SPY, write_table, write_tables
 
 # The elements without an end tag that the page uses.
 VOID = {"meta", "link"}
@@ -72,8 +72,13 @@ def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory):
 def test_page_is_well_formed_with_every_section_once(pages, hosts: int) -> None:
     reader = read(pages(hosts))
     assert [attrs["id"] for tag, attrs in reader.tags if tag == "section"] == list(page.SECTIONS)
-    links = [attrs["href"] for tag, attrs in reader.tags if tag == "a"]
-    assert links == [f"#{section}" for section in page.SECTIONS]
+    links = [attrs["href"] or "" for tag, attrs in reader.tags if tag == "a"]
+    assert links[: len(page.SECTIONS)] == [f"#{section}" for section in page.SECTIONS]
+    ids = [attrs["id"] for _, attrs in reader.tags if attrs.get("id")]
+    assert len(ids) == len({*ids})
+    assert {link.removeprefix("#") for link in links} <= {*ids}
+    if hosts == 3:
+        assert sum("-" in link for link in links) > 5
     assert reader.tags[0][0] == "html"
     assert f"The <network> of {hosts}" in reader.text
 
@@ -126,6 +131,18 @@ def test_page_without_tables_says_so(pages) -> None:
     assert "Loss is unknown: there is no recording." in text
 
 
+def test_page_lists_what_was_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    write_table(
+        tmp_path / "rejected-files", "batch=0", [{"path": "file:/in/<b>.parquet", "reason": "no magic"}]
+    )
+    directory = str(tmp_path / "rejected-files")
+    said = page.write(spark, tmp_path, tmp_path / "report.html", rejected_files=directory)
+    assert "Unknown: 1 file could not be read and was set aside: what it holds is not in this report." in said
+    text = " ".join(read((tmp_path / "report.html").read_text()).text)
+    assert "file:/in/<b>.parquet" in text
+    assert "no magic" in text
+
+
 def test_page_without_loss_says_so(spark: SparkSession, tmp_path: Path) -> None:
     write_tables(tmp_path, 3, minutes=60, lossless=True)
     page.write(spark, tmp_path, tmp_path / "report.html")
@@ -163,10 +180,10 @@ def test_matrix_has_numbers_if_hosts_are_few(pages) -> None:
 
 def test_old_page_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "out" / "report.html"
-    page.replace(target, "old")
+    page.replace_file(target, "old")
     with pytest.raises(UnicodeEncodeError):
-        page.replace(target, "\ud800")
+        page.replace_file(target, "\ud800")
     assert target.read_text() == "old"
-    page.replace(target, "new")
+    page.replace_file(target, "new")
     assert target.read_text() == "new"
     assert list(target.parent.iterdir()) == [target]

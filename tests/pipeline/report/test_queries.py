@@ -13,17 +13,13 @@ from bccnd.pipeline.report.queries import THUMBNAIL, Summaries, block_hosts
 from bccnd.pipeline.report.rows import (
     Bin,
     Block,
-    CutOff,
     Gap,
     HostLoss,
-    Late,
-    OtherKey,
     Pair,
     Reason,
     Rejection,
     Silence,
     Totals,
-    Unheard,
 )
 from tests.pipeline.report.tables import nanoseconds, write_table
 
@@ -83,10 +79,10 @@ def test_hours_are_summed_and_a_host_is_no_pair_with_itself(spark: SparkSession,
     with asked(spark, tmp_path, delivery=rows) as ask:
         assert ask.totals() == Totals(hosts=2, pairs=2, lossy_pairs=1, sent=450, lost=10, measured=1)
         (worst,) = ask.worst_pairs()
-        assert (worst.sent, worst.lost, worst.basis, worst.burst_p50) == (400, 10, "gaps", 5)
+        assert (worst.sent, worst.lost, worst.basis, worst.burst_p50) == (400, 10, "both", 5)
         assert worst.p50 == pytest.approx((100 * 90 + 500 * 300) / 390)
         assert len(ask.slowest_pairs()) == 1
-        assert ask.hosts_without_recorder() == (["a"], 1)
+        assert ask.hosts_without_recorder() == ([], 0)  # it was off for an hour
         assert ask.period() == (NOON, at(120))
         assert ask.host_losses() == [
             HostLoss("a", "sender", 1, 1, 400, 10),
@@ -146,51 +142,21 @@ def test_explained_episodes_are_left_out_unless_severe(spark: SparkSession, tmp_
         assert ask.episodes([])[1] == 3
 
 
-def test_cut_off_hosts_are_found_where_third_hosts_show_it(spark: SparkSession, tmp_path: Path) -> None:
-    healthy = [delivery(a, b, 10, 0) for a in "abc" for b in "abc" if a != b]
-    rows = [delivery(a, "d", 10, 10) for a in "abc"] + [delivery("d", a, 20, 1) for a in "abc"]
-    rows += [delivery("m", a, 30, 30) for a in "abcd"] + [delivery(a, "m", 10, 0) for a in "abcd"]
-    with asked(spark, tmp_path, delivery=healthy + rows) as ask:
-        found, told = ask.cut_off()
-        assert found == [CutOff("m", "mute", 3, 90), CutOff("d", "deaf", 3, 30)]
-        assert told == []  # of what m sent to d, both explain it
-
-
-def test_of_two_hosts_nobody_knows_which_is_cut_off(spark: SparkSession, tmp_path: Path) -> None:
-    with asked(spark, tmp_path, delivery=[delivery("a", "b", 10, 10), delivery("b", "a", 10, 0)]) as ask:
-        assert ask.cut_off() == ([], [Unheard("a", "b", 10)])
-
-
-def test_hosts_that_reject_each_other_have_different_keys(spark: SparkSession, tmp_path: Path) -> None:
-    healthy = [delivery(a, b, 10, 0) for a in "abf" for b in "abf" if a != b]
-    apart = [delivery("k", a, 10, 10) for a in "ab"] + [delivery(a, "k", 10, 10) for a in "ab"]
-    rejected = [
+def test_captures_are_told_from_recorders(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
         {
-            "host": host, "hour": NOON, "verdict": "hmac", "peer": f"10.0.0.{peer}", "peer_host": peer,
-            "datagrams": count, "first": NOON, "last": at(9), "example_channel": "c",
+            "host": host, "from_ns": nanoseconds(at(start)), "until_ns": nanoseconds(at(60)), "unrecorded": 0,
+            "capture": capture, "counted": counted,
         }
-        for host, peer, count in (
-            ("a", "k", 9), ("b", "k", 8), ("k", "a", 5), ("k", "b", 6), ("a", "f", 3), ("a", None, 2),
+        for host, start, capture, counted in (
+            ("a", 0, False, True), ("a", 30, True, False), ("b", 0, True, True), ("c", 0, False, True),
         )
     ]  # fmt: skip
-    with asked(spark, tmp_path, delivery=healthy + apart, rejected=rejected) as ask:
-        # A program on f forges, but f itself has the key.
-        assert ask.other_keys() == [OtherKey("k", 2, 9, 11), OtherKey("a", 1, 5, 9), OtherKey("b", 1, 6, 8)]
-        assert [(row.peer_host, row.datagrams) for row in ask.rejections(["k"])[0]] == [("f", 3), ("", 2)]
-
-
-def test_late_messages_are_summed_by_receiver(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [
-        delivery("a", "b", 100, 10, late=4),
-        delivery("a", "b", 100, 10, at(60), late=3),
-        delivery("c", "b", 50, 9, late=9),
-        delivery("b", "a", 50, 9, late=0),
-    ]
-    reordering = [
-        {"receiver": "b", "src": "a/x/1", "hour": NOON, "reordered": 9, "distance_p50": 2, "distance_max": 7}
-    ]
-    with asked(spark, tmp_path, delivery=rows, reordering=reordering) as ask:
-        assert ask.late() == [Late("b", "c", 2, 250, 16, 7)]
+    with asked(spark, tmp_path, coverage=rows) as ask:
+        assert ask.captured() == (["b"], ["a"])
+        assert [(row.host, row.start, row.capture) for row in ask.recorders()[0]] == [
+            ("a", at(0), False), ("b", at(0), True), ("c", at(0), False),
+        ]  # fmt: skip
 
 
 def test_loss_is_summed_in_bins(spark: SparkSession, tmp_path: Path) -> None:
@@ -304,6 +270,6 @@ def test_channels_sources_reordering_and_copies_are_summed(spark: SparkSession, 
         spark, tmp_path, channels=channels, sources=sources, reordering=reordering, copies=copies
     ) as ask:
         assert ask.channels() == ([("t", 6, 60, 3, 8.0, 9.0, 10), ("u", 2, 20, 1, 8.0, 9.0, 10)], 2, 8, 80)
-        assert ask.sources() == ([("a/x/1", 2, 400, 4, 8, 12, 2)], 1)
+        assert ask.sources() == ([("a/x/1", 2, 400, 4, 8, 12, 2, 404)], 1)
         assert ask.reorderings() == ([("b", "a/x/1", 200, 8, 2, 7)], 1)
         assert ask.copies() == ([("a", "b", 2, 100, 1, 5.0, 4.0)], ("", "", 2, 100, 1, 5.0, 4.0), 1)

@@ -1,0 +1,109 @@
+"""Hosts in which everything is wrong that a report once blamed on others: it names the right ones, and only them.
+
+br0   alpha (10.99.0.1)   beta (10.99.0.2)   gamma, another key   delta, deaf      br1   epsilon
+      alpha is on br1, too (10.98.0.1). The first copy of some messages of beta is lost before alpha, and the
+      second comes late.
+"""
+
+import html
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from tests.daemon_process import DaemonProcess
+from tests.hosts.conftest import KEY, PORT, StartDaemon
+from tests.hosts.segment import Host, Segment, ip
+from tests.hosts.test_links import plug, wait_for_interfaces
+from tests.hosts.test_recorded_loss import BEYOND, PIPELINE_SECONDS, publish_everywhere, until
+from tests.recorder_process import RecorderProcess
+
+OTHER_KEY = b"a-key-that-no-other-host-of-this-segment-has"
+# Messages come so fast that the second copy of one comes after the first of others.
+COPIES = {"BCCND_COPIES": "2", "BCCND_COPIES_SPREAD_MS": "30"}
+
+
+@pytest.fixture
+def networks() -> Iterator[Segment]:
+    """Five hosts; the last is on a bridge of its own, which the first is on as well."""
+    with Segment(("alpha", "beta", "gamma", "delta", "epsilon")) as made:
+        alpha, epsilon = made.hosts[0], made.hosts[4]
+        switch = alpha.namespace.removesuffix("alpha") + "switch"
+        ip("-n", switch, "link", "add", "br1", "type", "bridge")
+        ip("-n", switch, "link", "set", "br1", "up")
+        ip("-n", epsilon.namespace, "link", "delete", "eth0")
+        plug(alpha, "eth1", "10.98.0.1/24", switch, "br1")
+        plug(epsilon, "eth0", "10.98.0.2/24", switch, "br1")
+        yield made
+
+
+def filtered(host: Host, rule: str) -> None:
+    chain = f"type filter hook input priority 0; udp dport {PORT} {rule} drop;"
+    host.run(["nft", "-f", "-"], input=f"table ip truth {{ chain incoming {{ {chain} }}; }}")
+
+
+@pytest.mark.spark
+def test_the_report_accuses_the_right_hosts_and_only_them(
+    networks: Segment, start_daemon: StartDaemon, tmp_path: Path
+) -> None:
+    alpha, beta, gamma, delta, _ = networks.hosts
+    daemons: list[DaemonProcess] = []
+    for host in networks.hosts:
+        key, environ = OTHER_KEY if host is gamma else KEY, COPIES if host is beta else {}
+        daemons.append(start_daemon(host, ready=False, key=key, environ=environ))
+    for daemon in daemons:
+        daemon.wait_until_ready()
+    wait_for_interfaces(daemons[0], "eth0", "eth1")
+    filtered(delta, f"ip saddr != {delta.address}")
+    with ExitStack() as running:
+        for daemon in daemons:
+            folder, output = tmp_path / daemon.socket.parent.name, tmp_path / "recorded"
+            running.enter_context(RecorderProcess(folder, daemon.socket, "--rotate-seconds=3", output=output))
+        until(time.monotonic() + BEYOND)
+        filtered(alpha, f"ip saddr {beta.address} numgen inc mod 20 == 0")
+        publish_everywhere(daemons)
+        until(time.monotonic() + BEYOND)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "bccnd.pipeline.cli", "run", "--master=local[2]"),
+            *(f"--input={tmp_path / 'recorded'}", f"--output={tmp_path / 'network'}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PIPELINE_SECONDS,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+    sums: dict[tuple[str, str], list[int]] = {}
+    for row in ds.dataset(tmp_path / "network" / "tables" / "delivery").to_table().to_pylist():
+        of = sums.setdefault((row["sender"], row["receiver"]), [0, 0, 0])
+        for place, name in enumerate(("sent", "lost", "late")):
+            of[place] += row[name]
+    near = {"alpha", "beta", "gamma", "delta"}
+    assert {pair for pair in sums if "epsilon" in pair} == {("alpha", "epsilon"), ("epsilon", "alpha")}
+    assert sums.keys() >= {(one, other) for one in near for other in near if one != other}
+    for (sender, receiver), (sent, lost, _) in sums.items():
+        if receiver in ("gamma", "delta") or sender == "gamma":
+            assert lost == sent > 0, (sender, receiver)
+        elif (sender, receiver) != ("beta", "alpha"):
+            assert lost == 0, (sender, receiver)
+    _, lost, late = sums["beta", "alpha"]
+    assert lost >= late > 0
+
+    findings = [line for line in done.stdout.splitlines() if line.startswith(("Problem", "Warning"))]
+    assert findings[0].startswith("Problem: Host gamma has another key than")
+    assert findings[1].startswith("Problem: Host delta heard nothing")
+    assert re.search(rf"daemon of host alpha dropped {late:,} messages? of host beta as late", done.stdout)
+    assert "signed with an unknown key" not in done.stdout
+    assert "silent" not in done.stdout
+    page = html.unescape((tmp_path / "network" / "report.html").read_text())
+    assert "Host gamma has another key" in page

@@ -185,6 +185,26 @@ def test_a_reload_adds_and_exchanges_keys(running: Reloadable, tmp_path: Path, l
     assert "key-of" not in running.daemon.log
 
 
+def test_a_key_ends_what_was_forged_without_one(running: Reloadable, tmp_path: Path, loopback_port: int):
+    """Numbers above those of all clocks, sent under a name just before the key comes, silence nobody for a day."""
+    clock = 2 * 10**15
+    keys = tmp_path / "keys"
+    keys.touch(0o600)
+    keys.write_bytes(NEW)
+    with PacketClient(running.socket) as client, plain_socket(loopback_port) as wire:
+        client.subscribe("demo/>")
+
+        def hears(number: int, key: bytes | None = None) -> bool:
+            sent = datagram("there/prog/1", number, "demo/x", b"", key)
+            wire.sendto(sent, (LOOPBACK_BROADCAST, loopback_port))
+            return client.message() == ("demo/x", b"")
+
+        assert all(hears(number) for number in (clock, 2**64 - 2, 2**64 - 1))
+        running.reload(f'key_file = "{keys}"')
+        assert hears(clock + 1, NEW)
+        assert client.status()["counters"]["accepted"] == 4
+
+
 @pytest.mark.parametrize(
     ("toml", "faults"),
     [

@@ -10,8 +10,10 @@ Rules
 - A jump forward of more than JUMP numbers, like a restart, begins a new range: it is not that many losses.
 - Datagrams of clients that have left may still come back from the network; they are ours (``own``), however many.
 - Without a key anybody can send a high number under any name. So a jump of more than NEAR is a stray: it is taken,
-  and the source stays where it was until the very next number from it is above the stray. A forged number hides at
-  most the NEAR - 1 messages below it and the one of its own; a jump that is real loses nothing.
+  and the source stays where it was until the very next new number from it is above the stray. A forged number hides
+  at most the NEAR - 1 messages below it and the one of its own; a jump that is real loses nothing.
+- What was heard without a key proves nothing once one is required: sources are forgotten then, but for clients that
+  have left. A number forged before would make all that its source sends ``replayed``.
 - A replayed recording looks like a restart. Numbers from CLOCKED on are a clock's, as ours are, and never go back; so
   where replays are dropped (``dedup.replays``), a fall between two of them is ``replayed``. A source that counts from
   1 or from epoch seconds may restart. A replayed datagram does not count as heard: a source whose clock did go back
@@ -179,6 +181,7 @@ class Sources:
         self._proven, self._newcomers = _Part(), _Part()
         # Names for listings, with some of sources that are forgotten, and twice of those that came back.
         self._names: list[bytes] = []
+        self._authenticated = authenticated
         self._fresh: list[bytes] = []
         # Of all sources, the forgotten ones too, so that these only grow: numbers that were missing when a later one
         # came; of those, come after all; restarts.
@@ -191,6 +194,8 @@ class Sources:
         self._seconds = options.seconds
         self._reorder = options.reorder
         self._drop_replays = options.drops_replays(authenticated=authenticated)
+        if authenticated and not self._authenticated:
+            self._forget_unproven()
         self._authenticated = authenticated
         self._window = max(WINDOW, options.reorder + 1)
         self._near = MOST if authenticated else max(NEAR, options.reorder + 1)
@@ -268,7 +273,7 @@ class Sources:
             verdict = self._judge_stray(source, seq, count, now)
             if verdict:
                 return verdict, 1
-            count = 1 if source.strays else count  # the others may be strays
+            count = min([stray - seq for stray in source.strays if stray > seq] + [count])
         if step <= 0:
             verdict = self._behind(source, seq, now)
             if verdict is Verdict.RESTARTED:
@@ -312,14 +317,23 @@ class Sources:
             "proven": self._proven.state(),
             "newcomers": self._newcomers.state(),
             "totals": (self.missed, self.found, self.restarted),
+            "authenticated": self._authenticated,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._proven.restore(state["proven"])
         self._newcomers.restore(state["newcomers"])
         self.missed, self.found, self.restarted = state.get("totals", (0, 0, 0))
+        if self._authenticated and not state.get("authenticated", True):
+            self._forget_unproven()
         self._fresh = [src for src, _ in self]
         self._fit()
+
+    def _forget_unproven(self) -> None:
+        for part in (self._proven, self._newcomers):
+            for table in (part.young, part.old):
+                for src in [src for src, source in table.items() if not source.ours]:
+                    del table[src]
 
     def _fit(self) -> None:
         self._proven.shrink(self._proven_limit)
@@ -364,7 +378,8 @@ class Sources:
             source.duplicates += 1
             return Verdict.DUPLICATE
         is_jump = seq - source.last > self._near
-        if not is_jump or source.lone > seq:
+        is_new = seq > source.last  # a further copy says nothing about where the source is
+        if is_new and (not is_jump or source.lone > seq):
             source.lone = -1
         if not is_jump or count > 1 or source.lone != -1:
             return None
@@ -387,8 +402,8 @@ class Sources:
     def _overtake(self, source: Source) -> None:
         """Take strays that are not above the source any more for what they are: numbers that have come."""
         for stray in source.strays:
-            if stray <= source.last:
-                source.seen |= 1 << (source.last - stray) & self._mask
+            if 0 <= source.last - stray < self._window:  # a shift by more would take memory without bound
+                source.seen |= 1 << source.last - stray
         source.strays = tuple(stray for stray in source.strays if stray > source.last)
         source.lone = -1
 
@@ -406,6 +421,7 @@ class Sources:
             source.received += 1
             source.first = source.last = seq
             source.seen = 1
+            source.strays, source.lone = (), -1
             return Verdict.RESTARTED
         if source.seen >> behind & 1 or behind >= self._window:
             source.duplicates += 1
@@ -444,8 +460,8 @@ def _table(rows: list[tuple[bytes, dict[str, Any]]]) -> dict[bytes, Source]:
     table: dict[bytes, Source] = {}
     for src, fields in rows:
         table[src] = source = Source(0, 0.0)
-        for name, value in fields.items():
-            setattr(source, name, range(*value) if name == "ours" else value)
+        for name in fields.keys() & set(Source.__slots__):  # other code may have more of them
+            setattr(source, name, range(*fields[name]) if name == "ours" else fields[name])
     return table
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,24 @@ def test_an_exposed_key_file_is_refused_and_old_keys_stay(running: Reloadable, t
     assert "chmod 600" in line["fault"]
     with PacketClient(running.socket) as client:
         assert client.status()["integrity"] == "hmac"
+
+
+def test_a_default_file_that_has_gone_is_refused(tmp_path: Path, loopback_port: int):
+    """Its key, its rights and its interfaces would go with it."""
+    running = Reloadable(tmp_path, loopback_port)
+    running.write('local = ["closed/>"]\nlog = {format = "json"}')
+    start = (
+        "import pathlib, sys; from bccnd.daemon import main; from bccnd.process import configuration; "
+        "configuration.DEFAULT_FILE = pathlib.Path(sys.argv.pop(1)); sys.exit(main())"
+    )
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    command = [sys.executable, "-c", start, str(running.file), "--socket", str(running.daemon.socket), *flags]
+    running.daemon._command = command
+    with running.daemon:
+        running.file.unlink()
+        assert "no such file" in running.reload(event="not reloaded, the old settings stay")["fault"]
+        with PacketClient(running.socket) as client:
+            assert client.status()["local"] == ["closed/>"]
 
 
 def test_settings_that_need_a_restart_are_reported(running: Reloadable):

@@ -99,14 +99,13 @@ class Source:
 class _Part:
     """One part of the table: src -> ``Source`` in two generations, and whose they are."""
 
-    __slots__ = ("authenticated", "crowd", "old", "turned", "young")
+    __slots__ = ("crowd", "old", "turned", "young")
 
     def __init__(self) -> None:
         self.young: dict[bytes, Source] = {}
         self.old: dict[bytes, Source] = {}
         self.turned = 0.0
         self.crowd = Crowd()
-        self.authenticated = False
 
     def __len__(self) -> int:
         return len(self.young) + len(self.old)
@@ -118,7 +117,7 @@ class _Part:
     def put(self, src: bytes, source: Source) -> None:
         """Take in a source that is not in it yet."""
         self.young[src] = source
-        self.crowd.add(src, self._address(source))
+        self.crowd.add(src, _address(source))
 
     def take(self, src: bytes) -> Source | None:
         source = self.young.pop(src, None) or self.old.pop(src, None)
@@ -129,7 +128,7 @@ class _Part:
     def make_room(self, src: bytes, source: Source, limit: int) -> None:
         """Have no more than ``limit`` when ``src`` is in: whoever has most gives."""
         while len(self) >= max(1, limit):
-            giver = self.crowd.giver(src, self._address(source))
+            giver = self.crowd.giver(src, _address(source))
             self.take(self._silent_one(self.crowd.members(giver)))
 
     def turn(self, now: float) -> None:
@@ -144,12 +143,11 @@ class _Part:
             latest = sorted(self, key=lambda item: item[1].heard)[-max(1, limit // 2) :]
             self.young, self.old = dict(latest), {}
 
-    def count_anew(self, *, authenticated: bool) -> None:
+    def count_anew(self) -> None:
         """Whose the sources are, from what is known of them."""
-        self.authenticated = authenticated
         self.crowd = Crowd()
         for src, source in self:
-            self.crowd.add(src, self._address(source))
+            self.crowd.add(src, _address(source))
 
     def state(self) -> dict[str, Any]:
         return {"turned": self.turned, "young": _rows(self.young), "old": _rows(self.old)}
@@ -158,9 +156,6 @@ class _Part:
         self.turned = state["turned"]
         self.young = _table(state["young"])
         self.old = _table(state["old"])
-
-    def _address(self, source: Source) -> bytes:
-        return b"" if self.authenticated else address_of(source.peer.encode())
 
     def _silent_one(self, givers: dict[bytes, None]) -> bytes:
         for _ in range(LOOKS):
@@ -339,7 +334,7 @@ class Sources:
         self._proven.shrink(self._proven_limit)
         self._newcomers.shrink(self._limit - len(self._proven))
         for part in (self._proven, self._newcomers):
-            part.count_anew(authenticated=self._authenticated)
+            part.count_anew()
 
     @property
     def _proven_limit(self) -> int:
@@ -447,6 +442,10 @@ class Sources:
             and seq not in source.ours  # an echo, however late
             and now - source.heard <= self._seconds
         )
+
+
+def _address(source: Source) -> bytes:
+    return address_of(source.peer.encode())
 
 
 def _rows(table: dict[bytes, Source]) -> list[tuple[bytes, dict[str, Any]]]:

@@ -90,20 +90,17 @@ class Presence:
         options: Heartbeat,
         limit: int,
         alarm: Alarm,
-        *,
-        authenticated: bool = False,
     ) -> None:
         self._heard = heard
         self.events: list[tuple[Event, bytes, Life]] = []
         self._lives: dict[bytes, Life] = {}
+        self._crowd, self._gone = Crowd(), Crowd()
         self._due: Deadlines[bytes] = Deadlines(alarm)
-        self.configure(options, limit, authenticated=authenticated)
+        self.configure(options, limit)
 
-    def configure(self, options: Heartbeat, limit: int, *, authenticated: bool = False) -> None:
-        """``limit``: of sources; a smaller one holds for newcomers. ``authenticated``: whether hmac is required."""
+    def configure(self, options: Heartbeat, limit: int) -> None:
+        """``limit``: of sources; a smaller one holds for newcomers."""
         self._limit, self._misses = limit, options.misses
-        self._authenticated = authenticated
-        self._count_anew()
 
     def take_events(self) -> list[tuple[Event, bytes, Life]]:
         taken, self.events = self.events, []
@@ -127,7 +124,7 @@ class Presence:
             if leaving or not self._make_room(src, address):
                 return
             life = self._lives[src] = Life(now, address)
-            self._crowd.add(src, self._owner_of(life))
+            self._crowd.add(src, life.address)
             life.version = _version(text)
             self._due.set(src, now + self._patience(life))
             self.events.append((Event.APPEARED, src, life))
@@ -221,13 +218,13 @@ class Presence:
         if src in self._gone:
             self._gone.remove(src)
         if state is not State.ALIVE:
-            self._gone.add(src, self._owner_of(life))
+            self._gone.add(src, life.address)
         if event:
             self.events.append((event, src, life))
 
     def _make_room(self, src: bytes, address: bytes) -> bool:
         if len(self._lives) >= self._limit:
-            giver = self._crowd.giver(src, b"" if self._authenticated else address)
+            giver = self._crowd.giver(src, address)
             members = self._crowd.members(giver)
             alone = len(members) == 1 and not giver.newcomer  # nobody has more than one
             gone = next(iter(self._gone if alone else self._gone.members(giver)), None)
@@ -243,17 +240,14 @@ class Presence:
             self._gone.remove(src)
         self._due.remove(src)
 
-    def _owner_of(self, life: Life) -> bytes:
-        return b"" if self._authenticated else life.address
-
     def _count_anew(self) -> None:
         """Whose the sources are, and which are silent or have left, the longest first."""
         self._crowd, self._gone = Crowd(), Crowd()
         for src, life in self:
-            self._crowd.add(src, self._owner_of(life))
+            self._crowd.add(src, life.address)
         gone = [(life.since, src) for src, life in self if life.state is not State.ALIVE]
         for _, src in sorted(gone):
-            self._gone.add(src, self._owner_of(self._lives[src]))
+            self._gone.add(src, self._lives[src].address)
 
 
 def _version(text: bytes) -> str:

@@ -91,7 +91,6 @@ class State:
             options.heartbeat,
             rules.watched,
             alarm,
-            authenticated=rules.authenticated,
         )
         self.heartbeats = Heartbeats(alarm)
         self.ledger = Ledger(options.queue.total_bytes)

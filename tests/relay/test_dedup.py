@@ -566,7 +566,7 @@ def prove(sources: Sources, *srcs: bytes, since: float = 0.0) -> float:
     for number in range(5):
         now = since + PROOF_SECONDS * number / 3
         for src in srcs:
-            assert sources.observe(src, number, now) in DELIVERED
+            assert sources.observe(src, number, now, src.partition(b"/")[0] + b":5400") in DELIVERED
     return now
 
 
@@ -595,13 +595,13 @@ def test_forged_sources_displace_no_proven_source(limit: int):
 
 @pytest.mark.parametrize("authenticated", [True, False])
 def test_a_host_that_invents_sources_evicts_its_own(authenticated: bool):
-    """However many names it bears, also of hosts that do not exist, where the address is what counts."""
+    """However many names it bears, also of hosts that do not exist, and with the key that all have, too."""
     sources = Sources(rules(sources=400), authenticated=authenticated)
     real = [b"real%d/prog/%d" % (number % 20, number) for number in range(90)]
     for number, src in enumerate(real):
         assert sources.observe(src, 1, 0.0, b"10.0.1.%d:5400" % (number % 20)) is Verdict.NEW
     for number in range(5000):
-        src = b"loud/prog/%d" % number if authenticated else b"loud%d/prog/1" % number
+        src = b"loud%d/prog/1" % number if number % 2 else b"loud/prog/%d" % number
         sources.observe(src, 1, 0.0, b"10.0.0.2:5400")
         assert len(sources) <= 400
     assert all(sources.get(src) for src in real)

@@ -186,10 +186,11 @@ def test_a_host_pushes_out_only_its_own_sources(leaving: bool) -> None:
 
 
 def test_invented_hosts_count_for_the_one_that_sends_them() -> None:
-    """Without a key the name proves nothing."""
+    """A name proves nothing, with a key or without."""
     world = World(limit=20)
-    for number in range(15):
-        world.beat(b"quiet%d/prog/1" % number, peer=b"10.0.1.%d:5400" % number)
+    for number in range(12):
+        world.beat(b"quiet%d/prog/1" % (number // 3), peer=b"10.0.1.%d:5400" % (number // 3))
+        world.beat(b"quiet%d/prog/%d" % (number // 3, number), peer=b"10.0.1.%d:5400" % (number // 3))
     quiet = hosts_of(world)
     for number in range(1000):
         world.beat(b"made-up%d/prog/1" % number, peer=b"10.0.0.2:5400")
@@ -197,6 +198,9 @@ def test_invented_hosts_count_for_the_one_that_sends_them() -> None:
         world.beat(b"spoofed/prog/%d" % number, peer=b"10.1.%d.%d:5400" % divmod(number, 250))
     assert hosts_of(world) >= quiet
     assert len(world.presence) == 20
+    world.beat(b"here/prog/1", peer=b"local")
+    world.beat(b"here/prog/2", peer=b"local")
+    assert world.presence.get(b"here/prog/2")
 
 
 def test_when_full_the_gone_make_room_and_nobody_else() -> None:

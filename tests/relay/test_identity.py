@@ -44,7 +44,7 @@ def test_further_connections_of_a_process_are_numbered():
     assert names.assign(PEER, HOLDERS[9]) == b"here/prog/123/c/2", "the first that is free"
 
 
-def test_a_further_connection_costs_the_same_however_many_there_are():
+def test_a_further_connection_costs_the_same_for_any_number():
     names, holder = named(PEER, PEER)[0], LocalSource()
 
     def steps() -> int:

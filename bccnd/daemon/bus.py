@@ -351,7 +351,7 @@ class Bus:
         self._relay.disconnect(session, self._moment())
         client.close()
         report.client_left(session, session.closing, state)
-        if not self._sockets:
+        if not (self._sockets or self.door.is_busy):
             self._on_idle()
 
     # -- the end

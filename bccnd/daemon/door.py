@@ -78,6 +78,11 @@ class Door:
         """The address that clients connect to."""
         return self._listener.name
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody was accepted and is not in yet."""
+        return bool(self._arrived)
+
     def open(self) -> None:
         self._open = True
         self._loop.add_reader(self._listener.socket, self._connect)

@@ -8,11 +8,14 @@ Rules
 """
 
 import ctypes
+import fcntl
 import os
 import select
 import signal
 import socket
 import struct
+import termios
+from array import array
 from errno import ESRCH
 from functools import cache
 from pathlib import Path
@@ -151,3 +154,10 @@ def has_hung_up(fd: int) -> bool:
     poller = select.poll()
     poller.register(fd, select.POLLRDHUP)
     return bool(poller.poll(0))
+
+
+def unread_bytes(fd: int) -> int:
+    """The bytes of all packets that wait to be read; packets without bytes may wait besides."""
+    waiting = array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, waiting)
+    return waiting[0]

@@ -38,6 +38,8 @@ STEPS = 8192
 REQUEST_STEPS = 16
 # Bytes of a message for which each of its deliveries is a step more.
 LARGE = 4096
+# What a message takes for each tap: the datagram is made, and shown with its verdict.
+TAP_STEPS = 4
 # Bytes that are looked through for lines in a step: most of them may be line ends.
 LINE_BYTES_A_STEP = 16
 
@@ -161,6 +163,8 @@ class ClientInput:
             1 + (ends[first] - starts[first]) // LARGE
         )  # and about as much for those like it
         asks = (route.noted or not route.open) and calls_a_daemon(chan)
+        if not route.private:
+            cost += TAP_STEPS * len(self._state.taps)
         if asks:
             self._check_question(session, chan, memory[starts[first] + width : ends[first]])
         if after < count and not asks:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
 from bccnd.relay import client_input
-from bccnd.relay.client_input import REQUEST_STEPS, STEPS
+from bccnd.relay.client_input import REQUEST_STEPS, STEPS, TAP_STEPS
 from bccnd.relay.effects import SEALED_LIMIT, Spans
 from bccnd.relay.rights import AccessList, Grant
 from bccnd.wire import sbus
@@ -572,6 +572,15 @@ def test_one_call_delivers_so_much_and_leaves_the_rest():
     client = bus.connect(b"CMSG pack\0on")
     left = leave(bus, client, sbus.pack([b"MSG local/a\0"] * 3000))
     assert 0 < 3000 - left <= STEPS // 101 + 1
+
+
+def test_one_call_shows_taps_so_much_and_leaves_the_rest():
+    bus = Bus()
+    for _ in range(20):
+        bus.connect(b"CMSG tap\0on", privileged=True)
+    client = bus.connect(b"CMSG pack\0on")
+    left = leave(bus, client, sbus.pack([b"MSG a\0"] * 3000))
+    assert 0 < 3000 - left <= STEPS // (20 * TAP_STEPS) + 1
 
 
 @pytest.mark.parametrize("kind", ["bridge", "question"])

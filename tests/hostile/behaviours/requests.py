@@ -204,3 +204,8 @@ def one_pattern_many_times(attack: Attack) -> None:
     client = attack.packing()
     attack.repeat(client, repeated(b"SUB a/>"))
     client.close()
+
+
+@behaviour("queues of thousands of fields in a request, by ten connections")
+def queues_of_many_fields(attack: Attack) -> None:
+    attack.repeat(attack.connect_many(10), b"CMSG queue\0" + b"packets=1 " * 6600)

@@ -6,7 +6,10 @@ Rules
 - Reading stops early when the datagrams of this call fill their region, when a request needs the caller
   (``Effects.asked``), when the client is to read its answers first, and after STEPS: then the others have their turn.
   The caller takes the effects and comes back with the packets that are left.
-- What is retained is handed over as soon as the pattern it matches is in force, and before anything newer.
+- What is retained is handed over from the moment on at which the pattern that it matches is in force, a page at a
+  time: the SUB is done again until the last page is out, so nothing that its client sent behind it comes before. What
+  others say meanwhile is delivered as it comes; a value that it replaces goes out no more.
+- A client that takes no more gets no page either, once half of its queue is full.
 - A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
 """
 
@@ -18,9 +21,9 @@ from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
-from bccnd.relay.pattern import pattern_cost
+from bccnd.relay.pattern import may_meet, pattern_cost
 from bccnd.relay.publisher import Origin, Publisher
-from bccnd.relay.retained import Kept
+from bccnd.relay.retained import Kept, Scan
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
 from bccnd.relay.segment_input import OK, SegmentInput
 from bccnd.relay.session import Format, Session
@@ -36,6 +39,11 @@ from bccnd.wire.sbus import PACK, SECRET, Cmsg
 # is retained.
 STEPS = 8192
 REQUEST_STEPS = 16
+# Last values in a page, and bytes of them; what it takes to look at one, and to send it.
+PAGE_ROWS = 256
+PAGE_BYTES = 64 << 10
+LOOK_STEPS = 6
+ROW_STEPS = 4
 # Bytes of a message for which each of its deliveries is a step more.
 LARGE = 4096
 # Bytes that are looked through for lines in a step: most of them may be line ends.
@@ -106,6 +114,10 @@ class ClientInput:
                         index, at, flat, count, end = 0, 1, len(lines[0]), len(starts), ends[0]
                     self._other(session, starts[index], end, moment)
                     several = session.packed or session.format is Format.LINES
+                    if session.scan is not None:
+                        at -= 1  # the SUB again
+                        if session in session.waits_for:
+                            break
                     if outgoing.asked or outgoing.steps >= STEPS or session.outbox.wants_rest:
                         break
             except PacketError as error:
@@ -281,20 +293,51 @@ class ClientInput:
             raise
 
     def _subscribe(self, session: Session, pattern: bytes, typed: bool, moment: Moment) -> None:
-        self._check_room(session, pattern)
-        if typed and not session.format_chosen and session.format is not Format.LINES:
-            session.format = Format.LINES  # a person at a terminal
-            self._router.service_changed(session)
-        if not session.rights.may_subscribe(pattern, session.separator):
-            raise DeniedError("subscribe", "no right to all that it matches")
-        rows = list(self._state.retained.matching(pattern, session.separator))
-        before = self._router.steps
-        missed = [row for row in rows if row and not self._router.reaches(session, row[0])]
-        self._outgoing.steps += len(rows) + self._router.steps - before
-        self._router.subscribe(session, pattern)
-        if missed and not session.tap:
-            packets = [_retained_packet(session.format, chan, message) for chan, message in missed]
+        """Put a pattern in force, and send the first page of what it finds; or the next page, done again."""
+        scan = session.scan
+        if scan is None:
+            self._check_room(session, pattern)
+            if typed and not session.format_chosen and session.format is not Format.LINES:
+                session.format = Format.LINES  # a person at a terminal
+                self._router.service_changed(session)
+            if not session.rights.may_subscribe(pattern, session.separator):
+                raise DeniedError("subscribe", "no right to all that it matches")
+            key = session.separator, pattern
+            held = key in session.subscriptions
+            self._router.subscribe(session, pattern)
+            if held or session.tap or not self._state.retained:
+                return
+            scan = self._state.retained.matching(pattern, session.separator)
+            others = [other for other in session.subscriptions if other != key]
+            scan.alone = not any(may_meet(pattern, other) for _, other in others)
+            self._outgoing.steps += 2 * len(others)
+        session.scan = scan if self._send_page(session, scan, moment) else None
+
+    def _send_page(self, session: Session, scan: Scan, moment: Moment) -> bool:
+        """Send a page of what a pattern finds of last values, but for those that another one of the client has found.
+        Whether there may be more.
+        """
+        if session.closing or (scan.separator, scan.pattern) not in session.subscriptions:
+            return False
+        outgoing, router, outbox, before = self._outgoing, self._router, session.outbox, self._router.steps
+        most, room = min(PAGE_ROWS, 1 + outbox.max_packets // 2), min(PAGE_BYTES, outbox.max_size // 2)
+        packets: list[bytes] = []
+        for row in scan:
+            outgoing.steps += LOOK_STEPS
+            if row and (scan.alone or router.matching(session, row[0]) == 1):
+                packets.append(_retained_packet(session.format, *row))
+                outgoing.steps += ROW_STEPS
+                room -= len(packets[-1])
+            if len(packets) >= most or room <= 0 or outgoing.steps + router.steps - before >= STEPS:
+                break
+        outgoing.steps += router.steps - before
+        if packets:
             self._delivery.send(session, packets, None, moment.monotonic)
+        if scan.place is not None and (
+            outbox.packets * 2 > outbox.max_packets or outbox.size * 2 > outbox.max_size
+        ):
+            self._delivery.holding.hold(session, session, moment.monotonic)
+        return scan.place is not None
 
     def _check_room(self, session: Session, pattern: bytes) -> None:
         """Patterns are bounded in number and bytes: those of a client, and those of all. However much the others

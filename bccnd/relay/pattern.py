@@ -92,6 +92,12 @@ def fixed_part(pattern: bytes) -> bytes:
     return pattern.partition(b"*")[0].removesuffix(b">")
 
 
+def may_meet(one: bytes, other: bytes) -> bool:
+    """Whether two patterns, of whatever separators, can match the same channel, as far as their beginnings say."""
+    begun, others = fixed_part(one), fixed_part(other)
+    return begun.startswith(others) or others.startswith(begun)
+
+
 def _token_matches(token: bytes, name: bytes) -> bool:
     return name.startswith(token[:-1]) if token.endswith(b"*") else name == token
 
@@ -282,10 +288,10 @@ class PatternIndex(Generic[T]):
             *[held for held in found if isinstance(held, set)]
         )
 
-    def reaches(self, channel: bytes, holder: T) -> bool:
-        """Whether this holder is among those that ``match`` gives."""
-        return any(
-            holder in held if isinstance(held, set) else holder == held for held in self._found(channel)
+    def count(self, channel: bytes, holder: T) -> int:
+        """How many patterns of this holder match."""
+        return sum(
+            [holder in held if isinstance(held, set) else holder == held for held in self._found(channel)]
         )
 
     def _found(self, channel: bytes) -> list[T | set[T]]:

@@ -259,11 +259,9 @@ class Router:
             self._address(session, session.name)
         self._forget_all()
 
-    def reaches(self, session: Session, channel: bytes) -> bool:
-        """Whether a pattern of the session matches this plain channel."""
-        return bool(session.subscriptions) and any(
-            index.reaches(channel, session) for index in self._indexes.values()
-        )
+    def matching(self, session: Session, channel: bytes) -> int:
+        """How many patterns of the session match this plain channel."""
+        return sum([index.count(channel, session) for index in self._indexes.values()])
 
     def renamed(self, session: Session, old: bytes, new: bytes) -> None:
         """The session has another name from now on."""

@@ -33,12 +33,18 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
 from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
-# What a call may cost, in steps of about half a microsecond: a few milliseconds at most. A message is a step, and one
-# for each delivery; a new channel is what the search for its patterns takes; a request is REQUEST_STEPS, and one for
-# every 8 bytes of its answer. Nothing that is asked for with one packet costs more than a page of rows, or than what
-# is retained.
+# What a call may cost, in steps of about a quarter of a microsecond: some two milliseconds. A message is a step, and
+# one for each delivery; a request is REQUEST_STEPS, and one for every 8 bytes of its answer; a channel that is looked
+# up is what the search takes. Nothing that is asked for with one packet costs more than a page of rows.
 STEPS = 8192
 REQUEST_STEPS = 16
+# What a pattern that comes or goes takes beside that, and how many of its bytes are a step.
+PATTERN_STEPS = 16
+PATTERN_BYTES_A_STEP = 4
+# What a message takes beside its step if the daemon keeps it, if it answers it, or if a bridge brings it.
+KEPT_STEPS = 16
+QUESTION_STEPS = 16
+BRIDGED_STEPS = 16
 # Last values in a page, and bytes of them; what it takes to look at one, and to send it.
 PAGE_ROWS = 256
 PAGE_BYTES = 64 << 10
@@ -169,12 +175,12 @@ class ClientInput:
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
-        cost = 1 + route.size * (
-            1 + (ends[first] - starts[first]) // LARGE
-        )  # and about as much for those like it
+        # And about as much for those like it.
+        cost = 1 + route.size * (1 + (ends[first] - starts[first]) // LARGE) + KEPT_STEPS * route.retained
         asks = (route.noted or not route.open) and calls_a_daemon(chan)
         if asks:
             self._check_question(session, chan, memory[starts[first] + width : ends[first]])
+            cost += QUESTION_STEPS
         if after < count and not asks:
             several = route.open and session.rights.publish_all and not route.noted
             routes = self._router.cached if several else {chan: route}
@@ -254,9 +260,7 @@ class ClientInput:
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
         if route is None:
-            before = self._router.steps
             route = self._router.route(chan)
-            self._outgoing.steps += REQUEST_STEPS + self._router.steps - before
         return route
 
     def _check_question(self, session: Session, chan: bytes, request: bytes) -> None:
@@ -276,6 +280,7 @@ class ClientInput:
                     self._subscribe(session, pattern, typed, moment)
                 case sbus.Unsub(pattern):
                     named = b"UNSUB " + pattern
+                    self._outgoing.steps += PATTERN_STEPS + len(pattern) // PATTERN_BYTES_A_STEP
                     self._router.unsubscribe(session, pattern)
                 case Cmsg(key):
                     named = b"CMSG " + key
@@ -296,6 +301,7 @@ class ClientInput:
         """Put a pattern in force, and send the first page of what it finds; or the next page, done again."""
         scan = session.scan
         if scan is None:
+            self._outgoing.steps += PATTERN_STEPS + len(pattern) // PATTERN_BYTES_A_STEP
             self._check_room(session, pattern)
             if typed and not session.format_chosen and session.format is not Format.LINES:
                 session.format = Format.LINES  # a person at a terminal
@@ -319,18 +325,17 @@ class ClientInput:
         """
         if session.closing or (scan.separator, scan.pattern) not in session.subscriptions:
             return False
-        outgoing, router, outbox, before = self._outgoing, self._router, session.outbox, self._router.steps
+        outgoing, outbox = self._outgoing, session.outbox
         most, room = min(PAGE_ROWS, 1 + outbox.max_packets // 2), min(PAGE_BYTES, outbox.max_size // 2)
         packets: list[bytes] = []
         for row in scan:
             outgoing.steps += LOOK_STEPS
-            if row and (scan.alone or router.matching(session, row[0]) == 1):
+            if row and (scan.alone or self._router.matching(session, row[0]) == 1):
                 packets.append(_retained_packet(session.format, *row))
                 outgoing.steps += ROW_STEPS
                 room -= len(packets[-1])
-            if len(packets) >= most or room <= 0 or outgoing.steps + router.steps - before >= STEPS:
+            if len(packets) >= most or room <= 0 or outgoing.steps >= STEPS:
                 break
-        outgoing.steps += router.steps - before
         if packets:
             self._delivery.send(session, packets, None, moment.monotonic)
         if scan.place is not None and (
@@ -375,7 +380,7 @@ class ClientInput:
         if verdict is not OK:
             raise PacketError("bad-datagram", str(verdict))
         self._outgoing.add(datagram)
-        self._outgoing.steps += route.size
+        self._outgoing.steps += BRIDGED_STEPS + route.size + QUESTION_STEPS * route.noted
         spans = [self._segment.make_message(opened, start)], [end]
         self._publisher.pass_on(route, spans, session, origin, moment, 0)
         if route.noted:

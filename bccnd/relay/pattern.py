@@ -21,11 +21,15 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from bccnd.errors import PacketError
+from bccnd.relay.meter import Meter
 from bccnd.wire.bccn1 import valid_chan
 from bccnd.wire.sbus import PATTERN_LIMIT
 
 SEPARATORS = (b"/", b".")
 
+# What a node takes that a search comes to, and each length that it tries there.
+NODE_STEPS = 3
+LENGTH_STEPS = 1
 # Bytes that a subscription takes, beside its own: keys, entries of dicts that are half empty, a set for its holders.
 PATTERN_COST = 448
 # Bytes that a ``*`` in the middle takes: a node with its dicts and lists, and the branch that leads to it.
@@ -239,11 +243,11 @@ class _Node(Generic[T]):
 class PatternIndex(Generic[T]):
     """Patterns of one separator and who holds them. A holder holds a pattern once; counting is the caller's.
 
-    ``steps``: what all searches have cost so far, in nodes and lengths that were looked at.
+    ``meter``: counts what searches cost.
     """
 
-    def __init__(self, separator: bytes) -> None:
-        self.steps = 0
+    def __init__(self, separator: bytes, meter: Meter | None = None) -> None:
+        self._meter = meter or Meter()
         self._separator = separator
         self._root: _Node[T] = _Node()
 
@@ -301,7 +305,7 @@ class PatternIndex(Generic[T]):
         open_nodes = [(self._root, channel)]
         while open_nodes:
             node, rest = open_nodes.pop()
-            self.steps += 1 + len(node.lengths)
+            self._meter.steps += NODE_STEPS + LENGTH_STEPS * len(node.lengths)
             size, end = len(rest), rest.find(separator)
             held = node.ends.get(rest)
             if held is not None:

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import PROGRAM, Names
+from bccnd.relay.meter import Meter
 from bccnd.relay.ordered import OrderedKeys
 from bccnd.relay.pattern import PatternIndex
 from bccnd.relay.session import Format, Session
@@ -48,6 +49,8 @@ GENERATIONS = 4
 LONG = 128
 # Changed patterns, and ``*`` in their middle, that are compared with a channel: fewer than one client may hold.
 CHANGES_LIMIT = 256
+# What a look-up takes beside the search for patterns.
+LOOKUP_STEPS = 32
 # Sessions that have left and are in routes which nobody has used since, some kilobytes each.
 DEPARTED_LIMIT = 256
 
@@ -121,9 +124,9 @@ class Route:
 class Changes:
     """The patterns that were added or removed lately, each with the version that this made; ``last``: the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter) -> None:
         self.last = 0
-        self._indexes = {separator: PatternIndex[int](separator) for separator in patterns.SEPARATORS}
+        self._indexes = {separator: PatternIndex[int](separator, meter) for separator in patterns.SEPARATORS}
         self._versions: dict[tuple[bytes, bytes], int] = {}
         self._weight = 0
 
@@ -155,7 +158,7 @@ Generation = tuple[int, dict[bytes, Route]]
 
 class Router:
     """Who subscribed to what. ``local``: patterns of the channels that never leave the host; ``retained``: whether
-    the newest message of a channel is to be kept."""
+    the newest message of a channel is to be kept; ``meter``: counts what look-ups cost."""
 
     def __init__(
         self,
@@ -164,10 +167,12 @@ class Router:
         *,
         cache_limit: int,
         retained: Callable[[bytes], bool] = lambda _: False,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter or Meter()
         self._names = names
-        self._indexes = _indexes()
-        self._notices = _indexes()  # of the patterns below NOTICES
+        self._indexes = _indexes(self._meter)
+        self._notices = _indexes(self._meter)  # of the patterns below NOTICES
         self._retained = retained
         self._listening: dict[bytes, Session] = {}  # by name
         self._listening_names = OrderedKeys()
@@ -177,7 +182,7 @@ class Router:
         self._young: dict[bytes, Route] = {}
         self._long = 0  # how many channels those remembered lately count for beside themselves
         self._aged: list[Generation] = []  # the youngest first
-        self._changes = Changes()  # since the oldest of them
+        self._changes = Changes(self._meter)  # since the oldest of them
         self._shared: dict[tuple[frozenset[Session], Treatment], Route] = {}
         self._departed = 0  # the sessions that some of these routes may still have
         self.subscriptions = 0
@@ -283,11 +288,6 @@ class Router:
         )
 
     @property
-    def steps(self) -> int:
-        """What all searches for patterns have cost so far (``PatternIndex``)."""
-        return sum([index.steps for index in self._indexes.values()])
-
-    @property
     def cached(self) -> dict[bytes, Route]:
         """Some of what ``known`` would find, to be looked up only."""
         return self._young
@@ -310,12 +310,13 @@ class Router:
         self._long += len(channel) // LONG
         if (len(self._young) + self._long) * 2 >= self._cache_limit:
             self._aged, self._young, self._long = [(self._version, self._young)], {}, 0
-            self._changes = Changes()
+            self._changes = Changes(self._meter)
         self._young[channel] = route
         return route
 
     def _find(self, channel: bytes) -> Route:
         """Look the subscribers up."""
+        self._meter.steps += LOOKUP_STEPS
         if channel[:1] == b"!":
             noted = self._calls_the_daemon(channel)
             return self._share(self._addressed(channel[1:]), Treatment(noted=noted))
@@ -403,7 +404,7 @@ class Router:
             self._forget(pattern)
             return
         if self._changes.full():
-            self._changes, self._aged = Changes(), []
+            self._changes, self._aged = Changes(self._meter), []
         self._new_version()
         if self._aged:
             self._changes.add(separator, pattern, self._version)
@@ -444,13 +445,13 @@ class Router:
 
     def _forget_all(self) -> None:
         self._young, self._aged, self._shared, self._long = {}, [], {}, 0
-        self._changes = Changes()
+        self._changes = Changes(self._meter)
         self._departed = 0
 
 
-def _indexes() -> dict[bytes, PatternIndex[Session]]:
+def _indexes(meter: Meter) -> dict[bytes, PatternIndex[Session]]:
     """By separator."""
-    return {separator: PatternIndex(separator) for separator in patterns.SEPARATORS}
+    return {separator: PatternIndex(separator, meter) for separator in patterns.SEPARATORS}
 
 
 def _holders(indexes: dict[bytes, PatternIndex[Session]], channel: bytes) -> frozenset[Session]:

@@ -5,8 +5,9 @@ Rules
 - The newest message is the one taken last, from a client of this host or from the segment. It replaces the one
   before. An empty payload deletes the value, as users of MQTT expect; it is delivered like any other message.
 - The table is bounded in channels and in bytes, bookkeeping included. The source that has most of what is scarce
-  gives first, the channel that it updated longest ago: so none pushes out what others have said. A message that is
-  larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
+  gives first, the channel that it updated longest ago: so none pushes out what others have said. It is known without
+  a look at all: each change of its bytes is in a heap, where most have been overtaken by a later one. A message that
+  is larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
 - Who subscribes is given the messages in the order of their channels, a row for each step: a ``Scan`` costs what is
   taken from it, and may be taken from a page at a time. A message that is updated or deleted meanwhile is left out:
   its subscriber was sent the newer one.
@@ -15,6 +16,7 @@ Rules
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -111,6 +113,7 @@ class Retained:
         self._channels = OrderedKeys()
         self._owners = Owners()  # the channels of each source
         self._sizes: Counter[bytes] = Counter()  # source -> bytes of its messages
+        self._heaviest: list[tuple[int, bytes]] = []  # a heap of (-bytes, source)
         self._updates = 0  # so far
         self.size = 0
         self.limit(options)
@@ -140,8 +143,7 @@ class Retained:
             self._messages[chan] = self._updates, message
             self._channels.add(chan)
             self._owners.add(message.source, chan)
-            self._sizes[message.source] += cost
-            self.size += cost
+            self._resize(message.source, cost)
             self._shrink()
 
     def matching(self, pattern: bytes, separator: bytes) -> "Scan":
@@ -173,16 +175,29 @@ class Retained:
             source, cost = kept[1].source, _cost(chan, kept[1])
             self._channels.remove(chan)
             self._owners.remove(source, chan)
-            self._sizes[source] -= cost
-            if not self._sizes[source]:
-                del self._sizes[source]
-            self.size -= cost
+            self._resize(source, -cost)
+
+    def _resize(self, source: bytes, cost: int) -> None:
+        """So many bytes more, or less, are of the source."""
+        self.size += cost
+        self._sizes[source] += cost
+        if self._sizes[source]:
+            heappush(self._heaviest, (-self._sizes[source], source))
+        else:
+            del self._sizes[source]
+        if len(self._heaviest) > 64 + 4 * len(self._sizes):
+            self._heaviest = [(-size, source) for source, size in self._sizes.items()]
+            heapify(self._heaviest)
 
     def _shrink(self) -> None:
         while len(self._messages) > self._max_channels:
             self._forget_one_of(self._owners.greatest())
         while self.size > self._max_size:
-            self._forget_one_of(max(self._sizes, key=self._sizes.__getitem__))
+            size, source = self._heaviest[0]
+            if self._sizes[source] == -size:
+                self._forget_one_of(source)
+            else:
+                heappop(self._heaviest)
 
     def _forget_one_of(self, source: bytes) -> None:
         self._forget(next(iter(self._owners.members(source))))

@@ -49,8 +49,11 @@ GENERATIONS = 4
 LONG = 128
 # Changed patterns, and ``*`` in their middle, that are compared with a channel: fewer than one client may hold.
 CHANGES_LIMIT = 256
-# What a look-up takes beside the search for patterns.
+# What a look-up takes beside the search for patterns; how many subscribers are gathered, or looked at again, in a
+# step; what it takes to sort each.
 LOOKUP_STEPS = 32
+GATHERED_A_STEP = 8
+SORT_STEPS = 2
 # Sessions that have left and are in routes which nobody has used since, some kilobytes each.
 DEPARTED_LIMIT = 256
 
@@ -333,9 +336,11 @@ class Router:
     def _share(self, members: frozenset[Session], treatment: Treatment) -> Route:
         """One route for all channels with these subscribers that are treated alike."""
         key = members, treatment
+        self._meter.steps += len(members) // GATHERED_A_STEP
         route = self._shared.get(key)
         if route is not None:
             return self._as_served(route)
+        self._meter.steps += len(members) * SORT_STEPS
         if len(self._shared) >= self._cache_limit:
             self._shared.clear()
         route = self._shared[key] = Route(members, treatment, self._version)
@@ -344,11 +349,13 @@ class Router:
     def _as_served(self, route: Route) -> Route:
         """The route with those who have not left, as they are served now."""
         if route.sorted_at < self._served_at:
+            self._meter.steps += len(route.members) // GATHERED_A_STEP
             changed = [session for session in route.members if session.served_at > route.sorted_at]
             if not all(session.listening for session in changed):
                 staying = frozenset([session for session in route.members if session.listening])
                 return self._share(staying, route.treatment)
             if changed:
+                self._meter.steps += len(route.members) * SORT_STEPS
                 route.sort(self._version)
             route.sorted_at = self._version
         return route

@@ -20,7 +20,7 @@ from bccnd.relay.client_input import (
 from bccnd.relay.effects import SEALED_LIMIT, Spans
 from bccnd.relay.pattern import NODE_STEPS
 from bccnd.relay.rights import AccessList, Grant
-from bccnd.relay.router import LOOKUP_STEPS
+from bccnd.relay.router import GATHERED_A_STEP, LOOKUP_STEPS, SORT_STEPS
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from bccnd.wire.native import alike
@@ -605,6 +605,24 @@ def test_one_call_bridges_so_much():
     done = 1000 - leave(bus, client, sbus.pack(brought))
     most = STEPS // (REQUEST_STEPS + BRIDGED_STEPS + QUESTION_STEPS + LOOKUP_STEPS)
     assert most // 2 <= done <= most + 1
+
+
+@pytest.mark.parametrize(
+    ("packets", "each"),
+    [
+        ([b"CMSG pack\0on", b"CMSG listeners\0a"], 300 * SORT_STEPS),
+        ([b"CMSG format\0plain", b"CMSG listeners\0b"], 300 // GATHERED_A_STEP),
+        ([b"SUB a*", b"CMSG listeners\0a", b"UNSUB a*"], 300 // GATHERED_A_STEP),
+    ],
+)
+def test_one_call_gathers_so_many_subscribers(packets: list[bytes], each: int):
+    """Those of one channel, over and over, for somebody who sends them nothing."""
+    bus = Bus(subscriptions=1024)
+    for _ in range(300):
+        bus.connect(b"SUB a", b"SUB b")
+    client = bus.connect(b"CMSG pack\0on", b"SUB a")
+    done = 3000 - leave(bus, client, sbus.pack((packets * 3000)[:3000]))
+    assert 0 < done // len(packets) <= STEPS // (each + len(packets) * REQUEST_STEPS) + 1
 
 
 def test_a_search_of_many_nodes_ends_the_call():

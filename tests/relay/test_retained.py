@@ -1,6 +1,7 @@
 """The newest message of each retained channel: what is kept, for how long, and who is given it when."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import pytest
@@ -461,6 +462,53 @@ def test_what_comes_between_two_pages():
     assert not paging.client.session.subscriptions
 
 
+PAGED = [b"p/%d" % number for number in range(12)]
+
+
+@thorough
+@given(
+    before=st.lists(st.sampled_from(PAGED), max_size=40),
+    wanted=st.lists(st.sampled_from([b">", b"p/>", b"p/1*", b"p/3", b"*/5"]), min_size=1, max_size=4),
+    between=st.lists(st.lists(st.tuples(st.sampled_from(PAGED), st.booleans()), max_size=6), max_size=8),
+)
+def test_pages_and_news_leave_each_channel_at_its_newest(
+    before: list[bytes], wanted: list[bytes], between: list[list[tuple[bytes, bool]]]
+):
+    """Each message comes once, nothing old behind anything newer, whatever comes and is deleted between two pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_input, "PAGE_ROWS", 2)
+        patch.setattr(client_input, "STEPS", 3 * (LOOK_STEPS + ROW_STEPS) + REQUEST_STEPS)
+        bus = Bus(retain=ALL)
+        publisher = bus.connect()
+        last: dict[bytes, bytes] = {}
+
+        def publish(chan: bytes, payload: bytes) -> None:
+            patch.setattr(client_input, "STEPS", STEPS)
+            publisher.say(b"MSG %b\0%b" % (chan, payload))
+            patch.setattr(client_input, "STEPS", 3 * (LOOK_STEPS + ROW_STEPS) + REQUEST_STEPS)
+            last[chan] = payload
+
+        for number, chan in enumerate(before):
+            publish(chan, b"%03d" % number)
+        paging, heard = Paging(bus, *[b"SUB " + pattern for pattern in wanted]), list[bytes]()
+        for number, news in enumerate(between):
+            heard += paging.call() if paging.goes_on else []
+            for at, (chan, is_deleted) in enumerate(news):
+                publish(chan, b"" if is_deleted else b"9%d%02d" % (number, at))
+        heard += paging.client.heard() + paging.finish()
+    of_channel: dict[bytes, list[bytes]] = {}
+    for packet in heard:
+        chan, _, payload = packet.removeprefix(b"MSG ").partition(b"\0")
+        of_channel.setdefault(chan, []).append(payload)
+    for chan, payload in last.items():
+        if any(matches(pattern, b"/", chan) for pattern in wanted):
+            payloads = of_channel.pop(chan, [])
+            assert payloads[-1:] == ([payload] if payload or payloads else [])
+            told = [each for each in payloads if each]
+            assert told == sorted(set(told))
+    assert not of_channel
+
+
 @pytest.mark.usefixtures("short_pages")
 @pytest.mark.parametrize("how", ["closed", "gone", "revoked"])
 def test_pages_end_with_what_asked_for_them(how: str):
@@ -582,3 +630,58 @@ def test_no_source_pushes_out_what_another_has_said(bound: dict[str, int]):
     heard = late.ask(b"SUB state/modest/>")
     assert len(heard) == 20
     assert len(late.ask(b"SUB state/greedy/>")) > 50
+
+
+class Looks(Counter[bytes]):
+    """Counts what is looked up in it."""
+
+    count = 0
+
+    def __getitem__(self, key: bytes) -> int:
+        self.count += 1
+        return super().__getitem__(key)
+
+
+def from_each(sources: int) -> Iterator[tuple[bytes, Kept]]:
+    for number in range(sources):
+        whole = datagram(b"src/%d" % number, 1, b"a/%d" % number, b"x" * (50 + number % 7))
+        yield b"a/%d" % number, Kept(b"peer", 5, whole, len(whole) - 50 - number % 7)
+
+
+def test_who_has_most_bytes_is_known_without_a_search():
+    retained = Retained(Retain(ALL, channels=2000, bytes=300_000))
+    retained._sizes = looks = Looks()
+    for chan, message in from_each(2000):
+        retained.keep(chan, message)
+    assert len(retained) < 600
+    assert looks.count < 20 * 2000
+    assert len(retained._heaviest) < 5 * 600
+
+
+@thorough
+@given(
+    script=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 900)), max_size=60),
+    size=st.integers(600, 6000),
+)
+def test_who_has_most_bytes_gives(script: list[tuple[int, int, int]], size: int):
+    """Each message is of a source, on a channel, so long."""
+    retained = Retained(Retain(ALL, channels=100, bytes=size))
+    oracle: dict[bytes, Kept] = {}
+    for source, chan_number, length in script:
+        chan = b"c%d" % chan_number
+        whole = datagram(b"s%d" % source, 1, chan, b"x" * length)
+        message = Kept(b"peer", 5, whole, len(whole) - length)
+        before = dict(oracle)
+        retained.keep(chan, message)
+        before.pop(chan, None)
+        if length and cost([(chan, message)]) <= size:
+            before[chan] = message
+        oracle = dict(rows(retained))
+        given_up = set(before) - set(oracle)
+        assert set(oracle) <= set(before)
+        assert retained.size == cost(oracle.items()) <= size
+        shares: Counter[bytes] = Counter()
+        for each, kept_there in before.items():
+            shares[kept_there.source] += cost([(each, kept_there)])
+        for gone in given_up:  # in a run of several the shares shrink
+            assert len(given_up) > 1 or shares[before[gone].source] == max(shares.values())

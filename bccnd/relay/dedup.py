@@ -387,8 +387,8 @@ class Sources:
     def _overtake(self, source: Source) -> None:
         """Take strays that are not above the source any more for what they are: numbers that have come."""
         for stray in source.strays:
-            if stray <= source.last:
-                source.seen |= 1 << (source.last - stray) & self._mask
+            if 0 <= source.last - stray < self._window:
+                source.seen |= 1 << (source.last - stray)
         source.strays = tuple(stray for stray in source.strays if stray > source.last)
         source.lone = -1
 

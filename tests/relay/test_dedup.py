@@ -408,6 +408,19 @@ def test_both_sides_of_a_jump_are_kept_until_it_is_sure(numbers: list[int]):
             return
 
 
+@thorough
+@given(numbers=st.lists(st.integers(0, 2**64 - 1), max_size=20))
+def test_the_widest_jumps_cost_no_memory(numbers: list[int]):
+    sources = keyless()
+    for count, number in enumerate(numbers, 1):
+        heard(sources, number)
+        source = sources.get(SRC)
+        assert source is not None
+        assert source.seen < 1 << WINDOW
+        assert len(source.strays) <= STRAYS
+        assert source.received + source.duplicates + source.late == count
+
+
 def test_a_jump_that_two_agree_on_ends_what_was_below():
     sources = keyless()
     heard(sources, 1, 2, 3, 900, 901, 902)

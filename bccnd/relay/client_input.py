@@ -326,22 +326,27 @@ class ClientInput:
         if session.closing or (scan.separator, scan.pattern) not in session.subscriptions:
             return False
         outgoing, outbox = self._outgoing, session.outbox
-        most, room = min(PAGE_ROWS, 1 + outbox.max_packets // 2), min(PAGE_BYTES, outbox.max_size // 2)
+        # What fits, and one row in any case: a client that takes little is to get to the end, too.
+        most = max(1, min(PAGE_ROWS, outbox.max_packets // 2, outbox.max_packets - outbox.packets))
+        room = min(PAGE_BYTES, outbox.max_size // 2, outbox.max_size - outbox.size)
         packets: list[bytes] = []
         for row in scan:
             outgoing.steps += LOOK_STEPS
             if row and (scan.alone or self._router.matching(session, row[0]) == 1):
-                packets.append(_retained_packet(session.format, *row))
-                outgoing.steps += ROW_STEPS
-                room -= len(packets[-1])
-            if len(packets) >= most or room <= 0 or outgoing.steps >= STEPS:
+                packet = _retained_packet(session.format, *row)
+                outgoing.steps += ROW_STEPS * (1 + len(packet) // LARGE)
+                room -= len(packet)
+                if packets and room < 0:
+                    scan.place = row[0]  # the first of the next page
+                    break
+                packets.append(packet)
+            if len(packets) == most or outgoing.steps >= STEPS:
                 break
         if packets:
             self._delivery.send(session, packets, None, moment.monotonic)
-        if scan.place is not None and (
-            outbox.packets * 2 > outbox.max_packets or outbox.size * 2 > outbox.max_size
-        ):
-            self._delivery.holding.hold(session, session, moment.monotonic)
+            half_full = outbox.packets * 2 >= outbox.max_packets or outbox.size * 2 >= outbox.max_size
+            if half_full and scan.place is not None:
+                self._delivery.holding.hold(session, session, moment.monotonic)
         return scan.place is not None
 
     def _check_room(self, session: Session, pattern: bytes) -> None:

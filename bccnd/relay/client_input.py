@@ -178,7 +178,9 @@ class ClientInput:
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
         # And about as much for those like it.
-        cost = 1 + route.size * (1 + (ends[first] - starts[first]) // LARGE) + KEPT_STEPS * route.retained
+        cost = 1 + route.size * (1 + (ends[first] - starts[first]) // LARGE)
+        if route.retained:
+            cost += KEPT_STEPS
         asks = (route.noted or not route.open) and calls_a_daemon(chan)
         if not route.private:
             cost += TAP_STEPS * len(self._state.taps)

@@ -210,7 +210,7 @@ def test_at_the_end_nobody_is_told_who_else_leaves() -> None:
     assert [told(hearer) for hearer in hearers] == [[], [], []]
 
 
-def test_the_last_words_of_many_cost_little_and_the_daemons_is_among_them(
+def test_the_last_words_of_many_cost_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notices, "LAST_STEPS", 10 * BEAT_STEPS)

@@ -9,7 +9,7 @@ Rules
 - The interval of a source is learnt from the gaps between its heartbeats: a shorter one at once, a longer one when it
   has come twice, so that a lost heartbeat does not look like a slower pace. Before the first gap it is ASSUMED.
 - A message costs nothing here: ``heard`` knows when a source was last heard, and is asked when the source is due. At
-  most CHECKS sources are looked at in one call; the others stay due.
+  most CHECKS sources are looked at in one call, and no more once EVENTS have come of it; the others stay due.
 - The table is bounded, and shared: when it is full, the host with most sources gives one up (``crowd``), the one that
   has been gone longest or, if none is, the one that came last. If the newcomer's own host has most and none of its
   sources is gone, the newcomer is not watched. So no host pushes out what the others announce.
@@ -33,6 +33,8 @@ SHORTEST, LONGEST = 1.0, 3600.0
 SHORTER, LONGER = 0.75, 1.5
 # Sources looked at in one call, some milliseconds of work.
 CHECKS = 1000
+# Each may have thousands of hearers.
+EVENTS = 8
 # Seconds at most between two looks at whether a silent source is back.
 GONE_SECONDS = 60.0
 STATUS = b"bccnd/"
@@ -160,9 +162,9 @@ class Presence:
         return self._due.next
 
     def on_deadline(self, now: float) -> None:
-        """Look at sources that are due, at most CHECKS; the others stay due."""
+        """Look at sources that are due, at most CHECKS, or until there are EVENTS; the others stay due."""
         for _ in range(CHECKS):
-            first = self._due.pop(now)
+            first = self._due.pop(now) if len(self.events) < EVENTS else None
             if first is None:
                 return
             src = first[0]

@@ -84,6 +84,7 @@ class State:
             options.local,
             cache_limit=options.limits.channels_cached,
             retained=self.retained.wants,
+            meter=self.outgoing,
         )
         self.sources = Sources(options.dedup, authenticated=rules.authenticated)
         self.presence = Presence(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bccnd.relay.deadlines import Alarm
 from bccnd.relay.options import Heartbeat
-from bccnd.relay.presence import ASSUMED, CHECKS, Life, Presence, State
+from bccnd.relay.presence import ASSUMED, CHECKS, EVENTS, Life, Presence, State
 
 Happened = tuple[float, str, bytes]
 
@@ -241,9 +241,27 @@ def test_a_flood_costs_bounded_memory_and_bounded_ticks() -> None:
         many.beat(b"%d" % number)
     many.take()
     many.now = 1000.0
+    many.heard |= dict.fromkeys(many.heard, 999.0)
     for left in (2, 1, 0):
         many.check()
-        assert len([life for _, life in many.presence if life.state is State.ALIVE]) == left * CHECKS
+        assert len([src for src, _ in many.presence if (many.presence._due.get(src) or 0.0) <= many.now]) == (
+            left * CHECKS
+        )
+
+
+def test_what_happens_to_many_at_once_comes_a_few_at_a_time() -> None:
+    """Each event may have thousands of hearers."""
+    world = World()
+    for number in range(3 * EVENTS):
+        world.beat(b"%d" % number)
+    world.take()
+    world.now = 1000.0
+    for _ in range(3):
+        assert world.presence.next_deadline() <= world.now
+        world.check()
+        assert [event for _, event, _ in world.take()] == ["silent"] * EVENTS
+    world.check()
+    assert not world.take()
 
 
 # Against the obvious: every source looked at in every second

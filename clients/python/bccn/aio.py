@@ -23,7 +23,7 @@ from bccn.exchange import FOREVER, Pending, Request
 from bccn.operations import Bus, Operations, take_requests
 from bccn.protocol import Message
 from bccn.session import Session
-from bccn.transport import MEMORY_PAUSE, Transport
+from bccn.transport import Transport
 
 READ_AHEAD_LIMIT = 1024 * 1024
 # Packets read in one turn of the loop.
@@ -38,7 +38,6 @@ class AsyncSession(Session):
     on_news: Callable[[], None]
     reading = _writing = False
     _timer: asyncio.TimerHandle | None = None
-    _timer_due = FOREVER
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
         self.attend()
@@ -66,59 +65,53 @@ class AsyncSession(Session):
 
     def attend(self) -> None:
         """Have the loop watch what matters now."""
-        transport, due = self.transport, self.due
-        if transport is not None:
+        if self.transport is not None:
             reading = self.inbox.waiting_size <= READ_AHEAD_LIMIT or self.asking
-            writing = self.wants_room and not transport.lacks_memory
-            if reading != self.reading or writing != self._writing:
-                self._watch(transport, reading, writing)
-            if transport.lacks_memory:
-                due = min(due, monotonic() + MEMORY_PAUSE)
-        if due != self._timer_due:
-            self._timer_due = due
-            if self._timer is not None:
-                self._timer.cancel()
-            delay = due - monotonic()
-            self._timer = None if due == FOREVER else get_running_loop().call_later(delay, self._on_due)
+            if reading != self.reading or self.wants_room != self._writing:
+                self._watch(self.transport, reading, self.wants_room)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.due != FOREVER:
+            self._timer = get_running_loop().call_later(self.due - monotonic(), self._on_due)
 
     def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
         loop, descriptor = get_running_loop(), transport.fileno()
-        if reading and not self.reading:
+        if reading:
             loop.add_reader(descriptor, self._on_readable)
-        elif self.reading and not reading:
+        else:
             loop.remove_reader(descriptor)
-        if writing and not self._writing:
+        if writing:
             loop.add_writer(descriptor, self._on_room)
-        elif self._writing and not writing:
+        else:
             loop.remove_writer(descriptor)
         self.reading, self._writing = reading, writing
+
+    def changed(self) -> None:
+        self.on_news()
+        self.attend()
 
     def closing(self, transport: Transport, /) -> None:
         self._watch(transport, False, False)
 
-    def _report(self) -> None:
-        super()._report()
-        self.on_news()
-        self.attend()
+    def forked(self) -> None:
+        super().forked()
+        self.closed, self.due = "the client was made before fork: make another one here", FOREVER
 
     def _on_readable(self) -> None:
         with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
             for _ in range(READ_LIMIT):
                 if not self.read():
                     break
-        self.on_news()
-        self.attend()
+        self.changed()
 
     def _on_room(self) -> None:
         self.flush()
         self.attend()
 
     def _on_due(self) -> None:
-        self._timer, self._timer_due = None, FOREVER
         self.advance()
-        if self.transport is not None:
-            self.transport.lacks_memory = False
-        self._on_room()
+        self.attend()
 
 
 class AsyncClient(Bus, Operations):
@@ -131,9 +124,8 @@ class AsyncClient(Bus, Operations):
         self._session.on_news = self._on_news
         self._wait = wait
         self._receives = False  # somebody has called ``receive``
-        self._is_calling = False  # the task of callbacks runs
         self._arrival = Pending()  # something to receive, or never again; then another one
-        self._callable = asyncio.Event()  # something for the callbacks
+        self._calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
         self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
 
     @asynccontextmanager
@@ -230,17 +222,12 @@ class AsyncClient(Bus, Operations):
     def _on_news(self) -> None:
         """Have those who wait for messages take them, and the task of callbacks; pass on notices."""
         session, inbox = self._session, self._session.inbox
-        if inbox.has_callbacks:
-            if not self._is_calling and not session.closed:
-                self._is_calling = True
-                self._start(self._call_back())
-            self._callable.set()
-            if inbox.waiting_size > READ_AHEAD_LIMIT and not inbox.backlog:
-                self._drop_unclaimed()
-        over = session.closed or session.gone
-        if over:
-            session.exchanges.wake()
-        if over or inbox.received:
+        if inbox.backlog:
+            if not session.closed and (self._calling is None or self._calling.done()):
+                self._calling = self._start(self._call_back())
+        elif inbox.has_callbacks and inbox.waiting_size > READ_AHEAD_LIMIT:
+            self._drop_unclaimed()
+        if inbox.received or session.closed or session.gone:
             self._arrival.finish()
             self._arrival = Pending()
         session.pass_on_notices()
@@ -254,16 +241,13 @@ class AsyncClient(Bus, Operations):
 
     async def _call_back(self) -> None:
         session, inbox = self._session, self._session.inbox
-        while not session.closed:
-            await self._callable.wait()
-            self._callable.clear()
-            while inbox.backlog and not session.closed:
-                message, callbacks = inbox.take()
-                for callback in callbacks:
-                    await self._call(callback, message)
-                self._on_news()
-                if not session.reading:
-                    session.attend()
+        while inbox.backlog and not session.closed:
+            message, callbacks = inbox.take()
+            for callback in callbacks:
+                await self._call(callback, message)
+            self._on_news()
+            if not session.reading:
+                session.attend()
 
     async def _call(self, function: Callable[[Any], object], message: Message, complaint: str = "") -> None:
         """An exception of a callback is the loop's to report, as for every callback of asyncio."""

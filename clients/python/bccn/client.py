@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -56,9 +55,9 @@ class BlockingSession(Session):
 
     def step(self, deadline: float) -> bool:
         """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
-        if self.transport is None or self.closed or self.pid != os.getpid():
+        if self.transport is None:
             self.check()
-        if self._queue and self.wants_room:
+        if self.wants_room:
             self.flush()
             if not self.wants_room:
                 return True
@@ -117,7 +116,7 @@ class BlockingSession(Session):
     def forked(self) -> None:
         """The child's first call makes a connection of its own."""
         self._drop_readiness()
-        self.begin_anew()
+        super().forked()
 
     def close(self) -> None:
         super().close()
@@ -298,7 +297,7 @@ class Client(Bus):
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._run(self._session.available(monotonic() + self._session.timeout))
+        self._run(self._session.available())
         return self._session.name or ""
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ def _token_matches(pattern: str, token: str) -> bool:
 class Inbox:
     """``received`` waits for ``receive``; while there are callbacks, ``backlog`` waits for ``take`` before that.
 
-    ``waiting_size``: bytes in both.
+    ``waiting_size``: bytes in both. ``lost``: how many the daemon dropped since the last message.
     """
 
     def __init__(self, separator: str) -> None:
@@ -54,7 +54,7 @@ class Inbox:
         self.has_callbacks = False  # or ever had
         self.backlog: deque[Message] = deque()
         self.received: deque[Message] = deque()
-        self.waiting_size = 0
+        self.waiting_size = self.lost = 0
         self._separator = separator
         self._routes: dict[str, tuple[tuple[Callback, ...], bool]] = {}
 
@@ -64,9 +64,11 @@ class Inbox:
     def clear(self) -> None:
         self.backlog.clear()
         self.received.clear()
-        self.waiting_size = 0
+        self.waiting_size = self.lost = 0
 
     def put(self, message: Message) -> None:
+        if self.lost:
+            message.lost, self.lost = self.lost, 0
         (self.backlog if self.has_callbacks else self.received).append(message)
         self.waiting_size += len(message.payload) + MESSAGE_COST
 

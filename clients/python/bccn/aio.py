@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import Any, Self
 
 from bccn.errors import ClosedError, ProtocolError, RejectedError
 from bccn.exchange import FOREVER, Pending, Request
-from bccn.operations import Bus, Operations, take_requests
+from bccn.operations import Bus, Handler, Operations, answer, take_requests
 from bccn.protocol import Message
 from bccn.session import Session
 from bccn.transport import Transport
@@ -29,13 +30,12 @@ READ_AHEAD_LIMIT = 1024 * 1024
 # Packets read in one turn of the loop.
 READ_LIMIT = 64
 
-Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
-
 
 class AsyncSession(Session):
     """``on_news`` is called when something was read, and when the connection came, went or was closed."""
 
     on_news: Callable[[], None]
+    read_ahead = READ_AHEAD_LIMIT
     reading = _writing = False
     _timer: asyncio.TimerHandle | None = None
 
@@ -66,23 +66,23 @@ class AsyncSession(Session):
     def attend(self) -> None:
         """Have the loop watch what matters now."""
         if self.transport is not None:
-            reading = self.inbox.waiting_size <= READ_AHEAD_LIMIT or self.asking
-            if reading != self.reading or self.wants_room != self._writing:
-                self._watch(self.transport, reading, self.wants_room)
+            reading, writing = self.wants_packets, self.wants_room
+            if reading != self.reading or writing != self._writing:
+                self._watch(self.transport, reading, writing)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self.due != FOREVER:
-            self._timer = get_running_loop().call_later(self.due - monotonic(), self._on_due)
+            self._timer = get_running_loop().call_later(self.due - monotonic(), self._on_ready)
 
     def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
         loop, descriptor = get_running_loop(), transport.fileno()
         if reading:
-            loop.add_reader(descriptor, self._on_readable)
+            loop.add_reader(descriptor, self._on_ready)
         else:
             loop.remove_reader(descriptor)
         if writing:
-            loop.add_writer(descriptor, self._on_room)
+            loop.add_writer(descriptor, self._on_ready)
         else:
             loop.remove_writer(descriptor)
         self.reading, self._writing = reading, writing
@@ -98,20 +98,10 @@ class AsyncSession(Session):
         super().forked()
         self.closed, self.due = "the client was made before fork: make another one here", FOREVER
 
-    def _on_readable(self) -> None:
+    def _on_ready(self) -> None:
         with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
-            for _ in range(READ_LIMIT):
-                if not self.read():
-                    break
+            self.work(READ_LIMIT)
         self.changed()
-
-    def _on_room(self) -> None:
-        self.flush()
-        self.attend()
-
-    def _on_due(self) -> None:
-        self.advance()
-        self.attend()
 
 
 class AsyncClient(Bus, Operations):
@@ -170,16 +160,10 @@ class AsyncClient(Bus, Operations):
         """
         slots = asyncio.Semaphore(concurrency)
 
-        async def answer(request: Request) -> None:
-            reply = handler(request)
-            if inspect.isawaitable(reply):
-                reply = await reply
-            if reply is not None:
-                await self.reply(request, reply)
-
         async def take(request: Request) -> None:
             await slots.acquire()
-            task = self._start(self._call(answer, request, "a request could not be answered"))
+            work = self._call(partial(answer, self, handler), request, "a request could not be answered")
+            task = self._start(work)
             task.add_done_callback(lambda _: slots.release())
 
         await take_requests(self, pattern, take)
@@ -225,7 +209,7 @@ class AsyncClient(Bus, Operations):
         if inbox.backlog:
             if not session.closed and (self._calling is None or self._calling.done()):
                 self._calling = self._start(self._call_back())
-        elif inbox.has_callbacks and inbox.waiting_size > READ_AHEAD_LIMIT:
+        elif inbox.has_callbacks and inbox.waiting_size > session.read_ahead:
             self._drop_unclaimed()
         if inbox.received or session.closed or session.gone:
             self._arrival.finish()
@@ -256,11 +240,9 @@ class AsyncClient(Bus, Operations):
             if inspect.isawaitable(result):
                 await result
         except Exception as error:  # noqa: BLE001
-            context = {
-                "message": complaint or f"bccn callback for {message.channel} failed",
-                "exception": error,
-            }
-            get_running_loop().call_exception_handler({**context, "task": asyncio.current_task()})
+            text = complaint or f"bccn callback for {message.channel} failed"
+            context = {"message": text, "exception": error, "task": asyncio.current_task()}
+            get_running_loop().call_exception_handler(context)
 
     def _drop_unclaimed(self) -> None:
         """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""

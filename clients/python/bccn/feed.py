@@ -27,8 +27,8 @@ from mmap import mmap
 from time import monotonic
 
 from bccn.client import BlockingSession, finish
-from bccn.errors import ProtocolError, RefusedError, RejectedError, TimedOutError, UnavailableError
-from bccn.exchange import Pending
+from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
+from bccn.exchange import FOREVER
 from bccn.protocol import build_control, build_sub
 from bccn.transport import Transport, pauses
 
@@ -98,10 +98,8 @@ class Feed:
         greeter = _Greeter(transport := Transport(self._path), self._timeout)
         try:
             finish(self._greet(greeter))
-        except BaseException as error:
+        except BaseException:
             greeter.close()
-            if isinstance(error, TimedOutError):
-                raise UnavailableError(str(error)) from None
             raise
         self._transport, self._early = transport, greeter.early
         self._ready.register(transport, select.POLLIN)
@@ -184,13 +182,10 @@ class _Greeter(BlockingSession):
     """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
 
     def __init__(self, transport: Transport, timeout: float) -> None:
-        super().__init__(None, None, "/", {}, reconnect=False, timeout=timeout)
+        super().__init__(None, None, "/", {}, reconnect=False, timeout=FOREVER)
         self.early: list[bytes] = []
-        self._until = monotonic() + timeout
-        self.transport, self.ready, self._was_ready, self._patience = transport, True, True, None
-
-    async def wait(self, pending: Pending, deadline: float) -> bool:
-        return await super().wait(pending, min(deadline, self._until))
+        self.transport, self.due, self._patience = transport, monotonic() + timeout, None
+        self.ready = self._was_ready = True
 
     def feed(self, packet: bytes) -> None:
         awaited = len(self._asked)

@@ -6,7 +6,7 @@ They are methods of ``AsyncClient``. ``Client`` runs each to its end: its driver
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 
 from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
@@ -28,6 +28,8 @@ from bccn.session import Session
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     from typing import Any
+
+Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
 
 # Messages published in a row before others have their turn.
 PUBLISH_TURN = 64
@@ -105,23 +107,17 @@ class Operations:
         if session.packer is None and session.send_now(packet):
             if session.published % PUBLISH_TURN == 0:
                 await session.give_way()
-        elif packs := session.gather(packet):
-            await self._send(packs)
-
-    async def _send(self, packs: Iterable[tuple[bytes, int]]) -> None:
-        for full, messages in packs:
-            await self._session.transmit(full, messages)
-            await self._session.give_way()
+        else:
+            for full, count in session.gather(packet):
+                await session.transmit(full, count)
+                await session.give_way()
 
     async def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
         """Publish (channel, payload) pairs, packed where that was agreed."""
-        session, is_outermost = self._session, await self.open_batch()
+        is_outermost = await self.open_batch()
         try:
             for channel, payload in messages:
-                if session.packer is None:
-                    await self.publish(channel, payload)
-                elif packs := session.gather(build_msg(channel, payload)):
-                    await self._send(packs)
+                await self.publish(channel, payload)
         finally:
             if is_outermost:
                 await self.close_batch()
@@ -247,7 +243,7 @@ class Operations:
         if not session.exchanges.listening:
             await session.ask("listen")
             session.exchanges.listening = True
-        elif session.unconfirmed or session.packer is not None:
+        elif session.published != session.confirmed or session.packer is not None:
             await session.ask("ping")
         exchange.on_its_way = True
         await session.transmit(packet)
@@ -313,14 +309,23 @@ class Operations:
         return answer
 
 
-async def take_requests(bus: Operations, pattern: str, answer: Callable[[Request], object]) -> None:
+async def answer(bus: Operations, handler: Handler, request: Request) -> None:
+    """Reply with what the handler returns, or its coroutine; None: it replies later, if at all."""
+    reply = handler(request)
+    if reply is not None and not isinstance(reply, (bytes, str)):
+        reply = await reply
+    if reply is not None:
+        await bus.reply(request, reply)
+
+
+async def take_requests(bus: Operations, pattern: str, take: Callable[[Request], object]) -> None:
     """Have the requests on ``pattern`` come to ``answer``; ``!`` stands for those to all and to this program."""
     session = bus._session  # noqa: SLF001 - not for programs, hence no method
     if session.wishes.get("format") != "full":
         raise InvalidError('serving needs the client to be made with format="full"')
 
-    def take(message: Message) -> object:
+    def call(message: Message) -> object:
         request = request_in(message)
-        return None if request is None else answer(request)
+        return None if request is None else take(request)
 
-    await (bus.listen(take) if pattern == "!" else bus.subscribe(pattern, take))
+    await (bus.listen(call) if pattern == "!" else bus.subscribe(pattern, call))

@@ -6,8 +6,8 @@
       +-------------------------------------+----------------------------------+
                     the transport ends; with ``reconnect=False`` for good
 
-A driver is a subclass. It waits until the transport is readable, or has room while something ``wants_room``, or the
-time is ``due``, and then calls ``read``, ``flush`` and ``advance``. Coroutines wait in ``wait`` only.
+A driver is a subclass. It waits until the transport is readable while it ``wants_packets``, or has room while it
+``wants_room``, or the time is ``due``, and then has it ``work``. Coroutines wait in ``wait`` only.
 
 Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 1. What is wanted (``wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one first.
@@ -48,7 +48,7 @@ class Entry(Pending):
 
     def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
         """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
-        super().__init__()
+        self.done, self.error, self.wakers = False, None, []  # as in Pending, without the time for a call
         self.packets, self.messages = packets, messages
         self.expected, self.value = "pong" if key == "ping" else key, ""  # of the answer
         self.sent = self.published = 0  # of the packets; of all messages, before the request
@@ -56,6 +56,8 @@ class Entry(Pending):
 
 class Session(ABC):
     """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
+
+    read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
 
     def __init__(
         self, path: str | PathLike[str] | None, name: str | None, separator: str,
@@ -85,9 +87,8 @@ class Session(ABC):
         self.exchanges = Exchanges()
         self.notices: deque[Notice] = deque(maxlen=NOTICES_LIMIT)
         self.lost = 0  # messages the daemon dropped for us, ever
-        self.published = self._confirmed = self._in_doubt = (
-            0  # messages; those in doubt since the last barrier
-        )
+        self.published = self.confirmed = 0  # messages, ever
+        self._in_doubt = 0  # messages since the last barrier
         self._doubt_reason = ""  # why the daemon closed their connection
         self._rejection: RejectedError | None = None  # the first since the last barrier
         self._rejection_count = 0
@@ -134,24 +135,19 @@ class Session(ABC):
         return self.transport is not None and bool(self._queue if self.ready else self._opening)
 
     @property
-    def asking(self) -> bool:
-        """Whether an answer or a reply is awaited."""
-        return bool(self._asked or self.exchanges)
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many messages the daemon may not have processed yet."""
-        return self.published - self._confirmed
+    def wants_packets(self) -> bool:
+        """Whether to read: who asks reads on, or both sides could wait for each other."""
+        return self.inbox.waiting_size <= self.read_ahead or bool(self._asked or self.exchanges)
 
     @property
     def unsettled(self) -> bool:
         """Whether a barrier could have something to say about what was published."""
-        return bool(self.unconfirmed or self._in_doubt or self._rejection_count)
+        return self.published != self.confirmed or bool(self._in_doubt or self._rejection_count)
 
     def check(self) -> None:
         if self.closed:
             raise errors.ClosedError(self.closed)
-        if self.gone:
+        if self.transport is None and self.due == FOREVER:
             raise self._unavailable()
 
     def _unavailable(self) -> UnavailableError:
@@ -231,7 +227,7 @@ class Session(ABC):
             error = UnavailableError(text, self._said)
         self._fault = error if isinstance(error, UnavailableError) else UnavailableError(str(error))
         pause = 0.0 if self.ready else next(self._pauses)
-        doubt = self.unconfirmed
+        doubt = self.published - self.confirmed
         if self.ready:
             self._in_doubt += doubt
             self._doubt_reason = self._fault.reason
@@ -257,7 +253,7 @@ class Session(ABC):
         self._queue = deque(entry for entry in waiting if not entry.done)
         self._asked.clear()
         self._opening.clear()
-        self.ready, self.name, self.pack_limit, self._confirmed = False, None, 0, self.published
+        self.ready, self.name, self.pack_limit, self.confirmed = False, None, 0, self.published
 
     def _abandon(self, error: BccnError) -> None:
         """There will be no other connection: everybody who waits gets the error."""
@@ -294,6 +290,15 @@ class Session(ABC):
                 self._greeted()
         return True
 
+    def work(self, limit: int) -> None:
+        """Do what can be done without waiting: what is due, send what is queued, read so many packets."""
+        if self.due != FOREVER:
+            self.advance()
+        self.flush()
+        for _ in range(limit):
+            if not self.wants_packets or not self.read():
+                break
+
     def feed(self, packet: bytes) -> None:
         """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests."""
         inbox = self.inbox
@@ -327,7 +332,7 @@ class Session(ABC):
             self.notify("closing", f"the daemon closes the connection: {value}")
         elif self._asked and self._asked[0].expected == key:
             entry = self._asked.popleft()
-            self._confirmed = max(self._confirmed, entry.published)
+            self.confirmed = max(self.confirmed, entry.published)
             entry.value = value
             entry.finish()
 
@@ -382,8 +387,7 @@ class Session(ABC):
 
     def flush(self) -> None:
         """Send what is queued, as far as there is room."""
-        while (transport := self.transport) is not None and self.wants_room:
-            queue = self._queue if self.ready else self._opening
+        while (transport := self.transport) and (queue := self._queue if self.ready else self._opening):
             entry = queue[0]
             try:
                 while entry.sent < len(entry.packets):
@@ -433,7 +437,8 @@ class Session(ABC):
         """Send ``before`` and a request; returns its answer."""
         if self.packer is not None:
             await self.send_batch()
-        self.check_backlog()
+        if self.inbox.waiting_size > BACKLOG_LIMIT:
+            self.check_backlog()
         entry = Entry(*before, build_control(key, value), key=key)
         await self._deliver(entry, timeout)
         return entry.value
@@ -446,7 +451,14 @@ class Session(ABC):
         try:
             seconds = self.timeout if timeout is None else timeout
             if not await self.wait(entry, monotonic() + seconds) and not entry.done:
-                raise self._too_late(entry)
+                if not self.ready:
+                    raise self._unavailable()
+                waits = (
+                    "takes no more messages: this one was not sent"
+                    if entry in self._queue
+                    else "does not answer"
+                )
+                raise errors.TimedOutError(f"the daemon {waits}")
         except BaseException:
             entry.done = True  # for nobody: it is not asked again
             if entry in self._queue and not entry.sent:
@@ -454,12 +466,6 @@ class Session(ABC):
             raise
         if entry.error is not None:
             raise entry.error
-
-    def _too_late(self, entry: Entry) -> BccnError:
-        if not self.ready:
-            return self._unavailable()
-        taken = "takes no more messages: this one was not sent"
-        return errors.TimedOutError(f"the daemon {taken if entry in self._queue else 'does not answer'}")
 
 
 # A child of fork must not use the connections of its parent.

@@ -127,19 +127,14 @@ class Transport:
             return size
 
     def wait(self, events: int, deadline: float) -> bool:
-        """Wait for READABLE, WRITABLE or both; False once ``deadline`` (monotonic seconds) has passed."""
+        """Wait for READABLE, WRITABLE or both until ``deadline`` (monotonic seconds), or a day; False: neither."""
         descriptor = self._socket.fileno()
         if descriptor < 0:  # another thread has closed it
             return True
         if events != self._polled:
             self._poll.register(descriptor, events)
             self._polled = events
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            if self._poll.poll(min(left, POLL_LIMIT) * 1000):
-                return True
-            if left <= POLL_LIMIT:
-                return False
+        return bool(self._poll.poll(min(max(0.0, deadline - time.monotonic()), POLL_LIMIT) * 1000))
 
     def close(self) -> None:
         if self._pid == os.getpid():

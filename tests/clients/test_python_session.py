@@ -13,7 +13,7 @@ import bccn
 from bccn.errors import RejectedError, UnavailableError
 from bccn.exchange import Pending
 from bccn.feed import Feed
-from bccn.notice import NOTICES_LIMIT
+from bccn.inbox import NOTICES_LIMIT
 from bccn.session import Entry, Session
 from tests.clients.conftest import Connect, nothing_comes, received
 from tests.clients.scripted_daemon import ScriptedDaemon
@@ -439,8 +439,9 @@ def test_last_messages_arrive_and_doubt_is_raised(tmp_path: Path) -> None:
         client = bccn.Client(scripted.path, on_notice=notices.append)
         client.publish_many([("x", "1"), ("x", "2")])
         assert received(client) == ("a", b"last words")
-        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not"):
+        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not") as caught:
             client.barrier()
+        assert caught.value.reason == "shutdown"
         client.close()
     assert [notice.kind for notice in notices] == ["closing", "disconnected", "reconnected"]
     assert notices[1].count == 2
@@ -523,6 +524,38 @@ def test_a_full_socket_times_out(tmp_path: Path) -> None:
             client.publish_many(("a", b"x" * 1000) for _ in range(100_000))
         client.close()
         go_on.set()
+
+
+def test_a_gone_connection_keeps_its_reason(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG status":
+            connection.send(b"CMSG closing\0shutdown")
+            connection.close()
+        return packet == b"CMSG status"
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, reconnect=False, on_notice=lambda _: None)
+        for call in (client.status, client.receive, lambda: client.publish("a")):
+            with pytest.raises(bccn.UnavailableError, match="went away") as caught:
+                call()
+            assert caught.value.reason == "shutdown"
+        client.close()
+
+
+def test_a_subscription_made_while_away_is_made_once(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG ping\0go away":
+            connection.close()
+        return packet == b"CMSG ping\0go away" and scripted.seen.count(packet) == 1
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, timeout=PATIENCE, on_notice=lambda _: None)
+        client._session._queue.append(Entry(b"CMSG ping\0go away"))
+        client._session.flush()
+        wait_until(lambda: client.receive(0) is None and not client.connected, "the end of the connection")
+        client.subscribe("a")
+        client.close()
+    assert scripted.seen.count(b"SUB a") == 1
 
 
 # --- fork ---

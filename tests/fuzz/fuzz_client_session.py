@@ -9,7 +9,7 @@ from unittest import mock
 
 import bccn
 from bccn.exchange import Pending
-from bccn.notice import Notice
+from bccn.inbox import Notice
 from bccn.protocol import Control, Message, build_control, parse, unpack
 from bccn.session import Entry, Session
 from bccnd.wire import sbus

@@ -8,8 +8,6 @@ Rules:
    ``on_notice`` is called at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from asyncio import get_running_loop
@@ -37,27 +35,31 @@ class AsyncSession(Session):
     on_news: Callable[[], None]
     read_ahead = READ_AHEAD_LIMIT
     reading = _writing = False
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None  # one for all who wait: most are answered long before
+    _timer_due = FOREVER
+
+    def _begin_life(self) -> None:
+        super()._begin_life()
+        self._deadlines: dict[Callable[[], None], float] = {}
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
         self.attend()
         if pending.done:
             return True
-        loop = get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
+        woken: asyncio.Future[None] = get_running_loop().create_future()
 
         def wake() -> None:
             if not woken.done():
                 woken.set_result(None)
 
         pending.wakers.append(wake)
-        timer = None if deadline == FOREVER else loop.call_later(deadline - monotonic(), wake)
+        self._deadlines[wake] = deadline
+        self._set_timer(deadline)
         try:
             await woken
         finally:
             pending.wakers.remove(wake)
-            if timer is not None:
-                timer.cancel()
+            del self._deadlines[wake]
         return pending.done
 
     async def give_way(self) -> None:
@@ -69,11 +71,25 @@ class AsyncSession(Session):
             reading, writing = self.wants_packets, self.wants_room
             if reading != self.reading or writing != self._writing:
                 self._watch(self.transport, reading, writing)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.due != FOREVER:
-            self._timer = get_running_loop().call_later(self.due - monotonic(), self._on_ready)
+        self._set_timer(self.due)
+
+    def _set_timer(self, due: float) -> None:
+        """Have ``_on_time`` called then, or earlier."""
+        if due < self._timer_due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._timer_due = (
+                get_running_loop().call_later(due - monotonic(), self._on_time),
+                due,
+            )
+
+    def _on_time(self) -> None:
+        self._timer_due, now = FOREVER, monotonic()
+        for wake, deadline in self._deadlines.items():
+            if deadline <= now:
+                wake()
+        self._set_timer(min((due for due in self._deadlines.values() if due > now), default=FOREVER))
+        self._on_ready()
 
     def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
         loop, descriptor = get_running_loop(), transport.fileno()
@@ -93,6 +109,11 @@ class AsyncSession(Session):
 
     def closing(self, transport: Transport, /) -> None:
         self._watch(transport, False, False)
+
+    def close(self) -> None:
+        super().close()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def forked(self) -> None:
         super().forked()

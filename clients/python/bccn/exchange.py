@@ -6,8 +6,6 @@ Rules:
 3. Replies beyond those wanted, and replies that nobody waits for any more, are dropped.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable

@@ -15,8 +15,6 @@ Rules
 - A connection that ends is read to its end: nothing that the daemon had sent is lost.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -68,6 +66,25 @@ class Block:
     def clear(self) -> None:
         self.starts.clear()
         self.ends.clear()
+
+
+class _Greeter(BlockingSession):
+    """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
+
+    def __init__(self, transport: Transport, timeout: float) -> None:
+        super().__init__(None, None, "/", {}, reconnect=False, timeout=FOREVER)
+        self.early: list[bytes] = []
+        self.transport, self.due, self._patience = transport, monotonic() + timeout, None
+        self.ready = self._was_ready = True
+
+    def feed(self, packet: bytes) -> None:
+        awaited = len(self._asked)
+        if packet.startswith(b"CMSG "):
+            super().feed(packet)
+        if len(self._asked) == awaited:
+            self.early.append(packet)
+        if self._said:
+            raise UnavailableError(f"the daemon closes the connection: {self._said}")
 
 
 class Feed:
@@ -176,25 +193,6 @@ class Feed:
             return
         await greeter.ask("format", "full")
         await greeter.ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
-
-
-class _Greeter(BlockingSession):
-    """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
-
-    def __init__(self, transport: Transport, timeout: float) -> None:
-        super().__init__(None, None, "/", {}, reconnect=False, timeout=FOREVER)
-        self.early: list[bytes] = []
-        self.transport, self.due, self._patience = transport, monotonic() + timeout, None
-        self.ready = self._was_ready = True
-
-    def feed(self, packet: bytes) -> None:
-        awaited = len(self._asked)
-        if packet.startswith(b"CMSG "):
-            super().feed(packet)
-        if len(self._asked) == awaited:
-            self.early.append(packet)
-        if self._said:
-            raise UnavailableError(f"the daemon closes the connection: {self._said}")
 
 
 def _check(length: int) -> None:

@@ -20,8 +20,7 @@ from bccn.exchange import (
     request_in,
     with_token,
 )
-from bccn.inbox import Callback
-from bccn.notice import Notice
+from bccn.inbox import Callback, Notice
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
 from bccn.session import Session
 
@@ -312,7 +311,7 @@ class Operations:
 async def answer(bus: Operations, handler: Handler, request: Request) -> None:
     """Reply with what the handler returns, or its coroutine; None: it replies later, if at all."""
     reply = handler(request)
-    if reply is not None and not isinstance(reply, (bytes, str)):
+    if isinstance(reply, Awaitable):
         reply = await reply
     if reply is not None:
         await bus.reply(request, reply)

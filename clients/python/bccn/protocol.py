@@ -1,7 +1,5 @@
 """The packets of the local protocol, as a client builds and parses them (``clients/PROTOCOL.md``, "Packets")."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from struct import Struct
 

@@ -20,8 +20,6 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 5. A child of fork never touches its parent's connection.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +30,7 @@ from weakref import WeakSet
 from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
-from bccn.inbox import Inbox
-from bccn.notice import NOTICES_LIMIT, Notice, log_notice
+from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, log_notice
 from bccn.protocol import Message, Packer, build_control, build_sub, is_number, parse_all
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
@@ -295,8 +292,8 @@ class Session(ABC):
         if self.due != FOREVER:
             self.advance()
         self.flush()
-        for _ in range(limit):
-            if not self.wants_packets or not self.read():
+        for _ in range(limit if self.wants_packets else 0):
+            if not self.read():
                 break
 
     def feed(self, packet: bytes) -> None:

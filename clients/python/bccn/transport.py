@@ -7,8 +7,6 @@ Rules:
    it. In such a child it closes the copy only.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import select

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bccn import errors
-from bccn.protocol import Message
+from bccn.protocol import Message, build_msg
 
 # Bytes; the daemons do not answer a question with a longer token.
 TOKEN_LIMIT = 128
@@ -87,6 +87,10 @@ class Exchange(Pending):
         self.replies: deque[Message] = deque()
         self.on_its_way = False  # to the daemon, which may reject it
         self.settled = False  # somebody listens, or that cannot be found out
+
+    def packet(self, payload: bytes | str) -> bytes:
+        """The message that publishes it."""
+        return build_msg(self.channel, with_token(self.token, payload))
 
 
 class Exchanges:

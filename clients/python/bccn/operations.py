@@ -10,16 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from time import monotonic
 
 from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
-from bccn.exchange import (
-    ASK_AFTER,
-    ASK_EVERY,
-    QUESTIONS,
-    REPLIES_LIMIT,
-    Exchange,
-    Request,
-    request_in,
-    with_token,
-)
+from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, request_in
 from bccn.inbox import Callback, Notice
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
 from bccn.session import Session
@@ -238,7 +229,7 @@ class Operations:
 
     async def _publish_request(self, exchange: Exchange, payload: bytes | str) -> str:
         """Publish it once; returns how many listen on this host. What was published before is confirmed first."""
-        session, packet = self._session, build_msg(exchange.channel, with_token(exchange.token, payload))
+        session, packet = self._session, exchange.packet(payload)
         if not session.exchanges.listening:
             await session.ask("listen")
             session.exchanges.listening = True

@@ -52,8 +52,8 @@ def take_watchdog(environ: MutableMapping[str, str]) -> float:
 def take_listening_socket(environ: MutableMapping[str, str]) -> int | None:
     """The descriptor of the socket that systemd passed to this process; None when it passed none.
 
-    Raises ``ConfigError`` for several sockets, for what is no socket, and for one that clients of the bus cannot connect
-    to.
+    Raises ``ConfigError`` for several sockets, for what is no socket, and for one that no client of the bus can
+    connect to.
     """
     pid, number, names = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     if pid != str(os.getpid()) or not _NUMBER.fullmatch(number) or not int(number):

@@ -96,7 +96,7 @@ class Inbox:
     def clear(self) -> None:
         self.backlog.clear()
         self.received.clear()
-        self.waiting_size = self.lost = 0
+        self.waiting_size = 0
 
     def put(self, message: Message) -> None:
         if self.lost:

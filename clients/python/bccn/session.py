@@ -97,6 +97,7 @@ class Session(ABC):
         self._said = ""  # why the daemon closes the connection
         self._pauses = pauses()
         self.inbox.clear()
+        self.inbox.lost = 0
 
     @abstractmethod
     async def wait(self, pending: Pending, deadline: float) -> bool:

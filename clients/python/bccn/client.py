@@ -57,7 +57,7 @@ class BlockingSession(Session):
         """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
         if self.transport is None:
             self.check()
-        if self.wants_room:
+        if (self._queue or self._opening) and self.wants_room:
             self.flush()
             if not self.wants_room:
                 return True

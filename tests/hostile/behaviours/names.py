@@ -89,3 +89,30 @@ def a_program_called_bccnd(attack: Attack) -> None:
         "    client.recv(65536)\n"
     )
     attack.rest()
+
+
+@behaviour("a thousand clients that beat together, and 500 that hear them")
+def heartbeats_together(attack: Attack) -> None:
+    for client in attack.connect_many(500):
+        client.offer(b"SUB heartbeat/>")
+    for client in attack.connect_many(1000):
+        client.offer(b"CMSG heartbeat\x001 x")
+    attack.rest()
+
+
+@behaviour("connections that come and go, before 1,500 that hear of it")
+def presence_of_a_storm(attack: Attack) -> None:
+    for client in attack.connect_many(1500):
+        client.offer(b"SUB local/presence/>")
+    while attack.goes_on:
+        for client in attack.connect_many(100):
+            client.close()
+
+
+@behaviour("1,500 that hear of each other, when the daemon must end", stays=True)
+def presence_at_the_end(attack: Attack) -> None:
+    hearers = attack.connect_many(1500)
+    hearers[-1].drain()
+    for client in hearers:
+        client.offer(b"SUB local/presence/>")
+    attack.rest()

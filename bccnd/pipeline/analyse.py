@@ -20,6 +20,7 @@ from bccnd.pipeline import (
     copies,
     coverage,
     delivery,
+    drops,
     latency,
     liveness,
     loss,
@@ -105,7 +106,8 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     covered = keep(coverage.coverage(days, *seen_span))
     days = coverage.counted(days, coverage.captured_twice(covered))
     stretches = keep(coverage.stretches(days, covered))
-    traffic = _within(days, seen_span)
+    during = _during(days, seen_span)
+    traffic = during.where(F.col("direction") != Direction.MARK)
     slot_ns = _slot_ns(covered)
     yield covered
 
@@ -140,6 +142,7 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     yield channels.channels(channels.witnessed(traffic))
     yield liveness.silences(keep(liveness.beats(traffic)), stretches)
     yield rejected.rejected(traffic, known)
+    yield drops.drops(during)
     yield reordering.reordering(traffic, slot_ns)
 
 
@@ -152,12 +155,12 @@ def _of_days(traffic: DataFrame, span: Span) -> DataFrame:
     return traffic
 
 
-def _within(traffic: DataFrame, span: Span) -> DataFrame:
+def _during(traffic: DataFrame, span: Span) -> DataFrame:
     if span.since_ns is not None:
         traffic = traffic.where(F.col("time_ns") >= span.since_ns)
     if span.until_ns is not None:
         traffic = traffic.where(F.col("time_ns") < span.until_ns)
-    return traffic.where(F.col("direction") != Direction.MARK)
+    return traffic
 
 
 def _slot_ns(covered: DataFrame) -> int:

@@ -66,6 +66,7 @@ TABLES = {
         "host string, hour timestamp, verdict string, peer string, peer_host string, datagrams bigint, "
         "first timestamp, last timestamp, example_channel string"
     ),
+    "drops": "host string, hour timestamp, client string, messages bigint",
     "reordering": (
         "receiver string, src string, hour timestamp, reordered bigint, distance_p50 bigint, distance_max bigint"
     ),

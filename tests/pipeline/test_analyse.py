@@ -18,7 +18,8 @@ from tests.pipeline.analysed import PLAN, RECORDED, Analysed
 
 def test_every_table_is_written_and_reported(analysed: Analysed) -> None:
     for name in TABLES:
-        assert analysed.table(name).count() > 0, name
+        # No recorder of the network gives accounts.
+        assert (analysed.table(name).count() > 0) == (name != "drops"), name
         assert f": {name}  " in analysed.progress.getvalue()
 
 

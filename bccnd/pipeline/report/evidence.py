@@ -17,6 +17,7 @@ from bccnd.pipeline.report.rows import (
     OF_ONE_HOST,
     Culprit,
     CutOff,
+    Dropped,
     HostLoss,
     Late,
     OffClock,
@@ -169,6 +170,15 @@ class Evidence:
             silent=silent, limit=HOST_LOSSES,
         )  # fmt: skip
         return [CutOff(*row) for row in rows], [Unheard(*row) for row in told]
+
+    def drops(self) -> list[Dropped]:
+        """What was lost inside hosts, the most first."""
+        rows = self._rows(
+            """select host, client, sum(messages) as messages from {drops} group by host, client
+               order by messages desc, host, client limit {limit}""",
+            limit=HOST_LOSSES,
+        )
+        return [Dropped(*row) for row in rows]
 
     def placeless(self) -> list[str]:
         """The recorded hosts that are in no pair, though others are: no segment is known to be theirs."""

@@ -12,6 +12,7 @@ from bccnd.pipeline.report.findings import SENTENCES, Finding, Level, all_of, lo
 from bccnd.pipeline.report.rows import (
     Culprit,
     CutOff,
+    Dropped,
     HostLoss,
     Late,
     OffClock,
@@ -150,6 +151,26 @@ def cut_off(rows: Sequence[CutOff], told: Sequence[Unheard], explained: Sequence
 
 def _others(row: CutOff | None) -> str:
     return counted(row.partners if row else 0, "other host")
+
+
+def drops(rows: Sequence[Dropped]) -> list[Finding]:
+    """What hosts lost themselves, with the remedy that ``doctor`` gives."""
+    found = []
+    for row in rows:
+        host = shown(row.host)
+        text = (
+            f"The kernel of host {host} dropped {counted(row.messages, 'datagram')}: the buffer of its daemon was "
+            "full. Raise net.core.rmem_max and buffers.receive_bytes."
+        )
+        if row.client is not None:
+            text = (
+                f"Client {shown(row.client)} of host {host} read too slowly and lost "
+                f"{counted(row.messages, 'message')}: let it read faster, subscribe to less, or have a larger queue."
+            )
+        found.append(Finding(Level.PROBLEM, text, anchor("coverage", row.host)))
+    return worst(
+        found, "place inside a host where messages were lost", "places inside hosts where messages were lost"
+    )
 
 
 def placeless(hosts: Sequence[str]) -> list[Finding]:

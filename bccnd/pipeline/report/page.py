@@ -108,6 +108,7 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
         *findings.overall(totals, bool(recorders)),
         *faults.widespread(causes, clock),
         *findings.episodes(*ask.episodes(causes, apart), clock),
+        *faults.drops(ask.drops()),
         *faults.culprits(ask.culprits()),
         *faults.late(ask.late()),
         *faults.clocks(ask.clocks(), totals.hosts),

@@ -241,6 +241,14 @@ class Culprit(NamedTuple):
         return share(self.lost, self.sent)
 
 
+class Dropped(NamedTuple):
+    """Messages that were lost inside a host: by the kernel, or, with a ``client``, because that read too slowly."""
+
+    host: str
+    client: str | None
+    messages: int
+
+
 class CutOff(NamedTuple):
     """A host that got none of the ``sent`` messages of ``partners`` others, though third hosts got some of theirs
     (``deaf``); or one of whose messages no other host got any, though they got those of third hosts (``mute``)."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bccnd.pipeline.report.rows import Culprit, CutOff, Late, OffClock, OtherKey, Unheard
+from bccnd.pipeline.report.rows import Culprit, CutOff, Dropped, Late, OffClock, OtherKey, Unheard
 from tests.pipeline.report.test_queries import NOON, asked, at, delivery
 
 
@@ -22,6 +22,15 @@ def test_cut_off_hosts_are_found_where_third_hosts_show_it(spark: SparkSession, 
 def test_of_two_hosts_nobody_knows_which_is_cut_off(spark: SparkSession, tmp_path: Path) -> None:
     with asked(spark, tmp_path, delivery=[delivery("a", "b", 10, 10), delivery("b", "a", 10, 0)]) as ask:
         assert ask.cut_off() == ([], [Unheard("a", "b", 10)])
+
+
+def test_what_was_lost_inside_a_host_is_summed(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        {"host": "c", "hour": hour, "client": client, "messages": count}
+        for hour, client, count in ((NOON, None, 5), (at(60), None, 2), (NOON, "c/ledger/9", 9))
+    ]
+    with asked(spark, tmp_path, drops=rows) as ask:
+        assert ask.drops() == [Dropped("c", "c/ledger/9", 9), Dropped("c", None, 7)]
 
 
 def test_recorded_host_in_no_pair_has_no_segment(spark: SparkSession, tmp_path: Path) -> None:

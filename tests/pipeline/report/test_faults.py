@@ -2,7 +2,17 @@
 
 from bccnd.pipeline.report import faults
 from bccnd.pipeline.report.findings import Finding, Level
-from bccnd.pipeline.report.rows import Culprit, CutOff, HostLoss, Late, OffClock, OtherKey, Totals, Unheard
+from bccnd.pipeline.report.rows import (
+    Culprit,
+    CutOff,
+    Dropped,
+    HostLoss,
+    Late,
+    OffClock,
+    OtherKey,
+    Totals,
+    Unheard,
+)
 from tests.pipeline.report.test_findings import ONE_DAY, at, sentences
 
 
@@ -127,6 +137,19 @@ def test_different_numbers_missing_point_away_from_the_sender() -> None:
         (
             "Both other hosts lost messages of host a, 1.0 percent in all: each of them others, so look for the "
             "cause at these and their links, not at host a."
+        ),
+    ]
+
+
+def test_what_a_host_lost_itself_is_named_with_the_remedy() -> None:
+    assert sentences(faults.drops([Dropped("c", None, 1204), Dropped("c", "c/ledger/9", 1)])) == [
+        (
+            "The kernel of host c dropped 1,204 datagrams: the buffer of its daemon was full. Raise "
+            "net.core.rmem_max and buffers.receive_bytes."
+        ),
+        (
+            "Client c/ledger/9 of host c read too slowly and lost 1 message: let it read faster, subscribe to less, "
+            "or have a larger queue."
         ),
     ]
 

@@ -1,0 +1,36 @@
+"""``bccnd/pipeline/drops.py``."""
+
+import json
+
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from bccnd.pipeline import drops
+from bccnd.pipeline.layout import TRAFFIC
+from tests.pipeline.rows import at, mark, recording, table, traffic
+
+PAYLOAD = [column.split()[0] for column in TRAFFIC.replace("(20,0)", "").split(", ")].index("payload")
+
+
+def counters(host: str, seconds: float, said: object) -> tuple[object, ...]:
+    row = mark(host, seconds, "counters")
+    return (*row[:PAYLOAD], json.dumps(said).encode(), *row[PAYLOAD + 1 :])
+
+
+def test_what_was_lost_inside_a_host_is_summed_by_hour(spark: SparkSession) -> None:
+    slow = {"name": "c/ledger/9", "dropped": 7, "policy": "drop-oldest", "tap": False}
+    rows = [
+        *recording("c", 0, 8000),
+        counters("c", 10, {"from_ns": 1, "kernel_dropped": 100, "dropped": 9, "clients": []}),
+        counters("c", 20, {"kernel_dropped": 0, "clients": [slow, slow | {"name": "recorder", "tap": True}]}),
+        counters("c", 30, {"kernel_dropped": 4, "clients": [slow], "rejected": {"hmac": 9}}),
+        counters("c", 3700, {"kernel_dropped": 1}),
+        counters("d", 10, {"kernel_dropped": 0}),
+        counters("e", 10, ["of another form"]),
+    ]
+    expected = [
+        ("c", at(0), None, 104), ("c", at(0), "c/ledger/9", 14), ("c", at(3600), None, 1),
+    ]  # fmt: skip
+    assertDataFrameEqual(
+        drops.drops(traffic(spark, rows)), table(spark, "drops", expected), ignoreNullable=True
+    )

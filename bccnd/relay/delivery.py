@@ -95,6 +95,8 @@ class Delivery:
         self.holding = Holding(transport, state.outgoing, self.slow, state.alarm)
         self.next_deadline = self.holding.next_deadline
         self.backlogged: set[Session] = set()
+        # Clients of which packets wait for a turn.
+        self._left: set[Session] = set()
         # None of them holds more. It is looked for among all only when somebody holds less than this.
         self._most_held: float = inf
 
@@ -154,8 +156,19 @@ class Delivery:
             self.close(session, UNREAD)
         self._make_room(session, 0, 0, now)
         if self._ledger.excess(0, 0) > 0:
-            self.close(session, UNREAD)
-            self._write_off(session)
+            self._close_for_room(session)
+
+    def keep_left(self, session: Session, size: int, now: float) -> None:
+        """So many bytes of packets were read of the client and wait for its next turn; 0 for none."""
+        outbox = session.outbox
+        outbox.keep_left(size)
+        self._left.discard(session)
+        if size:
+            self._left.add(session)
+            self._most_held = max(self._most_held, outbox.held)
+            self._make_room(session, 0, 0, now)
+            if self._ledger.excess(0, 0) > 0:
+                self._close_for_room(session)
 
     def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""
@@ -195,6 +208,8 @@ class Delivery:
         """The client is gone: free what it held, and the publishers that waited for it."""
         self.slow.leaves(session, now)
         session.outbox.clear()
+        session.outbox.keep_left(0)
+        self._left.discard(session)
         self.backlogged.discard(session)
         self.holding.forget(session)
 
@@ -318,7 +333,8 @@ class Delivery:
             wanted = asker.outbox.held + size + entries * ENTRY_BYTES
             if self._most_held <= wanted:
                 return
-            heaviest = max(self.backlogged, key=lambda session: session.outbox.givable, default=asker)
+            holders = self.backlogged | self._left
+            heaviest = max(holders, key=lambda session: session.outbox.givable, default=asker)
             outbox = heaviest.outbox
             self._most_held = outbox.givable
             if outbox.givable <= wanted:
@@ -329,8 +345,13 @@ class Delivery:
             if lost:
                 self.slow.falls_behind(heaviest, Trouble.LOSES, now, lost)
             else:
-                self.close(heaviest, UNREAD if outbox.answers else "slow")
-                self._write_off(heaviest)
+                self._close_for_room(heaviest)
+
+    def _close_for_room(self, session: Session) -> None:
+        self.close(session, UNREAD if session.outbox.answers else "slow")
+        self._write_off(session)
+        session.outbox.keep_left(0)
+        self._left.discard(session)
 
     def _write_off(self, session: Session) -> None:
         """Keep nothing for a client any more."""

@@ -9,9 +9,9 @@ Rules
   a queue that is too small for such a piece gets its messages one by one.
 - When all outboxes together are full, whoever holds most gives, as often as a client that holds less needs room.
   So nobody who holds less than the average loses anything to the others.
-- Under ``block`` a local publisher is held (``holding``) as soon as the client takes no more. It is released when
-  little waits for the client. Holding at once, rather than at a full outbox, saves copies. A client with too many
-  unread answers holds itself.
+- Under ``block`` a local publisher is held (``holding``) as soon as the client takes no more, if the client may hold
+  it. It is released when little waits for the client. Holding at once, rather than at a full outbox, saves copies. A
+  client with too many unread answers holds itself.
 - Nothing is kept for a client that is found gone; the caller reads what it has sent, and then disconnects it.
 """
 
@@ -22,7 +22,7 @@ from operator import sub
 from typing import Protocol
 
 from bccnd.relay.effects import as_bytes
-from bccnd.relay.holding import Holding, others_of
+from bccnd.relay.holding import Holding, may_hold, others_of
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy, Queue
 from bccnd.relay.outbox import ENTRY_BYTES, CountedPack, Outcome
@@ -303,6 +303,7 @@ class Delivery:
             return
         outbox = session.outbox
         dropped_before = outbox.dropped
+        holds = outbox.policy is Policy.BLOCK and sender is not None and may_hold(session, sender)
         entries = entries[went:]
         self._make_room(session, sum(map(len, entries)), len(entries), now)
         packets = [entry for entry in entries if not isinstance(entry, CountedPack)]
@@ -311,14 +312,14 @@ class Delivery:
                 # A pack that is too long for the queue is split into its messages.
                 split = isinstance(entry, CountedPack) and not outbox.can_hold(entry)
                 for each in sbus.Pack.parse(_packet(entry)[len(PACK) :]).packets if split else (entry,):
-                    if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
+                    if outbox.put(each, publisher_waits=holds) is Outcome.OVERFLOW:
                         self.close(session, "slow")
                         return
         self._backlog(session, now)
         self._most_held = max(self._most_held, outbox.held)
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
-        if sender is not None and outbox.policy is Policy.BLOCK:
+        if holds and sender is not None:
             self.holding.hold(sender, session, now)
 
     def _backlog(self, session: Session, now: float) -> None:

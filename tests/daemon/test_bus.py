@@ -279,7 +279,7 @@ def test_last_words_behind_empty_packets(daemon: DaemonProcess, empty: int) -> N
         assert listener.message() == ("last/x", b"words")
 
 
-async def test_packets_that_are_left_are_in_the_account_of_their_client(
+async def test_packets_left_are_in_the_account_of_their_client(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bus, "TURN_NS", 1000)

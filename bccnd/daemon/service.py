@@ -239,8 +239,10 @@ class Daemon:
     def _on_deadline(self) -> None:
         self._alarm, self._due = None, inf
         if not self._paused:
+            begun = time.time_ns()
             self.relay.on_deadline(self._moment())
             self._settle()
+            self._bus.end_turn(begun)
 
     def _moment(self) -> Moment:
         return Moment(self._loop.time(), time.time_ns())

@@ -8,7 +8,7 @@ one comes when everybody else has had theirs:
 
 Rules
 - A client with packets left is not read, so it has one read's worth left at most. Its own socket holds the rest.
-- They are in its account and in that of all (``relay.outbox``): where too much waits, who holds most is closed.
+- They are in its account and in that of all (``relay.delivery``): where too many wait, who has most is closed.
 - The loop gives one turn at a time to those in line, and looks after all sockets between two: however many clients
   have packets left, nobody waits for more than one of them.
 - A client that had a long turn lately (LONG_NS, LATELY_NS) is read in one round of the loop with others like it only

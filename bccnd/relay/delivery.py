@@ -40,6 +40,10 @@ ANSWERS_FATAL = 4096
 UNREAD = "its answers are not read"
 # Who gives to others gives this part of what it holds, so that looking for who holds most is seldom.
 GIVEN_PART = 8
+# Packets that wait for a turn take this part of all at most, or what two reads of clients with large buffers bring:
+# else who has most of them is closed. Hundreds can leave what others do, so it takes somebody who wants to fill it.
+LEFT_PART = 4
+LEFT_BYTES = 8 << 20
 # What a transport answers for a client that is no longer there.
 GONE = -1
 
@@ -168,8 +172,8 @@ class Delivery:
             self._left.add(session)
             self._most_held = max(self._most_held, outbox.held)
             self._make_room(session, 0, 0, now)
-            if self._ledger.excess(0, 0) > 0:
-                self._close_for_room(session)
+            if self._ledger.left > max(self._ledger.limit // LEFT_PART, LEFT_BYTES):
+                self._close_for_room(max(self._left, key=lambda session: session.outbox.left))
 
     def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""

@@ -13,8 +13,7 @@ Rules
   whole. So the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
   gap grows until the client takes it, so an episode of any length is one notice.
-- What was read of a client and waits for its next turn (``daemon.turns``) is in its account, too: it gives that by
-  being closed.
+- What was read of a client and waits for its next turn (``daemon.turns``) is in its account, too, and in that of all.
 - The ledger holds no packets and no bytes when every outbox has been cleared.
 """
 
@@ -167,10 +166,11 @@ class Outbox:
     @property
     def givable(self) -> int:
         """The same, but nothing of what publishers wait for (``block``), within the client's limits and what some
-        reads of theirs bring beyond.
+        reads of theirs bring beyond; nor what is left of a publisher, unless it reads no answers.
         """
-        keeps = self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES
-        return self.left if keeps else self.held
+        if self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES:
+            return 0
+        return self.held if self.answers else self._droppable
 
     @property
     def _droppable(self) -> int:

@@ -384,7 +384,8 @@ class Bus:
         assert ledger.packets == sum(session.outbox.packets for session in sessions)
         boxes = [session.outbox for session in sessions]
         assert ledger.bytes == sum(box.size + box.answers_size for box in boxes)
-        assert ledger.bytes + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
+        assert ledger.left == sum(box.left for box in boxes)
+        assert ledger.bytes + ledger.left + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
         assert ledger.bytes <= ledger.limit
         assert state.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
         assert len(state.names) - 1 == len(sessions) == len(state.ports)  # beside its own

@@ -114,7 +114,9 @@ def _episode(row: Episode, clock: Clock) -> Finding:
         return Finding(Level.PROBLEM, text, anchor("loss", row.sender, row.receiver))
     burst = round(row.burst_p50)
     how = ""
-    if burst > 1 and row.outage >= LONG_OUTAGE and row.outages:
+    # As many as were sent in that time, if they were sent evenly.
+    meanwhile = row.sent * row.outage / max(1.0, (row.end - row.start).total_seconds())
+    if burst > 1 and row.outage >= LONG_OUTAGE and row.outages and burst >= meanwhile / 2:
         about = "" if row.outages == 1 else "about "
         named = [clock.exact(start) for start in row.starts]
         at = listed(named + [""] * (row.outages - len(named)), len(named))

@@ -25,8 +25,11 @@ from bccnd.pipeline.report.rows import Pair, Totals
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
 from bccnd.pipeline.report.sections import Period, Table, Values
 from bccnd.pipeline.report.wording import Clock
+from bccnd.wire.verdict import Verdict
 
 TITLE = "Network report"
+# The verdicts on datagrams of a host with another key. Without any, keys are not compared.
+KEYS = {Verdict.HMAC, Verdict.UNAUTHENTICATED}
 # Steps of time in a chart, of four pixels on a screen.
 BINS = 240
 SECTIONS = {
@@ -91,11 +94,12 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
     totals, (recorders, recorder_count) = ask.totals(), ask.recorders()
     worst, slowest = ask.worst_pairs(), ask.slowest_pairs()
     silences, silence_count = ask.silences()
-    keys = ask.other_keys()
+    reasons = ask.reasons()
+    keys = ask.other_keys() if any(row.verdict in KEYS for row in reasons) else []
     odd = [row.host for row in faults.odd_keys(keys, totals.hosts)[0]]
-    cut_off, unheard = ask.cut_off()
+    cut_off, unheard = ask.cut_off() if totals.dead else ([], [])
     apart = sorted({*odd, *(row.host for row in cut_off), *(pair.receiver for pair in unheard)})
-    (rejections, rejection_count), reasons = ask.rejections(), ask.reasons()
+    rejections, rejection_count = ask.rejections()
     unexplained, unexplained_count = ask.rejections(odd) if odd else (rejections, rejection_count)
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
@@ -109,8 +113,8 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
         *faults.widespread(causes, clock),
         *findings.episodes(*ask.episodes(causes, apart), clock),
         *faults.drops(ask.drops()),
-        *faults.culprits(ask.culprits()),
-        *faults.late(ask.late()),
+        *faults.culprits(ask.culprits() if totals.lost else []),
+        *faults.late(ask.late() if totals.late else []),
         *faults.clocks(ask.clocks(), totals.hosts),
         *findings.silences(silences, recorder_count, clock, silence_count),
         *findings.rejections(unexplained, clock, unexplained_count),

@@ -91,7 +91,8 @@ class Summaries(Evidence):
             """select (select count(distinct host) from
                         (select sender as host from {pairs} union all select receiver from {pairs})) as hosts,
                       count(*) as pairs, count_if(lost > 0) as lossy_pairs, coalesce(sum(sent), 0) as sent,
-                      coalesce(sum(lost), 0) as lost, count_if(method is not null and p50 is not null) as measured
+                      coalesce(sum(lost), 0) as lost, count_if(method is not null and p50 is not null) as measured,
+                      count_if(sent > 0 and lost = sent) as dead, coalesce(sum(late), 0) as late
                from {pairs}""",
             pairs=self._pairs,
         )

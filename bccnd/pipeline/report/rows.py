@@ -17,7 +17,8 @@ def share(lost: int, sent: int) -> float:
 
 
 class Totals(NamedTuple):
-    """Sums of the delivery matrix. ``hosts`` counts senders and receivers, ``measured`` the pairs with a latency."""
+    """Sums of the delivery matrix. ``hosts`` counts senders and receivers, ``measured`` the pairs with a latency,
+    ``dead`` those that lost everything; ``late`` are those of ``lost`` that came too late."""
 
     hosts: int = 0
     pairs: int = 0
@@ -25,6 +26,8 @@ class Totals(NamedTuple):
     sent: int = 0
     lost: int = 0
     measured: int = 0
+    dead: int = 0
+    late: int = 0
 
     @property
     def loss(self) -> float:

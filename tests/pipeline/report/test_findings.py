@@ -109,6 +109,13 @@ def test_outages_are_told_in_time() -> None:
     ]
 
 
+def test_loss_among_what_arrived_is_no_outage() -> None:
+    row = Episode("a", "c", at("14:00"), at("14:06"), 360, 31, 31, 1, 215.0, (at("14:00:00"),))
+    assert sentences(findings.episodes([row], 1, ONE_DAY)) == [
+        "Host c lost 8.6 percent of host a's messages between 14:00 and 14:06, in bursts of about 31 (31 of 360)."
+    ]
+
+
 def test_minutes_end_with_the_record() -> None:
     clock = Clock(at("14:05:20"), at("14:06:05"))
     (sentence,) = sentences(

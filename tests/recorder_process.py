@@ -97,7 +97,7 @@ class RecorderProcess:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    rows = pq.ParquetFile(path).read(use_threads=False).to_pylist()
+    rows = pq.ParquetFile(path, page_checksum_verification=True).read(use_threads=False).to_pylist()
     return [row | {"file": path.name} for row in rows]
 
 

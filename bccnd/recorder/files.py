@@ -181,6 +181,8 @@ class _File:
             compression="zstd",
             compression_level=1,
             use_dictionary=DICTIONARIES,
+            # zstd as Arrow writes it has no checksum: without these a damaged page can be read as other values.
+            write_page_checksum=True,
             # Words are dictionaries in memory only: readers get strings.
             store_schema=False,
         )

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
@@ -274,3 +275,20 @@ def test_groups_with_different_words_make_one_file(tmp_path: Path):
     assert [row["channel"] for row in rows] == [f"c/{number}" for number in range(100)]
     assert [row["seq"] for row in rows] == [2**64 - 1 - number for number in range(100)]
     recording.end()
+
+
+def test_a_damaged_page_is_found(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.write(batch(NOON, NOON, payload=os.urandom(10_000)), 0.0)
+    recording.close(NOON, 0.0)
+    recording.end()
+    (path,) = whole(tmp_path)
+    content = bytearray(path.read_bytes())
+    columns = [pq.ParquetFile(path).metadata.row_group(0).column(at) for at in range(len(SCHEMA))]
+    payload = next(column for column in columns if column.path_in_schema == "payload")
+    content[payload.data_page_offset + payload.total_compressed_size // 2] ^= 1
+    path.write_bytes(content)
+    assert pq.ParquetFile(path).read().num_rows == 4, "whoever does not look gets other payloads"
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        rows_of(path)

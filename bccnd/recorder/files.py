@@ -9,6 +9,7 @@ Rules
   rows are counted as lost. The next start removes what a killed writer left behind.
 - The files of this host, the unfinished one included, have at most ``keep_bytes``, and none is more than
   ``keep_days`` older than the newest. The oldest go first. Files of other hosts in the directory stay as they are.
+- Each file says by itself what the daemon was (``describe``): files are read, collected and removed one by one.
 - Rows go into the file in groups of GROUP_ROWS or ``group_bytes``, whichever comes first; memory holds one group.
 """
 
@@ -238,6 +239,8 @@ class Recording:
         # Complete, waiting for the disk.
         self._whole: deque[_File] = deque()
         self._disk_error_reported = False
+        # The payload of the mark that stands behind ``opened`` in every file.
+        self._about: bytes | None = None
         self._finished = deque(sorted(_finished(output, host)))
         self.kept = sum(size for _, _, size in self._finished)
         for path in _leftovers(output, host):
@@ -265,6 +268,8 @@ class Recording:
         folder = self._output / folder_of(self._host, day_of(time_ns))
         self._file = _File(folder, time_ns, now, self._limits.group_bytes)
         self._file.write(mark(Mark.OPENED, time_ns))
+        if self._about is not None:
+            self._file.write(mark(Mark.DAEMON, time_ns, payload=self._about))
 
     def close(self, time_ns: int, now: float) -> None:
         """End the file: everything up to ``time_ns`` was recorded."""
@@ -286,9 +291,18 @@ class Recording:
             self._file.rows += len(part)
             self.counts.rows += len(part)
 
-    def mark_unrecorded(self, time_ns: int, messages: int) -> None:
+    def describe(self, about: bytes | None) -> None:
+        """Set what the mark ``daemon`` says in each file that begins from now on; None: nothing is known."""
+        self._about = about
+
+    def mark(
+        self, kind: Mark, time_ns: int, now: float, *, size: int = 0, payload: bytes | None = None
+    ) -> None:
+        """Write a mark of any kind but ``opened`` and ``closed``. A new day begins a new file."""
+        self._turn(day_of(time_ns), time_ns, now)
         if self._file is not None:
-            self._file.write(mark(Mark.UNRECORDED, time_ns, messages))
+            self._file.write(mark(kind, time_ns, size, payload))
+            self._file.until = max(self._file.until, time_ns)
 
     def rotate_if_due(self, time_ns: int, now: float) -> None:
         """Begin a new file if it is time. ``time_ns``: everything before it has been written."""

@@ -60,7 +60,9 @@ class Recorder:
         )
         self.inbox = Inbox(half)
         self.tap = Tap(settings.socket, self.inbox, on_fault)
-        self.writer = Writer(settings.output, limits, self.inbox, half, self.tap.ended, on_fault)
+        self.writer = Writer(
+            settings.output, limits, self.inbox, half, self.tap.ended, self.tap.ask, on_fault
+        )
         self._threads = [
             threading.Thread(target=self.tap.run, name="tap", daemon=True),
             threading.Thread(target=self.writer.run, name="writer", daemon=True),

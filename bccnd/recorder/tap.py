@@ -7,10 +7,13 @@ Rules
   ``block``: a recorder holds no publisher up.
 - The tap sends a ping a second, with the time as its value. The daemon answers in the order of everything else, so
   each answer says up to when everything has been read.
+- Every LOOK_SECONDS, and when the recorder stops, the tap asks the daemon for its account of itself (``account``),
+  and in between for what the writer wants to know (``ask``). The answers come in the order of everything else.
 - When the daemon goes, the tap waits for it to come back. It does not wait for the right to tap.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 import structlog
@@ -18,6 +21,7 @@ import structlog
 import bccn
 from bccn.feed import Block, Feed
 from bccnd.errors import BccndError, ConfigError, ProtocolError, RefusedError
+from bccnd.recorder.account import LOOK_SECONDS
 from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.rows import Dropped, Ended, messages_in
 
@@ -34,6 +38,8 @@ QUEUES = (
     "packets=10000 bytes=8388608 policy=drop-oldest",
 )
 TAP_IS_OFF = b"CMSG tap\0off"
+# Requests of the writer that wait to be made. It makes the next when it has the answer.
+QUESTIONS = 16
 
 log = structlog.get_logger()
 
@@ -52,6 +58,14 @@ class Tap:
         self._fault = fault
         self._feed = Feed(path, queues=QUEUES, timeout=GREETING_SECONDS)
         self._stopping = False
+        self._questions: deque[tuple[str, str]] = deque(maxlen=QUESTIONS)
+        # Why the daemon ends the connection, if the packet that says so found no empty block.
+        self._reason = ""
+
+    def ask(self, key: str, value: str) -> None:
+        """Make this request soon; called from the thread that writes."""
+        self._questions.append((key, value))
+        self._feed.wake()
 
     def stop(self) -> None:
         self._stopping = True
@@ -86,12 +100,15 @@ class Tap:
         """Record this connection from its first packet to its last."""
         self._inbox.put(Opened(time.time_ns(), self._feed.host, self._feed.local))
         self.connected = True
-        closed_ns = None
+        self._questions.clear()
+        self._reason = ""
+        closed_ns = gone_ns = None
         try:
             closed_ns = self._read(self._first_block())
+            gone_ns = None if self._stopping else time.time_ns()
         finally:
             self.connected = False
-            self._inbox.put(Closed(closed_ns))
+            self._inbox.put(Closed(closed_ns, gone_ns, self._reason))
         if not self._stopping:
             log.warning("lost the daemon, trying again", socket=self.path)
 
@@ -104,17 +121,22 @@ class Tap:
 
     def _read(self, block: Block) -> int | None:
         """Read until the connection ends, or everything is read after ``stop``; up to when, if that is known."""
-        ping_at = handed_over = 0.0
+        ping_at = look_at = handed_over = 0.0
         asked_ns, deadline = 0, float("inf")
         try:
             while True:
                 self.turned_at = now = time.monotonic()
                 if self._stopping and not asked_ns:
                     asked_ns, deadline = time.time_ns(), now + LAST_SECONDS
-                    self._feed.request("tap", "off")
+                    self._ask_last()
                 elif now >= ping_at:
                     ping_at = now + PING_SECONDS
                     self._feed.request("ping", str(time.time_ns()))
+                    if now >= look_at:
+                        look_at = now + LOOK_SECONDS
+                        self._feed.request("status", "")
+                while self._questions:
+                    self._feed.request(*self._questions.popleft())
                 if block.full or (block.used and self._inbox.idle and now - handed_over >= HAND_OVER_SECONDS):
                     block = self._hand_over(block)
                     handed_over = now
@@ -130,6 +152,12 @@ class Tap:
         finally:
             self._inbox.give_back(self._hand_over(block))
 
+    def _ask_last(self) -> None:
+        """End the tap. Nobody will ask for a second page of clients, so the first is asked for now."""
+        self._feed.request("status", "")
+        self._feed.request("clients", "")
+        self._feed.request("tap", "off")
+
     def _hand_over(self, block: Block) -> Block:
         """Give the block to the writer and return an empty one: the same one, if there is no other."""
         if not block.used:
@@ -144,7 +172,8 @@ class Tap:
             match item:
                 case Dropped(missing):
                     messages += missing
-                case Ended(reason):
+                case Ended(reason, word):
+                    self._reason = word
                     self.ended(reason)
         self.unrecorded += messages
         self._inbox.put(Lost(messages))

@@ -11,7 +11,7 @@ import pytest
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
 from bccnd.recorder import files
 from bccnd.recorder.files import Limits, Recording
-from bccnd.recorder.layout import DAY_NS, SCHEMA
+from bccnd.recorder.layout import DAY_NS, SCHEMA, Mark
 from tests.recorder_process import assert_well_kept, rows_of
 
 NOON = 20_000 * DAY_NS + DAY_NS // 2
@@ -41,7 +41,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path):
     recording = Recording(tmp_path, "here", Limits())
     recording.open(NOON, 0.0)
     recording.write(batch(NOON + 1, NOON + 2), 0.0)
-    recording.mark_unrecorded(NOON + 3, 7)
+    recording.mark(Mark.UNRECORDED, NOON + 3, 0.0, size=7)
     assert not whole(tmp_path)
     recording.close(NOON + 9, 1.0)
     (path,) = whole(tmp_path)
@@ -55,6 +55,39 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path):
     counts = recording.counts
     assert (counts.rows, counts.files, counts.size) == (2, 1, path.stat().st_size)
     recording.end()
+
+
+def test_each_file_says_what_the_daemon_was(tmp_path: Path):
+    recording = Recording(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.describe(b"{}")
+    recording.mark(Mark.DAEMON, NOON + 1, 0.0, payload=b"{}")
+    recording.rotate_if_due(NOON + 2, 30.0)
+    recording.close(NOON + 3, 31.0)
+    recording.describe(None)
+    recording.open(NOON + 4, 31.0)
+    recording.close(NOON + 5, 31.0)
+    recording.end()
+    shown = [
+        [(row["verdict"], row["time_ns"] - NOON, row["payload"]) for row in rows_of(path)]
+        for path in whole(tmp_path)
+    ]
+    assert shown == [
+        [("opened", 0, None), ("daemon", 1, b"{}"), ("closed", 2, None)],
+        [("opened", 2, None), ("daemon", 2, b"{}"), ("closed", 3, None)],
+        [("opened", 4, None), ("closed", 5, None)],
+    ]
+
+
+def test_a_mark_of_a_new_day_begins_its_file(tmp_path: Path):
+    midnight = 20_001 * DAY_NS
+    recording = Recording(tmp_path, "here", Limits())
+    recording.open(midnight - 10, 0.0)
+    recording.mark(Mark.UNRECORDED, midnight + 5, 0.0, size=1)
+    recording.close(midnight + 7, 0.0)
+    recording.end()
+    found = [[row["time_ns"] - midnight for row in rows_of(path)] for path in whole(tmp_path)]
+    assert found == [[-10, 0], [0, 5, 7]]
 
 
 def test_files_rotate_by_time_and_by_size(tmp_path: Path):

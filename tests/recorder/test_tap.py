@@ -207,6 +207,37 @@ def test_stopping_reads_the_rest_and_notes_up_to_when(
     next_item(inbox, Finished)
 
 
+def test_the_daemon_is_asked_for_its_account(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """At the start, every LOOK_SECONDS, when the writer wants more, and before the tap ends."""
+    monkeypatch.setattr("bccnd.recorder.tap.LOOK_SECONDS", 0.0)
+    with running(tmp_path / "bus.sock", Inbox(4 * BLOCK_BYTES)) as (tap, _):
+        daemon.accept()
+        assert [daemon.expect(b"CMSG ")[:9] for _ in range(4)] == [b"CMSG ping", b"CMSG stat"] * 2
+        tap.ask("clients", "17")
+        assert daemon.expect(b"CMSG clients") == b"CMSG clients\x0017"
+        tap.stop()
+        assert daemon.expect(b"CMSG clients") == b"CMSG clients\0"
+        assert daemon.expect(b"CMSG tap") == b"CMSG tap\0off"
+
+
+def test_the_end_of_a_connection_keeps_its_reason(daemon: FakeDaemon, tmp_path: Path):
+    """Also where the packet that says it finds no empty block."""
+    inbox = Inbox(3 * BLOCK_BYTES)
+    with running(tmp_path / "bus.sock", inbox):
+        daemon.accept()
+        next_item(inbox, Opened)
+        for _ in range(100):
+            daemon.client.send(RECV + b"x" * 60_000)
+        daemon.client.send(b"CMSG closing\0shutdown")
+        daemon.client.close()
+        while not isinstance(item := inbox.get(PATIENCE), Closed):
+            assert item is not None
+    assert (item.time_ns, item.reason) == (None, "shutdown")
+    assert item.gone_ns is not None
+
+
 def test_a_silent_daemon_does_not_delay_stopping(daemon: FakeDaemon, tmp_path: Path):
     inbox = Inbox(4 * BLOCK_BYTES)
     with running(tmp_path / "bus.sock", inbox):
@@ -223,7 +254,10 @@ def test_a_new_connection_asks_for_everything_again(daemon: FakeDaemon, tmp_path
         daemon.client.send(RECV)
         daemon.client.close()
         assert next_packets(inbox, 1) == [RECV]
-        assert next_item(inbox, Closed) == Closed(None)
+        closed = next_item(inbox, Closed)
+        assert isinstance(closed, Closed)
+        assert closed.time_ns is None
+        assert closed.gone_ns is not None
         daemon.asked.clear()
         daemon.accept()
         next_item(inbox, Opened)

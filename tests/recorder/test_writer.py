@@ -1,5 +1,6 @@
 """From the inbox to the files: marks where messages are missing, gaps where much is, a slow disk."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,11 @@ class Running:
         self.inbox = Inbox(limit)
         self.ended: list[str] = []
         self.faults: list[BaseException] = []
-        self.writer = Writer(output, Limits(), self.inbox, limit, self.ended.append, self.faults.append)
+        self.asked: list[tuple[str, str]] = []
+        self.writer = Writer(
+            output, Limits(), self.inbox, limit, self.ended.append,
+            lambda *request: self.asked.append(request), self.faults.append,
+        )  # fmt: skip
         self.thread = threading.Thread(target=self.writer.run)
         self.thread.start()
 
@@ -139,6 +144,70 @@ def test_a_renamed_daemon_gets_files_of_its_own(running: Running):
     folders = {path.parent.name for path in running.output.rglob("*.parquet")}
     assert folders == {"host=here", "host=there"}
     assert running.writer.counts.files == 2
+
+
+def inner(rows: list[dict[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
+    """Verdict, milliseconds since NOON and payload of the marks that have one."""
+    return [
+        (row["verdict"], (row["time_ns"] - NOON) // 10**6, json.loads(row["payload"]))
+        for row in rows
+        if not row["direction"] and row["payload"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("packets", "closed", "mark", "reason"),
+    [
+        ([b"CMSG closing\0shutdown"], "", "stopped", "shutdown"),
+        ([], "shutdown", "stopped", "shutdown"),
+        ([b"CMSG closing\0slow"], "", "disconnected", "slow"),
+        ([b"CMSG closing\0limit: " + b"x" * 1000], "", "disconnected", "limit: " + "x" * 193),
+        ([], "", "disappeared", None),
+    ],
+)
+def test_the_end_of_a_connection_is_marked(
+    running: Running, packets: list[bytes], closed: str, mark: str, reason: str | None
+):
+    running.inbox.put(Opened(NOON, "here", ()))
+    running.read(recv(NOON + 10**6), *packets)
+    running.inbox.put(Closed(None, NOON + 2 * 10**6, closed))
+    running.inbox.put(Opened(NOON + SECOND, "here", ()))
+    running.inbox.put(Closed(NOON + 2 * SECOND))
+    rows = running.finish()
+    assert assert_well_kept(rows) == [(NOON, NOON + 10**6), (NOON + SECOND, NOON + 2 * SECOND)]
+    gone_ns = NOON + 2 * 10**6
+    assert inner(rows) == [
+        (mark, 1, {"reason": reason, "gone_ns": gone_ns}),
+        ("returned", 1000, {"after": mark, "gone_ns": gone_ns}),
+    ]
+
+
+def test_answers_of_the_daemon_become_marks_where_they_stand(running: Running):
+    status = b'CMSG status\0{"pid":7,"uptime":1.0,"counters":{"dropped":%d}}'
+    page = b'CMSG clients\0{"clients":[{"name":"a/b/1","dropped":5,"seconds":9}],"next":null}'
+    running.inbox.put(Opened(NOON, "here", ()))
+    running.read(recv(NOON + 10**6), status % 0, recv(NOON + 2 * 10**6), status % 5)
+    wait_until(lambda: running.asked, "a question")
+    running.read(recv(NOON + 3 * 10**6), page, recv(NOON + 4 * 10**6))
+    running.inbox.put(Closed(NOON + SECOND))
+    rows = running.finish()
+    assert running.asked == [("clients", "")]
+    assert [verdict for verdict, _, _ in shown(rows)] == [
+        "opened", "ok", "daemon", "ok", "ok", "counters", "ok", "closed"
+    ]  # fmt: skip
+    (about, counted) = (payload for _, _, payload in inner(rows))
+    assert about["pid"] == 7
+    assert (counted["from_ns"], counted["dropped"]) == (NOON + 10**6, 5)
+    assert [(row["name"], row["dropped"]) for row in counted["clients"]] == [("a/b/1", 5)]
+
+
+def test_what_another_daemon_was_is_forgotten(running: Running):
+    for start in (NOON, NOON + SECOND):
+        running.inbox.put(Opened(start, "here", ()))
+        if start == NOON:
+            running.read(b'CMSG status\0{"pid":7}')
+        running.inbox.put(Closed(start + 1))
+    assert [verdict for verdict, _, _ in inner(running.finish())] == ["daemon"]
 
 
 def test_the_reason_for_an_end_is_passed_on(running: Running):

@@ -12,6 +12,7 @@ Rules
 - The other marks say what the daemon says of itself (``account``), and how a connection to it ended. Their
   ``payload`` is a JSON object. All stand between ``opened`` and ``closed``, so a reader that knows only these loses
   nothing.
+- The file's own metadata name the host under HOST_KEY, for who has the file without its path.
 - A datagram whose header is malformed has no source, number, channel or mode, and its payload is all of it.
 """
 
@@ -24,6 +25,8 @@ import pyarrow as pa
 
 DAY_NS = 86_400 * 10**9
 SUFFIX = ".parquet"
+# The key in a file's own metadata that names the host.
+HOST_KEY = "bccnd.host"
 # The suffix of an unfinished file, whose name begins with a dot.
 UNFINISHED = ".partial"
 

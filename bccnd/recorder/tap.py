@@ -14,13 +14,13 @@ Rules
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 import bccn
 from bccn.feed import Block, Feed
-from bccnd.errors import BccndError, ConfigError, ProtocolError, RefusedError
+from bccnd.errors import BccndError, ConfigError, ProtocolError, RefusedError, UnavailableError
 from bccnd.recorder.account import LOOK_SECONDS
 from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.rows import Dropped, Ended, messages_in
@@ -45,10 +45,19 @@ log = structlog.get_logger()
 
 
 class Tap:
-    """``run`` is the thread; ``stop`` ends it from another. ``fault`` gets the error that ends it by itself."""
+    """``run`` is the thread; ``stop`` ends it from another. ``fault`` gets the error that ends it by itself.
 
-    def __init__(self, path: str, inbox: Inbox, fault: Callable[[BaseException], None]) -> None:
-        self.path = path
+    With ``patterns`` it subscribes to these channels instead of tapping all.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        inbox: Inbox,
+        fault: Callable[[BaseException], None],
+        patterns: Sequence[str] = (),
+    ) -> None:
+        self.path = path or bccn.socket_path()
         self.connected = False
         # When the loop last turned, on the monotonic clock.
         self.turned_at = time.monotonic()
@@ -56,7 +65,9 @@ class Tap:
         self.unrecorded = 0
         self._inbox = inbox
         self._fault = fault
-        self._feed = Feed(path, queues=QUEUES, timeout=GREETING_SECONDS)
+        self._feed = Feed(path, patterns, queues=QUEUES, timeout=GREETING_SECONDS)
+        self._subscribes = bool(patterns)
+        self._greeted = False
         self._stopping = False
         self._questions: deque[tuple[str, str]] = deque(maxlen=QUESTIONS)
         # Why the daemon ends the connection, if the packet that says so found no empty block.
@@ -70,6 +81,14 @@ class Tap:
     def stop(self) -> None:
         self._stopping = True
         self._feed.wake()
+
+    def connect(self) -> None:
+        """Make the first attempt before ``run`` does, and only this one. Raises what ends a recorder, if it fails."""
+        try:
+            self._feed.connect()
+        except bccn.BccnError as error:
+            raise _fault_of(error) from None
+        self._greeted = True
 
     def run(self) -> None:
         try:
@@ -85,7 +104,9 @@ class Tap:
         reported = ""
         while not self._stopping:
             try:
-                self._feed.connect()
+                if not self._greeted:
+                    self._feed.connect()
+                self._greeted = False
             except bccn.UnavailableError as error:
                 if str(error) != reported:
                     reported = str(error)
@@ -122,13 +143,13 @@ class Tap:
     def _read(self, block: Block) -> int | None:
         """Read until the connection ends, or everything is read after ``stop``; up to when, if that is known."""
         ping_at = look_at = handed_over = 0.0
-        asked_ns, deadline = 0, float("inf")
+        asked_ns, last, deadline = 0, b"", float("inf")
         try:
             while True:
                 self.turned_at = now = time.monotonic()
                 if self._stopping and not asked_ns:
                     asked_ns, deadline = time.time_ns(), now + LAST_SECONDS
-                    self._ask_last()
+                    last = self._ask_last(asked_ns)
                 elif now >= ping_at:
                     ping_at = now + PING_SECONDS
                     self._feed.request("ping", str(time.time_ns()))
@@ -143,7 +164,7 @@ class Tap:
                 before = len(block.ends)
                 if not self._feed.fill(block):
                     return None
-                if asked_ns and _is_off(block, before):
+                if asked_ns and _has(block, before, last):
                     return asked_ns
                 if now > deadline:
                     return None
@@ -152,11 +173,18 @@ class Tap:
         finally:
             self._inbox.give_back(self._hand_over(block))
 
-    def _ask_last(self) -> None:
-        """End the tap. Nobody will ask for a second page of clients, so the first is asked for now."""
+    def _ask_last(self, time_ns: int) -> bytes:
+        """End the tap; returns the answer before which everything stands that came until now.
+
+        Nobody will ask for a second page of clients, so the first is asked for now.
+        """
         self._feed.request("status", "")
         self._feed.request("clients", "")
+        if self._subscribes:
+            self._feed.request("ping", str(time_ns))
+            return b"CMSG pong\0%d" % time_ns
         self._feed.request("tap", "off")
+        return TAP_IS_OFF
 
     def _hand_over(self, block: Block) -> Block:
         """Give the block to the writer and return an empty one: the same one, if there is no other."""
@@ -187,9 +215,9 @@ class Tap:
             log.info(reason, socket=self.path)
 
 
-def _is_off(block: Block, first: int) -> bool:
-    """Whether one of the packets from ``first`` on is, or ends with, the answer after which nothing comes."""
-    return any(block.memory[max(0, end - len(TAP_IS_OFF)) : end] == TAP_IS_OFF for end in block.ends[first:])
+def _has(block: Block, first: int, answer: bytes) -> bool:
+    """Whether one of the packets from ``first`` on is, or ends with, this answer."""
+    return any(block.memory[max(0, end - len(answer)) : end] == answer for end in block.ends[first:])
 
 
 def _fault_of(error: bccn.BccnError) -> BccndError:
@@ -198,6 +226,8 @@ def _fault_of(error: bccn.BccnError) -> BccndError:
         case bccn.RefusedError():
             remedy = "the group of the socket and [[rights]] in the daemon's settings say who may"
             return RefusedError(f"{error.text}; {remedy}")
+        case bccn.UnavailableError():
+            return UnavailableError(str(error))
         case bccn.RejectedError():
             return ConfigError(f"{error}; install the same version of bccnd and bccnd-record")
         case _:

@@ -12,7 +12,6 @@ Rules
 import json
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +19,7 @@ import structlog
 
 from bccn.feed import Block
 from bccnd.recorder.account import Account, Ask, Said
-from bccnd.recorder.files import Counts, Limits, Recording
+from bccnd.recorder.files import Counts, Recording
 from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.layout import Mark
 from bccnd.recorder.rows import Answer, Dropped, Ended, ReadUntil, Rows
@@ -43,15 +42,14 @@ log = structlog.get_logger()
 class Writer:
     """``run`` is the body of the thread.
 
-    ``backlog_limit``: bytes that may wait in memory for the disk; ``ended`` is called with the daemon's reason for
-    ending the connection or the tap; ``ask`` is called with a request for the daemon; ``fault`` is called with the
-    exception that ended the thread.
+    ``recording`` begins the recording of a host, given what was counted before; ``backlog_limit``: bytes that may
+    wait in memory for the disk; ``ended`` is called with the daemon's reason for ending the connection or the tap;
+    ``ask`` is called with a request for the daemon; ``fault`` is called with the exception that ended the thread.
     """
 
     def __init__(
         self,
-        output: Path,
-        limits: Limits,
+        recording: Callable[[str, Counts], Recording],
         inbox: Inbox,
         backlog_limit: int,
         ended: Callable[[str], None],
@@ -63,8 +61,7 @@ class Writer:
         # The record is complete up to this time (Unix ns).
         self.until = 0
         self.host = ""
-        self._output = output
-        self._limits = limits
+        self._begin = recording
         self._inbox = inbox
         self._backlog_limit = backlog_limit
         self._ended = ended
@@ -133,7 +130,7 @@ class Writer:
     def _open(self, opened: Opened) -> None:
         if self._recording is None or opened.host != self.host:
             self._end()
-            self._recording = Recording(self._output, opened.host, self._limits, self._before)
+            self._recording = self._begin(opened.host, self._before)
             self.host, self._gone = opened.host, None
         self._rows = Rows(opened.local, opened.host)
         self._missing = 0
@@ -141,7 +138,7 @@ class Writer:
         if self.until:
             log.info("recording again", host=self.host, after_seconds=self._since(opened.time_ns))
         else:
-            log.info("recording", host=self.host, output=str(self._output))
+            log.info("recording", host=self.host, output=str(self._recording))
         self.until = opened.time_ns
         self._recording.describe(None)
         self._recording.open(opened.time_ns, time.monotonic())

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from bccnd.errors import ConfigError
 from bccnd.pipeline import ingest, storage
 from bccnd.pipeline.layout import REJECTED_FILES, Output
-from bccnd.recorder.files import Limits, Recording
+from bccnd.recorder.files import Limits
+from bccnd.recorder.folders import recorded
 from bccnd.recorder.layout import SCHEMA as RECORDER_SCHEMA
 from bccnd.wire.pcap import Packet, header
 from bccnd.wire.udp import UdpDatagram
@@ -114,7 +115,7 @@ def test_bad_files_are_set_aside_with_a_reason(spark: SparkSession, tmp_path: Pa
 
 def test_a_flipped_bit_is_found_and_set_aside(spark: SparkSession, tmp_path: Path) -> None:
     """In a payload, which any bytes can be: without checksums the file would be read as if it were sound."""
-    recording = Recording(tmp_path / "in", "a", Limits())
+    recording = recorded(tmp_path / "in", "a", Limits())
     for time_ns in (10**18, 10**18 + 9):
         recording.open(time_ns, 0.0)
         rows = [row | {"time_ns": time_ns} for row in table().to_pylist() if row["direction"]]

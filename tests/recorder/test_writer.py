@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from bccnd.errors import BccndError
-from bccnd.recorder import files
+from bccnd.recorder import sink
 from bccnd.recorder.files import Limits
+from bccnd.recorder.folders import recorded
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.writer import Writer
 from bccnd.wire import sbus
@@ -35,7 +36,7 @@ class Running:
         self.faults: list[BaseException] = []
         self.asked: list[tuple[str, str]] = []
         self.writer = Writer(
-            output, Limits(), self.inbox, limit, self.ended.append,
+            lambda host, counts: recorded(output, host, Limits(), counts), self.inbox, limit, self.ended.append,
             lambda *request: self.asked.append(request), self.faults.append,
         )  # fmt: skip
         self.thread = threading.Thread(target=self.writer.run)
@@ -230,7 +231,7 @@ def test_a_fault_is_passed_on(tmp_path: Path):
 
 def test_a_slow_disk_costs_the_reader_blocks_but_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The reader counts what it has no block for, and the record is marked where it is missing."""
-    slow, write = threading.Event(), files.os.write
+    slow, write = threading.Event(), sink.os.write
     written: list[int] = []
 
     def waiting(descriptor: int, data: bytes) -> int:
@@ -238,7 +239,7 @@ def test_a_slow_disk_costs_the_reader_blocks_but_no_time(tmp_path: Path, monkeyp
         written.append(len(data))
         return write(descriptor, data)
 
-    monkeypatch.setattr(files.os, "write", waiting)
+    monkeypatch.setattr(sink.os, "write", waiting)
     running = Running(tmp_path, limit=3 * BLOCK_BYTES)
     running.inbox.put(Opened(NOON, "here", ()))
     taken = 0

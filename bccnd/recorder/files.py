@@ -63,14 +63,17 @@ class Counts:
 
 
 class Place(Protocol):
-    """Where the files of a recording lie. ``host``: whose record they are; ``kept``: bytes of whole files.
+    """Where the files of a recording lie.
 
-    ``makes_folders``: whether a folder that is missing is made.
+    ``host``: whose record they are; ``makes_folders``: whether a folder that is missing is made.
     """
 
     host: str
-    kept: int
     makes_folders: bool
+
+    @property
+    def kept(self) -> int:
+        """Bytes of whole files."""
 
     def begin(self, opened_ns: int) -> Path:
         """The path at which a file that opens then is written. Its name begins with a dot."""

@@ -58,7 +58,10 @@ class ReadUntil:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The daemon closes the connection or takes the tap away; ``reason`` says why, ``word`` in the daemon's words."""
+    """The daemon closes the connection, or takes the tap or a subscription away; ``reason`` says why.
+
+    ``word``: the daemon's word for it.
+    """
 
     reason: str
     word: str
@@ -172,8 +175,8 @@ def notice(packet: bytes) -> Iterator[Item]:
         yield ReadUntil(number)
     elif key == b"closing":
         yield Ended(f"closed by the daemon: {text}", text)
-    elif key == b"revoked" and value == b"CMSG tap":
-        yield Ended("the right to tap was revoked", "revoked")
+    elif key == b"revoked" and value.startswith((b"CMSG tap", b"SUB ")):
+        yield Ended(f"the right to {text.removeprefix('CMSG ')} was revoked", "revoked")
     elif key in ANSWERS:
         yield Answer(key.decode(), value)
 

@@ -72,6 +72,7 @@ class Recorder:
         ]
 
     def start(self) -> None:
+        sys.setswitchinterval(SWITCH_SECONDS)
         for thread in self._threads:
             thread.start()
 
@@ -128,7 +129,6 @@ def of_settings(settings: RecorderSettings, on_fault: Callable[[BaseException], 
 def serve(settings: RecorderSettings) -> None:
     """Record until a signal ends it. Raises ``BccndError``."""
     faulthandler.enable(2)
-    sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(_serve(settings))
 
 

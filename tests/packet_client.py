@@ -1,10 +1,11 @@
 """The local bus packet by packet, without a client library."""
 
+import errno
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,18 +17,26 @@ PATIENCE = 30.0
 
 
 @contextmanager
+def crowd(path: Path) -> Iterator[None]:
+    """As many connections to the listening socket at ``path`` as may wait there."""
+    with ExitStack() as clients:
+        error = 0
+        while not error:
+            client = clients.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            client.setblocking(False)
+            error = client.connect_ex(str(path))
+        assert error == errno.EAGAIN
+        yield
+
+
+@contextmanager
 def crowded(path: Path) -> Iterator[socket.socket]:
     """A listening socket at ``path`` that accepts nobody, and to which as many have connected as may wait."""
-    with ExitStack() as crowd:
-        listening = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(path))
         listening.listen(0)
-        with suppress(BlockingIOError):
-            while True:
-                client = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-                client.setblocking(False)
-                client.connect(str(path))
-        yield listening
+        with crowd(path):
+            yield listening
 
 
 class PacketClient:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,26 @@ def test_a_reload_adds_and_exchanges_keys(running: Reloadable, tmp_path: Path, l
     assert "key-of" not in running.daemon.log
 
 
+def test_a_key_ends_what_was_forged_without_one(running: Reloadable, tmp_path: Path, loopback_port: int):
+    """Numbers above those of all clocks, sent under a name just before the key comes, silence nobody for a day."""
+    clock = 2 * 10**15
+    keys = tmp_path / "keys"
+    keys.touch(0o600)
+    keys.write_bytes(NEW)
+    with PacketClient(running.socket) as client, plain_socket(loopback_port) as wire:
+        client.subscribe("demo/>")
+
+        def hears(number: int, key: bytes | None = None) -> bool:
+            sent = datagram("there/prog/1", number, "demo/x", b"", key)
+            wire.sendto(sent, (LOOPBACK_BROADCAST, loopback_port))
+            return client.message() == ("demo/x", b"")
+
+        assert all(hears(number) for number in (clock, 2**64 - 2, 2**64 - 1))
+        running.reload(f'key_file = "{keys}"')
+        assert hears(clock + 1, NEW)
+        assert client.status()["counters"]["accepted"] == 4
+
+
 @pytest.mark.parametrize(
     ("toml", "faults"),
     [
@@ -245,6 +266,24 @@ def test_an_exposed_key_file_is_refused_and_old_keys_stay(running: Reloadable, t
     assert "chmod 600" in line["fault"]
     with PacketClient(running.socket) as client:
         assert client.status()["integrity"] == "hmac"
+
+
+def test_a_default_file_that_has_gone_is_refused(tmp_path: Path, loopback_port: int):
+    """Its key, its rights and its interfaces would go with it."""
+    running = Reloadable(tmp_path, loopback_port)
+    running.write('local = ["closed/>"]\nlog = {format = "json"}')
+    start = (
+        "import pathlib, sys; from bccnd.daemon import main; from bccnd.process import configuration; "
+        "configuration.DEFAULT_FILE = pathlib.Path(sys.argv.pop(1)); sys.exit(main())"
+    )
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    command = [sys.executable, "-c", start, str(running.file), "--socket", str(running.daemon.socket), *flags]
+    running.daemon._command = command
+    with running.daemon:
+        running.file.unlink()
+        assert "no such file" in running.reload(event="not reloaded, the old settings stay")["fault"]
+        with PacketClient(running.socket) as client:
+            assert client.status()["local"] == ["closed/>"]
 
 
 def test_settings_that_need_a_restart_are_reported(running: Reloadable):

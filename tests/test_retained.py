@@ -95,3 +95,24 @@ def test_a_reload_drops_what_is_no_longer_retained(daemon: DaemonProcess, settin
     daemon.process.send_signal(signal.SIGHUP)
     wait_until(lambda: '"reloaded"' in daemon.log, "the reload")
     assert late(daemon) == [("state/lamp", b"on")]
+
+
+def test_pages_wait_for_their_reader_over_a_replacement(daemon: DaemonProcess) -> None:
+    """A short queue loses none of thousands; a value that is newer when its turn comes, comes once."""
+    values = {f"{number:04}": bytes(800) for number in range(2500)}
+    publish(daemon, **values)
+    with PacketClient(daemon.socket) as reader, PacketClient(daemon.socket) as publisher:
+        reader.request("queue", "packets=400")
+        reader.send(b"SUB state/>")
+        wait_until(lambda: publisher.status()["queued"]["packets"] > 200, "half of the queue")
+        publisher.publish("state/2499", b"new")
+        publisher.drain()
+        daemon.process.send_signal(signal.SIGUSR2)
+        wait_until(lambda: '"replaced"' in daemon.log, "a successor")
+        successor = publisher.status()["pid"]
+        try:
+            heard = reader.messages()
+        finally:
+            os.kill(successor, signal.SIGTERM)
+    assert [chan for chan, payload in heard if payload != b"new"] == [f"state/{key}" for key in values][:-1]
+    assert [chan for chan, payload in heard if payload == b"new"] == ["state/2499"]

@@ -1,20 +1,16 @@
-"""The local side: the listener and the sockets of the clients. It reads, writes and closes them as the relay wants.
+"""The local side: the sockets of the clients. It reads, writes and closes them as the relay wants.
 
 Rules
 - A callback reads or writes one client, for one turn at most (``turns``), and then settles everything.
 - A client is not read while it has packets left, nor while the relay holds it (``Session.waits_for``), nor, if it
   publishes to the segment, while the network side is congested.
 - What a client sent before it went still counts: a client that is found gone is read to the end like any other.
-- A client is looked up before the next is accepted, and before anything else is done: many programs leave at once.
-- A client without a place (``places``) gets the reason, ``CMSG closing``, and is closed.
-- When the daemon is out of descriptors, it refuses new clients with the reason, or stops accepting for ACCEPT_PAUSE.
-  It goes on serving the others.
+- A client that comes in (``door``) without a place (``places``) gets the reason, ``CMSG closing``, and is closed.
 - A fault of ours while a client is served closes that client. Otherwise it would come again for ever, as its socket
   stays readable.
 """
 
 import contextlib
-import os
 import socket
 import time
 from asyncio import AbstractEventLoop
@@ -24,12 +20,12 @@ from typing import Any
 import structlog
 
 from bccnd import report
+from bccnd.daemon.door import Door, refuse
 from bccnd.daemon.places import Places
-from bccnd.daemon.turns import TURN_SECONDS, Turns
-from bccnd.errors import BccndError
+from bccnd.daemon.turns import TURN_NS, Turns
 from bccnd.net.listener import Listener
 from bccnd.net.mmsg import Arena, ReceiveTable
-from bccnd.net.peers import Identity, has_hung_up, identify
+from bccnd.net.peers import Identity, has_hung_up, unread_bytes
 from bccnd.process import fatal
 from bccnd.process.sequence import SequenceFile
 from bccnd.relay.client_input import Left
@@ -38,11 +34,9 @@ from bccnd.relay.effects import Effects
 from bccnd.relay.identity import Peer
 from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
-from bccnd.wire.sbus import Cmsg
 
-# Batches read from one client in one turn, which TURN_SECONDS may end earlier.
+# Batches read from one client in one turn, which TURN_NS may end earlier.
 CLIENT_BATCHES = 8
-TURN_NS = int(TURN_SECONDS * 1e9)
 
 # Batches read from one client at the end: a client that never stops sending must not keep the daemon.
 LAST_BATCHES = 64
@@ -53,14 +47,6 @@ ALONE_NS = 200_000
 # But not within so many nanoseconds of a turn that was as long: then everybody seems silent, and has sent several.
 BUSY_NS = 20_000_000
 
-# Seconds without new clients, once accepting has failed.
-ACCEPT_PAUSE = 1.0
-
-# Packets of a refused client that are read before it is closed: with any unread it would get a reset before the
-# reason. A client says hello with fewer.
-UNREAD = 16
-
-Newcomer = tuple[socket.socket, Identity]
 Read = Callable[[int], tuple[list[int], list[int]]]
 
 log = structlog.get_logger()
@@ -90,7 +76,6 @@ class Bus:
     ) -> None:
         self._loop = loop
         self._relay = relay
-        self._listener = listener
         # A byte more, so that a longer packet is seen to be too long.
         self._table = ReceiveTable(arena, packet_limit + 1)
         self._sequence = sequence
@@ -103,33 +88,28 @@ class Bus:
         # Publishers that are not read until the network side is no longer congested.
         self._held_back: set[Session] = set()
         self._places = Places()
-        # Whether the file of the socket is missing, or somebody else's.
-        self.socket_gone = False
         # When a turn was long the last time.
         self._busy_ns = 0
         self._serving = False
-        # Whether the loop is to give a turn: one at a time, however many are in line.
-        self._turn_is_due = False
-        self._spare = -1
-        self._take_spare()
+        # Whether the loop is to begin a round: it gives one turn, however many are in line.
+        self._round_is_due = False
+        # When the turn of this moment began, in nanoseconds since 1970.
+        self._begun = 0
+        self.door = Door(loop, listener, self._let_in, lambda: len(relay.sessions), self.end_turn)
 
     @staticmethod
     def needs(packet: int) -> tuple[int, int]:
         """The (count, size) of slots in the arena, for packets of so many bytes."""
         return ReceiveTable.needs(packet)
 
-    @property
-    def name(self) -> str:
-        """The address that clients connect to."""
-        return self._listener.name
-
     # -- the loop
 
     def watch(self) -> None:
         """Begin to accept and to read clients, and to write to those with a backlog."""
         self._serving = True
-        self._loop.add_reader(self._listener.socket, self._connect)
-        self._have_turn_given()
+        self.door.open()
+        if self._turns:
+            self._have_round_begin()
         for session in self._relay.sessions.values():
             if not (session.waits_for or session in self._held_back or session in self._turns):
                 self._loop.add_reader(session.port, self._readable, session)
@@ -138,7 +118,7 @@ class Bus:
 
     def unwatch(self) -> None:
         self._serving = False
-        self._loop.remove_reader(self._listener.socket)
+        self.door.shut()
         for session in self._relay.sessions.values():
             self._loop.remove_reader(session.port)
             self._loop.remove_writer(session.port)
@@ -178,104 +158,68 @@ class Bus:
 
     # -- clients come
 
-    def _connect(self) -> None:
-        begun = time.time_ns()
-        arrived: list[Newcomer] = []
-        try:
-            self._listener.accept(lambda client: arrived.append(self._look_at(client)))
-        except OSError as error:
-            self._turn_away(error)
-            return
-        if not arrived and has_hung_up(self._listener.socket.fileno()):
-            # The program that handed it down has shut it down: it stays readable, and no client will come.
-            self._loop.remove_reader(self._listener.socket)
-            log.warning("listener shut down", socket=self.name, clients=len(self._relay.sessions))
-        self._welcome(arrived)
-        self.end_turn(begun)
-
-    def _look_at(self, client: socket.socket) -> Newcomer:
-        """Look up who it is; the spare descriptor is for that, if this client took the last."""
-        self._let_go_of_spare()
-        identity = identify(client)
-        self._take_spare()
-        return client, identity
-
-    def _welcome(self, arrived: list[Newcomer]) -> None:
-        moment = self._moment()
+    def _let_in(self, client: socket.socket, identity: Identity) -> None:
+        pid, uid, gid, program, groups, resident = identity
+        peer, moment = Peer(pid, uid, gid, program, groups, resident), self._moment()
         self._sequence.cover(self._relay.state.names.first_seq(moment.unix_ns // 1000))
-        for client, (pid, uid, gid, program, groups, resident) in arrived:
-            peer = Peer(pid, uid, gid, program, groups, resident)
-            self._admit(client, peer, moment)
+        self._admit(client, peer, moment)
         self._settle()
 
     def _admit(self, client: socket.socket, peer: Peer, moment: Moment) -> None:
         refusal = self._places.refusal(peer, self._relay.state.rules.options.limits)
         if refusal:
-            _refuse(client, refusal)
+            refuse(client, refusal)
             report.client_refused(peer, refusal, len(self._relay.sessions))
             return
         with contextlib.suppress(OSError):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._client_bytes // 2)
         session = self._relay.connect(client.fileno(), peer, moment)
         if session is None:  # as the places were counted, by a fault of ours alone
-            _refuse(client, "limit: too many clients")
+            refuse(client, "limit: too many clients")
             return
         self._places.take(peer)
         self._sockets[session.number] = client
         self._loop.add_reader(session.port, self._readable, session)
         log.debug("client connected", name=session.name.decode(), uid=peer.uid)
 
-    def _turn_away(self, error: OSError) -> None:
-        """Accepting failed, mostly for lack of descriptors: free the spare one, to accept and refuse the clients."""
-        self._let_go_of_spare()
-        try:
-            for client in self._listener.accept():
-                _refuse(client, "limit: the daemon is out of file descriptors")
-        except OSError as again:
-            # That failed, too. The listener stays readable: do not spin on it.
-            error = again
-            self._loop.remove_reader(self._listener.socket)
-            self._loop.call_later(ACCEPT_PAUSE, self._accept_again)
-        self._take_spare()
-        log.warning("client refused", reason=error.strerror, clients=len(self._relay.sessions))
-
-    def _accept_again(self) -> None:
-        self._take_spare()
-        if self._serving:
-            self._loop.add_reader(self._listener.socket, self._connect)
-
-    def _take_spare(self) -> None:
-        if self._spare < 0:
-            with contextlib.suppress(OSError):
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _let_go_of_spare(self) -> None:
-        if self._spare >= 0:
-            os.close(self._spare)
-            self._spare = -1
-
     # -- clients send
 
     def _readable(self, session: Session) -> None:
-        """Read a few batches in one turn: another read costs less than another round of the loop.
+        if self._turns.must_wait(session):
+            self._loop.remove_reader(session.port)
+            self._line_up(session)
+        else:
+            self._serve(session)
 
-        A client that was silent for ALONE_NS has mostly sent one packet: read that with the cheapest call.
-        """
-        begun = unix_ns = time.time_ns()
+    def _serve(self, session: Session) -> None:
+        """Give a client its turn."""
+        self._begun = begun = time.time_ns()
         try:
-            alone = abs(unix_ns - session.read_ns) > ALONE_NS and abs(unix_ns - self._busy_ns) > BUSY_NS
-            if alone or self._turns.are_many:
-                self._read(session, self._table.read_one, unix_ns)
-            else:
-                for _ in range(CLIENT_BATCHES):
-                    if not self._read(session, self._table.read, unix_ns):
-                        break
-                    unix_ns = time.time_ns()
-                    if not 0 <= unix_ns - begun < TURN_NS:
-                        break
+            if session not in self._turns or (self._take_turn(session) and not self._turn_is_over()):
+                self._read_on(session, begun)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
             self._give_up(session, error)
-        session.read_ns = self.end_turn(begun)
+        session.read_ns = now = self.end_turn(begun)
+        if session.number in self._sockets and self._turns.took(session, begun, now):
+            self._have_round_begin()
+
+    def _read_on(self, session: Session, unix_ns: int) -> None:
+        """Read a few batches in one turn: another read costs less than another round of the loop.
+
+        A client that was silent for ALONE_NS has mostly sent one packet: read that with the cheapest call. Of one
+        that does not read its answers no more is read at once: what else it asks for waits in its own socket.
+        """
+        alone = abs(unix_ns - session.read_ns) > ALONE_NS and abs(unix_ns - self._busy_ns) > BUSY_NS
+        if alone or self._turns.are_many or session.outbox.answers:
+            self._read(session, self._table.read_one, unix_ns)
+            return
+        for _ in range(CLIENT_BATCHES):
+            if not self._read(session, self._table.read, unix_ns) or self._turn_is_over():
+                break
+            unix_ns = time.time_ns()
+
+    def _turn_is_over(self) -> bool:
+        return not 0 <= time.time_ns() - self._begun < TURN_NS
 
     def end_turn(self, begun: int) -> int:
         """Note whether what the loop began at this time, in nanoseconds since 1970, was long. Returns the time."""
@@ -302,28 +246,28 @@ class Bus:
             return False
         if not starts:
             return False
-        if starts[-1] == ends[-1] and has_hung_up(session.port):
+        if starts[-1] == ends[-1] and has_hung_up(session.port) and not unread_bytes(session.port):
             _strip_empty(starts, ends)
             if not starts:
                 self._end(session)
                 self._settle()  # publishers that it held
                 return False
         left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
-        sends = self._settle()
-        if not (left or sends or session.waits_for) and session.number in self._sockets:
-            return True
-        return self._go_on_or_wait(session, left, sends, unix_ns)
+        return self._go_on_or_wait(session, left, self._settle())
 
-    def _go_on_or_wait(self, session: Session, left: Left | None, sends: bool, unix_ns: int) -> bool:
+    def _take_turn(self, session: Session) -> bool:
+        """Go on with the packets that are left; True when the client may be read on."""
+        left = self._relay.from_client(session, self._moment(), *self._turns.take(session))
+        return self._go_on_or_wait(session, left, self._settle())
+
+    def _go_on_or_wait(self, session: Session, left: Left | None, sends: bool) -> bool:
         """Give the relay what is left of a client's packets until its turn is over; True when it may be read on.
 
         ``sends``: whether a datagram went to the segment already.
         """
-        if left:
-            until = time.monotonic() + TURN_SECONDS
-            while left and self._may_go_on(session) and time.monotonic() < until:
-                left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), *left)
-                sends |= self._settle()
+        while left and self._may_go_on(session) and not self._turn_is_over():
+            left = self._relay.from_client(session, self._moment(), *left)
+            sends |= self._settle()
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
@@ -352,31 +296,26 @@ class Bus:
 
     def _line_up(self, session: Session) -> None:
         self._turns.line_up(session)
-        self._have_turn_given()
+        self._have_round_begin()
 
-    def _have_turn_given(self) -> None:
-        if self._turns and not self._turn_is_due:
-            self._turn_is_due = True
-            self._loop.call_soon(self._give_turn)
+    def _have_round_begin(self) -> None:
+        if not self._round_is_due:
+            self._round_is_due = True
+            self._loop.call_soon(self._begin_round)
 
-    def _take_turn(self, session: Session) -> bool:
-        """Go on with the packets that are left; True when the client may be read on."""
-        return self._go_on_or_wait(session, self._turns.take(session), False, time.time_ns())
-
-    def _give_turn(self) -> None:
+    def _begin_round(self) -> None:
         """Give the first in line its turn; then the loop looks after everybody."""
-        self._turn_is_due = False
+        self._round_is_due = False
         if not self._serving:
             return
-        session, begun = self._turns.next(), time.time_ns()
+        self._turns.begin_round()
+        session = self._turns.next()
         if session is not None:
-            try:
-                if self._take_turn(session):
-                    self._loop.add_reader(session.port, self._readable, session)
-            except Exception as error:  # noqa: BLE001 - as in _readable
-                self._give_up(session, error)
-            session.read_ns = self.end_turn(begun)
-        self._have_turn_given()
+            # Until its turn shows that it is to wait for something else.
+            self._loop.add_reader(session.port, self._readable, session)
+            self._serve(session)
+        if self._turns:
+            self._have_round_begin()
 
     def _writable(self, session: Session) -> None:
         try:
@@ -412,70 +351,40 @@ class Bus:
         self._relay.disconnect(session, self._moment())
         client.close()
         report.client_left(session, session.closing, state)
-        if not self._sockets:
+        if not (self._sockets or self.door.is_busy):
             self._on_idle()
-
-    # -- the file of the socket
-
-    def tick(self, mode: int, owner: str | None, group: str | None) -> None:
-        """Call this about once a second. ``mode``, ``owner``, ``group``: of the file, should it be made again."""
-        gone = self._listener.is_gone
-        if gone and not self._listener.handed_down:
-            gone = not self._reopen(mode, owner, group)
-        elif gone and not self.socket_gone:
-            log.warning(
-                "socket file gone: nobody can connect",
-                socket=self.name,
-                remedy="have it made again by whoever passed the socket, as by systemctl restart bccnd.socket",
-            )
-        self.socket_gone = gone
-
-    def _reopen(self, mode: int, owner: str | None, group: str | None) -> bool:
-        before = self._listener.socket
-        try:
-            self._loop.remove_reader(before)
-            arrived: list[Newcomer] = []
-            self._listener.reopen(mode, owner, group, lambda client: arrived.append(self._look_at(client)))
-        except BccndError as error:
-            if not self.socket_gone:
-                log.warning(
-                    "socket file gone: nobody can connect",
-                    socket=self.name,
-                    reason=str(error),
-                    remedy="mend that, and the file is made again; or end the other daemon",
-                )
-            return False
-        finally:
-            if self._serving:
-                self._loop.add_reader(self._listener.socket, self._connect)
-        log.warning("socket file made again", socket=self.name)
-        self._welcome(arrived)
-        return True
 
     # -- the end
 
     def read_the_rest(self, deadline: float) -> None:
         """Accept no new clients, and read what the others have already sent, until ``deadline`` (time.monotonic)."""
         self._serving = False
-        self._loop.remove_reader(self._listener.socket)
+        self.door.shut()
         for session in list(self._relay.sessions.values()):
-            for _ in range(LAST_BATCHES):
-                while session in self._turns and self._may_go_on(session) and time.monotonic() < deadline:
-                    self._take_turn(session)
-                if not self._may_go_on(session) or time.monotonic() > deadline:
-                    break
-                if not self._read(session, self._table.read, time.time_ns()):
-                    break
+            try:
+                self._read_last(session, deadline)
+            except Exception as error:  # noqa: BLE001 - it must cost nobody else his last words
+                self._give_up(session, error)
         for session in self._relay.sessions.values():
             self._loop.remove_reader(session.port)
+
+    def _read_last(self, session: Session, deadline: float) -> None:
+        for _ in range(LAST_BATCHES):
+            while session in self._turns and self._may_go_on(session) and time.monotonic() < deadline:
+                self._begun = time.time_ns()
+                self._take_turn(session)
+            if not self._may_go_on(session) or time.monotonic() > deadline:
+                break
+            self._begun = time.time_ns()
+            if not self._read(session, self._table.read, self._begun):
+                break
 
     def close(self) -> None:
         """Close every client, with the reason ``shutdown``, and the listener."""
         for session in list(self._relay.sessions.values()):
             self._relay.close(session, "shutdown")
             self._end(session)
-        self._listener.close()
-        self._let_go_of_spare()
+        self.door.close()
 
 
 def _strip_empty(starts: list[int], ends: list[int]) -> None:
@@ -483,12 +392,3 @@ def _strip_empty(starts: list[int], ends: list[int]) -> None:
     while starts and starts[-1] == ends[-1]:
         starts.pop()
         ends.pop()
-
-
-def _refuse(client: socket.socket, reason: str) -> None:
-    with contextlib.suppress(OSError):
-        client.send(Cmsg(b"closing", reason.encode()).serialize())
-        for _ in range(UNREAD):
-            if not client.recv(1):
-                break
-    client.close()

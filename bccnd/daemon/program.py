@@ -26,7 +26,7 @@ from bccnd.net.endpoints import Endpoints
 from bccnd.net.links import LinkWatch
 from bccnd.net.listener import Listener
 from bccnd.process import fatal, logs
-from bccnd.process.configuration import check, load
+from bccnd.process.configuration import PREFIX, check, load
 from bccnd.process.keys import read_keys
 from bccnd.process.log_limit import LogLimit
 from bccnd.process.settings import Settings
@@ -103,6 +103,8 @@ def _start(argv: Sequence[str]) -> int:
             if not invocation.quiet:
                 say(checked)
             return 0
+        if invocation.file:  # without it, a reload or a successor would have no key and no rights
+            os.environ[PREFIX + "CONFIG"] = invocation.file
         signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
         wanted, log_limit = invocation.settings.log, LogLimit(log_events.NO_PEER)
         logs.configure(wanted.level, wanted.format, limit=log_limit)

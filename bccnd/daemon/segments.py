@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from bccnd import report
-from bccnd.daemon.turns import TURN_SECONDS
+from bccnd.daemon.turns import TURN_NS
 from bccnd.errors import BccndError
 from bccnd.net.bindings import Binding
 from bccnd.net.broadcast import SegmentReader, SegmentSocket, SegmentWriter, gather_bytes
@@ -35,7 +35,6 @@ from bccnd.wire.sbus import NOWHERE
 
 # Batches read from a binding in one turn: 256 datagrams, about a millisecond of work.
 SEGMENT_BATCHES = 4
-TURN_NS = int(TURN_SECONDS * 1e9)
 
 # Batches read from a binding that goes: 4,096 datagrams, about 20 ms of work.
 LAST_BATCHES = 64

@@ -157,7 +157,7 @@ class Daemon:
     @property
     def name(self) -> str:
         """The address that clients connect to."""
-        return self._bus.name
+        return self._bus.door.name
 
     async def serve(self) -> None:
         """Serve until stopped or succeeded. Raises ``BccndError`` when it cannot begin."""
@@ -239,8 +239,10 @@ class Daemon:
     def _on_deadline(self) -> None:
         self._alarm, self._due = None, inf
         if not self._paused:
+            begun = time.time_ns()
             self.relay.on_deadline(self._moment())
             self._settle()
+            self._bus.end_turn(begun)
 
     def _moment(self) -> Moment:
         return Moment(self._loop.time(), time.time_ns())
@@ -258,7 +260,7 @@ class Daemon:
         self._faults.tick()
         self._sequence.tick(self.relay.next_seq)
         settings = self._settings
-        self._bus.tick(settings.socket_permissions, settings.socket_owner, settings.socket_group)
+        self._bus.door.tick(settings.socket_permissions, settings.socket_owner, settings.socket_group)
         self._links.tick()
         self._settle()
         self._kernel.tick(now)
@@ -296,7 +298,7 @@ class Daemon:
             "pid": os.getpid(),
             "uptime": round(self._loop.time() - self._started, 3),
             "socket": self.name,
-            "socket_gone": self._bus.socket_gone,
+            "socket_gone": self._bus.door.socket_gone,
             "segments": self._segments.rows(),
             "local": self._settings.local,
             "kernel": self._kernel.status(),

@@ -8,13 +8,16 @@ one comes when everybody else has had theirs:
 
 Rules
 - A client with packets left is not read, so it has one read's worth left at most. Its own socket holds the rest.
-- The loop gives one turn at a time and looks after all sockets between two: however many clients have packets left,
-  nobody waits for more than one of them.
+- The loop gives one turn at a time to those in line, and looks after all sockets between two: however many clients
+  have packets left, nobody waits for more than one of them.
+- A client that had a long turn lately (LONG_NS, LATELY_NS) is read in one round of the loop with others like it only
+  if it is the first of them: the others get in line. So a round has one long turn, however many clients are busy, and
+  who asks for little waits for that one.
 - The packets keep their distances inside a PACK, so that they can be passed on as one slice of it.
 """
 
+import time
 from array import array
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import sub
@@ -27,6 +30,15 @@ from bccnd.wire.sbus import LENGTH, Memory
 # What a client may keep the others waiting for: far below what people or services notice, and long enough for some
 # thousand messages, so that busy publishers seldom have packets left.
 TURN_SECONDS = 0.002
+
+TURN_NS = int(TURN_SECONDS * 1e9)
+
+# A turn of so many nanoseconds is long. Shorter ones, such as those of a client that waits for answers, or that sends
+# a few messages, can come one after the other.
+LONG_NS = 500_000
+
+# For so many nanoseconds after a long turn a client is expected to want another. Who means well hardly notices.
+LATELY_NS = 10_000_000_000
 
 # Bytes left of all clients from which on one packet is read of a client, so that little is left of it.
 MUCH = 16 << 20
@@ -78,7 +90,7 @@ class Leftover:
 
 
 class Turns:
-    """The clients with packets left. Those that wait for nothing else are in line for their next turn."""
+    """The clients with packets left, and the line for the next turn: of these, and of others that are busy."""
 
     def __init__(self, memory: Memory, region: int) -> None:
         """``region``: of the memory, with room for one read."""
@@ -86,7 +98,10 @@ class Turns:
         self._region = region
         self._left: dict[Session, Leftover] = {}
         self._size = 0
-        self._line: deque[Session] = deque()
+        self._line: dict[Session, None] = {}
+        self._long: dict[Session, int] = {}  # when they had a long turn, in nanoseconds
+        # Whether this round of the loop has had its long turn.
+        self._round_is_spent = False
 
     def __contains__(self, session: Session) -> bool:
         return session in self._left
@@ -97,23 +112,43 @@ class Turns:
         return self._size > MUCH
 
     def __len__(self) -> int:
-        """How many are in line, or were before they left."""
+        """How many are in line."""
         return len(self._line)
+
+    def begin_round(self) -> None:
+        self._round_is_spent = False
+
+    def took(self, session: Session, begun: int, now: int) -> bool:
+        """Note how long a turn was, by the clock, in nanoseconds. True when it was long, and the round is spent."""
+        if 0 <= now - begun <= LONG_NS:
+            return False
+        self._long[session] = now
+        self._round_is_spent = True
+        return True
+
+    def must_wait(self, session: Session) -> bool:
+        """Whether a client is busy as others are who come first."""
+        if session not in self._long or not (self._round_is_spent or self._line):
+            return False
+        if 0 <= time.time_ns() - self._long[session] < LATELY_NS:
+            return True
+        del self._long[session]
+        return False
 
     def put_aside(self, session: Session, left: Left) -> None:
         self._left[session] = leftover = Leftover.of(self._memory, left)
         self._size += len(leftover)
 
     def line_up(self, session: Session) -> None:
-        self._line.append(session)
+        """At the end, if it is not in line yet."""
+        self._line[session] = None
 
     def next(self) -> Session | None:
-        """Who is first in line and still there."""
-        while self._line:
-            session = self._line.popleft()
-            if session in self._left:
-                return session
-        return None
+        """Who is first in line, and no longer from now on."""
+        session = next(iter(self._line), None)
+        if session is not None:
+            del self._line[session]
+        return session
 
     def take(self, session: Session) -> Left:
         """The packets of a client, laid out in the region."""
@@ -135,8 +170,10 @@ class Turns:
             self._left[session] = leftover = Leftover(pieces, array("I", starts), array("I", ends), flat)
             self._size += len(leftover)
             if not session.waits_for:
-                self._line.append(session)
+                self.line_up(session)
 
     def forget(self, session: Session) -> None:
         left = self._left.pop(session, None)
         self._size -= len(left) if left else 0
+        self._line.pop(session, None)
+        self._long.pop(session, None)

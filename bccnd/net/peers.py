@@ -8,11 +8,14 @@ Rules
 """
 
 import ctypes
+import fcntl
 import os
 import select
 import signal
 import socket
 import struct
+import termios
+from array import array
 from errno import ESRCH
 from functools import cache
 from pathlib import Path
@@ -23,6 +26,10 @@ _SO_PEERPIDFD = 77
 
 # Bytes: a name has at most 15 and a newline.
 _COMM_LIMIT = 64
+
+# As many as a Windows domain gives a user, some 100 kB in memory. The kernel allows 65,536, which are 6 MB for each
+# connection, and a user with subordinate gids can have them all.
+GROUPS_LIMIT = 1024
 
 _libc = ctypes.CDLL(None)
 _CREDENTIALS = struct.Struct("iII")  # pid_t, uid_t, gid_t
@@ -77,13 +84,16 @@ def peer_credentials(client: socket.socket) -> tuple[int, int, int]:
 
 
 def peer_groups(client: socket.socket) -> frozenset[int]:
-    """The supplementary groups of the peer when it connected; none before Linux 4.13, which cannot say."""
+    """The supplementary groups of the peer when it connected; none before Linux 4.13, which cannot say.
+
+    Of a peer with more than GROUPS_LIMIT these are the lowest: it is found in no other.
+    """
     room = ctypes.c_uint32(0)
     _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, None, ctypes.byref(room))
     groups = (ctypes.c_uint32 * (room.value // 4))()  # by libc, since the socket module stops at 256 groups
     if _libc.getsockopt(client.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(room)):
         return frozenset()
-    return frozenset(groups)
+    return frozenset(groups[:GROUPS_LIMIT])  # which the kernel keeps sorted
 
 
 def program_of(pid: int) -> tuple[bytes, bool]:
@@ -151,3 +161,10 @@ def has_hung_up(fd: int) -> bool:
     poller = select.poll()
     poller.register(fd, select.POLLRDHUP)
     return bool(poller.poll(0))
+
+
+def unread_bytes(fd: int) -> int:
+    """The bytes of all packets that wait to be read; packets without bytes may wait besides."""
+    waiting = array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, waiting)
+    return waiting[0]

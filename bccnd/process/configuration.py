@@ -6,6 +6,8 @@ Rules
 - The file is the one that ``--config`` or ``BCCND_CONFIG`` names, which must exist, or else
   ``/etc/bccnd/bccnd.toml`` if that exists. A variable is ``BCCND_PORT``, or ``BCCND_QUEUE__PACKETS`` for a setting
   in a table. A higher source replaces single settings, never a whole table.
+- A daemon that has read the default file names it as ``BCCND_CONFIG`` to itself and its successors. If the file is
+  gone at a reload, that is a fault: the daemon does not open what the file had closed.
 - ``load`` depends on nothing but its arguments, the file, the host's name and the user id, as they are when it is
   called.
 - Text from the environment and the command line is read as the type of its setting; a list is separated by commas. A
@@ -19,6 +21,7 @@ import difflib
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -65,10 +68,14 @@ ERRORS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The values of one source, nested like ``Settings``, and where each came from, by dotted name."""
+    """The values of one source, nested like ``Settings``, and where each came from, by dotted name.
+
+    ``file``: the file that was read, if it was one.
+    """
 
     values: dict[str, Any]
     origins: dict[str, str]
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +83,14 @@ class Invocation:
     """What a command line asks for: the settings, whether only to check them, whether to print faults only.
 
     ``origins`` maps the dotted name of each value that is not a built-in default to its file, variable or flag.
+    ``file``: the file that was read, or empty.
     """
 
     settings: Settings
     check_only: bool
     quiet: bool
     origins: Mapping[str, str]
+    file: str = ""
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
@@ -93,10 +102,12 @@ def load(argv: Sequence[str], environ: Mapping[str, str]) -> Invocation:
     check_only, quiet, file = given.pop("check"), given.pop("quiet"), given.pop("config")
     if file is None:
         file = environ.get(PREFIX + "CONFIG") or None
-    layers = [_flag_layer(given), _environment_layer(environ), _file_layer(file), _host_layer(environ)]
+    from_file = _file_layer(file)
+    layers = [_flag_layer(given), _environment_layer(environ), from_file, _host_layer(environ)]
     origins = {name: origin for layer in reversed(layers) for name, origin in layer.origins.items()}
     try:
-        return Invocation(Settings(*(layer.values for layer in layers)), check_only, quiet, origins)
+        settings = Settings(*(layer.values for layer in layers))
+        return Invocation(settings, check_only, quiet, origins, from_file.file)
     except ValidationError as error:
         raise ConfigError(_explain(error, origins)) from None
 
@@ -272,9 +283,10 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
             values[key] = _decode(environ[variable], field)
             layer.origins[name] = variable
         elif variable.startswith(PREFIX) and not variable.startswith(NOT_OURS):
-            unknown.append(_one_line(f"{variable}: unknown setting{_hint(variable, known, PREFIX)}"))
+            unknown.append(variable)
     if unknown:
-        raise ConfigError(_first(unknown))
+        lines = [f"{each}: unknown setting{_hint(each, known, PREFIX)}" for each in unknown[:ERRORS_SHOWN]]
+        raise ConfigError(_first([_one_line(line) for line in lines], len(unknown)))
     return layer
 
 
@@ -283,7 +295,9 @@ def _file_layer(file: str | None) -> Layer:
         raise ConfigError("--config: must be the path of a file")
     path = DEFAULT_FILE if file is None else Path(file)
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_open) as stream:
+            if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+                raise ConfigError(f"{path}: is a pipe, which a reload could not read again")
             content = stream.read(FILE_LIMIT + 1)
         if len(content) > FILE_LIMIT:
             raise ConfigError(f"{path}: larger than {FILE_LIMIT} bytes, so hardly a settings file")
@@ -309,7 +323,12 @@ def _file_layer(file: str | None) -> Layer:
         raise ConfigError(f"{path}: nested too deeply for a settings file") from None
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
     nested = {f"{table}.{key}" for table, content in tables.items() for key in content}
-    return Layer(values, dict.fromkeys(nested | values.keys(), str(path)))
+    return Layer(values, dict.fromkeys(nested | values.keys(), str(path)), str(path))
+
+
+def _open(path: str, flags: int) -> int:
+    """An opener that does not wait for the writer of a FIFO, as a reload would for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _host_layer(environ: Mapping[str, str]) -> Layer:
@@ -379,11 +398,11 @@ def _toml(value: object) -> str:
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
-    lines = []
-    for detail in error.errors(include_url=False):
+    lines, faults = [], error.errors(include_url=False)
+    for detail in faults[:ERRORS_SHOWN]:  # words for one take a millisecond
         name = ".".join(str(part) for part in detail["loc"] if isinstance(part, str))
         lines.append(_one_line(f"{_where(name, origins, detail['loc'])}: {_problem(name, detail)}"))
-    return _first(lines)
+    return _first(lines, len(faults))
 
 
 def _where(name: str, origins: Mapping[str, str], place: Sequence[int | str] = ()) -> str:
@@ -446,9 +465,9 @@ def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
 
 
-def _first(lines: list[str]) -> str:
-    more = [f"and {len(lines) - ERRORS_SHOWN} more"] if len(lines) > ERRORS_SHOWN else []
-    return "\n".join(lines[:ERRORS_SHOWN] + more)
+def _first(lines: list[str], count: int) -> str:
+    more = [f"and {count - ERRORS_SHOWN} more"] if count > ERRORS_SHOWN else []
+    return "\n".join(lines + more)
 
 
 def _one_line(text: str) -> str:

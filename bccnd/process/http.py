@@ -6,6 +6,7 @@ Rules
 - Nobody can cost more than a few buffers: there are at most CONNECTIONS, and the oldest is closed for a new one;
   each has at most HEAD_LIMIT bytes and SECONDS, whatever its peer does.
 - An answer is made at once and in one piece; it goes out as fast as the peer takes it.
+- A fault of ours while it is made is answered with 500, and logged, but not each time that somebody asks.
 """
 
 import contextlib
@@ -13,12 +14,18 @@ import socket
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from http import HTTPStatus
+from math import inf
 from typing import NamedTuple
+
+import structlog
+
+from bccnd.process import fatal
 
 CONNECTIONS = 16
 HEAD_LIMIT = 8192  # bytes of request line and headers
 SECONDS = 5.0
 ACCEPTS = CONNECTIONS  # in one turn
+FAULT_SECONDS = 60.0  # from one line about a fault to the next
 
 
 class Response(NamedTuple):
@@ -26,6 +33,8 @@ class Response(NamedTuple):
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
 
+
+log = structlog.get_logger()
 
 Handler = Callable[[str, dict[str, str]], Response | None]
 
@@ -87,6 +96,7 @@ class HttpServer:
         self._listening = listening
         self._handler = handler
         self._connections: dict[_Connection, None] = {}  # the oldest first
+        self._fault_at = -inf  # when the last one was logged
 
     def resume(self) -> None:
         self._loop.add_reader(self._listening, self._accept)
@@ -112,8 +122,19 @@ class HttpServer:
             if len(self._connections) >= CONNECTIONS:
                 next(iter(self._connections)).close()
             accepted.setblocking(False)
-            connection = _Connection(self._loop, accepted, self._handler, self._connections)
+            connection = _Connection(self._loop, accepted, self._answer, self._connections)
             self._connections[connection] = None
+
+    def _answer(self, head: bytes) -> bytes:
+        try:
+            return answer(head, self._handler)
+        except Exception as error:
+            fatal.unless_out_of_memory(error)
+            now = self._loop.time()
+            if now - self._fault_at >= FAULT_SECONDS:
+                self._fault_at = now
+                log.error("fault", where="a request by HTTP", exc_info=error)
+            return _serialize(plain(HTTPStatus.INTERNAL_SERVER_ERROR))
 
 
 class _Connection:
@@ -121,12 +142,12 @@ class _Connection:
         self,
         loop: AbstractEventLoop,
         accepted: socket.socket,
-        handler: Handler,
+        answer: Callable[[bytes], bytes],
         others: dict["_Connection", None],
     ) -> None:
         self._loop = loop
         self._socket = accepted
-        self._handler = handler
+        self._answer = answer
         self._others = others
         self._head = bytearray()
         self._rest: memoryview | None = None  # of the answer
@@ -151,7 +172,7 @@ class _Connection:
         if len(head) > HEAD_LIMIT or (not found and len(self._head) > HEAD_LIMIT):
             self._rest = memoryview(_serialize(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
         elif found:
-            self._rest = memoryview(answer(head, self._handler))
+            self._rest = memoryview(self._answer(head))
         else:
             return
         self._head.clear()

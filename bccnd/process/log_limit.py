@@ -5,6 +5,8 @@ Rules
 - A line needs room in three allowances: that of its event for its peer (uid, program), that of its user (uid), and
   that of all. So one program that misbehaves takes its own lines only, one user those of that user, and together they
   cannot fill a disk. Lines about no user, such as those that datagrams cause, share one user's allowance.
+- The last is for ordinary users: one with subordinate uids is as many users as it likes. Lines about root, about the
+  user of the process and about nobody need the first two alone: no crowd of users hides what befalls the host.
 - Debug lines are there because somebody asked for them: they count in all only, in a larger allowance of their own.
 - What was left out is counted, and reported every REPORT_SECONDS by event and user: ``more like this``. ROWS of those
   lines come at once, and the last stands for all others.
@@ -12,6 +14,7 @@ Rules
   bounds how fast lines take from them, a few hundred are not full at most.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable
@@ -74,6 +77,7 @@ class LogLimit:
     def __init__(self, unlimited: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._unlimited = unlimited
         self._clock = clock
+        self._owners = {None, 0, os.geteuid()}
         now = clock()
         self._all, self._debug = _Allowance(OF_ALL, now), _Allowance(OF_DEBUG, now)
         self._allowances: dict[Hashable, _Allowance] = {}
@@ -98,7 +102,9 @@ class LogLimit:
         needed = [self._debug]
         if not debug:
             kind = self._allowance((what, uid, program), OF_ONE_KIND, now)
-            needed = [kind, self._allowance(uid, OF_ONE_USER, now), self._all]
+            needed = [kind, self._allowance(uid, OF_ONE_USER, now)]
+            if uid not in self._owners:
+                needed.append(self._all)
         if not all(allowance.has_room(now) for allowance in needed):
             return False
         for allowance in needed:

@@ -22,6 +22,8 @@ from prometheus_client.registry import Collector
 
 Snapshot = Mapping[str, Any]
 
+OPENMETRICS = "application/openmetrics-text"
+
 # The start of this process, as closely as it can be seen from here.
 STARTED = time.time()
 
@@ -104,7 +106,13 @@ def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
     """The text and its content type, in the format that the Accept header ``accept`` asks for."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Snapshot(snapshot))
-    encode, content_type = choose_encoder(accept)
+    return encoded(registry, accept)
+
+
+def encoded(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """The same of any metrics."""
+    # Nothing else of the header: the library raises on a version that is none, and sends back what it finds there.
+    encode, content_type = choose_encoder(OPENMETRICS if OPENMETRICS in accept else "")
     return encode(registry), content_type
 
 

@@ -52,7 +52,8 @@ def take_watchdog(environ: MutableMapping[str, str]) -> float:
 def take_listening_socket(environ: MutableMapping[str, str]) -> int | None:
     """The descriptor of the socket that systemd passed to this process; None when it passed none.
 
-    Raises ``ConfigError`` for several sockets, and for one that clients of the bus cannot connect to.
+    Raises ``ConfigError`` for several sockets, for what is no socket, and for one that no client of the bus can
+    connect to.
     """
     pid, number, names = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     if pid != str(os.getpid()) or not _NUMBER.fullmatch(number) or not int(number):
@@ -60,8 +61,14 @@ def take_listening_socket(environ: MutableMapping[str, str]) -> int | None:
     if int(number) > 1:
         listed = f" ({names})" if names else ""
         raise ConfigError(f"socket activation: {number} sockets were passed{listed}, one is served")
-    os.set_inheritable(FIRST_DESCRIPTOR, False)
-    with socket.socket(fileno=os.dup(FIRST_DESCRIPTOR)) as passed:
+    try:
+        os.set_inheritable(FIRST_DESCRIPTOR, False)
+        copy = socket.socket(fileno=os.dup(FIRST_DESCRIPTOR))
+    except OSError as error:
+        raise ConfigError(
+            f"socket activation: descriptor {FIRST_DESCRIPTOR} is no socket ({error.strerror})"
+        ) from None
+    with copy as passed:
         kind = passed.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
         if passed.family != socket.AF_UNIX or kind != socket.SOCK_SEQPACKET:
             raise ConfigError(

@@ -6,10 +6,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from bccnd.process.metrics import process
+from bccnd.process.metrics import encoded, process
 
 # Name without _total, key in the snapshot, description.
 _COUNTERS = (
@@ -33,8 +32,7 @@ def render(snapshot: Mapping[str, Any], accept: str) -> tuple[bytes, str]:
     """The text in the format that the Accept header asks for, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Snapshot(snapshot))
-    encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+    return encoded(registry, accept)
 
 
 class _Snapshot(Collector):

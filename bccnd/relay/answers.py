@@ -14,7 +14,8 @@ Rules
   message is directed to it. Taps see everything and do not count. Only its own host learns of a local channel.
 - Answers are limited to so many a second, and so are questions for clients (``CMSG listeners`` with a token): whoever
   asks in the name of somebody else must not make this daemon flood that one. Each host that asks, by its address, has
-  a share of its own, and each asker a share of that of its host: a flood costs those behind it, and nobody else.
+  a share of its own, and each asker a share of that of its host: a flood costs those behind it, and nobody else. The
+  users of this host have shares like hosts: one may have any number of names.
 - Whoever has used up its share is told so, ``busy``, as often as it had answers before. Only then comes silence.
 - One question serves everybody here who wants to know the same: within TOGETHER_SECONDS none follows on the same
   channel, and what another daemon answers holds for KNOWN_SECONDS. So a host asks and is answered a few times a
@@ -98,10 +99,10 @@ class Answers:
             return
         to_all = chan == QUESTIONS
         word, _, about = request.partition(b" ")
+        asker = self._names.get(src)
         if request == b"ping" and not to_all:
             answer, busy, shares = b"pong " + self._version, b"busy", self._pings
         elif word == b"listeners" and valid_chan(about):
-            asker = self._names.get(src)
             hidden = asker is None and self._router.route(about).local
             count = 0 if hidden else self.listeners(about, asker)
             if to_all and not count:
@@ -109,7 +110,7 @@ class Answers:
             answer, busy, shares = b"listeners %d" % count, b"listeners busy", self._counts
         else:
             return
-        host = address_of(peer)
+        host = b"%d" % asker.peer.uid if isinstance(asker, Session) else address_of(peer)
         if not shares[0].take(host, src, moment.monotonic):
             answer = busy
             if not shares[1].take(host, src, moment.monotonic):

@@ -6,7 +6,10 @@ Rules
 - Reading stops early when the datagrams of this call fill their region, when a request needs the caller
   (``Effects.asked``), when the client is to read its answers first, and after STEPS: then the others have their turn.
   The caller takes the effects and comes back with the packets that are left.
-- What is retained is handed over as soon as the pattern it matches is in force, and before anything newer.
+- What is retained is handed over from the moment on at which the pattern that it matches is in force, a page at a
+  time: the SUB is done again until the last page is out, so nothing that its client sent behind it comes before. What
+  others say meanwhile is delivered as it comes; a value that it replaces goes out no more.
+- A client that takes no more gets no page either, once half of its queue is full.
 - A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
 """
 
@@ -18,9 +21,9 @@ from bccnd.relay.control import Control
 from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
-from bccnd.relay.pattern import pattern_cost
+from bccnd.relay.pattern import may_meet, pattern_cost
 from bccnd.relay.publisher import Origin, Publisher
-from bccnd.relay.retained import Kept
+from bccnd.relay.retained import Kept, Scan
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
 from bccnd.relay.segment_input import OK, SegmentInput
 from bccnd.relay.session import Format, Session
@@ -30,14 +33,27 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
 from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
-# What a call may cost, in steps of about half a microsecond: a few milliseconds at most. A message is a step, and one
-# for each delivery; a new channel is what the search for its patterns takes; a request is REQUEST_STEPS, and one for
-# every 8 bytes of its answer. Nothing that is asked for with one packet costs more than a page of rows, or than what
-# is retained.
+# What a call may cost, in steps of about a quarter of a microsecond: some two milliseconds. A message is a step, and
+# one for each delivery; a request is REQUEST_STEPS, and one for every 8 bytes of its answer; a channel that is looked
+# up is what the search takes. Nothing that is asked for with one packet costs more than a page of rows.
 STEPS = 8192
 REQUEST_STEPS = 16
+# What a pattern that comes or goes takes beside that, and how many of its bytes are a step.
+PATTERN_STEPS = 16
+PATTERN_BYTES_A_STEP = 4
+# What a message takes beside its step if the daemon keeps it, if it answers it, or if a bridge brings it.
+KEPT_STEPS = 16
+QUESTION_STEPS = 16
+BRIDGED_STEPS = 16
+# Last values in a page, and bytes of them; what it takes to look at one, and to send it.
+PAGE_ROWS = 256
+PAGE_BYTES = 64 << 10
+LOOK_STEPS = 6
+ROW_STEPS = 4
 # Bytes of a message for which each of its deliveries is a step more.
 LARGE = 4096
+# What a message takes for each tap: the datagram is made, and shown with its verdict.
+TAP_STEPS = 4
 # Bytes that are looked through for lines in a step: most of them may be line ends.
 LINE_BYTES_A_STEP = 16
 
@@ -106,6 +122,10 @@ class ClientInput:
                         index, at, flat, count, end = 0, 1, len(lines[0]), len(starts), ends[0]
                     self._other(session, starts[index], end, moment)
                     several = session.packed or session.format is Format.LINES
+                    if session.scan is not None:
+                        at -= 1  # the SUB again
+                        if session in session.waits_for:
+                            break
                     if outgoing.asked or outgoing.steps >= STEPS or session.outbox.wants_rest:
                         break
             except PacketError as error:
@@ -157,12 +177,14 @@ class ClientInput:
         chan = memory[starts[first] + 4 : starts[first] + width - 1]
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
-        cost = 1 + route.size * (
-            1 + (ends[first] - starts[first]) // LARGE
-        )  # and about as much for those like it
+        # And about as much for those like it.
+        cost = 1 + route.size * (1 + (ends[first] - starts[first]) // LARGE) + KEPT_STEPS * route.retained
         asks = (route.noted or not route.open) and calls_a_daemon(chan)
+        if not route.private:
+            cost += TAP_STEPS * len(self._state.taps)
         if asks:
             self._check_question(session, chan, memory[starts[first] + width : ends[first]])
+            cost += QUESTION_STEPS
         if after < count and not asks:
             several = route.open and session.rights.publish_all and not route.noted
             routes = self._router.cached if several else {chan: route}
@@ -242,9 +264,7 @@ class ClientInput:
         if chan.startswith(NOTICES):
             raise DeniedError("publish", f"MSG {chan.decode()}: only the daemon publishes there")
         if route is None:
-            before = self._router.steps
             route = self._router.route(chan)
-            self._outgoing.steps += REQUEST_STEPS + self._router.steps - before
         return route
 
     def _check_question(self, session: Session, chan: bytes, request: bytes) -> None:
@@ -264,6 +284,7 @@ class ClientInput:
                     self._subscribe(session, pattern, typed, moment)
                 case sbus.Unsub(pattern):
                     named = b"UNSUB " + pattern
+                    self._outgoing.steps += PATTERN_STEPS + len(pattern) // PATTERN_BYTES_A_STEP
                     self._router.unsubscribe(session, pattern)
                 case Cmsg(key):
                     named = b"CMSG " + key
@@ -281,20 +302,56 @@ class ClientInput:
             raise
 
     def _subscribe(self, session: Session, pattern: bytes, typed: bool, moment: Moment) -> None:
-        self._check_room(session, pattern)
-        if typed and not session.format_chosen and session.format is not Format.LINES:
-            session.format = Format.LINES  # a person at a terminal
-            self._router.service_changed(session)
-        if not session.rights.may_subscribe(pattern, session.separator):
-            raise DeniedError("subscribe", "no right to all that it matches")
-        rows = list(self._state.retained.matching(pattern, session.separator))
-        before = self._router.steps
-        missed = [row for row in rows if row and not self._router.reaches(session, row[0])]
-        self._outgoing.steps += len(rows) + self._router.steps - before
-        self._router.subscribe(session, pattern)
-        if missed and not session.tap:
-            packets = [_retained_packet(session.format, chan, message) for chan, message in missed]
+        """Put a pattern in force, and send the first page of what it finds; or the next page, done again."""
+        scan = session.scan
+        if scan is None:
+            self._outgoing.steps += PATTERN_STEPS + len(pattern) // PATTERN_BYTES_A_STEP
+            self._check_room(session, pattern)
+            if typed and not session.format_chosen and session.format is not Format.LINES:
+                session.format = Format.LINES  # a person at a terminal
+                self._router.service_changed(session)
+            if not session.rights.may_subscribe(pattern, session.separator):
+                raise DeniedError("subscribe", "no right to all that it matches")
+            key = session.separator, pattern
+            held = key in session.subscriptions
+            self._router.subscribe(session, pattern)
+            if held or session.tap or not self._state.retained:
+                return
+            scan = self._state.retained.matching(pattern, session.separator)
+            others = [other for other in session.subscriptions if other != key]
+            scan.alone = not any(may_meet(pattern, other) for _, other in others)
+            self._outgoing.steps += 2 * len(others)
+        session.scan = scan if self._send_page(session, scan, moment) else None
+
+    def _send_page(self, session: Session, scan: Scan, moment: Moment) -> bool:
+        """Send a page of what a pattern finds of last values, but for those that another one of the client has found.
+        Whether there may be more.
+        """
+        if session.closing or (scan.separator, scan.pattern) not in session.subscriptions:
+            return False
+        outgoing, outbox = self._outgoing, session.outbox
+        # What fits, and one row in any case: a client that takes little is to get to the end, too.
+        most = max(1, min(PAGE_ROWS, outbox.max_packets // 2, outbox.max_packets - outbox.packets))
+        room = min(PAGE_BYTES, outbox.max_size // 2, outbox.max_size - outbox.size)
+        packets: list[bytes] = []
+        for row in scan:
+            outgoing.steps += LOOK_STEPS
+            if row and (scan.alone or self._router.matching(session, row[0]) == 1):
+                packet = _retained_packet(session.format, *row)
+                outgoing.steps += ROW_STEPS * (1 + len(packet) // LARGE)
+                room -= len(packet)
+                if packets and room < 0:
+                    scan.place = row[0]  # the first of the next page
+                    break
+                packets.append(packet)
+            if len(packets) == most or outgoing.steps >= STEPS:
+                break
+        if packets:
             self._delivery.send(session, packets, None, moment.monotonic)
+            half_full = outbox.packets * 2 >= outbox.max_packets or outbox.size * 2 >= outbox.max_size
+            if half_full and scan.place is not None:
+                self._delivery.holding.hold(session, session, moment.monotonic)
+        return scan.place is not None
 
     def _check_room(self, session: Session, pattern: bytes) -> None:
         """Patterns are bounded in number and bytes: those of a client, and those of all. However much the others
@@ -332,7 +389,7 @@ class ClientInput:
         if verdict is not OK:
             raise PacketError("bad-datagram", str(verdict))
         self._outgoing.add(datagram)
-        self._outgoing.steps += route.size
+        self._outgoing.steps += BRIDGED_STEPS + route.size + QUESTION_STEPS * route.noted
         spans = [self._segment.make_message(opened, start)], [end]
         self._publisher.pass_on(route, spans, session, origin, moment, 0)
         if route.noted:

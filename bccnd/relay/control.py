@@ -28,6 +28,9 @@ from bccnd.wire.sbus import SECRET, Cmsg
 
 Method = Callable[["Control", Session, bytes, Moment], bytes]
 
+# Fields of ``CMSG queue``, each several times over. A packet has room for thousands, some milliseconds of work.
+QUEUE_FIELDS = 8
+
 
 def _flood_control(policy: Policy | None = None) -> Method:
     """What a key of public sbus asks for in our words; without a policy, what is done in any case."""
@@ -87,14 +90,14 @@ class Control:
         options = self._state.rules.options.queue
         limits = {"packets": options.max_packets, "bytes": options.max_bytes}
         asked: dict[str, Any] = {}
-        for item in value.decode("ascii", "replace").split():
+        for item in value.decode("ascii", "replace").split(maxsplit=QUEUE_FIELDS):
             name, _, text = item.partition("=")
             if name == "policy":
                 asked[name] = _choice(text.encode(), [policy.encode() for policy in Policy]).decode()
                 if text == Policy.BLOCK and not session.rights.block:
                     raise DeniedError("block", "no right to the policy block")
             elif name not in limits:
-                raise PacketError("bad-value", f"{name}: known are packets=N, bytes=N and policy=P")
+                raise PacketError("bad-value", f"{name[:64]}: known are packets=N, bytes=N and policy=P")
             elif not (
                 text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= limits[name]
             ):

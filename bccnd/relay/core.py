@@ -136,9 +136,7 @@ class Relay:
         self.alarm.due = 0.0
         for session in self.sessions.values():
             self.membership.size_queue(session)
-        state.presence.configure(
-            options.heartbeat, state.rules.watched, authenticated=state.rules.authenticated
-        )
+        state.presence.configure(options.heartbeat, state.rules.watched)
         self._beat(moment)
         self.apply_rights(moment)
 

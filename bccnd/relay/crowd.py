@@ -3,9 +3,9 @@
 Without this, one host that invents names fills a table that all hosts share, and pushes out what the others announce.
 
 Rules
-- A source counts against its host, the first part of its name. Where nothing proves a name (no key), it also counts
-  against the address that it came from, as anybody can invent hosts; the address decides unless far fewer sources
-  came from any one address than bear the name of one host.
+- A source counts against its host, the first part of its name, and against the address that it came from: anybody can
+  invent hosts, with a key, too, as all have the same. The address decides, unless far fewer sources came from any one
+  address than bear the name of one host.
 - Whoever would have most with the newcomer gives up a source of its own.
 - The owner with most is known at any time, without a search: a flood costs no more than it brings.
 """
@@ -59,7 +59,7 @@ class Owners:
 
 
 class Crowd:
-    """Sources by owner. ``address``: of the sender; empty where names are proven, or for this host itself."""
+    """Sources by owner. ``address``: of the sender; empty for this host itself."""
 
     def __init__(self) -> None:
         self._hosts, self._addresses = Owners(), Owners()
@@ -72,14 +72,12 @@ class Crowd:
         """Take in a source that is not in it yet."""
         self._from[src] = address
         self._hosts.add(host_of(src), src)
-        if address:
-            self._addresses.add(address, src)
+        self._addresses.add(address, src)
 
     def remove(self, src: bytes) -> None:
         address = self._from.pop(src)
         self._hosts.remove(host_of(src), src)
-        if address:
-            self._addresses.remove(address, src)
+        self._addresses.remove(address, src)
 
     def __iter__(self) -> Iterator[bytes]:
         """In the order in which they came."""
@@ -90,7 +88,7 @@ class Crowd:
 
     def giver(self, src: bytes, address: bytes) -> "Owner":
         """Who gives when ``src`` comes."""
-        by_address = bool(address) and self._addresses.most * SPOOFED >= self._hosts.most
+        by_address = self._addresses.most * SPOOFED >= self._hosts.most
         owners, owner = (self._addresses, address) if by_address else (self._hosts, host_of(src))
         if (own := len(owners.members(owner))) and own + 1 >= owners.most:
             return Owner(owner, by_address, True)

@@ -10,8 +10,10 @@ Rules
 - A jump forward of more than JUMP numbers, like a restart, begins a new range: it is not that many losses.
 - Datagrams of clients that have left may still come back from the network; they are ours (``own``), however many.
 - Without a key anybody can send a high number under any name. So a jump of more than NEAR is a stray: it is taken,
-  and the source stays where it was until the very next number from it is above the stray. A forged number hides at
-  most the NEAR - 1 messages below it and the one of its own; a jump that is real loses nothing.
+  and the source stays where it was until the very next new number from it is above the stray. A forged number hides
+  at most the NEAR - 1 messages below it and the one of its own; a jump that is real loses nothing.
+- What was heard without a key proves nothing once one is required: sources are forgotten then, but for clients that
+  have left. A number forged before would make all that its source sends ``replayed``.
 - A replayed recording looks like a restart. Numbers from CLOCKED on are a clock's, as ours are, and never go back; so
   where replays are dropped (``dedup.replays``), a fall between two of them is ``replayed``. A source that counts from
   1 or from epoch seconds may restart. A replayed datagram does not count as heard: a source whose clock did go back
@@ -97,14 +99,13 @@ class Source:
 class _Part:
     """One part of the table: src -> ``Source`` in two generations, and whose they are."""
 
-    __slots__ = ("authenticated", "crowd", "old", "turned", "young")
+    __slots__ = ("crowd", "old", "turned", "young")
 
     def __init__(self) -> None:
         self.young: dict[bytes, Source] = {}
         self.old: dict[bytes, Source] = {}
         self.turned = 0.0
         self.crowd = Crowd()
-        self.authenticated = False
 
     def __len__(self) -> int:
         return len(self.young) + len(self.old)
@@ -116,7 +117,7 @@ class _Part:
     def put(self, src: bytes, source: Source) -> None:
         """Take in a source that is not in it yet."""
         self.young[src] = source
-        self.crowd.add(src, self._address(source))
+        self.crowd.add(src, _address(source))
 
     def take(self, src: bytes) -> Source | None:
         source = self.young.pop(src, None) or self.old.pop(src, None)
@@ -127,7 +128,7 @@ class _Part:
     def make_room(self, src: bytes, source: Source, limit: int) -> None:
         """Have no more than ``limit`` when ``src`` is in: whoever has most gives."""
         while len(self) >= max(1, limit):
-            giver = self.crowd.giver(src, self._address(source))
+            giver = self.crowd.giver(src, _address(source))
             self.take(self._silent_one(self.crowd.members(giver)))
 
     def turn(self, now: float) -> None:
@@ -142,12 +143,11 @@ class _Part:
             latest = sorted(self, key=lambda item: item[1].heard)[-max(1, limit // 2) :]
             self.young, self.old = dict(latest), {}
 
-    def count_anew(self, *, authenticated: bool) -> None:
+    def count_anew(self) -> None:
         """Whose the sources are, from what is known of them."""
-        self.authenticated = authenticated
         self.crowd = Crowd()
         for src, source in self:
-            self.crowd.add(src, self._address(source))
+            self.crowd.add(src, _address(source))
 
     def state(self) -> dict[str, Any]:
         return {"turned": self.turned, "young": _rows(self.young), "old": _rows(self.old)}
@@ -156,9 +156,6 @@ class _Part:
         self.turned = state["turned"]
         self.young = _table(state["young"])
         self.old = _table(state["old"])
-
-    def _address(self, source: Source) -> bytes:
-        return b"" if self.authenticated else address_of(source.peer.encode())
 
     def _silent_one(self, givers: dict[bytes, None]) -> bytes:
         for _ in range(LOOKS):
@@ -179,6 +176,7 @@ class Sources:
         self._proven, self._newcomers = _Part(), _Part()
         # Names for listings, with some of sources that are forgotten, and twice of those that came back.
         self._names: list[bytes] = []
+        self._authenticated = authenticated
         self._fresh: list[bytes] = []
         # Of all sources, the forgotten ones too, so that these only grow: numbers that were missing when a later one
         # came; of those, come after all; restarts.
@@ -191,6 +189,8 @@ class Sources:
         self._seconds = options.seconds
         self._reorder = options.reorder
         self._drop_replays = options.drops_replays(authenticated=authenticated)
+        if authenticated and not self._authenticated:
+            self._forget_unproven()
         self._authenticated = authenticated
         self._window = max(WINDOW, options.reorder + 1)
         self._near = MOST if authenticated else max(NEAR, options.reorder + 1)
@@ -268,7 +268,7 @@ class Sources:
             verdict = self._judge_stray(source, seq, count, now)
             if verdict:
                 return verdict, 1
-            count = 1 if source.strays else count  # the others may be strays
+            count = min([stray - seq for stray in source.strays if stray > seq] + [count])
         if step <= 0:
             verdict = self._behind(source, seq, now)
             if verdict is Verdict.RESTARTED:
@@ -312,20 +312,29 @@ class Sources:
             "proven": self._proven.state(),
             "newcomers": self._newcomers.state(),
             "totals": (self.missed, self.found, self.restarted),
+            "authenticated": self._authenticated,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self._proven.restore(state["proven"])
         self._newcomers.restore(state["newcomers"])
         self.missed, self.found, self.restarted = state.get("totals", (0, 0, 0))
+        if self._authenticated and not state.get("authenticated", True):
+            self._forget_unproven()
         self._fresh = [src for src, _ in self]
         self._fit()
+
+    def _forget_unproven(self) -> None:
+        for part in (self._proven, self._newcomers):
+            for table in (part.young, part.old):
+                for src in [src for src, source in table.items() if not source.ours]:
+                    del table[src]
 
     def _fit(self) -> None:
         self._proven.shrink(self._proven_limit)
         self._newcomers.shrink(self._limit - len(self._proven))
         for part in (self._proven, self._newcomers):
-            part.count_anew(authenticated=self._authenticated)
+            part.count_anew()
 
     @property
     def _proven_limit(self) -> int:
@@ -364,7 +373,8 @@ class Sources:
             source.duplicates += 1
             return Verdict.DUPLICATE
         is_jump = seq - source.last > self._near
-        if not is_jump or source.lone > seq:
+        is_new = seq > source.last  # a further copy says nothing about where the source is
+        if is_new and (not is_jump or source.lone > seq):
             source.lone = -1
         if not is_jump or count > 1 or source.lone != -1:
             return None
@@ -387,8 +397,8 @@ class Sources:
     def _overtake(self, source: Source) -> None:
         """Take strays that are not above the source any more for what they are: numbers that have come."""
         for stray in source.strays:
-            if stray <= source.last:
-                source.seen |= 1 << (source.last - stray) & self._mask
+            if 0 <= source.last - stray < self._window:  # a shift by more would take memory without bound
+                source.seen |= 1 << source.last - stray
         source.strays = tuple(stray for stray in source.strays if stray > source.last)
         source.lone = -1
 
@@ -406,6 +416,7 @@ class Sources:
             source.received += 1
             source.first = source.last = seq
             source.seen = 1
+            source.strays, source.lone = (), -1
             return Verdict.RESTARTED
         if source.seen >> behind & 1 or behind >= self._window:
             source.duplicates += 1
@@ -433,6 +444,10 @@ class Sources:
         )
 
 
+def _address(source: Source) -> bytes:
+    return address_of(source.peer.encode())
+
+
 def _rows(table: dict[bytes, Source]) -> list[tuple[bytes, dict[str, Any]]]:
     return [
         (src, {name: _plain(getattr(source, name)) for name in Source.__slots__})
@@ -444,8 +459,8 @@ def _table(rows: list[tuple[bytes, dict[str, Any]]]) -> dict[bytes, Source]:
     table: dict[bytes, Source] = {}
     for src, fields in rows:
         table[src] = source = Source(0, 0.0)
-        for name, value in fields.items():
-            setattr(source, name, range(*value) if name == "ours" else value)
+        for name in fields.keys() & set(Source.__slots__):  # other code may have more of them
+            setattr(source, name, range(*fields[name]) if name == "ours" else fields[name])
     return table
 
 

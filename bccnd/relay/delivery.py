@@ -80,7 +80,8 @@ class Group:
 
     def shown_to(self, session: Session) -> list[bytes]:
         """The RECV packets in the form that this client reads."""
-        return self.placed if session.tap_interface else self.full
+        packets = self.placed if session.tap_interface else self.full
+        return packets if session.format is not Format.LINES else list(map(sbus.line_of, packets))
 
 
 class Delivery:

@@ -11,6 +11,7 @@ Rules
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bccnd.relay.meter import Meter
 from bccnd.relay.session import Session
 from bccnd.wire.batch import Codec
 from bccnd.wire.bccn1 import SEND_LIMIT
@@ -43,10 +44,11 @@ class Effects:
     asked: tuple[Session, Cmsg] | None = None
 
 
-class Outgoing:
+class Outgoing(Meter):
     """Gathers the effects of a call. Datagrams are sealed side by side in ``region``, SEALED_BYTES of the memory."""
 
     def __init__(self, memory: Memory, region: int) -> None:
+        super().__init__()
         self._memory = memory
         self._region, self._end = region, region + SEALED_BYTES
         self._starts: list[int] = []
@@ -58,7 +60,6 @@ class Outgoing:
         self.close: list[Session] = []
         self.taps: bool | None = None
         self.asked: tuple[Session, Cmsg] | None = None
-        self.steps = 0  # what the packets of the client that is being read have cost (``client_input``)
 
     def take(self) -> Effects | None:
         """What has come together, None for nothing; from here on it comes together anew."""

@@ -20,10 +20,11 @@ Rules
   they go forward over reconnects, restarts, names that are handed on, and clock steps.
 """
 
-import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.ordered import OrderedKeys
@@ -43,6 +44,8 @@ _NOT_IN_A_TOKEN = re.compile(rb"[^!-~]|[/:|*?!]")
 # the next.
 _NAME = re.compile(rb"[!-)+-9;-{}~]{1,%d}" % SRC_LIMIT)
 _PID = re.compile(rb"[1-9][0-9]{0,9}")
+# What stands behind the name of a process for its further connections.
+_FURTHER = re.compile(rb"/c/([1-9][0-9]{0,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,33 @@ class LocalSource:
         self.local_seq = 1
 
 
+@dataclass(slots=True)
+class _Family:
+    """The names at and below ``<host>/<program>/<pid>`` that are in use: how many clients of each uid hold one, and
+    the numbers for further connections of the process, ``/c/<number>``: from ``fresh`` on none was given, below it
+    the ``returned`` ones are mostly free. So the thousandth connection costs what the second does.
+    """
+
+    uids: Counter[int] = field(default_factory=Counter)
+    fresh: int = 2
+    returned: list[int] = field(default_factory=list)  # a heap
+
+    def numbers(self) -> Iterator[int]:
+        """Those that may be free, the lowest first; each is given once."""
+        while self.returned:
+            yield heappop(self.returned)
+        while True:
+            self.fresh += 1
+            yield self.fresh - 1
+
+    def take_back(self, number: int) -> None:
+        if number < self.fresh:
+            heappush(self.returned, number)
+            # A client that takes such a name by itself, again and again, gives it back as often.
+            if len(self.returned) > self.fresh:
+                self.returned = sorted(set(self.returned))
+
+
 class Names:
     """The names in use on this host and who holds each."""
 
@@ -116,6 +146,7 @@ class Names:
         self._processes = processes
         self._holders: dict[bytes, LocalSource] = {}
         self._peers: dict[bytes, Peer] = {}  # of the holders that are clients
+        self._families: dict[bytes, _Family] = {}  # of these, by the name of their process
         self._ordered = OrderedKeys()  # what is below a name lies side by side
         self._tags = 0  # handed out so far
         self._seq_floor = 0
@@ -132,17 +163,22 @@ class Names:
         self._ordered.add(name)
         if peer is not None:
             self._peers[name] = peer
+            self._families.setdefault(_process_of(name), _Family()).uids[peer.uid] += 1
 
     def assign(self, peer: Peer, holder: LocalSource) -> bytes:
         """Give ``holder`` the first free name that its credentials lead to."""
         base = self._base(peer)
         if peer.pid and self._is_among_its_own(base, peer.uid):
-            names = itertools.chain([base], (base + b"/c/%d" % number for number in itertools.count(2)))
-            name = next(name for name in names if name not in self._holders)
+            name = base if base not in self._holders else self._further(base)
         else:
             name = self._fresh(base.rpartition(b"/")[0], peer.uid)
         self.hold(name, holder, peer)
         return name
+
+    def _further(self, base: bytes) -> bytes:
+        """The name of a further connection of the process that holds ``base``."""
+        numbers = self._families.setdefault(base, _Family()).numbers()
+        return next(name for number in numbers if (name := b"%b/c/%d" % (base, number)) not in self._holders)
 
     def rename(self, old: bytes, new: bytes, peer: Peer, granted: bool, next_seq: int) -> None:
         """Move the holder of ``old``, which has come to ``next_seq``, to ``new``, or raise ``PacketError``.
@@ -170,8 +206,21 @@ class Names:
     def release(self, name: bytes, next_seq: int) -> None:
         del self._holders[name]
         self._ordered.remove(name)
-        self._peers.pop(name, None)
+        peer = self._peers.pop(name, None)
+        if peer is not None:
+            self._leave_family(name, peer.uid)
         self._seq_floor = max(self._seq_floor, next_seq)
+
+    def _leave_family(self, name: bytes, uid: int) -> None:
+        process = _process_of(name)
+        family = self._families[process]
+        family.uids[uid] -= 1
+        if not family.uids[uid]:
+            del family.uids[uid]
+        if not family.uids:
+            del self._families[process]
+        elif further := _FURTHER.fullmatch(name, len(process)):
+            family.take_back(int(further[1]))
 
     def begin_at(self, seq: int) -> None:
         """Numbers below ``seq`` may have been used by those who ran here before."""
@@ -196,7 +245,7 @@ class Names:
         self, state: tuple[int, int], holders: Iterable[tuple[bytes, LocalSource, Peer | None]]
     ) -> None:
         self._tags, self._seq_floor = state
-        self._holders, self._peers, self._ordered = {}, {}, OrderedKeys()
+        self._holders, self._peers, self._families, self._ordered = {}, {}, {}, OrderedKeys()
         for name, holder, peer in holders:
             self.hold(name, holder, peer)
 
@@ -221,6 +270,10 @@ class Names:
     def _is_among_its_own(self, name: bytes, uid: int) -> bool:
         """Whether nobody of another uid has a name above this one, from the pid on, or below it, or the name."""
         tokens = name.split(b"/")
+        if len(tokens) >= TOKENS_OF_A_PROCESS:
+            family = self._families.get(_process_of(name))
+            if family is None or family.uids.keys() <= {uid}:  # as mostly, and that is seen at once
+                return True
         above = [b"/".join(tokens[:count]) for count in range(TOKENS_OF_A_PROCESS, len(tokens) + 1)]
         near = (self._peers.get(each) for each in [*above, *self._below(name)])
         return all(peer is None or peer.uid == uid for peer in near)
@@ -272,3 +325,8 @@ class Names:
                 return True
             ancestor = self._processes(ancestor.parent)
         return False
+
+
+def _process_of(name: bytes) -> bytes:
+    """What it begins with, up to the pid."""
+    return b"/".join(name.split(b"/", TOKENS_OF_A_PROCESS)[:TOKENS_OF_A_PROCESS])

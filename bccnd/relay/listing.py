@@ -5,6 +5,7 @@ A page ends after PAGE_ROWS rows or PAGE_BYTES; its ``next`` is the cursor to as
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,8 @@ PAGE_ROWS = 100
 PAGE_BYTES = 32 << 10
 # Names that are sorted in a step (``client_input``).
 NAMES_A_STEP = 16
+# Numbers of clients that are listed in a step.
+NUMBERS_A_STEP = 64
 # Publishers that a client holds, named in its row.
 HELD_NAMES = 5
 
@@ -29,8 +32,9 @@ def clients(
 ) -> bytes:
     """The clients that came after the one of number ``cursor``; ``only``: all that who asks may see."""
     after = int(cursor) if cursor.isdigit() and len(cursor) < 20 else 0
-    seen = state.sessions.values() if only is None else (only,)
-    sessions = (session for session in seen if session.number > after)
+    numbers = list(state.sessions) if only is None else [only.number]  # in their order
+    state.outgoing.steps += len(numbers) // NUMBERS_A_STEP
+    sessions = map(state.sessions.__getitem__, numbers[bisect_right(numbers, after) :])
     rows = ((str(session.number), _client_row(session, slow, now)) for session in sessions)
     return _page("clients", rows)
 

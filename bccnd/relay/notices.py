@@ -8,6 +8,7 @@ Rules
   Only a pattern that begins with PREFIX gets them: neither ``>`` nor ``local/>`` does, as neither asks for them.
 - No notice is written when nobody has such a pattern.
 - A client's heartbeat is published in its name, and only where the client itself may publish.
+- However many clients beat together, and however many hear it, the others have their turn after BEATS_STEPS.
 """
 
 from typing import Any
@@ -23,10 +24,16 @@ from bccnd.relay.router import NOTICES as PREFIX
 from bccnd.relay.session import Session
 from bccnd.relay.state import State
 
+# In steps: what the heartbeats of a call may cost, a quarter of a call for a client (``client_input``), as a delivery
+# to one who reads slowly takes several; and what a heartbeat costs that nobody hears.
+BEATS_STEPS = 2048
+BEAT_STEPS = 64
+
 
 class Notices:
     def __init__(self, state: State, publisher: Publisher) -> None:
         self._publisher = publisher
+        self._outgoing = state.outgoing
         self._router, self._sources, self._presence = state.router, state.sources, state.presence
         self._heartbeats, self._own = state.heartbeats, state.own
 
@@ -44,9 +51,13 @@ class Notices:
         self._say(event, name, about, moment)
 
     def beat(self, moment: Moment) -> None:
-        """Send the heartbeats that are due."""
+        """Send the heartbeats that are due, or the first of them: the others stay due."""
+        outgoing, until = self._outgoing, self._outgoing.steps + BEATS_STEPS
         for source, text in self._heartbeats.due(moment.monotonic):
             self._heartbeat(source, text, moment)
+            outgoing.steps += BEAT_STEPS
+            if outgoing.steps >= until:
+                return
 
     def leave(self, source: LocalSource, moment: Moment) -> None:
         """The source leaves in order. If it beats, nobody has to wait for its next beat to find out."""

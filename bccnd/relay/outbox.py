@@ -16,11 +16,12 @@ Rules
 - The ledger holds no packets and no bytes when every outbox has been cleared.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from typing import Any
 
 from bccnd.relay.options import Policy
@@ -198,14 +199,31 @@ class Outbox:
         nothing was done."""
         size, messages = sum(map(len, packets)), len(packets)
         if self._lacks_room(size, messages, messages):
-            fits = messages <= self.max_packets and size <= self.max_size
-            if self.policy is not Policy.DROP_OLDEST or not fits:
+            if self.policy is not Policy.DROP_OLDEST:
                 return False
+            if messages > self.max_packets or size > self.max_size:
+                return self._put_end(packets)
             if self._ledger.excess(size, messages) > self._droppable:
                 return False
             self._make_room(size, messages)
         self._entries.extend(packets)
         self._account(size, messages, messages)
+        return True
+
+    def _put_end(self, packets: Sequence[bytes]) -> bool:
+        """Queue as many of the last messages as can be held, as if each had displaced the oldest; or return False."""
+        sizes = list(accumulate(map(len, islice(reversed(packets), self.max_packets))))
+        count = bisect_right(sizes, self.max_size)
+        if (
+            max(map(len, packets)) > self.max_size
+            or self._ledger.excess(sizes[count - 1], count) > self._droppable
+        ):
+            return False
+        self._make_room(self.max_size, self.max_packets)  # nothing stays
+        self._gap += len(packets) - count
+        self._count_dropped(len(packets) - count)
+        self._entries.extend(packets[-count:])
+        self._account(sizes[count - 1], count, count)
         return True
 
     def answer(self, packet: bytes) -> None:

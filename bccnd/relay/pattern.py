@@ -21,11 +21,15 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from bccnd.errors import PacketError
+from bccnd.relay.meter import Meter
 from bccnd.wire.bccn1 import valid_chan
 from bccnd.wire.sbus import PATTERN_LIMIT
 
 SEPARATORS = (b"/", b".")
 
+# What a node takes that a search comes to, and each length that it tries there.
+NODE_STEPS = 3
+LENGTH_STEPS = 1
 # Bytes that a subscription takes, beside its own: keys, entries of dicts that are half empty, a set for its holders.
 PATTERN_COST = 448
 # Bytes that a ``*`` in the middle takes: a node with its dicts and lists, and the branch that leads to it.
@@ -90,6 +94,12 @@ def has_wildcard(pattern: bytes, separator: bytes) -> bool:
 def fixed_part(pattern: bytes) -> bytes:
     """What every channel begins with that a pattern matches."""
     return pattern.partition(b"*")[0].removesuffix(b">")
+
+
+def may_meet(one: bytes, other: bytes) -> bool:
+    """Whether two patterns, of whatever separators, can match the same channel, as far as their beginnings say."""
+    begun, others = fixed_part(one), fixed_part(other)
+    return begun.startswith(others) or others.startswith(begun)
 
 
 def _token_matches(token: bytes, name: bytes) -> bool:
@@ -233,11 +243,11 @@ class _Node(Generic[T]):
 class PatternIndex(Generic[T]):
     """Patterns of one separator and who holds them. A holder holds a pattern once; counting is the caller's.
 
-    ``steps``: what all searches have cost so far, in nodes and lengths that were looked at.
+    ``meter``: counts what searches cost.
     """
 
-    def __init__(self, separator: bytes) -> None:
-        self.steps = 0
+    def __init__(self, separator: bytes, meter: Meter | None = None) -> None:
+        self._meter = meter or Meter()
         self._separator = separator
         self._root: _Node[T] = _Node()
 
@@ -282,10 +292,10 @@ class PatternIndex(Generic[T]):
             *[held for held in found if isinstance(held, set)]
         )
 
-    def reaches(self, channel: bytes, holder: T) -> bool:
-        """Whether this holder is among those that ``match`` gives."""
-        return any(
-            holder in held if isinstance(held, set) else holder == held for held in self._found(channel)
+    def count(self, channel: bytes, holder: T) -> int:
+        """How many patterns of this holder match."""
+        return sum(
+            [holder in held if isinstance(held, set) else holder == held for held in self._found(channel)]
         )
 
     def _found(self, channel: bytes) -> list[T | set[T]]:
@@ -295,7 +305,7 @@ class PatternIndex(Generic[T]):
         open_nodes = [(self._root, channel)]
         while open_nodes:
             node, rest = open_nodes.pop()
-            self.steps += 1 + len(node.lengths)
+            self._meter.steps += NODE_STEPS + LENGTH_STEPS * len(node.lengths)
             size, end = len(rest), rest.find(separator)
             held = node.ends.get(rest)
             if held is not None:

@@ -9,7 +9,7 @@ Rules
 - The interval of a source is learnt from the gaps between its heartbeats: a shorter one at once, a longer one when it
   has come twice, so that a lost heartbeat does not look like a slower pace. Before the first gap it is ASSUMED.
 - A message costs nothing here: ``heard`` knows when a source was last heard, and is asked when the source is due. At
-  most CHECKS sources are looked at in one call; the others stay due.
+  most CHECKS sources are looked at in one call, and no more once EVENTS have come of it; the others stay due.
 - The table is bounded, and shared: when it is full, the host with most sources gives one up (``crowd``), the one that
   has been gone longest or, if none is, the one that came last. If the newcomer's own host has most and none of its
   sources is gone, the newcomer is not watched. So no host pushes out what the others announce.
@@ -33,6 +33,8 @@ SHORTEST, LONGEST = 1.0, 3600.0
 SHORTER, LONGER = 0.75, 1.5
 # Sources looked at in one call, some milliseconds of work.
 CHECKS = 1000
+# Each may have thousands of hearers.
+EVENTS = 8
 # Seconds at most between two looks at whether a silent source is back.
 GONE_SECONDS = 60.0
 STATUS = b"bccnd/"
@@ -90,20 +92,17 @@ class Presence:
         options: Heartbeat,
         limit: int,
         alarm: Alarm,
-        *,
-        authenticated: bool = False,
     ) -> None:
         self._heard = heard
         self.events: list[tuple[Event, bytes, Life]] = []
         self._lives: dict[bytes, Life] = {}
+        self._crowd, self._gone = Crowd(), Crowd()
         self._due: Deadlines[bytes] = Deadlines(alarm)
-        self.configure(options, limit, authenticated=authenticated)
+        self.configure(options, limit)
 
-    def configure(self, options: Heartbeat, limit: int, *, authenticated: bool = False) -> None:
-        """``limit``: of sources; a smaller one holds for newcomers. ``authenticated``: whether hmac is required."""
+    def configure(self, options: Heartbeat, limit: int) -> None:
+        """``limit``: of sources; a smaller one holds for newcomers."""
         self._limit, self._misses = limit, options.misses
-        self._authenticated = authenticated
-        self._count_anew()
 
     def take_events(self) -> list[tuple[Event, bytes, Life]]:
         taken, self.events = self.events, []
@@ -127,7 +126,7 @@ class Presence:
             if leaving or not self._make_room(src, address):
                 return
             life = self._lives[src] = Life(now, address)
-            self._crowd.add(src, self._owner_of(life))
+            self._crowd.add(src, life.address)
             life.version = _version(text)
             self._due.set(src, now + self._patience(life))
             self.events.append((Event.APPEARED, src, life))
@@ -163,9 +162,9 @@ class Presence:
         return self._due.next
 
     def on_deadline(self, now: float) -> None:
-        """Look at sources that are due, at most CHECKS; the others stay due."""
+        """Look at sources that are due, at most CHECKS, or until there are EVENTS; the others stay due."""
         for _ in range(CHECKS):
-            first = self._due.pop(now)
+            first = self._due.pop(now) if len(self.events) < EVENTS else None
             if first is None:
                 return
             src = first[0]
@@ -221,13 +220,13 @@ class Presence:
         if src in self._gone:
             self._gone.remove(src)
         if state is not State.ALIVE:
-            self._gone.add(src, self._owner_of(life))
+            self._gone.add(src, life.address)
         if event:
             self.events.append((event, src, life))
 
     def _make_room(self, src: bytes, address: bytes) -> bool:
         if len(self._lives) >= self._limit:
-            giver = self._crowd.giver(src, b"" if self._authenticated else address)
+            giver = self._crowd.giver(src, address)
             members = self._crowd.members(giver)
             alone = len(members) == 1 and not giver.newcomer  # nobody has more than one
             gone = next(iter(self._gone if alone else self._gone.members(giver)), None)
@@ -243,17 +242,14 @@ class Presence:
             self._gone.remove(src)
         self._due.remove(src)
 
-    def _owner_of(self, life: Life) -> bytes:
-        return b"" if self._authenticated else life.address
-
     def _count_anew(self) -> None:
         """Whose the sources are, and which are silent or have left, the longest first."""
         self._crowd, self._gone = Crowd(), Crowd()
         for src, life in self:
-            self._crowd.add(src, self._owner_of(life))
+            self._crowd.add(src, life.address)
         gone = [(life.since, src) for src, life in self if life.state is not State.ALIVE]
         for _, src in sorted(gone):
-            self._gone.add(src, self._owner_of(self._lives[src]))
+            self._gone.add(src, self._lives[src].address)
 
 
 def _version(text: bytes) -> str:

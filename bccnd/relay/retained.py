@@ -5,15 +5,19 @@ Rules
 - The newest message is the one taken last, from a client of this host or from the segment. It replaces the one
   before. An empty payload deletes the value, as users of MQTT expect; it is delivered like any other message.
 - The table is bounded in channels and in bytes, bookkeeping included. The source that has most of what is scarce
-  gives first, the channel that it updated longest ago: so none pushes out what others have said. A message that is
-  larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
-- Who subscribes is given the messages in the order of their channels, a row for each step: ``matching`` costs what is
-  taken from it. A message that is updated or deleted meanwhile is left out: its subscriber was sent the newer one.
+  gives first, the channel that it updated longest ago: so none pushes out what others have said. It is known without
+  a look at all: each change of its bytes is in a heap, where most have been overtaken by a later one. A message that
+  is larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
+- Who subscribes is given the messages in the order of their channels, a row for each step: a ``Scan`` costs what is
+  taken from it, and may be taken from a page at a time. A message that is updated or deleted meanwhile is left out:
+  its subscriber was sent the newer one.
 - The daemon keeps what it has heard. It does not ask other hosts, and what it keeps does not outlive it.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from bccnd.relay import pattern as patterns
@@ -47,6 +51,60 @@ class Kept(NamedTuple):
         return Recv(self.peer, self.unix_ns, Verdict.RETAINED.encode(), self.datagram)
 
 
+# Of a ``Scan``, in plain values: its pattern and separator, its place, and how many messages are newer than it.
+ScanState = tuple[bytes, bytes, bytes | None, int]
+
+
+class Scan:
+    """What a pattern finds of last values as they were when it was begun, a step for each item.
+
+    An item is None for a step that found nothing: a channel that begins as the pattern does and does not match, or
+    whose message has been updated since. ``place``: no channel below it is left to look at; None, none at all.
+    ``alone``: no other pattern of the subscriber can match any of these channels.
+    """
+
+    __slots__ = ("_begin", "_channels", "_messages", "_updates", "alone", "pattern", "place", "separator")
+
+    def __init__(
+        self,
+        messages: OrderedDict[bytes, tuple[int, Kept]],
+        channels: OrderedKeys,
+        pattern: bytes,
+        separator: bytes,
+        updates: int,
+    ) -> None:
+        self._messages, self._channels = messages, channels
+        self.pattern, self.separator = pattern, separator
+        self._updates = updates  # those that there were when it was begun
+        wide = patterns.has_wildcard(pattern, separator)
+        self._begin = patterns.fixed_part(pattern) if wide else None
+        self.place: bytes | None = self._begin if wide else pattern
+        self.alone = False
+
+    def __iter__(self) -> "Scan":
+        return self
+
+    def __next__(self) -> tuple[bytes, Kept] | None:
+        chan = self.place
+        if chan is not None and self._begin is not None:
+            chan = self._channels.first(chan)
+            if chan is not None and not chan.startswith(self._begin):
+                chan = None
+        if chan is None:
+            self.place = None
+            raise StopIteration
+        self.place = None if self._begin is None else chan + b"\0"
+        row = self._messages.get(chan)
+        if row and row[0] <= self._updates and patterns.matches(self.pattern, self.separator, chan):
+            return chan, row[1]
+        return None
+
+    def state(self) -> ScanState:
+        """For a successor of this daemon, which is left the messages in the order of their updates."""
+        newer = takewhile(lambda row: row[0] > self._updates, reversed(self._messages.values()))
+        return self.pattern, self.separator, self.place, sum(1 for _ in newer)
+
+
 class Retained:
     """channel -> ``Kept``, in the order of their updates. ``size``: bytes of all, with ENTRY_COST each."""
 
@@ -55,6 +113,7 @@ class Retained:
         self._channels = OrderedKeys()
         self._owners = Owners()  # the channels of each source
         self._sizes: Counter[bytes] = Counter()  # source -> bytes of its messages
+        self._heaviest: list[tuple[int, bytes]] = []  # a heap of (-bytes, source)
         self._updates = 0  # so far
         self.size = 0
         self.limit(options)
@@ -78,37 +137,25 @@ class Retained:
     def keep(self, chan: bytes, message: Kept) -> None:
         """Take the newest message of a channel that is wanted."""
         self._forget(chan)
+        self._updates += 1
         cost = _cost(chan, message)
         if message.payload_at < len(message.datagram) and cost <= self._max_size:
-            self._updates += 1
             self._messages[chan] = self._updates, message
             self._channels.add(chan)
             self._owners.add(message.source, chan)
-            self._sizes[message.source] += cost
-            self.size += cost
+            self._resize(message.source, cost)
             self._shrink()
 
-    def matching(self, pattern: bytes, separator: bytes) -> Iterator[tuple[bytes, Kept] | None]:
-        """The channels that a client's pattern matches, and their messages as they are now, a step for each item.
+    def matching(self, pattern: bytes, separator: bytes) -> "Scan":
+        """The channels that a client's pattern matches, and their messages as they are now."""
+        return Scan(self._messages, self._channels, pattern, separator, self._updates)
 
-        An item is None for a step that found nothing: a channel that begins as the pattern does and does not match,
-        or whose message has been updated since.
-        """
-        if patterns.has_wildcard(pattern, separator):
-            channels = self._channels.beginning(patterns.fixed_part(pattern))
-        else:
-            channels = iter([pattern])
-        return self._rows(channels, pattern, separator, self._updates)
-
-    def _rows(
-        self, channels: Iterator[bytes], pattern: bytes, separator: bytes, updates: int
-    ) -> Iterator[tuple[bytes, Kept] | None]:
-        for chan in channels:
-            row = self._messages.get(chan)
-            if row and row[0] <= updates and patterns.matches(pattern, separator, chan):
-                yield chan, row[1]
-            else:
-                yield None
+    def resume(self, state: ScanState) -> "Scan":
+        """Go on with a scan of a predecessor, all of whose messages have been restored."""
+        pattern, separator, place, newer = state
+        scan = Scan(self._messages, self._channels, pattern, separator, self._updates - newer)
+        scan.place = place
+        return scan
 
     def state(self) -> list[tuple[bytes, bytes, int, bytes, int]]:
         """Everything in plain values, the oldest first, for a successor of this daemon."""
@@ -119,6 +166,8 @@ class Retained:
         for chan, *message in state:
             if self.wants(chan):
                 self.keep(chan, Kept(*message))
+            else:
+                self._updates += 1  # it counts in ``ScanState``
 
     def _forget(self, chan: bytes) -> None:
         kept = self._messages.pop(chan, None)
@@ -126,16 +175,29 @@ class Retained:
             source, cost = kept[1].source, _cost(chan, kept[1])
             self._channels.remove(chan)
             self._owners.remove(source, chan)
-            self._sizes[source] -= cost
-            if not self._sizes[source]:
-                del self._sizes[source]
-            self.size -= cost
+            self._resize(source, -cost)
+
+    def _resize(self, source: bytes, cost: int) -> None:
+        """So many bytes more, or less, are of the source."""
+        self.size += cost
+        self._sizes[source] += cost
+        if self._sizes[source]:
+            heappush(self._heaviest, (-self._sizes[source], source))
+        else:
+            del self._sizes[source]
+        if len(self._heaviest) > 64 + 4 * len(self._sizes):
+            self._heaviest = [(-size, source) for source, size in self._sizes.items()]
+            heapify(self._heaviest)
 
     def _shrink(self) -> None:
         while len(self._messages) > self._max_channels:
             self._forget_one_of(self._owners.greatest())
         while self.size > self._max_size:
-            self._forget_one_of(max(self._sizes, key=self._sizes.__getitem__))
+            size, source = self._heaviest[0]
+            if self._sizes[source] == -size:
+                self._forget_one_of(source)
+            else:
+                heappop(self._heaviest)
 
     def _forget_one_of(self, source: bytes) -> None:
         self._forget(next(iter(self._owners.members(source))))

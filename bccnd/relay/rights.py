@@ -165,7 +165,10 @@ class AccessList:
 
 
 class Refusals:
-    """Counted by right; kept to be logged once per client and right, at most REFUSALS_KEPT until they are taken."""
+    """Counted by right; kept to be logged once per client and right, at most REFUSALS_KEPT until they are taken.
+
+    When so many are kept, the user with most gives up its last for one who has fewer: nobody hides what others try.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -175,13 +178,23 @@ class Refusals:
     def count(self, name: bytes, peer: Peer, right: str, reason: str, *, first: bool) -> None:
         """``first``: of this right, for this client."""
         self.counts[right] += 1
-        if first and len(self._kept) >= REFUSALS_KEPT:
-            self._beyond += 1
-        elif first:
+        if first and self._has_room(peer.uid):
             who = {"name": name.decode(), "pid": peer.pid, "uid": peer.uid, "program": peer.shown_program}
             self._kept.append(
                 who | {"right": right, "reason": shown(reason[:REASON_LIMIT].encode()).decode()}
             )
+
+    def _has_room(self, uid: int) -> bool:
+        """Whether one of this user is kept, in place of another's if need be."""
+        if len(self._kept) < REFUSALS_KEPT:
+            return True
+        self._beyond += 1
+        users = [kept["uid"] for kept in self._kept]
+        most = max(users, key=users.count)
+        if users.count(most) <= users.count(uid) + 1:
+            return False
+        del self._kept[len(users) - 1 - users[::-1].index(most)]
+        return True
 
     def take(self) -> tuple[list[dict[str, Any]], int]:
         """Those to be logged, as the fields of a line each, and how many more there were."""

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.relay.identity import PROGRAM, Names
+from bccnd.relay.meter import Meter
 from bccnd.relay.ordered import OrderedKeys
 from bccnd.relay.pattern import PatternIndex
 from bccnd.relay.session import Format, Session
@@ -48,6 +49,11 @@ GENERATIONS = 4
 LONG = 128
 # Changed patterns, and ``*`` in their middle, that are compared with a channel: fewer than one client may hold.
 CHANGES_LIMIT = 256
+# What a look-up takes beside the search for patterns; how many subscribers are gathered, or looked at again, in a
+# step; what it takes to sort each.
+LOOKUP_STEPS = 32
+GATHERED_A_STEP = 8
+SORT_STEPS = 2
 # Sessions that have left and are in routes which nobody has used since, some kilobytes each.
 DEPARTED_LIMIT = 256
 
@@ -121,9 +127,9 @@ class Route:
 class Changes:
     """The patterns that were added or removed lately, each with the version that this made; ``last``: the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter) -> None:
         self.last = 0
-        self._indexes = {separator: PatternIndex[int](separator) for separator in patterns.SEPARATORS}
+        self._indexes = {separator: PatternIndex[int](separator, meter) for separator in patterns.SEPARATORS}
         self._versions: dict[tuple[bytes, bytes], int] = {}
         self._weight = 0
 
@@ -155,7 +161,7 @@ Generation = tuple[int, dict[bytes, Route]]
 
 class Router:
     """Who subscribed to what. ``local``: patterns of the channels that never leave the host; ``retained``: whether
-    the newest message of a channel is to be kept."""
+    the newest message of a channel is to be kept; ``meter``: counts what look-ups cost."""
 
     def __init__(
         self,
@@ -164,10 +170,12 @@ class Router:
         *,
         cache_limit: int,
         retained: Callable[[bytes], bool] = lambda _: False,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter or Meter()
         self._names = names
-        self._indexes = _indexes()
-        self._notices = _indexes()  # of the patterns below NOTICES
+        self._indexes = _indexes(self._meter)
+        self._notices = _indexes(self._meter)  # of the patterns below NOTICES
         self._retained = retained
         self._listening: dict[bytes, Session] = {}  # by name
         self._listening_names = OrderedKeys()
@@ -177,7 +185,7 @@ class Router:
         self._young: dict[bytes, Route] = {}
         self._long = 0  # how many channels those remembered lately count for beside themselves
         self._aged: list[Generation] = []  # the youngest first
-        self._changes = Changes()  # since the oldest of them
+        self._changes = Changes(self._meter)  # since the oldest of them
         self._shared: dict[tuple[frozenset[Session], Treatment], Route] = {}
         self._departed = 0  # the sessions that some of these routes may still have
         self.subscriptions = 0
@@ -259,11 +267,9 @@ class Router:
             self._address(session, session.name)
         self._forget_all()
 
-    def reaches(self, session: Session, channel: bytes) -> bool:
-        """Whether a pattern of the session matches this plain channel."""
-        return bool(session.subscriptions) and any(
-            index.reaches(channel, session) for index in self._indexes.values()
-        )
+    def matching(self, session: Session, channel: bytes) -> int:
+        """How many patterns of the session match this plain channel."""
+        return sum([index.count(channel, session) for index in self._indexes.values()])
 
     def renamed(self, session: Session, old: bytes, new: bytes) -> None:
         """The session has another name from now on."""
@@ -283,11 +289,6 @@ class Router:
         return (
             self._young.get(channel) or self._recall(channel) or self._remember(channel, self._find(channel))
         )
-
-    @property
-    def steps(self) -> int:
-        """What all searches for patterns have cost so far (``PatternIndex``)."""
-        return sum([index.steps for index in self._indexes.values()])
 
     @property
     def cached(self) -> dict[bytes, Route]:
@@ -312,12 +313,13 @@ class Router:
         self._long += len(channel) // LONG
         if (len(self._young) + self._long) * 2 >= self._cache_limit:
             self._aged, self._young, self._long = [(self._version, self._young)], {}, 0
-            self._changes = Changes()
+            self._changes = Changes(self._meter)
         self._young[channel] = route
         return route
 
     def _find(self, channel: bytes) -> Route:
         """Look the subscribers up."""
+        self._meter.steps += LOOKUP_STEPS
         if channel[:1] == b"!":
             noted = self._calls_the_daemon(channel)
             return self._share(self._addressed(channel[1:]), Treatment(noted=noted))
@@ -334,9 +336,11 @@ class Router:
     def _share(self, members: frozenset[Session], treatment: Treatment) -> Route:
         """One route for all channels with these subscribers that are treated alike."""
         key = members, treatment
+        self._meter.steps += len(members) // GATHERED_A_STEP
         route = self._shared.get(key)
         if route is not None:
             return self._as_served(route)
+        self._meter.steps += len(members) * SORT_STEPS
         if len(self._shared) >= self._cache_limit:
             self._shared.clear()
         route = self._shared[key] = Route(members, treatment, self._version)
@@ -345,11 +349,13 @@ class Router:
     def _as_served(self, route: Route) -> Route:
         """The route with those who have not left, as they are served now."""
         if route.sorted_at < self._served_at:
+            self._meter.steps += len(route.members) // GATHERED_A_STEP
             changed = [session for session in route.members if session.served_at > route.sorted_at]
             if not all(session.listening for session in changed):
                 staying = frozenset([session for session in route.members if session.listening])
                 return self._share(staying, route.treatment)
             if changed:
+                self._meter.steps += len(route.members) * SORT_STEPS
                 route.sort(self._version)
             route.sorted_at = self._version
         return route
@@ -405,7 +411,7 @@ class Router:
             self._forget(pattern)
             return
         if self._changes.full():
-            self._changes, self._aged = Changes(), []
+            self._changes, self._aged = Changes(self._meter), []
         self._new_version()
         if self._aged:
             self._changes.add(separator, pattern, self._version)
@@ -446,13 +452,13 @@ class Router:
 
     def _forget_all(self) -> None:
         self._young, self._aged, self._shared, self._long = {}, [], {}, 0
-        self._changes = Changes()
+        self._changes = Changes(self._meter)
         self._departed = 0
 
 
-def _indexes() -> dict[bytes, PatternIndex[Session]]:
+def _indexes(meter: Meter) -> dict[bytes, PatternIndex[Session]]:
     """By separator."""
-    return {separator: PatternIndex(separator) for separator in patterns.SEPARATORS}
+    return {separator: PatternIndex(separator, meter) for separator in patterns.SEPARATORS}
 
 
 def _holders(indexes: dict[bytes, PatternIndex[Session]], channel: bytes) -> frozenset[Session]:

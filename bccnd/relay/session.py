@@ -5,7 +5,8 @@ Rules
 - A session listens once it has subscribed to anything or said ``CMSG listen``; only then directed messages
   and ``!`` reach it.
 - ``waits_for``: the sessions that this one, as a publisher, is held up by (``block``), or itself, while it has too
-  many unread answers. It is not read from until the set is empty. ``holds`` is the same relation seen from there.
+  many unread answers, or last values. It is not read from until the set is empty. ``holds`` is the same relation seen
+  from there.
 """
 
 from dataclasses import KW_ONLY, InitVar, dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.outbox import Outbox
+from bccnd.relay.retained import Scan
 from bccnd.relay.rights import Rights
 from bccnd.wire.sbus import Cmsg
 
@@ -48,6 +50,7 @@ class Session(LocalSource):
     subscriptions: dict[tuple[bytes, bytes], int] = field(
         default_factory=dict
     )  # (separator, pattern) -> times
+    scan: Scan | None = None  # what its SUB finds of last values, while that goes out
     footprint: int = 0  # bytes that its patterns take at most
     inner_stars: int = 0  # in its patterns
     served_at: int = 0  # the router's version of how it is served

@@ -84,6 +84,7 @@ class State:
             options.local,
             cache_limit=options.limits.channels_cached,
             retained=self.retained.wants,
+            meter=self.outgoing,
         )
         self.sources = Sources(options.dedup, authenticated=rules.authenticated)
         self.presence = Presence(
@@ -91,7 +92,6 @@ class State:
             options.heartbeat,
             rules.watched,
             alarm,
-            authenticated=rules.authenticated,
         )
         self.heartbeats = Heartbeats(alarm)
         self.ledger = Ledger(options.queue.total_bytes)

@@ -106,6 +106,7 @@ def _session_state(session: Session) -> dict[str, Any]:
         "subscriptions": [(*key, count) for key, count in session.subscriptions.items()],
         "outbox": session.outbox.state(),
         "refused": sorted(session.refused),
+        "scan": session.scan and session.scan.state(),
         "waits_for": sorted(other.number for other in session.waits_for),
     }
 
@@ -118,5 +119,7 @@ def _adopt(relay: Relay, data: dict[str, Any], port: int) -> None:
     session.format = Format(data["format"])
     session.refused.update(data.get("refused", ()))
     session.outbox.restore(data["outbox"])
+    if scan := data.get("scan"):
+        session.scan = relay.state.retained.resume(scan)
     relay.state.router.adopt(session, data["subscriptions"])
     relay.membership.adopt(session)

@@ -225,6 +225,12 @@ _KINDS: dict[bytes, Callable[[bytes], Packet]] = {
 _LINE = re.compile(rb"[^\n]+\n?")
 
 
+def line_of(recv: bytes) -> bytes:
+    """A RECV packet as a line, for a tap of the format ``lines``."""
+    head, _, datagram = recv.partition(b"\0")
+    return b"%b %b\n" % (head, shown(datagram))
+
+
 def pack(packets: Iterable[bytes]) -> bytes:
     return PACK + b"".join([LENGTH.pack(len(packet)) + packet for packet in packets])
 

@@ -104,14 +104,19 @@ func (c *Client) run(l *link) {
 	}
 }
 
-// connect tries until the deadline, or, to reconnect, until the client is closed.
+// connect tries until the deadline, or, to reconnect, until the client is closed. It tries a busy daemon for
+// Options.Timeout.
 func (c *Client) connect(deadline time.Time, again bool) (*link, error) {
+	begun := time.Now()
 	for backoff := backoffFirst; !c.isClosed(); backoff = min(2*backoff, backoffLimit) {
 		l, err := c.attempt(again)
 		if err == nil {
 			return l, nil
 		}
 		pause := time.Duration((0.5 + rand.Float64()) * float64(backoff))
+		if end := begun.Add(c.options.Timeout); errors.Is(err, syscall.EAGAIN) && end.After(deadline) {
+			deadline = end
+		}
 		if !again && (!errors.Is(err, Unavailable) || time.Now().Add(pause).After(deadline)) {
 			return nil, err
 		}
@@ -131,6 +136,10 @@ func (c *Client) attempt(again bool) (*link, error) {
 	conn, err := net.DialTimeout("unixpacket", path, c.options.Timeout)
 	if errors.Is(err, os.ErrPermission) && !again {
 		return nil, &Error{Code: Refused, Text: "no permission to connect to " + path, cause: err}
+	}
+	if errors.Is(err, syscall.EAGAIN) {
+		text := fmt.Sprintf("the daemon at %s is busy: more programs connect than it accepts", path)
+		return nil, &Error{Code: Unavailable, Text: text, cause: err}
 	}
 	if err != nil {
 		return nil, &Error{Code: Unavailable, Text: fmt.Sprintf("no daemon at %s: %v", path, errors.Unwrap(err)), cause: err}

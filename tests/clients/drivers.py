@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -192,6 +193,14 @@ class Driver:
             found.append((event[1].decode(), event[2]))
         assert event == [b"timeout"], event
         return found
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has read the command, and sleeps."""
+        assert self.process.stdin
+        unread = fcntl.ioctl(self.process.stdin, termios.FIONREAD, bytes(4))
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return not any(unread) and stat.rpartition(") ")[2].startswith("S")
 
     @property
     def log(self) -> str:

@@ -14,15 +14,15 @@ Script = Callable[[socket.socket, bytes], bool]
 
 class ScriptedDaemon:
     """Serves one client after the other. ``script(connection, packet)`` gets each packet first and returns whether it
-    has dealt with it. If not, control requests are answered as a daemon would."""
+    has dealt with it. If not, control requests are answered as a daemon would. Before ``with`` nobody is accepted."""
 
-    def __init__(self, path: Path, script: Script) -> None:
+    def __init__(self, path: Path, script: Script, backlog: int = 128) -> None:
         self.path = path
         self.seen: list[bytes] = []
         self._script = script
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))
-        self._listener.listen()
+        self._listener.listen(backlog)
         self._thread = threading.Thread(target=self._serve)
 
     def _serve(self) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.drivers import LANGUAGES, Driver, Language
+from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient
+from tests.packet_client import PacketClient, crowd, wait_until
 
 REFERENCE = LANGUAGES[0]
 EVERY_BYTE = bytes(range(256))
@@ -132,6 +133,19 @@ def test_errors_have_their_codes(language: Language, bus: Path, start: Start) ->
     driver("close")
     driver("queue", "policy=nonsense")
     assert driver.error("open", str(bus)) == "bad-value"
+
+
+@each_language
+def test_a_busy_daemon_is_tried_again(language: Language, tmp_path: Path, start: Start) -> None:
+    """It is there, but more programs connect than it has accepted: that is not "no daemon"."""
+    path, driver = tmp_path / "bus", start(language)
+    daemon = ScriptedDaemon(path, lambda *_: False, backlog=0)
+    with crowd(path):
+        driver.ask("open", str(path))
+        wait_until(lambda: driver.waits, "a driver that waits for the daemon")
+    with daemon:
+        assert driver.ok() == [b"here/test/1"]
+        driver("close")
 
 
 @each_language

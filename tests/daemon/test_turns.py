@@ -1,6 +1,7 @@
 """Packets that are left when a turn is over: they survive, as they were, while others use the memory."""
 
 import sys
+import time
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bccnd.daemon import turns as turns_module
-from bccnd.daemon.turns import Leftover, Turns
+from bccnd.daemon.turns import LATELY_NS, LONG_NS, Leftover, Turns
 from bccnd.net.mmsg import Arena, ReceiveTable
 from bccnd.relay.client_input import Left
 from bccnd.relay.identity import Peer
@@ -105,6 +106,25 @@ def test_clients_have_their_turns_in_line() -> None:
     assert [turns.next(), turns.next(), turns.next()] == [*sessions[1:], None]
     assert contents(read, turns.take(sessions[1])) == [b"MSG a\0", b"MSG b\0"]
     assert sessions[1] not in turns
+
+
+def test_who_had_a_long_turn_waits_while_others_are_busy() -> None:
+    read = read_of([])
+    turns = Turns(read.arena.memory, read.region)
+    busy, other, modest = (Session(n, n, Peer(1, 0, 0, b"prog"), rights=Rights(), now=0.0) for n in range(3))
+    now = time.time_ns()
+    assert not turns.took(modest, now - LONG_NS, now)
+    assert turns.took(busy, now - LONG_NS - 1, now)
+    assert turns.must_wait(busy), "the round has had its long turn"
+    assert not turns.must_wait(modest)
+    turns.begin_round()
+    assert not turns.must_wait(busy), "nobody else wants one"
+    turns.line_up(other)
+    turns.line_up(other)
+    assert turns.must_wait(busy), "others come first"
+    assert [turns.next(), turns.next()] == [other, None]
+    assert turns.took(busy, now - 2 * LATELY_NS, now - LATELY_NS)
+    assert not turns.must_wait(busy), "that is long ago"
 
 
 def test_what_is_left_goes_to_a_successor() -> None:

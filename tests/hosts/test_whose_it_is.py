@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
-from tests.hosts.conftest import PORT, StartDaemon
+import pytest
+
+from tests.hosts.conftest import KEY, PORT, StartDaemon
 from tests.hosts.segment import BROADCAST, Segment
 from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import datagram
@@ -37,21 +39,30 @@ def test_the_echo_of_a_program_that_has_left_is_own(segment: Segment, start_daem
         assert watching.rejected("duplicate") == 0
 
 
-def test_one_host_pushes_out_nobody_elses_presence(segment: Segment, start_daemon: StartDaemon) -> None:
+@pytest.mark.parametrize("key", [None, KEY])
+def test_one_host_pushes_out_nobody_elses_presence(
+    segment: Segment, start_daemon: StartDaemon, key: bytes | None
+) -> None:
+    """With the key it may invent hosts as well."""
     alpha, beta, gamma = segment.hosts
-    daemon = start_daemon(alpha, key=None, environ={"BCCND_DEDUP__SOURCES": "256"})
-    start_daemon(beta, key=None, environ={"BCCND_HEARTBEAT__SECONDS": "1"})
-    with PacketClient(daemon.socket) as client, gamma.udp_socket(PORT) as loud:
+    daemon = start_daemon(alpha, key=key, environ={"BCCND_DEDUP__SOURCES": "256"})
+    other = start_daemon(beta, key=key, environ={"BCCND_HEARTBEAT__SECONDS": "1"})
+    with (
+        PacketClient(daemon.socket) as client,
+        PacketClient(other.socket) as beating,
+        gamma.udp_socket(PORT) as loud,
+    ):
+        beating.request("heartbeat", "1")
 
-        def row() -> dict[str, Any] | None:
-            rows = json.loads(client.request("sources"))["sources"]
-            return next((each for each in rows if each["src"].startswith("beta/bccnd/")), None)
+        def alive() -> set[str]:
+            rows: list[dict[str, Any]] = json.loads(client.request("sources", "beta/"))["sources"]
+            rows = [row for row in rows if row["src"].startswith("beta/") and row["state"] == "alive"]
+            return {row["src"] for row in rows}
 
-        wait_until(lambda: (found := row()) is not None and found["state"] == "alive", "the other daemon")
+        wait_until(lambda: len(alive()) == 2, "the other daemon and its client")
+        before = alive()
         for number in range(2000):
-            src = f"made-up{number}/prog/1" if number % 2 else f"gamma/prog/{number}"
-            loud.sendto(datagram(src, 1, f"heartbeat/{src}", b""), (BROADCAST, PORT))
+            src = f"made-up{number}/prog/1" if number % 4 else f"gamma/prog/{number}"
+            loud.sendto(datagram(src, 1, f"heartbeat/{src}", b"", key), (BROADCAST, PORT))
         wait_until(lambda: client.status()["counters"]["accepted"] >= 1000, "the flood")
-        found = row()
-        assert found is not None
-        assert found["state"] == "alive"
+        assert alive() == before

@@ -252,11 +252,15 @@ def test_a_maximum_below_a_default_is_a_fault() -> None:
     )
 
 
-def test_many_faults_do_not_fill_the_screen(write: Write) -> None:
+def test_many_faults_do_not_fill_the_screen(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write("".join(f"setting{number} = 1\n" for number in range(100)))
     lines = complaint("--config", file).split("\n")
     assert len(lines) == 6
     assert lines[-1] == "and 95 more"
+    looked_for: list[str] = []
+    monkeypatch.setattr(configuration, "_hint", lambda name, *_: looked_for.append(name) or "")
+    assert complaint("--config", file).endswith("and 95 more")
+    assert len(looked_for) == 5  # each costs a millisecond, and a reload stops the daemon meanwhile
     assert len(complaint(BCCND_LOCAL="!" * 9000)) < 250
 
 
@@ -268,6 +272,9 @@ def test_an_unreadable_file_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     assert complaint("--config", "") == "--config: must be the path of a file"
     assert complaint("--config", str(tmp_path)) == f"{tmp_path}: Is a directory"
     assert complaint("--config", str(binary)) == f"{binary}: byte 9 is not UTF-8 text"
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    assert complaint("--config", str(fifo)) == f"{fifo}: is a pipe, which a reload could not read again"
     assert complaint("--config", str(huge)) == f"{huge}: larger than 1048576 bytes, so hardly a settings file"
     assert complaint(BCCND_CONFIG=str(absent)) == f"{absent}: no such file"
 
@@ -278,7 +285,7 @@ def test_an_unreadable_default_file_is_not_ignored(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(configuration, "_open", refuse)
     with pytest.raises(RefusedError, match="permission denied; make it readable or name another"):
         load([], SOCKET)
 

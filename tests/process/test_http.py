@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from bccnd.process.http import CONNECTIONS, HEAD_LIMIT, HttpServer, Response, an
 
 
 def handler(path: str, headers: dict[str, str]) -> Response | None:
+    if path == "/fault":
+        raise ZeroDivisionError
     return {
         "/": plain(HTTPStatus.OK, headers.get("accept", "here")),
         "/big": Response(HTTPStatus.OK, BIG),
@@ -110,6 +113,16 @@ async def test_a_head_without_end_is_refused(served: Served) -> None:
     writer.write(b"GET / HTTP/1.1\r\nA: " + b"a" * HEAD_LIMIT)
     assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 431 ")
     writer.close()
+
+
+async def test_a_fault_of_ours_is_answered_and_logged_once(served: Served) -> None:
+    with structlog.testing.capture_logs() as logged:
+        answered = await served.get("/fault")
+        assert await served.get("/fault") == answered
+    assert answered.startswith(b"HTTP/1.1 500 ")
+    assert answered.endswith(b"\r\n\r\nInternal Server Error\n")
+    assert [(line["event"], line["where"]) for line in logged] == [("fault", "a request by HTTP")]
+    assert (await served.get("/big")).endswith(BIG)
 
 
 async def test_the_oldest_connection_is_closed_for_a_new_one(served: Served) -> None:

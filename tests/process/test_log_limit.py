@@ -1,5 +1,7 @@
 """How many lines of the log peers may cause, and what is said of those left out."""
 
+import os
+
 import pytest
 import structlog
 
@@ -49,9 +51,21 @@ def test_a_user_cannot_get_more_by_other_programs():
 
 def test_all_users_together_have_a_bound():
     log = Log()
-    assert sum(log.takes(uid=uid, program="prog") for uid in range(5000)) == OF_ALL.burst
+    users = range(100_000, 105_000)
+    assert sum(log.takes(uid=uid, program="prog") for uid in users) == OF_ALL.burst
     log.now += OF_ALL.seconds
-    assert sum(log.takes(uid=uid, program="prog") for uid in range(5000)) == 1
+    assert sum(log.takes(uid=uid, program="prog") for uid in users) == 1
+
+
+@pytest.mark.parametrize("uid", [None, 0, os.geteuid()])
+def test_no_crowd_of_users_hides_what_befalls_the_host(uid: int | None):
+    log = Log()
+    for stranger in range(100_000, 105_000):
+        log.takes(uid=stranger, program="prog")
+    assert log.lines(100, uid=uid, program="prog") == OF_ONE_KIND.burst
+    assert sum(log.takes(event=f"event {number}", uid=uid) for number in range(500)) == (
+        OF_ONE_USER.burst - OF_ONE_KIND.burst
+    )
 
 
 def test_what_no_peer_can_cause_has_no_limit():

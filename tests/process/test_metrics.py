@@ -49,6 +49,16 @@ def test_the_text_has_every_value_of_the_snapshot(accept: str) -> None:
     assert value(found["process_open_fds"]) > 2
 
 
+@pytest.mark.parametrize(
+    "version", ["abc", "1.x", "²", "1" + "0" * 5000, "9.9; escaping=allow-utf-8", "1.0.0.0"]
+)
+@pytest.mark.parametrize("kind", [metrics.OPENMETRICS, "text/plain"])
+def test_what_else_a_reader_accepts_changes_nothing(kind: str, version: str) -> None:
+    """Not even the next answer, which is this one again."""
+    plain = metrics.render(snapshot(), metrics.OPENMETRICS if kind == metrics.OPENMETRICS else "")[1]
+    assert metrics.render(snapshot(), f"{kind};version={version},*/*;q=0.1")[1] == plain
+
+
 def test_names_follow_the_conventions() -> None:
     rows = [{"interface": "eth0", "sent": 1, "unsent": 0}]
     for family in families(segments=rows).values():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bccnd.errors import ConfigError
+from bccnd.process import systemd
 from bccnd.process.systemd import notify, take_listening_socket, take_watchdog
 
 OURS, ANOTHERS = str(os.getpid()), "1"
@@ -116,3 +117,15 @@ def test_more_than_one_socket_is_refused_by_name() -> None:
 def test_a_number_that_is_none_of_systemds_is_ignored(number: str) -> None:
     assert take_watchdog({"WATCHDOG_USEC": number}) == 0.0
     assert take_listening_socket({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number}) is None
+
+
+@pytest.mark.parametrize("kind", ["closed", "file"])
+def test_a_descriptor_that_is_no_socket_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(systemd, "FIRST_DESCRIPTOR", descriptor)
+    if kind == "closed":
+        os.close(descriptor)
+    with pytest.raises(ConfigError, match=f"^socket activation: descriptor {descriptor} is no socket"):
+        take_listening_socket({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"})
+    if kind == "file":
+        os.close(descriptor)

@@ -28,4 +28,4 @@ def test_each_count_is_a_metric_with_a_description():
 def test_a_recorder_that_never_started_has_all_counts(tmp_path):
     recorder = of_settings(RecorderSettings(socket="@none", output=tmp_path), lambda _: None)
     assert recorder.snapshot().keys() == SNAPSHOT.keys()
-    render(recorder.snapshot(), "application/openmetrics-text")
+    render(recorder.snapshot(), "application/openmetrics-text;version=abc")  # from anybody on the host

@@ -100,6 +100,14 @@ def test_the_flood_of_one_client_costs_no_other_its_answer() -> None:
     assert asking.ask(b"MSG !here/bccnd\0t\nping") == [b"MSG !here/prog/7\0t\npong 1.2.3"]
 
 
+def test_the_flood_of_one_user_costs_no_other_its_answer() -> None:
+    bus = Bus()
+    flooding, asking = [bus.connect(uid=7) for _ in range(300)], bus.connect(b"CMSG listen", pid=7)
+    for client in flooding:
+        client.say(*[b"MSG !here/bccnd\0t\nping"] * 3)
+    assert asking.ask(b"MSG !here/bccnd\0t\nping") == [b"MSG !here/prog/7\0t\npong 1.2.3"]
+
+
 # Beyond the share
 
 

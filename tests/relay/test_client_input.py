@@ -8,9 +8,20 @@ from hypothesis import strategies as st
 
 from bccnd.errors import PacketError
 from bccnd.relay import client_input
-from bccnd.relay.client_input import REQUEST_STEPS, STEPS
+from bccnd.relay.client_input import (
+    BRIDGED_STEPS,
+    KEPT_STEPS,
+    PATTERN_BYTES_A_STEP,
+    PATTERN_STEPS,
+    QUESTION_STEPS,
+    REQUEST_STEPS,
+    STEPS,
+    TAP_STEPS,
+)
 from bccnd.relay.effects import SEALED_LIMIT, Spans
+from bccnd.relay.pattern import NODE_STEPS
 from bccnd.relay.rights import AccessList, Grant
+from bccnd.relay.router import GATHERED_A_STEP, LOOKUP_STEPS, SORT_STEPS
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from bccnd.wire.native import alike
@@ -565,6 +576,68 @@ def test_one_call_does_so_much_and_leaves_the_rest(packets: list[bytes], most: i
     assert 0 < done <= most
 
 
+@pytest.mark.parametrize(
+    ("packet", "most"),
+    [
+        (b"SUB z%d*", STEPS // (REQUEST_STEPS + PATTERN_STEPS)),
+        (b"UNSUB z%d*", STEPS // (REQUEST_STEPS + PATTERN_STEPS)),
+        (
+            b"SUB " + b"*/" * 200 + b"%d",
+            STEPS // (REQUEST_STEPS + PATTERN_STEPS + 400 // PATTERN_BYTES_A_STEP),
+        ),
+        (b"MSG local/%d\0x", STEPS // LOOKUP_STEPS),
+        (b"MSG state/a\0%d", STEPS // KEPT_STEPS),
+        (b"MSG !here/bccnd\0t\nlisteners q/%d", STEPS // (QUESTION_STEPS + LOOKUP_STEPS)),
+        (b"MSG bccnd/ask\0t\nlisteners q/%d", STEPS // (QUESTION_STEPS + LOOKUP_STEPS)),
+        (b"CMSG listeners\0q/%d", STEPS // (REQUEST_STEPS + LOOKUP_STEPS)),
+    ],
+)
+def test_one_call_does_so_much_of_what_is_dear(packet: bytes, most: int):
+    bus = Bus(retain=["state/>"])
+    client = bus.connect(b"CMSG pack\0on")
+    done = 1500 - leave(bus, client, sbus.pack([packet % number for number in range(1500)]))
+    assert most // 4 <= done <= most + 1
+
+
+def test_one_call_bridges_so_much():
+    bus = Bus()
+    client = bus.connect(b"CMSG pack\0on", privileged=True)
+    brought = [datagram(b"far/%d" % number, 1, b"heartbeat/far/%d" % number) for number in range(1000)]
+    done = 1000 - leave(bus, client, sbus.pack(brought))
+    most = STEPS // (REQUEST_STEPS + BRIDGED_STEPS + QUESTION_STEPS + LOOKUP_STEPS)
+    assert most // 2 <= done <= most + 1
+
+
+@pytest.mark.parametrize(
+    ("packets", "each"),
+    [
+        ([b"CMSG pack\0on", b"CMSG listeners\0a"], 300 * SORT_STEPS),
+        ([b"CMSG format\0plain", b"CMSG listeners\0b"], 300 // GATHERED_A_STEP),
+        ([b"SUB a*", b"CMSG listeners\0a", b"UNSUB a*"], 300 // GATHERED_A_STEP),
+    ],
+)
+def test_one_call_gathers_so_many_subscribers(packets: list[bytes], each: int):
+    """Those of one channel, over and over, for somebody who sends them nothing."""
+    bus = Bus(subscriptions=1024)
+    for _ in range(300):
+        bus.connect(b"SUB a", b"SUB b")
+    client = bus.connect(b"CMSG pack\0on", b"SUB a")
+    done = 3000 - leave(bus, client, sbus.pack((packets * 3000)[:3000]))
+    assert 0 < done // len(packets) <= STEPS // (each + len(packets) * REQUEST_STEPS) + 1
+
+
+def test_a_search_of_many_nodes_ends_the_call():
+    bus = Bus(limits_channels_cached=16384)
+    for number in range(7):
+        bus.connect(b"SUB a%b*/" % (b"a" * number) + b"*/" * 250 + b"x")
+    client = bus.connect(b"CMSG pack\0on")
+    packets = [b"MSG local/%d\0" % number for number in range(100)]
+    assert leave(bus, client, sbus.pack(packets)) == 0
+    deep = [b"MSG aaaaaaaa%d" % number + b"/a" * 260 + b"\0" for number in range(100)]
+    left = leave(bus, client, sbus.pack(deep))
+    assert 0 < 100 - left <= STEPS // (7 * 250 * NODE_STEPS) + 1
+
+
 def test_one_call_delivers_so_much_and_leaves_the_rest():
     bus = Bus(subscriptions=1024)
     for _ in range(100):
@@ -572,6 +645,15 @@ def test_one_call_delivers_so_much_and_leaves_the_rest():
     client = bus.connect(b"CMSG pack\0on")
     left = leave(bus, client, sbus.pack([b"MSG local/a\0"] * 3000))
     assert 0 < 3000 - left <= STEPS // 101 + 1
+
+
+def test_one_call_shows_taps_so_much_and_leaves_the_rest():
+    bus = Bus()
+    for _ in range(20):
+        bus.connect(b"CMSG tap\0on", privileged=True)
+    client = bus.connect(b"CMSG pack\0on")
+    left = leave(bus, client, sbus.pack([b"MSG a\0"] * 3000))
+    assert 0 < 3000 - left <= STEPS // (20 * TAP_STEPS) + 1
 
 
 @pytest.mark.parametrize("kind", ["bridge", "question"])

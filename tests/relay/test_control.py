@@ -376,3 +376,12 @@ def test_a_tap_with_the_interface_and_one_without(bus: Bus):
     bus.hear(datagram(b"x", 2, b"b"))
     assert second.heard() == first.heard()
     assert bus.connect().ask(b"CMSG tap\0interface")[0].startswith(b"CMSG error\0refused")
+
+
+def test_a_queue_of_thousands_of_fields_costs_what_a_few_do(bus: Bus):
+    client = bus.connect()
+    code, text = error_of(client.ask(b"CMSG queue\0" + b"packets=1 " * 6000))
+    assert (code, text) == ("bad-value", "CMSG queue: packets is a number from 1 to 100000")
+    code, text = error_of(client.ask(b"CMSG queue\0" + b"\xff" * 60_000))
+    assert code == "bad-value"
+    assert len(text) < 1000, "an answer is no longer than a packet may be"

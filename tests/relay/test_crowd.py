@@ -30,7 +30,7 @@ def test_gives_who_has_most(steps: list[tuple[bytes, bytes]]) -> None:
         if not inside:
             continue
         hosts = Counter(host_of(each) for each in inside)
-        addresses = Counter(filter(None, inside.values()))
+        addresses = Counter(inside.values())
         giver = crowd.giver(b"new/1", b"x")
         most = addresses if giver.by_address else hosts
         assert len(crowd.members(giver)) == most[giver.name]
@@ -42,11 +42,28 @@ def test_gives_who_has_most(steps: list[tuple[bytes, bytes]]) -> None:
 def test_the_newcomers_own_host_gives_when_it_would_have_most() -> None:
     crowd = Crowd()
     for src in (b"a/1", b"a/2", b"b/1"):
-        crowd.add(src, b"")
-    assert crowd.giver(b"a/3", b"")[::2] == (b"a", True)
-    assert crowd.giver(b"b/2", b"")[::2] == (b"b", True)
-    assert crowd.giver(b"c/1", b"")[::2] == (b"a", False)
-    assert list(crowd.members(crowd.giver(b"c/1", b""))) == [b"a/1", b"a/2"]
+        crowd.add(src, b"of " + src[:1])
+    assert crowd.giver(b"a/3", b"of a")[::2] == (b"of a", True)
+    assert crowd.giver(b"b/2", b"of b")[::2] == (b"of b", True)
+    assert crowd.giver(b"c/1", b"of c")[::2] == (b"of a", False)
+    assert list(crowd.members(crowd.giver(b"c/1", b"of c"))) == [b"a/1", b"a/2"]
+
+
+def test_a_host_gives_whose_name_comes_from_everywhere() -> None:
+    """The addresses are invented, which takes rights on a host of the segment."""
+    crowd = Crowd()
+    for number in range(10):
+        crowd.add(b"a/%d" % number, b"%d" % number)
+    assert crowd.giver(b"b/1", b"b")[::2] == (b"a", False)
+
+
+def test_sources_of_this_host_stay_when_another_invents_hosts() -> None:
+    crowd = Crowd()
+    for number in range(10):
+        crowd.add(b"here/%d" % number, b"")
+        crowd.add(b"invented%d/1" % number, b"x")
+        crowd.add(b"invented%d/2" % number, b"x")
+    assert crowd.giver(b"here/10", b"")[::2] == (b"x", False)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.golden import entries
 
 thorough = settings(deadline=None, max_examples=300)
 
+CLOCK = 2 * CLOCKED
 DELIVERED = {Verdict.OK, Verdict.NEW, Verdict.RESTARTED}
 SRC = b"host/prog/1"
 
@@ -408,6 +409,19 @@ def test_both_sides_of_a_jump_are_kept_until_it_is_sure(numbers: list[int]):
             return
 
 
+@thorough
+@given(numbers=st.lists(st.integers(0, 2**64 - 1), max_size=20))
+def test_the_widest_jumps_cost_no_memory(numbers: list[int]):
+    sources = keyless()
+    for count, number in enumerate(numbers, 1):
+        heard(sources, number)
+        source = sources.get(SRC)
+        assert source is not None
+        assert source.seen < 1 << WINDOW
+        assert len(source.strays) <= STRAYS
+        assert source.received + source.duplicates + source.late == count
+
+
 def test_a_jump_that_two_agree_on_ends_what_was_below():
     sources = keyless()
     heard(sources, 1, 2, 3, 900, 901, 902)
@@ -426,6 +440,75 @@ def test_a_jump_counts_as_loss_once_it_is_agreed_with():
     assert source is not None
     assert (source.restarts, source.last) == (0, 5002)
     assert account(sources)[1] == 5000 - 12
+
+
+@pytest.mark.parametrize("far", [2**33, 2**62])
+def test_a_jump_far_beyond_a_stray_takes_no_memory(far: int):
+    sources = keyless()
+    assert heard(sources, 1, 18, far) == [Verdict.NEW, Verdict.OK, Verdict.OK]
+    source = sources.get(SRC)
+    assert source is not None
+    assert source.seen.bit_length() <= WINDOW
+
+
+def test_copies_that_come_behind_a_jump_arrive_once():
+    """``copies = 2``, the second ones twelve numbers later, and a burst of loss."""
+    sources = keyless()
+    first = [*range(100), *range(140, 200)]
+    copies = [[]] * 12 + [[each] for each in first]
+    sent = [number for each, copy in zip(first, copies, strict=False) for number in (each, *copy)]
+    delivered = [number for number in sent if heard(sources, number)[0] in DELIVERED]
+    assert delivered == first
+
+
+def test_a_restart_ends_what_strayed_before():
+    sources = keyless()
+    heard(sources, *range(5000, 5010), 5100)
+    assert heard(sources, 1, 2) == [Verdict.RESTARTED, Verdict.OK]
+    assert set(heard(sources, *range(3, 5200))) == {Verdict.OK}
+
+
+def test_a_run_beside_a_stray_is_judged_at_once():
+    """Else one forged number makes each message of its source as dear as a run, for ever."""
+    sources = keyless()
+    heard(sources, 1, 2**63)
+    assert sources.observe_run(SRC, 2, 60, 0.0) == (Verdict.OK, 60)
+    heard(sources, 80)
+    assert sources.observe_run(SRC, 62, 40, 0.0) == (Verdict.OK, 18)
+    assert sources.observe_run(SRC, 80, 22, 0.0) == (Verdict.DUPLICATE, 1)
+    assert sources.observe_run(SRC, 81, 21, 0.0) == (Verdict.OK, 21)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_what_was_forged_before_there_was_a_key_ends_with_it(replaced: bool):
+    """A number above all clocks, and the source speaks again when the key is there, by reload or replacement."""
+    sources = Sources(Dedup(), authenticated=False)
+    gone = b"here/prog/7"
+    heard(sources, CLOCK, CLOCK + 1, 2**64 - 2, 2**64 - 1)
+    sources.remember(gone, range(CLOCK, CLOCK + 5), 0.0)
+    if replaced:
+        predecessor, sources = sources, Sources(Dedup(), authenticated=True)
+        sources.restore(predecessor.state())
+    else:
+        sources.configure(Dedup(), authenticated=True)
+    assert heard(sources, CLOCK + 2, CLOCK + 3) == [Verdict.NEW, Verdict.OK]
+    assert heard(sources, CLOCK + 3, src=gone) == [Verdict.OWN]
+    known = Sources(Dedup(), authenticated=True)
+    known.restore(sources.state())
+    known.configure(Dedup(seconds=100), authenticated=True)
+    assert heard(known, CLOCK + 3, CLOCK - 10_000) == [Verdict.DUPLICATE, Verdict.REPLAYED]
+
+
+def test_other_code_may_keep_more_of_a_source_or_less():
+    sources = keyless()
+    heard(sources, 1, 2)
+    state = sources.state()
+    row = state["newcomers"]["young"][0][1]
+    row["of_tomorrow"] = 1
+    del row["strays"]
+    successor = keyless()
+    successor.restore(state)
+    assert heard(successor, 2, 3) == [Verdict.DUPLICATE, Verdict.OK]
 
 
 def test_with_a_key_a_jump_is_taken_at_its_word():
@@ -483,7 +566,7 @@ def prove(sources: Sources, *srcs: bytes, since: float = 0.0) -> float:
     for number in range(5):
         now = since + PROOF_SECONDS * number / 3
         for src in srcs:
-            assert sources.observe(src, number, now) in DELIVERED
+            assert sources.observe(src, number, now, src.partition(b"/")[0] + b":5400") in DELIVERED
     return now
 
 
@@ -512,13 +595,13 @@ def test_forged_sources_displace_no_proven_source(limit: int):
 
 @pytest.mark.parametrize("authenticated", [True, False])
 def test_a_host_that_invents_sources_evicts_its_own(authenticated: bool):
-    """However many names it bears, also of hosts that do not exist, where the address is what counts."""
+    """However many names it bears, also of hosts that do not exist, and with the key that all have, too."""
     sources = Sources(rules(sources=400), authenticated=authenticated)
     real = [b"real%d/prog/%d" % (number % 20, number) for number in range(90)]
     for number, src in enumerate(real):
         assert sources.observe(src, 1, 0.0, b"10.0.1.%d:5400" % (number % 20)) is Verdict.NEW
     for number in range(5000):
-        src = b"loud/prog/%d" % number if authenticated else b"loud%d/prog/1" % number
+        src = b"loud%d/prog/1" % number if number % 2 else b"loud/prog/%d" % number
         sources.observe(src, 1, 0.0, b"10.0.0.2:5400")
         assert len(sources) <= 400
     assert all(sources.get(src) for src in real)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.identity import PROGRAM_LIMIT, LocalSource, Names, Peer, Process, token
 from bccnd.wire.bccn1 import SRC_LIMIT, matches_target, valid_chan, valid_src
+from tests.fuzz.steps import Steps
 from tests.golden import entries
 from tests.relay.fakes import CLOCK, Bus
 
@@ -41,6 +42,37 @@ def test_further_connections_of_a_process_are_numbered():
     assert given_names == [b"here/prog/123", b"here/prog/123/c/2", b"here/prog/123/c/3"]
     names.release(b"here/prog/123/c/2", 1)
     assert names.assign(PEER, HOLDERS[9]) == b"here/prog/123/c/2", "the first that is free"
+
+
+def test_a_further_connection_costs_the_same_for_any_number():
+    names, holder = named(PEER, PEER)[0], LocalSource()
+
+    def steps() -> int:
+        counted = Steps()
+        with counted.counting():
+            names.release(b"here/prog/123/c/2", 1)
+            assert names.assign(PEER, holder) == b"here/prog/123/c/2"
+            names.assign(PEER, holder)
+        return counted.count
+
+    few = steps()
+    for _ in range(2000):
+        names.assign(PEER, holder)
+    assert steps() <= few * 2
+
+
+def test_a_name_taken_and_given_up_again_and_again_is_kept_once():
+    names = named(PEER, PEER, PEER)[0]
+    for _ in range(100):
+        names.rename(b"here/prog/123", b"here/prog/123/c/4", PEER, granted=False, next_seq=1)
+        names.rename(b"here/prog/123/c/4", b"here/prog/123", PEER, granted=False, next_seq=1)
+    for number in (2, 3):
+        names.release(b"here/prog/123/c/%d" % number, 1)
+    assert [names.assign(PEER, HOLDERS[9]) for _ in range(4)] == [
+        b"here/prog/123/c/%d" % number for number in (2, 3, 4, 5)
+    ]
+    family = names._families[b"here/prog/123"]
+    assert len(family.returned) <= family.fresh
 
 
 def test_peer_of_another_pid_namespace_gets_a_fresh_tag():

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from bccnd.relay import listing
 from bccnd.relay.listing import PAGE_BYTES, PAGE_ROWS
+from tests.fuzz.steps import Steps
 from tests.relay.fakes import Bus, FakeClient, datagram, value_of
 
 
@@ -135,3 +137,13 @@ def test_pages_while_clients_leave(bus: Bus):
 def test_a_cursor_that_was_never_given_begins_anew(bus: Bus, cursor: bytes):
     client = bus.connect()
     assert len(value_of(client.ask(b"CMSG clients\0" + cursor), b"clients")["clients"]) == 1
+
+
+def test_a_page_does_not_look_at_the_clients_before_it(bus: Bus):
+    clients = [bus.connect() for _ in range(500)]
+    steps = Steps()
+    with steps.counting():
+        listing.clients(
+            bus.relay.state, bus.relay._delivery.slow, b"%d" % clients[-1].session.number, bus.now
+        )
+    assert steps.count < 50

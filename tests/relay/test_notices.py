@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bccnd.relay import notices
+from bccnd.relay.notices import BEAT_STEPS, BEATS_STEPS
 from bccnd.relay.rights import AccessList, unrestricted
 from bccnd.relay.succession import restore, state_of
 from tests.relay.fakes import Bus, FakeClient, datagram
@@ -178,3 +179,22 @@ def test_each_heartbeat_is_reported_as_it_comes() -> None:
         ("appeared/far/x/1", None),
         ("left/far/x/1", 1.0),
     ]
+
+
+def test_clients_that_beat_together_leave_the_others_a_turn() -> None:
+    bus = Bus()
+    hearers = [bus.connect(b"SUB heartbeat/>") for _ in range(50)]
+    beating = [bus.connect(b"CMSG heartbeat\x0010") for _ in range(1000)]
+    bus.tick(0.0)
+    for hearer in hearers:
+        hearer.heard()
+    bus.now += 10.0
+    calls = 0
+    while bus.relay.alarm.due <= bus.now:
+        before = bus.relay.state.outgoing.steps
+        bus.relay.on_deadline(bus.moment)
+        assert bus.relay.state.outgoing.steps - before <= BEATS_STEPS + BEAT_STEPS + len(hearers)
+        bus.settle()
+        calls += 1
+    assert calls == -(-len(beating) * (BEAT_STEPS + len(hearers)) // BEATS_STEPS)
+    assert {len(hearer.heard()) for hearer in hearers} == {len(beating)}

@@ -494,6 +494,20 @@ def test_a_long_queue_is_handed_over_in_one_entry():
     assert box.state()["entries"] == [("messages", messages[-2:]), ("answer", b"pong")]
 
 
+def test_a_group_longer_than_the_queue_is_queued_by_its_end():
+    """At once: what is dropped costs no step each."""
+    ledger = Ledger(1_000_000)
+    box = outbox(packets=3, size=100, ledger=ledger)
+    box.answer(b"pong")
+    assert box.put_group([b"old"] * 3)
+    assert box.put_group([b"%d" % number for number in range(9)])
+    assert box.next_packets(9) == [b"pong", b"lost 9", b"6", b"7", b"8"]
+    assert (box.dropped, ledger.packets, ledger.bytes) == (9, 3, 7)
+    assert box.put_group([b"x" * 60, b"y" * 60])
+    assert box.next_packets(9) == [b"pong", b"lost 13", b"y" * 60], "bounded in bytes, too"
+    assert not box.put_group([b"x" * 101, b"y"]), "one that never fits displaces nothing"
+
+
 def test_a_queue_of_the_format_before_is_taken_over():
     ledger = Ledger(1_000_000)
     box = outbox(ledger=ledger)

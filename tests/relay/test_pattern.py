@@ -126,7 +126,7 @@ def test_the_index_finds_who_the_rule_finds(data: st.DataObject, separator: byte
     for channel in data.draw(st.lists(channels, min_size=1, max_size=5)):
         expected = {holder for pattern, holder in held if matches(pattern, separator, channel)}
         assert index.match(channel) == expected
-        assert {holder for holder in range(4) if index.reaches(channel, holder)} == expected
+        assert {holder for holder in range(4) if index.count(channel, holder)} == expected
     for pattern, holder in data.draw(st.permutations(sorted(held))):
         assert not index.empty()
         index.remove(pattern, holder)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bccnd.relay.deadlines import Alarm
 from bccnd.relay.options import Heartbeat
-from bccnd.relay.presence import ASSUMED, CHECKS, Life, Presence, State
+from bccnd.relay.presence import ASSUMED, CHECKS, EVENTS, Life, Presence, State
 
 Happened = tuple[float, str, bytes]
 
@@ -186,10 +186,11 @@ def test_a_host_pushes_out_only_its_own_sources(leaving: bool) -> None:
 
 
 def test_invented_hosts_count_for_the_one_that_sends_them() -> None:
-    """Without a key the name proves nothing."""
+    """A name proves nothing, with a key or without."""
     world = World(limit=20)
-    for number in range(15):
-        world.beat(b"quiet%d/prog/1" % number, peer=b"10.0.1.%d:5400" % number)
+    for number in range(12):
+        world.beat(b"quiet%d/prog/1" % (number // 3), peer=b"10.0.1.%d:5400" % (number // 3))
+        world.beat(b"quiet%d/prog/%d" % (number // 3, number), peer=b"10.0.1.%d:5400" % (number // 3))
     quiet = hosts_of(world)
     for number in range(1000):
         world.beat(b"made-up%d/prog/1" % number, peer=b"10.0.0.2:5400")
@@ -197,6 +198,9 @@ def test_invented_hosts_count_for_the_one_that_sends_them() -> None:
         world.beat(b"spoofed/prog/%d" % number, peer=b"10.1.%d.%d:5400" % divmod(number, 250))
     assert hosts_of(world) >= quiet
     assert len(world.presence) == 20
+    world.beat(b"here/prog/1", peer=b"local")
+    world.beat(b"here/prog/2", peer=b"local")
+    assert world.presence.get(b"here/prog/2")
 
 
 def test_when_full_the_gone_make_room_and_nobody_else() -> None:
@@ -237,9 +241,27 @@ def test_a_flood_costs_bounded_memory_and_bounded_ticks() -> None:
         many.beat(b"%d" % number)
     many.take()
     many.now = 1000.0
+    many.heard |= dict.fromkeys(many.heard, 999.0)
     for left in (2, 1, 0):
         many.check()
-        assert len([life for _, life in many.presence if life.state is State.ALIVE]) == left * CHECKS
+        assert len([src for src, _ in many.presence if (many.presence._due.get(src) or 0.0) <= many.now]) == (
+            left * CHECKS
+        )
+
+
+def test_what_happens_to_many_at_once_comes_a_few_at_a_time() -> None:
+    """Each event may have thousands of hearers."""
+    world = World()
+    for number in range(3 * EVENTS):
+        world.beat(b"%d" % number)
+    world.take()
+    world.now = 1000.0
+    for _ in range(3):
+        assert world.presence.next_deadline() <= world.now
+        world.check()
+        assert [event for _, event, _ in world.take()] == ["silent"] * EVENTS
+    world.check()
+    assert not world.take()
 
 
 # Against the obvious: every source looked at in every second

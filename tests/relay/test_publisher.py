@@ -1,5 +1,7 @@
 """The daemon as a source: its name is taken, its numbers go forward, what it says reaches whom it concerns."""
 
+import pytest
+
 from bccnd.relay.succession import restore, state_of
 from bccnd.wire.sbus import Recv
 from tests.relay.fakes import CLOCK, HERE, Bus, datagram
@@ -85,3 +87,15 @@ def test_local_numbers_count_what_is_seen_whole() -> None:
     publisher.say(b"MSG local/a\0", b"MSG local/a\0")
     shown = [bus.integrity.open(Recv.parse(packet[5:]).datagram) for packet in full.heard()]
     assert [seq for _, seq, *_ in shown] == [1, 2]
+
+
+@pytest.mark.parametrize("form", [b"on", b"interface"])
+def test_a_tap_in_lines_shows_nothing_that_a_terminal_obeys(form: bytes):
+    bus = Bus()
+    tap = bus.connect(b"SUB x\n", b"CMSG tap\0" + form, privileged=True)
+    bus.connect().say(b"MSG a\0\x1b[2J")
+    bus.hear(b"\x1b]0;x\x07")
+    sound, broken = tap.heard()
+    assert sound.startswith(b"RECV local ")
+    assert sound.endswith(b":a|\\x1b[2J\n")
+    assert broken.endswith(b" \\x1b]0;x\\x07\n")

@@ -1,5 +1,7 @@
 """Who may do what: which grants are for a client, what they give together, and what becomes of a refusal."""
 
+from collections import Counter
+
 import pytest
 
 from bccnd.relay.identity import Peer
@@ -342,3 +344,16 @@ def test_many_clients_do_not_fill_the_log():
     assert (len(lines), more) == (REFUSALS_KEPT, 5)
     assert refusals.counts == {"tap": REFUSALS_KEPT + 5}
     assert refusals.take() == ([], 0)
+
+
+def test_no_user_hides_the_refusals_of_another():
+    refusals = Refusals()
+    users = [1000] * 100 + [1001, 1002] + [1000] * 100 + [1001] * 100
+    for number, uid in enumerate(users):
+        refusals.count(b"name/%d" % number, Peer(7, uid, uid, b"prog"), "tap", "CMSG tap", first=True)
+    lines, more = refusals.take()
+    kept = Counter(line["uid"] for line in lines)
+    assert (len(lines), more) == (REFUSALS_KEPT, len(users) - REFUSALS_KEPT)
+    assert kept[1002] == 1
+    assert abs(kept[1000] - kept[1001]) <= 1
+    assert lines[0]["name"] == "name/0", "the first of a user stay"

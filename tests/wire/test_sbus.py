@@ -236,3 +236,12 @@ def test_a_cut_within_a_letter_loses_nothing():
     text = b"\n" + ("€" * 4000).encode()
     kept, _, missing = sbus.shown(text).rpartition(b"\\+")
     assert original(kept) == text[: -int(missing)]
+
+
+@given(st.binary())
+def test_a_datagram_in_a_line_is_one_line(payload: bytes):
+    line = sbus.line_of(sbus.Recv(b"10.0.0.2:5400", 7, b"magic", payload).serialize())
+    assert line.startswith(b"RECV 10.0.0.2:5400 7 magic ")
+    assert line[:-1].decode().isprintable() or b"\t" in line
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")

@@ -45,6 +45,7 @@ pub struct Client {
     pub(crate) retry_at: Instant,
     pub(crate) backoff: Duration,
     pub(crate) unreachable: String, // why there is no connection
+    pub(crate) busy: bool,          // a daemon is there, and accepts no more at this moment
     pub(crate) glance_at: Instant,
     pub(crate) name: String,
     pub(crate) pack_limit: usize, // bytes; 0: packing is not agreed
@@ -104,6 +105,7 @@ impl Client {
             retry_at: now,
             backoff: BACKOFF_FIRST,
             unreachable: "not connected".into(),
+            busy: false,
             glance_at: now,
             name: String::new(),
             pack_limit: 0,

@@ -97,11 +97,12 @@ impl Client {
 
     // --- connecting ---
 
-    /// Connects if there is no connection; tries until the deadline.
-    pub(crate) fn ensure(&mut self, deadline: Deadline) -> Result<()> {
+    /// Connects if there is no connection; tries until the deadline, and a busy daemon for the usual time.
+    pub(crate) fn ensure(&mut self, mut deadline: Deadline) -> Result<()> {
         if self.socket.is_some() {
             return Ok(());
         }
+        let patience = self.usual_deadline();
         loop {
             if Instant::now() >= self.retry_at {
                 match self.attempt() {
@@ -111,6 +112,9 @@ impl Client {
                 }
                 self.retry_at = Instant::now() + self.backoff.mul_f64(0.5 + chance());
                 self.backoff = BACKOFF_LIMIT.min(self.backoff * 2);
+            }
+            if self.busy {
+                deadline = deadline.zip(patience).map(|(one, other)| one.max(other));
             }
             if deadline.is_some_and(|at| self.retry_at > at) {
                 return Err(Error::Unavailable(self.unreachable.clone()));
@@ -127,11 +131,16 @@ impl Client {
     /// Connects and greets once.
     fn attempt(&mut self) -> Result<()> {
         let path = socket_path(self.address.as_deref());
-        let socket = Socket::connect(&path).map_err(|error| match error.kind() {
+        let connected = Socket::connect(&path);
+        self.busy = connected.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        let socket = connected.map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied if !self.was_connected => {
                 rejected("refused", format!("no permission to connect to {path}"))
             }
             ErrorKind::InvalidInput => Error::Invalid(format!("{path:?}: {error}")),
+            ErrorKind::WouldBlock => {
+                Error::Unavailable(format!("the daemon at {path} is busy: more programs connect than it accepts"))
+            }
             _ => Error::Unavailable(format!("no daemon at {path}: {error}")),
         })?;
         self.readiness.watch(&socket).map_err(|error| Error::Unavailable(format!("no descriptor: {error}")))?;

@@ -48,6 +48,13 @@ def one_large_jump(attack: Attack) -> None:
     attack.hear([datagram(PLAIN, now_number(attack) + 1_000_000, "x")])
 
 
+@behaviour("two forged numbers of which the second is far above the first")
+def a_jump_beyond_a_stray(attack: Attack) -> None:
+    for power in (31, 62):
+        numbers = 1, 18, 2**power
+        attack.hear(datagram(f"far/x/{power}", number, "flood/x") for number in numbers)
+
+
 @behaviour("one forged number that is the highest there is", segment=True)
 def the_highest_number(attack: Attack) -> None:
     attack.hear([datagram(PLAIN, 2**64 - 1, "x")])

@@ -72,6 +72,19 @@ def refusals_in_packs(attack: Attack) -> None:
     attack.repeat(attack.packing(), pack([b"MSG a\0x", b"SUB b", b"CMSG tap\0on"] * 2000))
 
 
+@behaviour("refusals that would hide those of others", settings=ONLY_ROOT, needs=("root",))
+def refusals_of_all_kinds(attack: Attack) -> None:
+    again(
+        attack,
+        b"MSG a\0x",
+        b"SUB a",
+        b"CMSG tap\0on",
+        b"CMSG name\0x/y",
+        b"CMSG status",
+        b"CMSG queue policy=block",
+    )
+
+
 @behaviour("datagrams of every fault")
 def malformed_datagrams(attack: Attack) -> None:
     wrong = [b"", b"BCCN1", b"BCCN1[5]abc", b"BCCN1[3:md5=00]abc", b"BCCN1[9]a b:1:c|", b"BCCN2[3]abc"]

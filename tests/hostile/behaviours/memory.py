@@ -138,3 +138,10 @@ def taps_that_never_read(attack: Attack) -> None:
         tap.request("queue", SHORT)
         tap.request("tap", "on")
     attack.repeat(attack.packing(), pack([b"MSG flood/x\0" + bytes(500)] * 100))
+
+
+@behaviour("1,500 connections of a user that never read, when all queues are full", settings=FULL, pause=0.3)
+def full_queues_of_one_user(attack: Attack) -> None:
+    for client in attack.connect_many(1500):
+        client.offer(b"SUB local/f")
+    attack.repeat(attack.packing(), pack([b"MSG local/f\0" + bytes(1000)] * 60))

@@ -77,3 +77,13 @@ def many_headers(attack: Attack) -> None:
             connection = attack.scrape()
             connection.sendall(head)
             connection.close()
+
+
+@behaviour("requests for a version that is none", metrics=True)
+def odd_versions(attack: Attack) -> None:
+    request = REQUEST[:-2] + b"Accept: application/openmetrics-text;version=abc\r\n\r\n"
+    while attack.goes_on:
+        with suppress(OSError):
+            connection = attack.scrape()
+            connection.sendall(request)
+            connection.close()

@@ -89,3 +89,21 @@ def a_program_called_bccnd(attack: Attack) -> None:
         "    client.recv(65536)\n"
     )
     attack.rest()
+
+
+@behaviour("a thousand clients that beat together, and 500 that hear them")
+def heartbeats_together(attack: Attack) -> None:
+    for client in attack.connect_many(500):
+        client.offer(b"SUB heartbeat/>")
+    for client in attack.connect_many(1000):
+        client.offer(b"CMSG heartbeat\x001 x")
+    attack.rest()
+
+
+@behaviour("connections that come and go, before 1,500 that hear of it")
+def presence_of_a_storm(attack: Attack) -> None:
+    for client in attack.connect_many(1500):
+        client.offer(b"SUB local/presence/>")
+    while attack.goes_on:
+        for client in attack.connect_many(100):
+            client.close()

@@ -1,5 +1,6 @@
 """Places: connections, their descriptors, and who waits at the door."""
 
+import os
 import resource
 import socket
 from contextlib import suppress
@@ -102,4 +103,15 @@ def storms_by_processes(attack: Attack) -> None:
             "        pass\n"
             "    client.close()\n"
         )
+    attack.rest()
+
+
+@behaviour("300 connections of a user in 65,535 groups", needs=("root",))
+def many_groups(attack: Attack) -> None:
+    before = os.getgroups()
+    os.setgroups(range(100_000, 165_535))
+    try:
+        attack.connect_many(300)
+    finally:
+        os.setgroups(before)
     attack.rest()

@@ -1,6 +1,7 @@
 """Floods of messages, and subscribers that hold others up."""
 
 import socket
+import time
 from itertools import count
 
 from tests.hostile.attack import Attack, pack, packs
@@ -196,3 +197,19 @@ def every_size(attack: Attack) -> None:
         publisher.offer(next(turns))
         for reader in readers:
             reader.discard()
+
+
+@behaviour("a reader that holds publishers, and reads its own messages alone", seconds=LONG)
+def holds_by_its_own(attack: Attack) -> None:
+    """It reads far more than the floor asks for, and never comes to what the others wait with."""
+    reader = attack.connect()
+    reader.request("queue", "packets=1 policy=block")
+    reader.subscribe("local/own", "bystander/>")
+    others, reads = attack.connect_many(100), 0
+    while attack.goes_on:
+        if reads % 200 == 0 and others:
+            feeder = others.pop()
+            feeder.offer(b"CMSG pack\0on")
+            feeder.offer(pack([b"MSG local/own\0"] * 1000))
+        reads += reader.discard(1)
+        time.sleep(0.01)

@@ -204,3 +204,13 @@ def one_pattern_many_times(attack: Attack) -> None:
     client = attack.packing()
     attack.repeat(client, repeated(b"SUB a/>"))
     client.close()
+
+
+@behaviour("queues of thousands of fields in a request, by ten connections")
+def queues_of_many_fields(attack: Attack) -> None:
+    attack.repeat(attack.connect_many(10), b"CMSG queue\0" + b"packets=1 " * 6600)
+
+
+@behaviour("PACKs of packets of one byte, by 1,900 connections of a user")
+def packets_of_one_byte_by_many(attack: Attack) -> None:
+    attack.repeat([attack.packing() for _ in range(1900)], repeated(b"x"))

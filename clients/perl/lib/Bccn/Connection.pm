@@ -146,12 +146,14 @@ sub _start {
 
 # --- making a connection ---
 
-# Connects if there is no connection; tries until the deadline.
+# Connects if there is no connection; tries until the deadline, and a busy daemon for the usual time.
 sub _ensure {
     my ($self, $deadline) = @_;
     return if $self->{socket};
-    $deadline //= deadline_in($self->{timeout});
+    my $patience = deadline_in($self->{timeout});
+    $deadline //= $patience;
     do {
+        $deadline = $patience if $self->{busy} && $patience > $deadline;
         $self->_fail('unavailable', $self->{reason}) if $self->{retry_at} > $deadline;
     } until $self->_try;
     return;
@@ -187,7 +189,10 @@ sub _attempt {
     $self->_fail('invalid', "$path: too long for a socket") if length $path > PATH_LIMIT;
     (my $name = $path) =~ s/\A@/\0/;
     socket my $socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0 or return "no socket: $!";
-    if (!connect $socket, pack_sockaddr_un($name)) {
+    my $is_connected = connect $socket, pack_sockaddr_un($name);
+    $self->{busy} = !$is_connected && $! == EAGAIN;
+    return "the daemon at $path is busy: more programs connect than it accepts" if $self->{busy};
+    if (!$is_connected) {
         $self->_fail('refused', "no permission to connect to $path") if $! == EACCES && !$self->{was_connected};
         return "no daemon at $path: $!";
     }

@@ -4,6 +4,7 @@ Rules
 - Everything comes through the inbox, in order. ``until`` is the time up to which the record is complete.
 - Where messages are missing, the writer marks how many. If more than GAP_NS has passed there, it closes the record
   before the gap and opens it after, so that the time between does not count as recorded.
+- Where the clock was set back by more than GAP_NS, the record is closed, and opened at the new time.
 - What the daemon says of itself, and how a connection to it ended, are marks at the place where they came.
 - While the disk takes nothing, the open file and whole files wait in memory, up to ``backlog_limit`` bytes. Beyond
   that the writer takes nothing from the inbox; the inbox fills up, and the tap counts the messages that find no room.
@@ -211,11 +212,14 @@ class Writer:
 
     def _reach(self, time_ns: int) -> None:
         """Call this before the record goes on at this time: it marks the messages that are missing before it."""
-        recording, missing = self._recording, self._missing
+        recording, missing, now = self._recording, self._missing, time.monotonic()
+        if recording is not None and time_ns < self.until - GAP_NS:
+            recording.close(self.until, now)
+            recording.open(time_ns, now)
+            self.until = time_ns
         if not missing or recording is None:
             return
         self._missing = 0
-        now = time.monotonic()
         if time_ns > self.until + GAP_NS:
             recording.close(self.until, now)
             recording.open(time_ns, now)

@@ -13,6 +13,7 @@ from bccnd.recorder import sink
 from bccnd.recorder.files import Limits
 from bccnd.recorder.folders import recorded
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Lost, Opened
+from bccnd.recorder.layout import DAY_NS
 from bccnd.recorder.writer import Writer
 from bccnd.wire import sbus
 from tests.packet_client import PATIENCE, wait_until
@@ -121,6 +122,24 @@ def test_a_pong_says_how_far_the_record_reaches(running: Running):
     rows = running.finish()
     assert len(assert_well_kept(rows)) == 1
     assert ("unrecorded", 60_500, 1) in shown(rows)
+
+
+def test_a_clock_set_back_begins_one_other_file(running: Running):
+    """Across midnight too, where files of the two days would otherwise take turns with every block."""
+    midnight = NOON - NOON % DAY_NS + DAY_NS
+    running.inbox.put(Opened(midnight - SECOND, "here", ()))
+    running.read(recv(midnight + 5 * SECOND))
+    for number in range(20):
+        running.read(
+            recv(midnight - 60 * SECOND + number), b"CMSG pong\x00%d" % (midnight - 60 * SECOND + number)
+        )
+        wait_until(lambda: running.inbox.idle, "the writer")
+    running.inbox.put(Closed(midnight - 59 * SECOND))
+    assert assert_well_kept(running.finish()) == [
+        (midnight - 60 * SECOND, midnight - 59 * SECOND),
+        (midnight - SECOND, midnight),
+        (midnight, midnight + 5 * SECOND),
+    ]
 
 
 def test_between_two_connections_nothing_is_recorded(running: Running):

@@ -133,6 +133,8 @@ class Bus:
             self._sockets[session.number] = socket.socket(fileno=session.port)
             self._places.take(session.peer)
         self._turns.restore(left, self._relay.sessions)
+        for session, size in self._turns.sizes():
+            self._relay.keep_left(session, size, self._loop.time())
 
     def relieve(self) -> None:
         """Read held-back publishers again: the network side is no longer congested."""
@@ -257,7 +259,9 @@ class Bus:
 
     def _take_turn(self, session: Session) -> bool:
         """Go on with the packets that are left; True when the client may be read on."""
-        left = self._relay.from_client(session, self._moment(), *self._turns.take(session))
+        packets, moment = self._turns.take(session), self._moment()
+        self._relay.keep_left(session, 0, moment.monotonic)
+        left = self._relay.from_client(session, moment, *packets)
         return self._go_on_or_wait(session, left, self._settle())
 
     def _go_on_or_wait(self, session: Session, left: Left | None, sends: bool) -> bool:
@@ -276,7 +280,8 @@ class Bus:
             return True
         self._loop.remove_reader(session.port)
         if left:
-            self._turns.put_aside(session, left)
+            self._relay.keep_left(session, self._turns.put_aside(session, left), self._loop.time())
+            self._settle()
             if self._may_go_on(session) and session not in self._held_back:
                 self._line_up(session)
         return False

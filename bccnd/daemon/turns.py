@@ -8,6 +8,7 @@ one comes when everybody else has had theirs:
 
 Rules
 - A client with packets left is not read, so it has one read's worth left at most. Its own socket holds the rest.
+- They are in its account and in that of all (``relay.delivery``): where too many wait, who has most is closed.
 - The loop gives one turn at a time to those in line, and looks after all sockets between two: however many clients
   have packets left, nobody waits for more than one of them.
 - A client that had a long turn lately (LONG_NS, LATELY_NS) is read in one round of the loop with others like it only
@@ -40,8 +41,9 @@ LONG_NS = 500_000
 # For so many nanoseconds after a long turn a client is expected to want another. Who means well hardly notices.
 LATELY_NS = 10_000_000_000
 
-# Bytes left of all clients from which on one packet is read of a client, so that little is left of it.
-MUCH = 16 << 20
+# Bytes left of all clients from which on one packet is read of a client, so that little is left of it: what some
+# forty leave that send as much as they can. It is below what ``queue.total_bytes`` allows, as these are soon done.
+MUCH = 8 << 20
 
 # Bytes between packets that were not read as one: more than lie between two of a PACK, and fewer than between slots.
 _APART = 64
@@ -135,9 +137,11 @@ class Turns:
         del self._long[session]
         return False
 
-    def put_aside(self, session: Session, left: Left) -> None:
+    def put_aside(self, session: Session, left: Left) -> int:
+        """Returns how many bytes that takes."""
         self._left[session] = leftover = Leftover.of(self._memory, left)
         self._size += len(leftover)
+        return len(leftover)
 
     def line_up(self, session: Session) -> None:
         """At the end, if it is not in line yet."""
@@ -162,6 +166,10 @@ class Turns:
             session.number: (left.pieces, left.starts.tolist(), left.ends.tolist(), left.flat)
             for session, left in self._left.items()
         }
+
+    def sizes(self) -> list[tuple[Session, int]]:
+        """How many bytes are left of whom."""
+        return [(session, len(left)) for session, left in self._left.items()]
 
     def restore(self, state: Mapping[int, Any], sessions: Mapping[int, Session]) -> None:
         """Whoever waits for nothing is in line."""

@@ -41,8 +41,7 @@ REQUEST_STEPS = 16
 # What a pattern that comes or goes takes beside that, and how many of its bytes are a step.
 PATTERN_STEPS = 16
 PATTERN_BYTES_A_STEP = 4
-# What a message takes beside its step if the daemon keeps it, if it answers it, or if a bridge brings it.
-KEPT_STEPS = 16
+# What a message takes beside its step (``Route.steps``) if the daemon answers it, or if a bridge brings it.
 QUESTION_STEPS = 16
 BRIDGED_STEPS = 16
 # Last values in a page, and bytes of them; what it takes to look at one, and to send it.
@@ -53,7 +52,7 @@ ROW_STEPS = 4
 # Bytes of a message for which each of its deliveries is a step more.
 LARGE = 4096
 # What a message takes for each tap: the datagram is made, and shown with its verdict.
-TAP_STEPS = 4
+TAP_STEPS = 5
 # Bytes that are looked through for lines in a step: most of them may be line ends.
 LINE_BYTES_A_STEP = 16
 
@@ -84,6 +83,7 @@ class ClientInput:
         self._router = self._state.router
         self._outgoing = self._state.outgoing
         self._counters = self._state.counters
+        self._taps = self._state.taps
 
     def read(
         self, session: Session, moment: Moment, packets: Spans, at: int = 0, flat: int = 0
@@ -178,10 +178,10 @@ class ClientInput:
         route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
         after, count = first + 1, len(starts)
         # And about as much for those like it.
-        cost = 1 + route.size * (1 + (ends[first] - starts[first]) // LARGE) + KEPT_STEPS * route.retained
+        cost = route.steps + route.size * ((ends[first] - starts[first]) // LARGE)
         asks = (route.noted or not route.open) and calls_a_daemon(chan)
-        if not route.private:
-            cost += TAP_STEPS * len(self._state.taps)
+        if self._taps and not route.private:
+            cost += TAP_STEPS * len(self._taps)
         if asks:
             self._check_question(session, chan, memory[starts[first] + width : ends[first]])
             cost += QUESTION_STEPS

@@ -87,7 +87,7 @@ class Relay:
         self.from_segment = segment.read
         self.take_effects = state.outgoing.take
         self.answer, self.close = delivery.answer, delivery.close
-        self.writable, self.holding = delivery.writable, delivery.holding
+        self.writable, self.holding, self.keep_left = delivery.writable, delivery.holding, delivery.keep_left
         self.connect, self.disconnect = members.connect, members.disconnect
         self.apply_rights = members.apply_rights
         self.end = notices.leave_all  # the daemon stops in order

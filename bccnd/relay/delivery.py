@@ -9,9 +9,9 @@ Rules
   a queue that is too small for such a piece gets its messages one by one.
 - When all outboxes together are full, whoever holds most gives, as often as a client that holds less needs room.
   So nobody who holds less than the average loses anything to the others.
-- Under ``block`` a local publisher is held (``holding``) as soon as the client takes no more. It is released when
-  little waits for the client. Holding at once, rather than at a full outbox, saves copies. A client with too many
-  unread answers holds itself.
+- Under ``block`` a local publisher is held (``holding``) as soon as the client takes no more, if the client may hold
+  it. It is released when little waits for the client. Holding at once, rather than at a full outbox, saves copies. A
+  client with too many unread answers holds itself.
 - Nothing is kept for a client that is found gone; the caller reads what it has sent, and then disconnects it.
 """
 
@@ -22,7 +22,7 @@ from operator import sub
 from typing import Protocol
 
 from bccnd.relay.effects import as_bytes
-from bccnd.relay.holding import Holding, others_of
+from bccnd.relay.holding import Holding, may_hold, others_of
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy, Queue
 from bccnd.relay.outbox import ENTRY_BYTES, CountedPack, Outcome
@@ -40,6 +40,10 @@ ANSWERS_FATAL = 4096
 UNREAD = "its answers are not read"
 # Who gives to others gives this part of what it holds, so that looking for who holds most is seldom.
 GIVEN_PART = 8
+# Packets that wait for a turn take this part of all at most, or what two reads of clients with large buffers bring:
+# else who has most of them is closed. Hundreds can leave what others do, so it takes somebody who wants to fill it.
+LEFT_PART = 4
+LEFT_BYTES = 8 << 20
 # What a transport answers for a client that is no longer there.
 GONE = -1
 
@@ -96,6 +100,8 @@ class Delivery:
         self.holding = Holding(transport, state.outgoing, self.slow, state.alarm)
         self.next_deadline = self.holding.next_deadline
         self.backlogged: set[Session] = set()
+        # Clients of which packets wait for a turn.
+        self._left: set[Session] = set()
         # None of them holds more. It is looked for among all only when somebody holds less than this.
         self._most_held: float = inf
 
@@ -155,8 +161,19 @@ class Delivery:
             self.close(session, UNREAD)
         self._make_room(session, 0, 0, now)
         if self._ledger.excess(0, 0) > 0:
-            self.close(session, UNREAD)
-            self._write_off(session)
+            self._close_for_room(session)
+
+    def keep_left(self, session: Session, size: int, now: float) -> None:
+        """So many bytes of packets were read of the client and wait for its next turn; 0 for none."""
+        outbox = session.outbox
+        outbox.keep_left(size)
+        self._left.discard(session)
+        if size:
+            self._left.add(session)
+            self._most_held = max(self._most_held, outbox.held)
+            self._make_room(session, 0, 0, now)
+            if self._ledger.left > max(self._ledger.limit // LEFT_PART, LEFT_BYTES):
+                self._close_for_room(max(self._left, key=lambda session: session.outbox.left))
 
     def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""
@@ -196,6 +213,8 @@ class Delivery:
         """The client is gone: free what it held, and the publishers that waited for it."""
         self.slow.leaves(session, now)
         session.outbox.clear()
+        session.outbox.keep_left(0)
+        self._left.discard(session)
         self.backlogged.discard(session)
         self.holding.forget(session)
 
@@ -289,6 +308,7 @@ class Delivery:
             return
         outbox = session.outbox
         dropped_before = outbox.dropped
+        holds = outbox.policy is Policy.BLOCK and sender is not None and may_hold(session, sender)
         entries = entries[went:]
         self._make_room(session, sum(map(len, entries)), len(entries), now)
         packets = [entry for entry in entries if not isinstance(entry, CountedPack)]
@@ -297,14 +317,14 @@ class Delivery:
                 # A pack that is too long for the queue is split into its messages.
                 split = isinstance(entry, CountedPack) and not outbox.can_hold(entry)
                 for each in sbus.Pack.parse(_packet(entry)[len(PACK) :]).packets if split else (entry,):
-                    if outbox.put(each, publisher_waits=sender is not None) is Outcome.OVERFLOW:
+                    if outbox.put(each, publisher_waits=holds) is Outcome.OVERFLOW:
                         self.close(session, "slow")
                         return
         self._backlog(session, now)
         self._most_held = max(self._most_held, outbox.held)
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
-        if sender is not None and outbox.policy is Policy.BLOCK:
+        if holds and sender is not None:
             self.holding.hold(sender, session, now)
 
     def _backlog(self, session: Session, now: float) -> None:
@@ -319,7 +339,8 @@ class Delivery:
             wanted = asker.outbox.held + size + entries * ENTRY_BYTES
             if self._most_held <= wanted:
                 return
-            heaviest = max(self.backlogged, key=lambda session: session.outbox.givable, default=asker)
+            holders = self.backlogged | self._left
+            heaviest = max(holders, key=lambda session: session.outbox.givable, default=asker)
             outbox = heaviest.outbox
             self._most_held = outbox.givable
             if outbox.givable <= wanted:
@@ -330,8 +351,13 @@ class Delivery:
             if lost:
                 self.slow.falls_behind(heaviest, Trouble.LOSES, now, lost)
             else:
-                self.close(heaviest, UNREAD if outbox.answers else "slow")
-                self._write_off(heaviest)
+                self._close_for_room(heaviest)
+
+    def _close_for_room(self, session: Session) -> None:
+        self.close(session, UNREAD if session.outbox.answers else "slow")
+        self._write_off(session)
+        session.outbox.keep_left(0)
+        self._left.discard(session)
 
     def _write_off(self, session: Session) -> None:
         """Keep nothing for a client any more."""

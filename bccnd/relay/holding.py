@@ -5,6 +5,8 @@
          '--> a look every LOOK_SECONDS: does the client read? ----> overdue: the client is closed
 
 Rules
+- A client holds the publishers of its own user. Those of others it holds by a right, or if the settings gave it the
+  policy (``may_hold``): for them it is like one with ``drop-newest``.
 - A publisher waits (``Session.waits_for``) until little waits for the client, the client chooses another policy, or
   leaves. A client with too many unread answers holds itself, which hurts nobody else and is never overdue.
 - A client that reads makes progress, however little: what it has not read of its socket shrinks. One that has read
@@ -137,6 +139,15 @@ class Holding:
             if others_of(session):
                 self._windows[session] = Window(now, taken, unread)
         return False
+
+
+def may_hold(session: Session, publisher: Session) -> bool:
+    """Whether the publisher waits for the client under ``block``. One of another pid namespace, such as root of a
+    container, is not the user of that uid here.
+    """
+    mine, theirs = session.peer, publisher.peer
+    own = mine.uid == theirs.uid and mine.resident >= theirs.resident
+    return own or session.rights.block_all or "policy" not in session.queue_asked
 
 
 def others_of(session: Session) -> set[Session]:

@@ -28,6 +28,9 @@ from bccnd.relay.state import State
 # to one who reads slowly takes several; and what a heartbeat costs that nobody hears.
 BEATS_STEPS = 2048
 BEAT_STEPS = 64
+# What the last words of all clients may cost when the daemon ends: a second of its few, where hearers are slow. Whose
+# word is not said is found silent.
+LAST_STEPS = 1 << 17
 
 
 class Notices:
@@ -36,6 +39,7 @@ class Notices:
         self._outgoing = state.outgoing
         self._router, self._sources, self._presence = state.router, state.sources, state.presence
         self._heartbeats, self._own = state.heartbeats, state.own
+        self._ended = False
 
     def of_sources(self, moment: Moment) -> None:
         """Report what has happened to sources of the segment."""
@@ -46,6 +50,8 @@ class Notices:
             self._say(event, src, about, moment)
 
     def of_client(self, event: Event, name: bytes, session: Session, moment: Moment) -> None:
+        if self._ended:  # all leave, and whom each is announced to as well
+            return
         peer = session.peer
         about = {"peer": "local", "program": peer.shown_program, "pid": peer.pid, "uid": peer.uid}
         self._say(event, name, about, moment)
@@ -66,8 +72,12 @@ class Notices:
 
     def leave_all(self, moment: Moment) -> None:
         """The daemon ends in order, and nobody beats from now on. Its own word comes last."""
+        self._ended = True
+        outgoing, until = self._outgoing, self._outgoing.steps + LAST_STEPS
         for source in sorted(self._heartbeats, key=lambda source: source is self._own):
-            self._heartbeat(source, LEAVING, moment)
+            if outgoing.steps < until or source is self._own:
+                self._heartbeat(source, LEAVING, moment)
+                outgoing.steps += BEAT_STEPS
             self._heartbeats.stop(source)
 
     def _heartbeat(self, source: LocalSource, text: bytes, moment: Moment) -> None:

@@ -13,6 +13,7 @@ Rules
   whole. So the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
   gap grows until the client takes it, so an episode of any length is one notice.
+- What was read of a client and waits for its next turn (``daemon.turns``) is in its account, too, and in that of all.
 - The ledger holds no packets and no bytes when every outbox has been cleared.
 """
 
@@ -28,7 +29,7 @@ from bccnd.relay.options import Policy
 
 # Unread answers, and their bytes, after which a client is not read from.
 ANSWERS_LIMIT = 64
-ANSWERS_BYTES = 64 << 10
+ANSWERS_BYTES = 32 << 10
 # What an entry takes beside its bytes: the header of a bytes object and its place in the queue.
 ENTRY_BYTES = 48
 # With ``block``, half of this may wait when publishers go on: about what one read of theirs gives.
@@ -48,20 +49,21 @@ class Outcome(Enum):
 class Ledger:
     """What all outboxes hold together, and the most they may, in bytes.
 
-    ``packets``: messages; ``bytes``: of messages and answers; ``delivered``: messages handed over so far, with those
-    that the outboxes have ``dropped`` since.
+    ``packets``: messages; ``bytes``: of messages and answers; ``left``: bytes of packets that were read and wait for
+    a turn; ``delivered``: messages handed over so far, with those that the outboxes have ``dropped`` since.
     """
 
     limit: int
     packets: int = 0
     bytes: int = 0
     entries: int = 0
+    left: int = 0
     delivered: int = 0
     dropped: int = 0
 
     def excess(self, size: int, entries: int = 1) -> int:
         """By how many bytes so many more entries, of this size in all, pass the limit; 0 or less if they fit."""
-        return self.bytes + size + (self.entries + entries) * ENTRY_BYTES - self.limit
+        return self.bytes + self.left + size + (self.entries + entries) * ENTRY_BYTES - self.limit
 
 
 class CountedPack:
@@ -109,6 +111,7 @@ class Outbox:
         "answers_size",
         "dropped",
         "entries",
+        "left",
         "max_packets",
         "max_size",
         "packets",
@@ -130,7 +133,9 @@ class Outbox:
         self.max_packets = max_packets
         self.max_size = max_size
         self.policy = policy
-        self.packets = self.size = self.entries = self.answers = self.answers_size = self.dropped = 0
+        self.packets = self.size = self.entries = self.answers = self.answers_size = self.dropped = (
+            self.left
+        ) = 0
         self._front: list[_Answer] = []  # a deque, mostly empty, would be a sixth of what a client costs
         self._gap = 0
         self._entries: deque[bytes | CountedPack | _Gap] = deque()
@@ -156,14 +161,16 @@ class Outbox:
     @property
     def held(self) -> int:
         """Bytes that it holds, with the memory that the entries take."""
-        return self._droppable + self.answers_size + self.answers * ENTRY_BYTES
+        return self._droppable + self.answers_size + self.answers * ENTRY_BYTES + self.left
 
     @property
     def givable(self) -> int:
         """The same, but nothing of what publishers wait for (``block``), within the client's limits and what some
-        reads of theirs bring beyond.
+        reads of theirs bring beyond; nor what is left of a publisher, unless it reads no answers.
         """
-        return 0 if self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES else self.held
+        if self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES:
+            return 0
+        return self.held if self.answers else self._droppable
 
     @property
     def _droppable(self) -> int:
@@ -229,6 +236,11 @@ class Outbox:
     def answer(self, packet: bytes) -> None:
         self._entries.append(_Answer(packet))
         self._account_answers(len(packet), 1)
+
+    def keep_left(self, size: int) -> None:
+        """So many bytes were read of the client and wait for its next turn; 0 for none."""
+        self._ledger.left += size - self.left
+        self.left = size
 
     def give(self, size: int) -> int:
         """Drop messages until so many bytes are free, or none is left, by the client's policy: the oldest or the

@@ -54,6 +54,8 @@ CHANGES_LIMIT = 256
 LOOKUP_STEPS = 32
 GATHERED_A_STEP = 8
 SORT_STEPS = 2
+# What a message takes beside its step and those of its deliveries if the daemon keeps it.
+KEPT_STEPS = 16
 # Sessions that have left and are in routes which nobody has used since, some kilobytes each.
 DEPARTED_LIMIT = 256
 
@@ -75,7 +77,8 @@ class Route:
     the port of each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
     ``local``: it never leaves the host; ``retained``: its newest message is kept; ``noted``: its messages are
     heartbeats, or for the daemon itself; ``private``: no tap sees them; ``whole``: somebody wants whole datagrams.
-    ``members``: the subscribers, with those that tap; ``sorted_at``: the version at which they were sorted.
+    ``steps``: what a short message takes; ``members``: the subscribers, with those that tap; ``sorted_at``: the
+    version at which they were sorted.
     """
 
     __slots__ = (
@@ -94,6 +97,7 @@ class Route:
         "single_ports",
         "size",
         "sorted_at",
+        "steps",
         "treatment",
         "whole",
     )
@@ -110,6 +114,7 @@ class Route:
         served = [session for session in self.members if self.private or not session.tap]
         served.sort(key=lambda session: session.number)
         self.size = len(served)
+        self.steps = 1 + self.size + KEPT_STEPS * self.retained
         self.full = [session for session in served if session.format is Format.FULL]
         self.lines = [session for session in served if session.format is Format.LINES]
         self.whole = self.retained or bool(self.full)

@@ -279,6 +279,27 @@ def test_last_words_behind_empty_packets(daemon: DaemonProcess, empty: int) -> N
         assert listener.message() == ("last/x", b"words")
 
 
+async def test_packets_left_are_in_the_account_of_their_client(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus, "TURN_NS", 1000)
+    relay, left = in_process.daemon.relay, in_process.daemon._bus._turns._left
+    client = await in_process.client()
+    assert await asyncio.to_thread(client.request, "pack", "on")
+    client.send(sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900))
+    await in_process.until(lambda: left)
+    (session,) = left
+    assert session.outbox.left == relay.state.ledger.left == len(left[session]) > 0
+    await in_process.until(lambda: not left)
+    assert session.outbox.left == relay.state.ledger.left == 0
+    monkeypatch.setattr(bus, "TURN_NS", 0)
+    client.send(sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900))
+    await in_process.until(lambda: left)
+    client.send(b"PACK \xff\xff\xff\xff")
+    await in_process.until(lambda: not relay.sessions)
+    assert relay.state.ledger.left == 0
+
+
 async def test_last_words_behind_a_reset_are_read_at_the_end(in_process: InProcess) -> None:
     daemon = in_process.daemon
     listener, hasty = await in_process.client(), await in_process.client()

@@ -21,7 +21,7 @@ from bccnd.wire import sbus
 from bccnd.wire.bccn1 import SEND_LIMIT, Integrity, Message, Opened, matches_target, valid_chan, valid_src
 from bccnd.wire.sbus import NOWHERE, Cmsg, Msg, Pack, Recv
 from bccnd.wire.verdict import Verdict
-from tests.relay.fakes import INTERFACE
+from tests.relay.fakes import INTERFACE, recv_of
 
 DAEMON = b"here/bccnd/0"
 SIMPLE = {b"ping", b"whoami", b"!/cred/whoami", b"clients"}
@@ -233,12 +233,16 @@ class Model:
 
     def show(self, seen: bytes | Message) -> None:
         for client in self.connected.values():
+            if not client.tapping:
+                continue
+            packet = seen
             if client.settings[b"tap"] == b"interface" and isinstance(seen, bytes):
                 recv = Recv.parse(seen[5:])
                 shown = replace(recv, interface=NOWHERE if recv.peer == b"local" else INTERFACE)
-                client.expected.append(shown.serialize())
-            elif client.tapping:
-                client.expected.append(seen)
+                packet = shown.serialize()
+            if client.settings[b"format"] == b"lines" and isinstance(packet, bytes):
+                packet = sbus.line_of(packet)
+            client.expected.append(packet)
 
     def subscribe(self, client: ModelClient, pattern: bytes, typed: bool) -> None:
         separator = client.settings[b"separator"]
@@ -426,8 +430,7 @@ def unpacked(packet: bytes) -> list[bytes]:
 def same(packet: bytes, expected: bytes | Message) -> bool:
     if isinstance(expected, bytes):
         return packet == expected
-    recv = Recv.parse(packet.removeprefix(b"RECV "))
-    datagram = recv.datagram
+    datagram = recv_of(packet).datagram
     message = Message.parse(datagram[datagram.index(b"]") + 1 :])
     return (message.chan, message.payload) == (expected.chan, expected.payload) and (
         not expected.src or message.src == expected.src

@@ -6,6 +6,7 @@ the backlogged ones for room, disconnect who is to be closed), in memory and one
 
 import json
 import mmap
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields
@@ -69,6 +70,19 @@ def datagram(
     src: bytes, seq: int, chan: bytes, payload: bytes = b"", integrity: Integrity | None = None
 ) -> bytes:
     return (integrity or Integrity()).seal(Message(src, seq, chan, payload).serialize())
+
+
+def recv_of(packet: bytes) -> sbus.Recv:
+    """A RECV packet taken apart, or the line that a tap of the format ``lines`` has in its place."""
+    if line := _LINE.fullmatch(packet):
+        datagram = _ESCAPE.sub(lambda found: _MEANS.get(found[1]) or bytes([int(found[1][1:], 16)]), line[2])
+        packet = line[1] + b"\0" + datagram
+    return sbus.Recv.parse(packet.removeprefix(b"RECV "))
+
+
+_LINE = re.compile(rb"(RECV \S+ \d+ [^\s\0]+(?: (?:eth0|-)(?= ))?) ([^\0\n]*)\n")
+_ESCAPE = re.compile(rb"\\(x..|.)")
+_MEANS = {b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
 def value_of(answers: list[bytes], key: bytes) -> Any:
@@ -370,7 +384,8 @@ class Bus:
         assert ledger.packets == sum(session.outbox.packets for session in sessions)
         boxes = [session.outbox for session in sessions]
         assert ledger.bytes == sum(box.size + box.answers_size for box in boxes)
-        assert ledger.bytes + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
+        assert ledger.left == sum(box.left for box in boxes)
+        assert ledger.bytes + ledger.left + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
         assert ledger.bytes <= ledger.limit
         assert state.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
         assert len(state.names) - 1 == len(sessions) == len(state.ports)  # beside its own

@@ -10,7 +10,6 @@ from bccnd.errors import PacketError
 from bccnd.relay import client_input
 from bccnd.relay.client_input import (
     BRIDGED_STEPS,
-    KEPT_STEPS,
     PATTERN_BYTES_A_STEP,
     PATTERN_STEPS,
     QUESTION_STEPS,
@@ -21,7 +20,7 @@ from bccnd.relay.client_input import (
 from bccnd.relay.effects import SEALED_LIMIT, Spans
 from bccnd.relay.pattern import NODE_STEPS
 from bccnd.relay.rights import AccessList, Grant
-from bccnd.relay.router import GATHERED_A_STEP, LOOKUP_STEPS, SORT_STEPS
+from bccnd.relay.router import GATHERED_A_STEP, KEPT_STEPS, LOOKUP_STEPS, SORT_STEPS
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Integrity, Level, Message, valid_chan
 from bccnd.wire.native import alike

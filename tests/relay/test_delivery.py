@@ -2,7 +2,7 @@
 
 import pytest
 
-from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS
+from bccnd.relay.delivery import ANSWERS_FATAL, FLUSH_PACKETS, LEFT_BYTES
 from bccnd.relay.outbox import ANSWERS_BYTES, ANSWERS_LIMIT, Outbox, Policy
 from bccnd.wire import sbus
 from bccnd.wire.sbus import Cmsg
@@ -586,11 +586,41 @@ def test_client_that_would_disconnect_is_closed_to_make_room():
 
 def test_client_with_answers_alone_is_closed_to_make_room():
     bus = Bus(total_bytes=1 << 20)
-    asking = [bus.connect() for _ in range(15)]
+    asking = [bus.connect() for _ in range(20)]
     for client in asking:
         client.stop_reading()
         client.say(b"CMSG ping\0" + bytes(60_000), b"CMSG ping\0" + bytes(60_000))
     assert set(bus.closed.values()) == {"its answers are not read"}
+    assert bus.relay.state.ledger.excess(0) <= 0
+
+
+def keep_left(bus: Bus, client: FakeClient, size: int) -> None:
+    bus.relay.keep_left(client.session, size, 0.0)
+    bus.settle()
+
+
+def test_packets_that_wait_for_a_turn_are_in_the_account_of_all():
+    bus = Bus(total_bytes=1 << 20)
+    clients = [bus.connect() for _ in range(8)]
+    size = LEFT_BYTES // 5
+    for number, client in enumerate(clients):
+        keep_left(bus, client, size - number)
+    ledger = bus.relay.state.ledger
+    assert bus.closed == {client.name: "slow" for client in clients[:3]}, "those with most"
+    assert ledger.left == sum(size - number for number in range(3, 8)) <= LEFT_BYTES
+    for client in clients[3:]:
+        keep_left(bus, client, 0)
+    assert ledger.left == 0
+
+
+def test_packets_that_wait_displace_who_holds_more():
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    greedy = slow(bus, "drop-oldest", packets=100_000)
+    publisher = bus.connect()
+    publisher.say(*[b"MSG a\0" + bytes(1000)] * 900)
+    keep_left(bus, publisher, 250_000)
+    assert publisher.name not in bus.closed
+    assert greedy.session.outbox.dropped
     assert bus.relay.state.ledger.excess(0) <= 0
 
 

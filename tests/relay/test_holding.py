@@ -2,7 +2,10 @@
 
 import pytest
 
-from bccnd.relay.holding import WINDOW_SECONDS
+from bccnd.relay.holding import WINDOW_SECONDS, may_hold
+from bccnd.relay.identity import Peer
+from bccnd.relay.rights import Grant, Rights
+from bccnd.relay.session import Session
 from tests.relay.fakes import Bus, FakeClient
 
 
@@ -98,3 +101,19 @@ def test_nothing_is_looked_at_once_nobody_has_waited_for_a_while():
         bus.tick(1)
     assert bus.relay.holding.state() == []
     assert bus.relay.holding.next_deadline() == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("holder", "publisher", "expected"),
+    [((5, True), (5, True), True), ((5, True), (5, False), True), ((5, False), (5, False), True),
+     ((5, False), (5, True), False), ((6, True), (5, True), False)],
+)  # fmt: skip
+def test_a_client_may_hold_its_own_user_of_its_own_namespace(
+    holder: tuple[int, bool], publisher: tuple[int, bool], expected: bool
+):
+    made = []
+    for uid, resident in (holder, publisher):
+        peer = Peer(7, uid, 0, b"prog", resident=resident)
+        made.append(Session(1, 1, peer, rights=Rights([Grant(block_own=True)]), now=0.0))
+    made[0].queue_asked["policy"] = "block"
+    assert may_hold(*made) is expected

@@ -16,7 +16,7 @@ from bccnd.errors import PacketError
 from bccnd.relay import pattern as patterns
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Envelope, Message, matches_target, valid_chan
-from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient, datagram
+from tests.relay.fakes import CLOCK, ELSEWHERE, UNLIMITED, Bus, FakeClient, datagram, recv_of
 
 MOST_CLIENTS = 5
 CHANNELS = [
@@ -82,7 +82,7 @@ def as_item(packet: bytes) -> Item | int | None:
     if packet.startswith(b"CMSG "):
         return None
     if packet.startswith(b"RECV "):
-        recv = sbus.Recv.parse(packet[5:])
+        recv = recv_of(packet)
         if recv.verdict != b"ok":
             return b"rejected", recv.datagram, recv.interface
         message = Message.parse(Envelope.parse(recv.datagram).body)

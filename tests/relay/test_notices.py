@@ -198,3 +198,30 @@ def test_clients_that_beat_together_leave_the_others_a_turn() -> None:
         calls += 1
     assert calls == -(-len(beating) * (BEAT_STEPS + len(hearers)) // BEATS_STEPS)
     assert {len(hearer.heard()) for hearer in hearers} == {len(beating)}
+
+
+def test_at_the_end_nobody_is_told_who_else_leaves() -> None:
+    bus = Bus()
+    hearers = [bus.connect(b"SUB local/presence/>") for _ in range(3)]
+    bus.relay.end(bus.moment)
+    for hearer in hearers:
+        hearer.heard()
+    hearers[0].leave()
+    assert [told(hearer) for hearer in hearers] == [[], [], []]
+
+
+def test_the_last_words_of_many_cost_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notices, "LAST_STEPS", 10 * BEAT_STEPS)
+    bus = Bus(heartbeat_seconds=10)
+    bus.begin()
+    for _ in range(100):
+        bus.connect(b"CMSG heartbeat\x0010")
+    bus.tick(20.0)
+    bus.sent.clear()
+    bus.relay.end(bus.moment)
+    bus.settle()
+    said = [sent for sent in bus.sent if sent.endswith(b"|leaving")]
+    assert len(said) == 11
+    assert b"heartbeat/here/bccnd/0|" in said[-1]

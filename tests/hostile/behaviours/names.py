@@ -107,3 +107,12 @@ def presence_of_a_storm(attack: Attack) -> None:
     while attack.goes_on:
         for client in attack.connect_many(100):
             client.close()
+
+
+@behaviour("1,500 that hear of each other, when the daemon must end", stays=True)
+def presence_at_the_end(attack: Attack) -> None:
+    hearers = attack.connect_many(1500)
+    hearers[-1].drain()
+    for client in hearers:
+        client.offer(b"SUB local/presence/>")
+    attack.rest()

@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline.times import hour
-from bccnd.recorder.layout import Direction
+from bccnd.recorder.layout import Direction, Mark
 
-COUNTERS = "counters"
 _SAID = "kernel_dropped bigint, clients array<struct<name: string, dropped: bigint, tap: boolean>>"
 
 
@@ -27,7 +26,7 @@ def drops(traffic: DataFrame) -> DataFrame:
             transform({clients}, c -> named_struct('client', c.name, 'messages', c.dropped)))"""
     )
     return (
-        traffic.where((F.col("direction") == Direction.MARK) & (F.col("verdict") == COUNTERS))
+        traffic.where((F.col("direction") == Direction.MARK) & (F.col("verdict") == Mark.COUNTERS))
         .withColumn("said", said)
         .select("host", hour("time_ns").alias("hour"), F.explode(lost).alias("lost"))
         .where("lost.messages > 0")

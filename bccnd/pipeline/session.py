@@ -42,6 +42,8 @@ SETTINGS = {
     "spark.sql.parquet.filterPushdown": "true",
     # A damaged page is an error; by default Spark ignores checksums, and reads it as other values.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # The text of a plan has everything that it was made of, several times over: on a cluster, hundreds of MB.
+    "spark.sql.maxPlanStringLength": "100000",
     # ``progress`` reports instead.
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",

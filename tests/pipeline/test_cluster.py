@@ -111,7 +111,7 @@ def run(program: list[str], action: str, recorded: Path, output: Output) -> str:
         capture_output=True, text=True, check=False, timeout=RUN_SECONDS,
         env={**os.environ, **ENVIRONMENT},
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     # spark-submit joins the two.
     return ended.stdout + ended.stderr
 
@@ -134,5 +134,6 @@ def test_cluster_gives_the_tables_of_one_machine(
     assert "</html>" in Path(output.report).read_text()
     found, expected = tables(output), tables(analysed.output)
     for name in TABLES:
-        assert expected[name], name
+        # No recorder of the network gives accounts.
+        assert expected[name] or name == "drops", name
         assert found[name] == expected[name], name

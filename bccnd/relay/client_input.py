@@ -384,7 +384,7 @@ class ClientInput:
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "no right to publish on the channel of the datagram")
         route = self._router.route(chan)
-        origin = Origin([datagram])
+        origin = Origin([datagram], source=session)
         verdict, _ = self._segment.judge(src, seq, route, 1, origin, 0, moment)
         if verdict is not OK:
             raise PacketError("bad-datagram", str(verdict))

@@ -119,7 +119,9 @@ class Retain(Table):
     patterns: tuple[str, ...] = setting(
         (), "Patterns of channels whose newest message is kept.", max_length=256
     )
-    channels: int = number(4096, 1, 1 << 20, "Channels kept; the one updated longest ago is forgotten first.")
+    channels: int = number(
+        4096, 1, 1 << 20, "Channels kept; the user or host that has most gives its oldest."
+    )
     bytes: int = number(
         4 * MIB, 128 * KIB, 1 << 32, "Bytes kept, bookkeeping included; room for the largest message."
     )

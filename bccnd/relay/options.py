@@ -94,7 +94,8 @@ class Limits(Table):
         MIB,
         64 * KIB,
         1 << 30,
-        "Bytes that the subscriptions of one client take; those of all, 64 times as many.",
+        "Bytes that the subscriptions of one client take; those of all, 64 times as many, those of one user half of "
+        "these or less: it leaves as much for others as it takes.",
     )
     local_payload: int = number(
         64 * KIB, 1, 64 * KIB, "Payload bytes on local channels; others must fit a datagram of 1400 bytes."

@@ -195,7 +195,7 @@ class Delivery:
     def forget(self, session: Session, now: float) -> None:
         """The client is gone: free what it held, and the publishers that waited for it."""
         self.slow.leaves(session, now)
-        session.outbox.clear()
+        session.outbox.end()
         self.backlogged.discard(session)
         self.holding.forget(session)
 

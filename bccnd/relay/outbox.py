@@ -64,6 +64,11 @@ class Ledger:
         return self.bytes + size + (self.entries + entries) * ENTRY_BYTES - self.limit
 
 
+def _unread(_lost: int) -> bytes:
+    """The notice for a client that has gone."""
+    return b""
+
+
 class CountedPack:
     """A PACK packet and how many messages are in it."""
 
@@ -290,8 +295,13 @@ class Outbox:
                 self._forget(entry)
         self._account(-size, -messages, -messages)
 
+    def end(self) -> None:
+        """The client has gone: refer to it no more, so that it is freed with its last use, not by a collection."""
+        self.clear()
+        self._notice = _unread
+
     def clear(self) -> None:
-        """The client has gone, and what was for it is dropped."""
+        """What is for the client is dropped."""
         self._count_dropped(self.packets)
         while self._entries:
             self._forget(self._entries.popleft())

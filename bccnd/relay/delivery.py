@@ -66,6 +66,9 @@ class Transport(Protocol):
     def unread(self, port: int, /) -> int:
         """How much of what went the client has not read, in bytes."""
 
+    def unsaid(self, port: int, /) -> int:
+        """How much of what the client has sent was not read, in bytes."""
+
 
 @dataclass(eq=False, slots=True)
 class Group:
@@ -307,7 +310,7 @@ class Delivery:
             self.close(session, "gone")
             return
         outbox = session.outbox
-        dropped_before = outbox.dropped
+        dropped_before, waiting_before = outbox.dropped, outbox.packets
         holds = outbox.policy is Policy.BLOCK and sender is not None and may_hold(session, sender)
         entries = entries[went:]
         self._make_room(session, sum(map(len, entries)), len(entries), now)
@@ -325,7 +328,7 @@ class Delivery:
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
         if holds and sender is not None:
-            self.holding.hold(sender, session, now)
+            self.holding.hold(sender, session, now, max(0, outbox.packets - waiting_before))
 
     def _backlog(self, session: Session, now: float) -> None:
         if session not in self.backlogged:

@@ -108,13 +108,13 @@ class FakeTransport:
         self.gone: set[int] = set()
         self.taken: defaultdict[int, list[bytes]] = defaultdict(list)
         self.unread_bytes: defaultdict[int, int] = defaultdict(int)
-        self.unsaid_bytes: defaultdict[int, int] = defaultdict(int)
+        self.senders: dict[int, FakeClient] = {}
 
     def unread(self, port: int) -> int:
         return self.unread_bytes[port]
 
     def unsaid(self, port: int) -> int:
-        return self.unsaid_bytes[port]
+        return sum(map(len, self.senders[port].unread))
 
     def send(self, port: int, packet: bytes) -> int:
         return self.send_each(port, [packet])
@@ -302,6 +302,7 @@ class Bus:
         if session is None:
             return None
         client = self.clients[session.number] = FakeClient(self, session)
+        self.transport.senders[session.port] = client
         self.settle()
         return client
 
@@ -318,8 +319,6 @@ class Bus:
                     client.left = Leftover.of(self.memory, left) if left else None
                     self.settle()
         self._reading = False
-        for client in self.clients.values():
-            self.transport.unsaid_bytes[client.port] = sum(map(len, client.unread))
         for client in list(self.clients.values()):
             if client.session.closing == "gone" and not (client.left or client.unread):
                 self.end(client.session)

@@ -204,6 +204,32 @@ async def test_a_round_has_one_long_turn_however_many_are_busy(
     assert len(set(served)) == len(busy), "everybody has a turn"
 
 
+async def test_a_round_reads_as_many_as_its_budget_allows(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are read in the next rounds, and each once."""
+    senders = [await in_process.client() for _ in range(30)]
+    served: list[Session] = []
+    serve = bus.Bus._serve
+
+    def counted(self: bus.Bus, session: Session) -> None:
+        served.append(session)
+        serve(self, session)
+
+    monkeypatch.setattr(bus.Bus, "_serve", counted)
+    monkeypatch.setattr(turns, "ROUND_NS", 0)  # any turn spends it
+    for client in senders:
+        client.publish("busy/x", b"")
+    most = 0
+    while len(served) < len(senders):
+        before = len(served)
+        await asyncio.sleep(0)
+        most = max(most, len(served) - before)
+    assert most <= 2, "one from the line, and one that the loop found"
+    assert len(set(served)) == len(senders)
+    assert not in_process.daemon._bus._turns
+
+
 async def test_a_turn_is_as_long_whatever_its_first_call_takes(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ class Relay:
         return {
             "src": state.own.name.decode(),
             "integrity": state.rules.integrity.required,
+            "reorder": state.rules.options.dedup.reorder,
             "clients": len(state.sessions),
             "slow": len(self._delivery.slow),
             "subscriptions": state.router.subscriptions,

@@ -46,6 +46,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "own": {name: getattr(state.own, name) for name in KEPT},
         "sources": state.sources.state(),
         "retained": state.retained.state(),
+        "retained_users": state.retained.users(),
         "counters": asdict(state.counters),
         "rejected": {str(verdict): count for verdict, count in state.rejected.items()},
         "refused": {str(right): count for right, count in state.refusals.counts.items()},
@@ -76,7 +77,7 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     state.last_number = data["last_number"]
     state.sources.restore(data["sources"])
     state.presence.restore(data.get("presence", ()))
-    state.retained.restore(data.get("retained", ()))
+    state.retained.restore(data.get("retained", ()), data.get("retained_users", ()))
     for field in fields(Counters):
         setattr(state.counters, field.name, data["counters"].get(field.name, 0))
     for word, count in data["rejected"].items():

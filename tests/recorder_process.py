@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from tests.daemon_process import die_with_parent
 from tests.packet_client import PATIENCE, wait_until
 
-MARKS = {"opened", "closed", "unrecorded"}
+# The marks between ``opened`` and ``closed``.
+INNER = {"unrecorded", "daemon", "counters", "stopped", "disappeared", "disconnected", "returned"}
 
 
 class RecorderProcess:
@@ -73,6 +74,11 @@ class RecorderProcess:
         """All rows of whole files, marks included, each with its ``file``."""
         return [row for path in self.files() for row in rows_of(path)]
 
+    def marks(self, kind: str) -> list[dict[str, Any]]:
+        """What the marks of this kind say, each with its ``time_ns``."""
+        found = [row for row in self.rows() if not row["direction"] and row["verdict"] == kind]
+        return [json.loads(row["payload"]) | {"time_ns": row["time_ns"]} for row in found]
+
     def datagrams(self) -> list[dict[str, Any]]:
         return [row for row in self.rows() if row["direction"]]
 
@@ -97,7 +103,7 @@ class RecorderProcess:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    rows = pq.ParquetFile(path).read(use_threads=False).to_pylist()
+    rows = pq.ParquetFile(path, page_checksum_verification=True).read(use_threads=False).to_pylist()
     return [row | {"file": path.name} for row in rows]
 
 
@@ -107,7 +113,7 @@ def assert_well_kept(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]
     for name in dict.fromkeys(row["file"] for row in rows):
         inside = [row for row in rows if row["file"] == name]
         assert [row["verdict"] for row in (inside[0], inside[-1])] == ["opened", "closed"]
-        assert not {row["verdict"] for row in inside[1:-1] if not row["direction"]} - {"unrecorded"}
+        assert not {row["verdict"] for row in inside[1:-1] if not row["direction"]} - INNER
         spans.append((inside[0]["time_ns"], inside[-1]["time_ns"]))
         assert name.startswith(f"{inside[0]['time_ns']}-")
         assert all(inside[0]["time_ns"] <= row["time_ns"] <= inside[-1]["time_ns"] for row in inside)

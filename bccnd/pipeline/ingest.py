@@ -4,10 +4,9 @@
                                          a kill anywhere here repeats batch N from the same files
 
 Rules
-- Structured Streaming lists the files and remembers them in the checkpoint. A batch is a set of files that is noted
-  there before it is read, and its directory is written as a whole. A batch that was killed is written again from the
-  same files, over what there is of it.
-- The age of a file does not matter. Spark's default would silently skip files older than a week.
+- A batch is a set of files that is noted in the checkpoint before it is read (``source.inputs``), and its directory
+  is written as a whole. A batch that was killed is written again from the same files, over what there is of it.
+- The age of a file does not matter, as long as no newer one of its host was forgotten.
 - A file is whole if it can be read to its end and has its last mark, ``closed``. Any other (not Parquet, truncated,
   damaged, of other types) is set aside: the batch is written without it, ``rejected-files`` says why, and it is not
   tried again. An empty file is skipped. (Spark's ``ignoreCorruptFiles`` would keep the rows before the damage, and
@@ -21,6 +20,7 @@ Rules
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -33,13 +33,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from bccnd.errors import ConfigError
 from bccnd.pipeline import storage
 from bccnd.pipeline.layout import RECORDED, TRAFFIC, Output
+from bccnd.pipeline.source.inputs import MAYBE_TAKEN, Inputs, Plan
 from bccnd.recorder.layout import Direction, Mark
 
-# Finished captures; one that tcpdump still writes must lie elsewhere.
-CAPTURES = "*.pcap,*.pcapng,*.pcap.gz,*.pcapng.gz"
+# Recorded files, and finished captures; one that tcpdump still writes must lie elsewhere.
+FILES = ("date=*/host=*/*.parquet", "{*.pcap,*.pcapng,*.pcap.gz,*.pcapng.gz}")
 # A kill costs at most one batch of work. More files a batch make fewer and larger files.
 FILES_PER_BATCH = 500
-MAX_FILE_AGE = "36500d"
 # Between two listings of the input directory.
 CONTINUOUS_SECONDS = 10
 # Characters of Spark's message.
@@ -57,18 +57,6 @@ class Batch(NamedTuple):
     rows: int
     files: int
     rejected: list[tuple[str, str]]
-
-
-def listed(spark: SparkSession, source: str) -> DataFrame:
-    """The stream of the files below ``source``: (path)."""
-    return (
-        spark.readStream.format("binaryFile")
-        .schema("path string, modificationTime timestamp, length bigint, content binary")
-        .option("maxFileAge", MAX_FILE_AGE)
-        .option("maxFilesPerTrigger", FILES_PER_BATCH)
-        .load(f"{source.rstrip('/')}/{{date=*/host=*/*.parquet,{CAPTURES}}}")
-        .select("path")
-    )
 
 
 def recorded(spark: SparkSession, source: str, files: list[str]) -> DataFrame:
@@ -120,30 +108,22 @@ def ingest(
             "move traffic/ away, or give another --output"
         )
 
-    # Spark would report an exception as a page of Java.
-    failures: list[BaseException] = []
-
-    def write(files: DataFrame, number: int) -> None:
-        try:
-            on_batch(_written(spark, source, sorted(row.path for row in files.collect()), number, output))
-        except BaseException as error:
-            failures.append(error)
-            raise
-
-    writer = listed(spark, source).writeStream.option("checkpointLocation", output.checkpoint)
-    every = {"processingTime": f"{CONTINUOUS_SECONDS} seconds"} if continuous else {"availableNow": True}
-    query = writer.queryName("ingest").foreachBatch(write).trigger(**every).start()
-    try:
-        query.awaitTermination()
-    except _FAILURES as error:
-        raise (failures or [error])[0] from None
-    finally:
-        query.stop()
+    inputs = Inputs(spark, source, FILES, output.checkpoint)
+    while True:
+        while (plan := inputs.plan(FILES_PER_BATCH)) is not None:
+            on_batch(_written(spark, source, plan, output))
+            inputs.done(plan)
+        if not continuous:
+            return
+        time.sleep(CONTINUOUS_SECONDS)
 
 
-def _written(spark: SparkSession, source: str, files: list[str], number: int, output: Output) -> Batch:
-    """Write one batch of ``files``. Only if that fails are the files examined one by one."""
-    rejected = {file: GONE for file in files if not storage.exists(spark, file)}
+def _written(spark: SparkSession, source: str, plan: Plan, output: Output) -> Batch:
+    """Write one batch of files. Only if that fails are the files examined one by one."""
+    number, files, doubtful = plan
+    rejected = dict.fromkeys(doubtful, MAYBE_TAKEN) | {
+        file: GONE for file in files if not storage.exists(spark, file)
+    }
     path = output.batch(number)
     good = [file for file in files if file not in rejected]
     try:

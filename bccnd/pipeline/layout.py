@@ -85,7 +85,7 @@ class Output(NamedTuple):
 
     @property
     def checkpoint(self) -> str:
-        """Spark's: which recorded files were ingested, and in which batch."""
+        """Which recorded files were ingested, and in which batch (``source.inputs``)."""
         return self.at("checkpoint")
 
     @property

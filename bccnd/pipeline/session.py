@@ -40,6 +40,8 @@ SETTINGS = {
     # A task writes the files of so many hosts at once instead of sorting by host.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.parquet.filterPushdown": "true",
+    # A damaged page is an error; by default Spark ignores checksums, and reads it as other values.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # ``progress`` reports instead.
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.errors import ConfigError
+from bccnd.errors import ConfigError, UnavailableError
 from bccnd.pipeline.layout import TRAFFIC, Output
 
 
@@ -92,3 +92,34 @@ def empty(spark: SparkSession, schema: str) -> DataFrame:
     """A table of ``schema`` (DDL) without rows, also made without the workers' Python."""
     fields = spark.createDataFrame([], schema).schema.fields
     return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
+
+
+def found(spark: SparkSession, folder: str, pattern: str) -> list[str]:
+    """The paths below ``folder`` that match, as Spark writes them (``file:/...``); without those of hidden names."""
+    system, base = _path(spark, folder)
+    begin = f"{system.makeQualified(base).toString().rstrip('/')}/"
+    jvm: Any = spark._jvm  # noqa: SLF001 - into the JVM
+    glob = jvm.org.apache.hadoop.fs.Path(begin + pattern)
+    paths = jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(system.globStatus(glob))
+    # In one answer, "{a,b}": with a call for each path a million would take a minute.
+    _, *names = f",{jvm.org.apache.commons.lang3.ArrayUtils.toString(paths)[1:-1]}".split(f",{begin}")
+    return [begin + name for name in names if name.rpartition("/")[2][0] not in "._"]
+
+
+def read_text(spark: SparkSession, path: str) -> str:
+    system, target = _path(spark, path)
+    stream = system.open(target)
+    try:
+        jvm: Any = spark._jvm  # noqa: SLF001 - into the JVM
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "utf-8"))
+    finally:
+        stream.close()
+
+
+def rename(spark: SparkSession, old: str, new: str) -> None:
+    """Give a file another name, in a directory that is made if it is missing."""
+    system, source = _path(spark, old)
+    _, target = _path(spark, new)
+    system.mkdirs(target.getParent())
+    if not system.rename(source, target):
+        raise UnavailableError(f"{old}: cannot be renamed to {new}")

@@ -255,7 +255,8 @@ class Grant(BaseModel):
         description="Names (src) they may take besides their own and those below it.",
     )
     block: bool = Field(
-        default=False, description="Whether they may choose the policy block, which makes publishers wait."
+        default=False,
+        description="Whether they may choose the policy block, which makes publishers of all users wait.",
     )
     observe: bool = Field(
         default=False, description="Whether they may see the daemon's status, other clients, and sources."

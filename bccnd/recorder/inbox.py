@@ -36,9 +36,15 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The tap is off. All up to ``time_ns`` was read; with None, all up to the last message that was."""
+    """The tap is off. All up to ``time_ns`` was read; with None, all up to the last message that was.
+
+    ``gone_ns``: when the connection ended by itself; None if the tap was turned off. ``reason``: the daemon's, if it
+    stood in a packet that found no block.
+    """
 
     time_ns: int | None
+    gone_ns: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ Rules
   record. While recording goes on, a file opens at the very time at which the one before it closed. The time
   from a ``closed`` to a later ``opened`` was not recorded: messages that are missing there do not count as lost.
 - A mark ``unrecorded`` stands where the recorder itself lost messages; its ``size`` is their number.
+- The other marks say what the daemon says of itself (``account``), and how a connection to it ended. Their
+  ``payload`` is a JSON object. All stand between ``opened`` and ``closed``, so a reader that knows only these loses
+  nothing.
+- The file's own metadata name the host under HOST_KEY, for who has the file without its path.
 - A datagram whose header is malformed has no source, number, channel or mode, and its payload is all of it.
 """
 
@@ -21,6 +25,8 @@ import pyarrow as pa
 
 DAY_NS = 86_400 * 10**9
 SUFFIX = ".parquet"
+# The key in a file's own metadata that names the host.
+HOST_KEY = "bccnd.host"
 # The suffix of an unfinished file, whose name begins with a dot.
 UNFINISHED = ".partial"
 
@@ -41,6 +47,15 @@ class Mark(StrEnum):
     OPENED = "opened"
     CLOSED = "closed"
     UNRECORDED = "unrecorded"
+    # What the daemon is, and what it has counted: ``bccnd.recorder.account``.
+    DAEMON = "daemon"
+    COUNTERS = "counters"
+    # How a connection to the daemon ended: it said that it stops, it was gone without a word, or it said something
+    # else, such as ``slow``. After that, the daemon is back.
+    STOPPED = "stopped"
+    DISAPPEARED = "disappeared"
+    DISCONNECTED = "disconnected"
+    RETURNED = "returned"
 
 
 # A dictionary in memory, a plain string in the file.
@@ -63,9 +78,15 @@ SCHEMA = pa.schema(
 )
 
 
-def mark(kind: Mark, time_ns: int, size: int = 0) -> pa.RecordBatch:
+def mark(kind: Mark, time_ns: int, size: int = 0, payload: bytes | None = None) -> pa.RecordBatch:
     """One row that is a mark."""
-    values = {"time_ns": time_ns, "direction": Direction.MARK.value, "verdict": kind.value, "size": size}
+    values = {
+        "time_ns": time_ns,
+        "direction": Direction.MARK.value,
+        "verdict": kind.value,
+        "payload": payload,
+        "size": size,
+    }
     arrays = [pa.array([values.get(field.name)], field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 

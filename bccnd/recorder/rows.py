@@ -3,8 +3,8 @@
 Rules
 - One call takes a whole block of packets apart (``bccnd.wire.columns``), and its columns go to Arrow as they are.
   Each distinct word is looked at once, not once a row.
-- Between the rows stand the daemon's notices: how many messages it dropped for the recorder, and its answers to
-  pings, which say up to when everything has been read.
+- Between the rows stand the daemon's notices: how many messages it dropped for the recorder, its answers to pings,
+  which say up to when everything has been read, and those about itself.
 - The direction of a datagram: what a client of this host sent is ``out``, or ``local`` on channels that stay here.
   What came from the segment is ``in``, but ``echo`` if this host had sent it. The daemon's verdict for that is
   ``own``, or ``duplicate`` once the sender has left: then its source is named after this host, or was seen sending
@@ -35,6 +35,8 @@ CHANNELS = 65536
 LOCAL = b"local"
 # Local whatever the settings say.
 NOTICES = b"local/presence/"
+# The requests whose answers the record has a use for.
+ANSWERS = (b"status", b"clients")
 OWN, DUPLICATE = Verdict.OWN.encode(), Verdict.DUPLICATE.encode()
 DIRECTIONS = pa.array([Direction.IN, Direction.OUT, Direction.LOCAL, Direction.ECHO], pa.string())
 IN, OUT, STAYS, ECHO = range(4)
@@ -56,12 +58,24 @@ class ReadUntil:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The daemon closes the connection or takes the tap away; ``reason`` says why."""
+    """The daemon closes the connection, or takes the tap or a subscription away; ``reason`` says why.
+
+    ``word``: the daemon's word for it.
+    """
 
     reason: str
+    word: str
 
 
-Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the daemon answered to ``status`` or ``clients``: JSON."""
+
+    key: str
+    value: bytes
+
+
+Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended | Answer
 
 
 class Rows:
@@ -160,9 +174,11 @@ def notice(packet: bytes) -> Iterator[Item]:
     elif key == b"pong" and number >= 0:
         yield ReadUntil(number)
     elif key == b"closing":
-        yield Ended(f"closed by the daemon: {text}")
-    elif key == b"revoked" and value == b"CMSG tap":
-        yield Ended("the right to tap was revoked")
+        yield Ended(f"closed by the daemon: {text}", text)
+    elif key == b"revoked" and value.startswith((b"CMSG tap", b"SUB ")):
+        yield Ended(f"the right to {text.removeprefix('CMSG ')} was revoked", "revoked")
+    elif key in ANSWERS:
+        yield Answer(key.decode(), value)
 
 
 def messages_in(memory: Memory, starts: list[int], ends: list[int]) -> tuple[int, list[Item]]:

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -25,7 +26,8 @@ from bccnd.errors import BccndError
 from bccnd.process import local_stream
 from bccnd.process.http import HttpServer, Response, plain
 from bccnd.process.systemd import notify, take_watchdog
-from bccnd.recorder.files import GROUP_BYTES, Limits
+from bccnd.recorder.files import GROUP_BYTES, Counts, Limits, Recording
+from bccnd.recorder.folders import recorded
 from bccnd.recorder.inbox import Inbox
 from bccnd.recorder.settings import RecorderSettings
 from bccnd.recorder.tap import Tap
@@ -47,26 +49,30 @@ log = structlog.get_logger()
 
 
 class Recorder:
-    """Runs from ``start`` to ``stop``. A thread that cannot go on calls ``on_fault``."""
+    """Runs from ``start`` to ``stop``. A thread that cannot go on calls ``on_fault``.
 
-    def __init__(self, settings: RecorderSettings, on_fault: Any) -> None:
-        half = settings.buffer_bytes // 2
-        limits = Limits(
-            settings.rotate_seconds,
-            settings.rotate_bytes,
-            settings.keep_bytes,
-            settings.keep_days,
-            group_bytes=min(GROUP_BYTES, settings.buffer_bytes // 4),
-        )
-        self.inbox = Inbox(half)
-        self.tap = Tap(settings.socket, self.inbox, on_fault)
-        self.writer = Writer(settings.output, limits, self.inbox, half, self.tap.ended, on_fault)
+    ``socket``: the daemon's; ``patterns``: the channels to record, all if there are none; ``recording``: begins the
+    recording of a host; ``buffer_bytes``: memory, half for what was read, half for what the disk has not taken.
+    """
+
+    def __init__(
+        self,
+        socket: str | None,
+        patterns: Sequence[str],
+        recording: Callable[[str, Counts], Recording],
+        buffer_bytes: int,
+        on_fault: Callable[[BaseException], None],
+    ) -> None:
+        self.inbox = Inbox(buffer_bytes // 2)
+        self.tap = Tap(socket, self.inbox, on_fault, patterns)
+        self.writer = Writer(recording, self.inbox, buffer_bytes // 2, self.tap.ended, self.tap.ask, on_fault)
         self._threads = [
             threading.Thread(target=self.tap.run, name="tap", daemon=True),
             threading.Thread(target=self.writer.run, name="writer", daemon=True),
         ]
 
     def start(self) -> None:
+        sys.setswitchinterval(SWITCH_SECONDS)
         for thread in self._threads:
             thread.start()
 
@@ -102,10 +108,27 @@ class Recorder:
         }
 
 
+def of_settings(settings: RecorderSettings, on_fault: Callable[[BaseException], None]) -> Recorder:
+    """The recorder that the settings ask for."""
+    limits = Limits(
+        settings.rotate_seconds,
+        settings.rotate_bytes,
+        settings.keep_bytes,
+        settings.keep_days,
+        group_bytes=min(GROUP_BYTES, settings.buffer_bytes // 4),
+    )
+    return Recorder(
+        settings.socket,
+        (),
+        lambda host, counts: recorded(settings.output, host, limits, counts),
+        settings.buffer_bytes,
+        on_fault,
+    )
+
+
 def serve(settings: RecorderSettings) -> None:
     """Record until a signal ends it. Raises ``BccndError``."""
     faulthandler.enable(2)
-    sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(_serve(settings))
 
 
@@ -120,7 +143,7 @@ async def _serve(settings: RecorderSettings) -> None:
 
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
-    recorder = Recorder(settings, fault)
+    recorder = of_settings(settings, fault)
     metrics = _Metrics(loop, settings.metrics, recorder)
     watch = asyncio.create_task(_watch(recorder, take_watchdog(os.environ)))
     log.info("starting", socket=settings.socket, version=__version__, compiled=native.COMPILED)

@@ -77,7 +77,7 @@ class Relay:
         self.sessions = state.sessions
         self._delivery = delivery = Delivery(state, transport)
         self._publisher = publisher = Publisher(state, delivery, regions.own)
-        self._notices = notices = Notices(state, publisher)
+        self.notices = notices = Notices(state, publisher)
         answers = Answers(publisher, state.router, state.names, state.own, version)
         self.membership = members = Membership(state, delivery, notices)
         control = Control(state, members, delivery, answers, notices)
@@ -87,7 +87,7 @@ class Relay:
         self.from_segment = segment.read
         self.take_effects = state.outgoing.take
         self.answer, self.close = delivery.answer, delivery.close
-        self.writable, self.holding = delivery.writable, delivery.holding
+        self.writable, self.holding, self.keep_left = delivery.writable, delivery.holding, delivery.keep_left
         self.connect, self.disconnect = members.connect, members.disconnect
         self.apply_rights = members.apply_rights
         self.end = notices.leave_all  # the daemon stops in order
@@ -105,10 +105,11 @@ class Relay:
         now = moment.monotonic
         self._delivery.on_deadline(now, self.state.rules.options.queue)
         self.state.sources.on_deadline(now)
-        self._notices.beat(moment)
+        self.notices.beat(moment)
         self.state.presence.on_deadline(now)
-        self._notices.of_sources(moment)
-        timed = (self.state.heartbeats, self.state.presence, self.state.sources, self._delivery)
+        self.notices.of_sources(moment)
+        self.notices.of_waiting_clients(moment)
+        timed = (self.state.heartbeats, self.state.presence, self.state.sources, self._delivery, self.notices)
         self.alarm.due = min(each.next_deadline() for each in timed)
 
     def is_backlogged(self, session: Session | None = None) -> bool:
@@ -158,6 +159,7 @@ class Relay:
         return {
             "src": state.own.name.decode(),
             "integrity": state.rules.integrity.required,
+            "reorder": state.rules.options.dedup.reorder,
             "clients": len(state.sessions),
             "slow": len(self._delivery.slow),
             "subscriptions": state.router.subscriptions,

@@ -4,8 +4,8 @@ Rules
 - Messages and answers leave in the order they came. Answers (to the client's own requests) are never dropped; a
   client that has too many unread ones is not read from until it has caught up (the relay sees to that).
 - Messages are bounded in number and bytes per client. What all clients hold together is bounded too (``Ledger``),
-  with the answers, and with the memory that an entry takes beside its bytes. Whoever holds most gives first
-  (``delivery``), so everybody has a share.
+  with the answers, and with the memory that an entry takes beside its bytes. The user who holds most gives first
+  (``delivery``), so every user has a share, whatever the number of its clients.
 - When one more does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or
   ``block``: it is taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from
   the network.
@@ -13,22 +13,25 @@ Rules
   whole. So the backlog of a client that agreed to packing costs per PACK.
 - Where messages are missing there is a gap, which is delivered as a notice with their number, in their place. A
   gap grows until the client takes it, so an episode of any length is one notice.
+- What was read of a client and waits for its next turn (``daemon.turns``) is in its account, too, and in that of all.
 - The ledger holds no packets and no bytes when every outbox has been cleared.
 """
 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate, groupby, islice
+from math import inf
 from typing import Any
+from weakref import WeakValueDictionary
 
 from bccnd.relay.options import Policy
 
 # Unread answers, and their bytes, after which a client is not read from.
 ANSWERS_LIMIT = 64
-ANSWERS_BYTES = 64 << 10
+ANSWERS_BYTES = 32 << 10
 # What an entry takes beside its bytes: the header of a bytes object and its place in the queue.
 ENTRY_BYTES = 48
 # With ``block``, half of this may wait when publishers go on: about what one read of theirs gives.
@@ -44,24 +47,53 @@ class Outcome(Enum):
     OVERFLOW = 3  # not queued; the client is to be disconnected
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Account:
+    """What the outboxes of one user hold; the fields are as in ``Ledger``.
+
+    ``most``: no client of it could give more, as far as is known.
+    """
+
+    ledger: "Ledger"
+    bytes: int = 0
+    entries: int = 0
+    left: int = 0
+    most: float = inf
+
+    @property
+    def held(self) -> int:
+        """Bytes of messages and answers, with the memory that the entries take."""
+        return self.bytes + self.entries * ENTRY_BYTES
+
+
 @dataclass(slots=True)
 class Ledger:
     """What all outboxes hold together, and the most they may, in bytes.
 
-    ``packets``: messages; ``bytes``: of messages and answers; ``delivered``: messages handed over so far, with those
-    that the outboxes have ``dropped`` since.
+    ``packets``: messages; ``bytes``: of messages and answers; ``left``: bytes of packets that were read and wait for
+    a turn; ``delivered``: messages handed over so far, with those that the outboxes have ``dropped`` since.
     """
 
     limit: int
     packets: int = 0
     bytes: int = 0
     entries: int = 0
+    left: int = 0
     delivered: int = 0
     dropped: int = 0
+    # Of users with clients.
+    _accounts: WeakValueDictionary[int, Account] = field(default_factory=WeakValueDictionary)
+
+    def account_of(self, uid: int) -> Account:
+        """The account of a user, for as long as an outbox has it."""
+        account = self._accounts.get(uid)
+        if account is None:
+            account = self._accounts[uid] = Account(self)
+        return account
 
     def excess(self, size: int, entries: int = 1) -> int:
         """By how many bytes so many more entries, of this size in all, pass the limit; 0 or less if they fit."""
-        return self.bytes + size + (self.entries + entries) * ENTRY_BYTES - self.limit
+        return self.bytes + self.left + size + (self.entries + entries) * ENTRY_BYTES - self.limit
 
 
 def _unread(_lost: int) -> bytes:
@@ -110,10 +142,12 @@ class Outbox:
         "_gap",
         "_ledger",
         "_notice",
+        "account",
         "answers",
         "answers_size",
         "dropped",
         "entries",
+        "left",
         "max_packets",
         "max_size",
         "packets",
@@ -123,19 +157,22 @@ class Outbox:
 
     def __init__(
         self,
-        ledger: Ledger,
+        account: Account,
         notice: Callable[[int], bytes],
         *,
         max_packets: int,
         max_size: int,
         policy: Policy,
     ) -> None:
-        self._ledger = ledger
+        self.account = account
+        self._ledger = account.ledger
         self._notice = notice
         self.max_packets = max_packets
         self.max_size = max_size
         self.policy = policy
-        self.packets = self.size = self.entries = self.answers = self.answers_size = self.dropped = 0
+        self.packets = self.size = self.entries = self.answers = self.answers_size = self.dropped = (
+            self.left
+        ) = 0
         self._front: list[_Answer] = []  # a deque, mostly empty, would be a sixth of what a client costs
         self._gap = 0
         self._entries: deque[bytes | CountedPack | _Gap] = deque()
@@ -161,14 +198,21 @@ class Outbox:
     @property
     def held(self) -> int:
         """Bytes that it holds, with the memory that the entries take."""
-        return self._droppable + self.answers_size + self.answers * ENTRY_BYTES
+        return self._droppable + self.answers_size + self.answers * ENTRY_BYTES + self.left
+
+    @property
+    def waiting(self) -> int:
+        """The same without what is left."""
+        return self.held - self.left
 
     @property
     def givable(self) -> int:
-        """The same, but nothing of what publishers wait for (``block``), within the client's limits and what some
-        reads of theirs bring beyond.
+        """What it gives to a client of its user: nothing of what publishers wait for (``block``), within the client's
+        limits and what some reads of theirs bring beyond; nor what is left of a publisher that reads its answers.
         """
-        return 0 if self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES else self.held
+        if self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES:
+            return 0
+        return self.held if self.answers else self._droppable
 
     @property
     def _droppable(self) -> int:
@@ -234,6 +278,12 @@ class Outbox:
     def answer(self, packet: bytes) -> None:
         self._entries.append(_Answer(packet))
         self._account_answers(len(packet), 1)
+
+    def keep_left(self, size: int) -> None:
+        """So many bytes were read of the client and wait for its next turn; 0 for none."""
+        self._ledger.left += size - self.left
+        self.account.left += size - self.left
+        self.left = size
 
     def give(self, size: int) -> int:
         """Drop messages until so many bytes are free, or none is left, by the client's policy: the oldest or the
@@ -373,15 +423,21 @@ class Outbox:
         self.packets += messages
         self.size += size
         self.entries += entries
-        self._ledger.packets += messages
-        self._ledger.bytes += size
-        self._ledger.entries += entries
+        ledger, account = self._ledger, self.account
+        ledger.packets += messages
+        ledger.bytes += size
+        ledger.entries += entries
+        account.bytes += size
+        account.entries += entries
 
     def _account_answers(self, size: int, answers: int) -> None:
         self.answers += answers
         self.answers_size += size
-        self._ledger.bytes += size
-        self._ledger.entries += answers
+        ledger, account = self._ledger, self.account
+        ledger.bytes += size
+        ledger.entries += answers
+        account.bytes += size
+        account.entries += answers
 
     def _forget(self, entry: bytes | CountedPack | _Gap) -> None:
         """Take what has left the entries out of the accounts."""

@@ -14,7 +14,8 @@ Rules
 - Who asks whom a message would reach needs the right to publish it: that is what the answer is for, and it tells of
   others who read. A client always sees itself; the daemon's counters, other clients and sources need ``observe``,
   which ``tap`` includes, as a tap sees all of them speak.
-- ``block`` is a right, as such a reader holds up publishers that are not its own.
+- ``block`` is a right, as such a reader holds up publishers that are not its own. Where nothing is configured, each
+  user may hold up its own (``block_own``), and only the owners those of others: a stranger stops nobody.
 - A bridged datagram keeps its source, whichever that is, but the bridge must have the right to publish on its
   channel.
 """
@@ -55,6 +56,7 @@ class Grant:
     bridge: bool = False
     name: tuple[bytes, ...] = ()
     block: bool = False
+    block_own: bool = False
     observe: bool = False
 
     def is_for(self, peer: Peer) -> bool:
@@ -74,14 +76,14 @@ class Grant:
 
 def unrestricted(owners: Iterable[int]) -> list[Grant]:
     """What holds where nothing is configured: whoever may open the socket publishes, subscribes and observes
-    everything; what concerns others, their names and all traffic, is for the ``owners`` (uids), who could read the
-    key anyway.
+    everything; what concerns others, their names, their pace and all traffic, is for the ``owners`` (uids), who could
+    read the key anyway.
 
     A root of another pid namespace may be no more than root of a container.
     """
     return [
-        Grant(publish=(b">", ALL, b"!>"), subscribe=(b">",), block=True, observe=True),
-        *(Grant(uid=uid, resident=True, tap=True, bridge=True, name=(b">",)) for uid in owners),
+        Grant(publish=(b">", ALL, b"!>"), subscribe=(b">",), block_own=True, observe=True),
+        *(Grant(uid=uid, resident=True, tap=True, bridge=True, name=(b">",), block=True) for uid in owners),
     ]
 
 
@@ -95,6 +97,7 @@ class Rights:
         "_publish",
         "_subscribe",
         "block",
+        "block_all",
         "bridge",
         "may_listen",
         "observe",
@@ -112,7 +115,8 @@ class Rights:
         self.may_listen = bool(self._subscribe)
         self.tap = any(grant.tap for grant in grants)
         self.bridge = any(grant.bridge for grant in grants)
-        self.block = any(grant.block for grant in grants)
+        self.block_all = any(grant.block for grant in grants)
+        self.block = self.block_all or any(grant.block_own for grant in grants)
         self.observe = self.tap or any(grant.observe for grant in grants)
 
     def may_publish(self, channel: bytes) -> bool:

@@ -53,6 +53,7 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "delivered": state.ledger.delivered,
         "dropped": state.ledger.dropped,
         "holding": relay.holding.state(),
+        "notices": relay.notices.state(),
         "sessions": [_session_state(session) for session in state.sessions.values()],
     }
 
@@ -91,6 +92,7 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     clients = ((session.name, session, session.peer) for session in state.sessions.values())
     state.names.restore(data["names"], [(state.own.name, state.own, None), *clients])
     state.heartbeats.restore(data.get("heartbeats", ()), {0: state.own, **state.sessions})
+    relay.notices.restore(data.get("notices", ()))
     relay.holding.restore(data.get("holding", ()), state.sessions)
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]

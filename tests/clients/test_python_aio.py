@@ -173,7 +173,7 @@ def test_many_packed_messages_all_arrive(daemon: DaemonProcess, run: Run) -> Non
 def test_reading_pauses_but_answers_still_come(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio.READ_AHEAD_LIMIT", 10_000)
+    monkeypatch.setattr("bccn.aio.AsyncSession.read_ahead", 10_000)
 
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as reader, bccn.AsyncClient(daemon.socket) as writer:
@@ -195,7 +195,7 @@ def test_reading_pauses_but_answers_still_come(
 def test_unclaimed_messages_do_not_stop_callbacks(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio.READ_AHEAD_LIMIT", 10_000)
+    monkeypatch.setattr("bccn.aio.AsyncSession.read_ahead", 10_000)
 
     async def test() -> None:
         calls: list[str] = []

@@ -1,10 +1,12 @@
 """Request and reply without a daemon: tokens, when to ask, when to give up, what is whose."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 import bccn
+from bccn.client import finish
 from bccn.exchange import (
     ASK_AFTER,
     ASK_EVERY,
@@ -12,16 +14,80 @@ from bccn.exchange import (
     REPLIES_LIMIT,
     Exchange,
     Exchanges,
+    Pending,
     Request,
     request_in,
+    with_token,
 )
+from bccn.operations import Operations
 from bccn.protocol import Message
+from bccn.session import Session
+
+TIMEOUT = 900.0
 
 
-def begin(
-    exchanges: Exchanges, channel: str = "a", wanted: int | None = 1, *, anyway: bool = False
-) -> Exchange:
-    return exchanges.begin(channel, b"body", 100.0, 900.0, wanted=wanted, anyway=anyway)
+class ScriptedSession(Session):
+    """Of a client whose daemon answers at once, on a clock of its own: ``now`` is 0 when the request is published.
+
+    ``listeners``: how many the daemon knows of on this host; ``said``: its answer to a question for other hosts.
+    ``later``: what comes, and when.
+    """
+
+    def __init__(self, listeners: str = "0", said: str = "0 asked") -> None:
+        super().__init__(None, None, "/", {}, reconnect=True, timeout=TIMEOUT)
+        self.listeners, self.said, self.now = listeners, said, 0.0
+        self.due = 0.0  # it is not gone
+        self.later: list[tuple[float, Callable[[Exchange], object]]] = []
+        self.asked: list[tuple[float, str]] = []
+        self.sent: list[bytes] = []
+
+    @property
+    def exchange(self) -> Exchange:
+        [exchange] = self.exchanges._open.values()
+        return exchange
+
+    async def available(self, timeout: float | None = None) -> None: ...
+
+    async def transmit(self, packet: bytes, messages: int = 1) -> None:  # noqa: ARG002
+        self.sent.append(packet)
+
+    async def ask(self, key: str, value: str | None = None, **_: object) -> str:
+        if key != "listeners" or value is None:
+            return ""
+        if value == "a":
+            return self.listeners
+        assert value == f"a {self.exchange.token.decode()}?"
+        self.asked.append((self.now, value))
+        return self.said
+
+    async def wait(self, pending: Pending, deadline: float) -> bool:
+        if self.later and self.later[0][0] <= deadline:
+            self.now, happen = self.later.pop(0)
+            happen(self.exchange)
+        else:
+            self.now = deadline
+        return pending.done
+
+    def times(self) -> list[float]:
+        return [round(time, 6) for time, _ in self.asked]
+
+
+@pytest.fixture
+def request_a(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[bytes]]:
+    """Makes a request on ``a``; returns the payloads of its replies."""
+
+    def make(session: ScriptedSession, wanted: int | None = 1, *, anyway: bool = False) -> list[bytes]:
+        monkeypatch.setattr("bccn.operations.monotonic", lambda: session.now)
+        replies = Operations(session).request("a", b"body", TIMEOUT, wanted, wait_anyway=anyway)
+        try:
+            return [reply.payload for reply in finish(replies)]
+        finally:
+            assert not session.exchanges, "it leaves nothing"
+
+    return make
+
+
+Make = Callable[..., list[bytes]]
 
 
 def reply(exchange: Exchange, payload: bytes = b"yes", channel: str = "!me") -> Message:
@@ -33,86 +99,69 @@ def answer(exchange: Exchange) -> Message:
     return Message("!me", exchange.token + b"?\nlisteners 2")
 
 
-def asked_at(exchange: Exchange, answers: str = "0 asked", until: float = 1000.0) -> list[float]:
-    """When the daemons are asked, of somebody who looks when ``until`` says."""
-    times = []
-    now = 100.0
-    while now < until:
-        if exchange.must_ask(now):
-            times.append(round(now - 100.0, 6))
-            exchange.asked(answers)
-        now = exchange.until
-    return times
+def test_a_request_begins_with_a_token_of_its_own(request_a: Make) -> None:
+    session = ScriptedSession("1")
+    session.later = [(1.0, lambda exchange: session.exchanges.take(reply(exchange)))] * 2
+    assert request_a(session) == request_a(session) == [b"yes"]
+    first, second = (packet.removeprefix(b"MSG a\0").removesuffix(b"\nbody") for packet in session.sent)
+    assert len(first) > 16
+    assert first != second
+    assert Exchanges().begin("a", 1).token[:16] != first[:16], "nobody can guess it"
 
 
-def test_a_request_begins_with_a_token_of_its_own() -> None:
-    exchanges = Exchanges()
-    first, second = begin(exchanges), begin(exchanges)
-    assert first.packet == b"MSG a\0" + first.token + b"\nbody"
-    assert first.token != second.token
-    assert begin(Exchanges()).token[:16] != first.token[:16], "nobody can guess it"
-    assert first.question == f"a {first.token.decode()}?"
+def test_listeners_on_this_host_need_no_question(request_a: Make) -> None:
+    session = ScriptedSession("1")
+    with pytest.raises(bccn.TimedOutError, match="no reply on a within 900 s"):
+        request_a(session)
+    assert (session.asked, session.now) == ([], TIMEOUT)
 
 
-def test_listeners_on_this_host_need_no_question() -> None:
-    exchange = begin(Exchanges())
-    exchange.published("1", 100.0)
-    assert not exchange.must_ask(999.0)
-    assert exchange.until == 1000.0
-
-
-def test_other_hosts_are_asked_three_times() -> None:
-    exchange = begin(Exchanges())
-    assert not exchange.must_ask(999.0), "it is not published yet"
-    exchange.published("0", 100.0)
+def test_other_hosts_are_asked_three_times(request_a: Make) -> None:
+    session = ScriptedSession()
     with pytest.raises(bccn.NobodyListensError, match="nobody listens to a"):
-        asked_at(exchange)
-    assert not exchange.must_ask(100.0 + ASK_AFTER + QUESTIONS * ASK_EVERY - 0.001)
-
-
-def test_questions_are_asked_at_their_times() -> None:
-    exchange = begin(Exchanges())
-    exchange.published("0", 100.0)
-    last = 100.0 + ASK_AFTER + QUESTIONS * ASK_EVERY
-    assert asked_at(exchange, until=last - 1e-6) == [
-        round(ASK_AFTER + n * ASK_EVERY, 6) for n in range(QUESTIONS)
-    ]
+        request_a(session)
+    assert session.times() == [round(ASK_AFTER + n * ASK_EVERY, 6) for n in range(QUESTIONS)]
+    assert round(session.now, 6) == round(ASK_AFTER + QUESTIONS * ASK_EVERY, 6)
 
 
 @pytest.mark.parametrize("said", ["1 asked", "1", "0 busy"])
-def test_one_question_settles_listeners_or_busy(said: str) -> None:
-    exchange = begin(Exchanges())
-    exchange.published("0", 100.0)
-    assert asked_at(exchange, said) == [ASK_AFTER]
-    assert exchange.until == 1000.0
+def test_one_question_settles_listeners_or_busy(request_a: Make, said: str) -> None:
+    session = ScriptedSession(said=said)
+    with pytest.raises(bccn.TimedOutError):
+        request_a(session)
+    assert (session.times(), session.now) == ([ASK_AFTER], TIMEOUT)
 
 
-def test_local_channels_need_one_question() -> None:
-    exchange = begin(Exchanges())
-    exchange.published("0", 100.0)
+def test_local_channels_need_one_question(request_a: Make) -> None:
+    session = ScriptedSession(said="0")
     with pytest.raises(bccn.NobodyListensError, match="nobody on this host listens to a"):
-        asked_at(exchange, "0")
+        request_a(session)
+    assert session.times() == [ASK_AFTER]
 
 
 @pytest.mark.parametrize("heard", [reply, answer])
-def test_a_reply_or_a_listener_ends_the_questions(heard: type) -> None:
-    exchanges = Exchanges()
-    exchange = begin(exchanges, wanted=2)
-    exchange.published("0", 100.0)
-    assert exchange.must_ask(100.0 + ASK_AFTER)
-    assert exchanges.take(heard(exchange))
-    assert not exchange.must_ask(999.0)
+@pytest.mark.parametrize("at", [0.01, 0.03])
+def test_a_reply_or_a_listener_ends_the_questions(
+    request_a: Make, heard: Callable[[Exchange], Message], at: float
+) -> None:
+    session = ScriptedSession()
+    session.later = [(at, lambda exchange: session.exchanges.take(heard(exchange)))]
+    with pytest.raises(bccn.TimedOutError):
+        request_a(session, 2)
+    assert session.times() == ([ASK_AFTER] if at > ASK_AFTER else [])
+    assert session.now == TIMEOUT
 
 
-def test_wait_anyway_asks_no_question() -> None:
-    exchange = begin(Exchanges(), anyway=True)
-    exchange.published("0", 100.0)
-    assert not exchange.must_ask(999.0)
+def test_wait_anyway_asks_no_question(request_a: Make) -> None:
+    session = ScriptedSession()
+    with pytest.raises(bccn.TimedOutError):
+        request_a(session, anyway=True)
+    assert session.asked == []
 
 
 def test_each_exchange_gets_its_replies_without_the_token() -> None:
     exchanges = Exchanges()
-    first, second = begin(exchanges, wanted=None), begin(exchanges, wanted=None)
+    first, second = exchanges.begin("a", None), exchanges.begin("a", None)
     for exchange, payload in ((second, b"s1"), (first, b"f1\nf2"), (second, b""), (first, b"listeners 3")):
         assert exchanges.take(reply(exchange, payload))
     assert [message.payload for message in first.replies] == [b"f1\nf2", b"listeners 3"]
@@ -122,7 +171,7 @@ def test_each_exchange_gets_its_replies_without_the_token() -> None:
 def test_other_messages_are_not_taken_for_replies() -> None:
     exchanges = Exchanges()
     assert not exchanges.take(Message("!me", b"\nx"))
-    exchange = begin(exchanges)
+    exchange = exchanges.begin("a", 1)
     for payload in (b"", b"\nx", b"token\nx", exchange.token[1:] + b"\nx"):
         assert not exchanges.take(Message("!me", payload))
     assert not exchange.replies
@@ -130,7 +179,7 @@ def test_other_messages_are_not_taken_for_replies() -> None:
 
 def test_own_request_to_all_is_not_a_reply() -> None:
     exchanges = Exchanges()
-    exchange = begin(exchanges, "!")
+    exchange = exchanges.begin("!", 1)
     assert not exchanges.take(reply(exchange, b"body", channel="!"))
     assert exchanges.take(reply(exchange))
     assert [message.payload for message in exchange.replies] == [b"yes"]
@@ -138,15 +187,11 @@ def test_own_request_to_all_is_not_a_reply() -> None:
 
 def test_late_and_surplus_replies_are_dropped() -> None:
     exchanges = Exchanges()
-    exchange = begin(exchanges, wanted=2)
+    exchange = exchanges.begin("a", 2)
     for number in range(5):
         assert exchanges.take(reply(exchange, b"%d" % number))
-    assert [exchange.next_reply(), exchange.next_reply(), exchange.next_reply()] == [
-        Message("!me", b"0"),
-        Message("!me", b"1"),
-        None,
-    ]
-    assert exchange.over(0.0)
+    assert list(exchange.replies) == [Message("!me", b"0"), Message("!me", b"1")]
+    exchange.replies.clear()
     exchanges.end(exchange)
     assert exchanges.take(reply(exchange))
     assert not exchange.replies
@@ -157,46 +202,59 @@ def test_late_and_surplus_replies_are_dropped() -> None:
     ("wanted", "came", "complaint"),
     [(1, 0, "no reply on a"), (3, 2, "2 of 3 replies on a"), (None, 0, ""), (None, 9, "")],
 )
-def test_the_deadline_ends_an_exchange(wanted: int | None, came: int, complaint: str) -> None:
-    exchanges = Exchanges()
-    exchange = begin(exchanges, wanted=wanted)
-    for _ in range(came):
-        exchanges.take(reply(exchange))
-    assert not exchange.over(999.9)
+def test_the_deadline_ends_an_exchange(
+    request_a: Make, wanted: int | None, came: int, complaint: str
+) -> None:
+    session = ScriptedSession("1")
+    session.later = [
+        (float(n), lambda exchange: session.exchanges.take(reply(exchange))) for n in range(came)
+    ]
     if complaint:
         with pytest.raises(bccn.TimedOutError, match=complaint):
-            exchange.over(1000.0)
+            request_a(session, wanted)
     else:
-        assert exchange.over(1000.0)
+        assert request_a(session, wanted) == [b"yes"] * came
+    assert session.now == TIMEOUT
 
 
-def test_a_flood_of_replies_raises_backlog_error() -> None:
-    exchanges = Exchanges()
-    exchange = begin(exchanges, wanted=None)
-    message = reply(exchange)
-    for _ in range(REPLIES_LIMIT + 100):
-        exchanges.take(Message(message.channel, message.payload))
-    assert len(exchange.replies) == REPLIES_LIMIT + 1
+def test_a_flood_of_replies_raises_backlog_error(request_a: Make) -> None:
+    def flood(exchange: Exchange) -> None:
+        for _ in range(REPLIES_LIMIT + 100):
+            session.exchanges.take(reply(exchange))
+        assert len(exchange.replies) == REPLIES_LIMIT + 1
+
+    session = ScriptedSession("1")
+    session.later = [(1.0, flood)]
     with pytest.raises(bccn.BacklogError):
-        exchange.next_reply()
+        request_a(session, None)
 
 
 def test_a_rejection_belongs_to_the_request_on_its_way() -> None:
     exchanges = Exchanges()
-    exchange = begin(exchanges)
+    exchange = exchanges.begin("a", 1)
     error = bccn.RejectedError("too-large", "MSG a: 1500 bytes")
     assert not exchanges.blame(error)
     exchange.on_its_way = True
     assert not exchanges.blame(bccn.RejectedError("too-large", "MSG b: 1500 bytes"))
     assert exchanges.blame(error)
-    with pytest.raises(bccn.RejectedError):
-        exchange.published("0", 100.0)
-    assert not exchanges.blame(error)
+    assert exchange.error is error
+
+
+def test_a_rejected_request_raises(request_a: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ScriptedSession("1")
+    error = bccn.RejectedError("too-large", "MSG a: 1500 bytes")
+
+    async def reject(packet: bytes, messages: int = 1) -> None:
+        assert session.exchanges.blame(error)
+
+    monkeypatch.setattr(session, "transmit", reject)
+    with pytest.raises(bccn.RejectedError, match="1500 bytes"):
+        request_a(session)
 
 
 def test_zero_replies_are_invalid() -> None:
     with pytest.raises(bccn.InvalidError):
-        begin(Exchanges(), wanted=0)
+        Exchanges().begin("a", 0)
 
 
 # What others ask
@@ -242,8 +300,8 @@ def test_any_payload_survives_request_and_reply() -> None:
     """Any token and payload, back through the other's eyes."""
     exchanges = Exchanges()
     for payload, said in itertools.product([b"", b"\n", b"x\ny"], [b"", b"\n\n", b"\0"]):
-        exchange = exchanges.begin("a", payload, 0.0, 1.0, wanted=None, anyway=False)
-        request = Request(asked(exchange.packet.partition(b"\0")[2]))
+        exchange = exchanges.begin("a", None)
+        request = Request(asked(with_token(exchange.token, payload)))
         assert request.payload == payload
         channel, body = request.reply(said)
         assert exchanges.take(Message(channel, body))

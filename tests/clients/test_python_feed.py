@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn.feed import PACKET_LIMIT, Block, Feed, ask
-from bccn.transport import Transport
+from bccn.feed import PACKET_LIMIT, Block, Feed
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient
@@ -254,39 +253,27 @@ def test_a_wait_ends_when_it_is_woken(tmp_path: Path, feeds: list[Feed]) -> None
     assert 0.05 <= time.monotonic() - begun < PATIENCE, "the first wake ends one wait only"
 
 
-# --- one request on a transport ---
-
-
-def test_packets_before_an_answer_are_kept(tmp_path: Path) -> None:
+def test_packets_before_the_last_answer_are_kept(tmp_path: Path, feeds: list[Feed], block: Block) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
-        if packet == b"CMSG ping":
+        if packet.startswith(b"CMSG tap"):
             connection.send(b"MSG a\0x")
             connection.send(b"CMSG dropped\x003")
         return False
 
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        transport, early = Transport(scripted.path), list[bytes]()
-        assert ask(transport, "whoami", deadline=time.monotonic() + PATIENCE, early=early) == "here/test/1"
-        assert early == []
-        assert ask(transport, "ping", deadline=time.monotonic() + PATIENCE, early=early) == ""
-        assert early == [b"MSG a\0x", b"CMSG dropped\x003"]
-        transport.close()
+    with ScriptedDaemon(tmp_path / "bus", answering(script)) as scripted:
+        feeds.append(feed := Feed(scripted.path))
+        feed.connect()
+        assert feed.fill(block)
+        assert packets_of(block) == [b"MSG a\0x", b"CMSG dropped\x003"]
+        feed.close()
 
 
-def test_a_request_raises_a_refusal(tmp_path: Path) -> None:
+def test_a_closing_daemon_says_why(tmp_path: Path, feeds: list[Feed]) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
-        return bool(connection.send(b"CMSG error\0refused CMSG tap: no right"))
+        return packet.startswith(b"CMSG tap") and bool(connection.send(b"CMSG closing\0shutdown"))
 
-    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        transport = Transport(scripted.path)
-        with pytest.raises(bccn.RefusedError, match="no right"):
-            ask(transport, "tap", "on", deadline=time.monotonic() + PATIENCE, early=[])
-        transport.close()
-
-
-def test_a_request_times_out(tmp_path: Path) -> None:
-    with ScriptedDaemon(tmp_path / "bus", lambda *_: True) as scripted:
-        transport = Transport(scripted.path)
-        with pytest.raises(bccn.TimedOutError):
-            ask(transport, "ping", deadline=time.monotonic() + 0.05, early=[])
-        transport.close()
+    with ScriptedDaemon(tmp_path / "bus", answering(script)) as scripted:
+        feeds.append(feed := Feed(scripted.path))
+        with pytest.raises(bccn.UnavailableError, match="shutdown") as caught:
+            feed.connect()
+    assert caught.value.reason == "shutdown"

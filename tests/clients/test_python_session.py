@@ -10,24 +10,80 @@ from typing import Any
 import pytest
 
 import bccn
-from bccn.errors import RefusedError, RejectedError, UnavailableError
+from bccn.errors import RejectedError, UnavailableError
+from bccn.exchange import Pending
 from bccn.feed import Feed
-from bccn.notice import NOTICES_LIMIT
-from bccn.session import Session
+from bccn.inbox import NOTICES_LIMIT
+from bccn.session import Entry, Session
 from tests.clients.conftest import Connect, nothing_comes, received
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 
-def made(**settings: Any) -> Session:
-    """The session of a client that was made with these settings and does not connect."""
-    return bccn.AsyncClient(**settings)._session
+class Made(Session):
+    """Of a client that was made with some settings, with no driver."""
+
+    transport: Any
+
+    async def wait(self, pending: Pending, deadline: float) -> bool:  # noqa: ARG002
+        raise AssertionError("nothing here waits")
 
 
-def answer(session: Session, *answers: str) -> None:
+class FakeTransport:
+    """Takes every packet; what comes is fed to the session."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.coming: list[bytes] = []
+
+    def send(self, packet: bytes) -> bool:
+        self.sent.append(packet)
+        return True
+
+    def receive_into(self, memory: memoryview) -> int:
+        packet = self.coming.pop(0)
+        memory[: len(packet)] = packet
+        return len(packet)
+
+    def close(self) -> None: ...
+
+
+def made(**settings: Any) -> Made:
+    """A session as a client with these settings has it."""
+    session = bccn.AsyncClient(**settings)._session
+    return Made(
+        None, session.wanted_name, settings.get("separator", "/"), session.wishes, reconnect=True, timeout=9.0
+    )
+
+
+def greet(session: Made) -> list[Entry]:
+    """Have it begin with a new connection."""
+    session.due = 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bccn.session.Transport", lambda _: FakeTransport())
+        session.advance()
+    return session._greeting
+
+
+def packets_of(entries: list[Entry]) -> list[bytes]:
+    return [packet for entry in entries for packet in entry.packets]
+
+
+def asked(session: Made, key: str) -> Entry:
+    session._asked.append(entry := Entry(b"CMSG " + key.encode(), key=key))
+    entry.published = session.published
+    return entry
+
+
+def answer(session: Made, *answers: str) -> None:
     for text in answers:
-        session.feed(b"CMSG " + text.replace("|", "\0", 1).encode())
+        packet = b"CMSG " + text.replace("|", "\0", 1).encode()
+        if session.transport is None:
+            session.feed(packet)
+        else:
+            session.transport.coming.append(packet)
+            session.read()
 
 
 def test_the_greeting_has_every_setting() -> None:
@@ -42,7 +98,7 @@ def test_the_greeting_has_every_setting() -> None:
     session.inbox.subscribe("a.b", None)
     session.inbox.subscribe("a.b", print)
     session.inbox.listen(None)
-    assert session.greeting() == [
+    assert packets_of(greet(session)) == [
         b"CMSG name\0h/p/1",
         b"CMSG separator\0.",
         b"CMSG format\0full",
@@ -64,43 +120,40 @@ def test_the_greeting_has_every_setting() -> None:
         "queue|x",
         "listen|",
     )
-    assert session.greeted() is None
+    assert not session.ready
     answer(session, "whoami|h/p/1")
-    assert session.greeted() == []
+    assert session.ready
     assert (session.name, session.pack_limit) == ("h/p/1", 65536)
 
 
-def test_a_rejected_greeting_returns_its_errors() -> None:
+def test_a_greeting_has_the_errors_of_its_requests() -> None:
     session = made(name="x")
     session.inbox.subscribe("a*b", None)
-    session.greeting()
+    greeting = greet(session)
     answer(
         session,
         "error|name-taken CMSG name: x is another",
         "error|bad-pattern SUB a*b: never",
         "whoami|h/p/1",
     )
-    errors = session.greeted()
-    assert errors is not None
-    assert [getattr(error, "code", "") for error in errors] == ["name-taken", "bad-pattern"]
+    assert [getattr(entry.error, "code", "") for entry in greeting] == ["name-taken", "bad-pattern"]
+    assert not session.ready
 
 
 def test_answers_come_in_the_order_of_requests() -> None:
     session = made()
-    first = session.question("ping", "1")
-    second = session.question("status")
-    third = session.question("ping", "2")
+    first, second, third = (asked(session, key) for key in ("ping", "status", "ping"))
     answer(session, "pong|1", "error|refused CMSG status: no", "error|bad-pattern SUB x: no", "pong|2")
-    assert first.result() == "1"
-    with pytest.raises(RefusedError, match="no"):
-        second.result()
-    with pytest.raises(RejectedError, match="SUB x"):
-        third.result()
+    assert (first.done, first.value, first.error) == (True, "1", None)
+    assert second.done
+    assert str(second.error) == "CMSG status: no (refused)"
+    assert third.done
+    assert str(third.error) == "SUB x: no (bad-pattern)"
 
 
 def test_a_revoked_right_is_a_notice() -> None:
     session = made()
-    request = session.question("tap", "on")
+    request = asked(session, "tap")
     answer(session, "revoked|SUB demo/>")
     assert [(notice.kind, str(notice), notice.count) for notice in session.notices] == [
         ("revoked", "no longer allowed: SUB demo/>", 1)
@@ -110,7 +163,7 @@ def test_a_revoked_right_is_a_notice() -> None:
 
 def test_an_unknown_notice_answers_nothing() -> None:
     session = made()
-    request = session.question("whoami")
+    request = asked(session, "whoami")
     answer(session, "weather|sunny")
     assert not request.done
 
@@ -118,9 +171,9 @@ def test_an_unknown_notice_answers_nothing() -> None:
 @pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1_0", ""])
 def test_numbers_that_are_none_are_ignored(number: str) -> None:
     session = made(pack=True)
-    session.greeting()
+    greet(session)
     answer(session, f"dropped|{number}", f"pack|on {number}", "whoami|h/p/1")
-    assert session.greeted() == []
+    assert session.ready
     assert (session.lost, session.pack_limit) == (0, 0)
 
 
@@ -164,36 +217,54 @@ def test_equal_rejections_are_one_notice() -> None:
 
 def test_unconfirmed_messages_are_in_doubt() -> None:
     session = made()
+    greet(session)
+    answer(session, "whoami|h/p/1")
     session.published += 2
-    session.question("ping")
+    asked(session, "ping")
     answer(session, "pong|")
     session.published += 3
-    session.disconnected("gone")
+    answer(session, "closing|shutdown")
+    session._end(UnavailableError("gone"))
     assert session.notices[-1].count == 3
-    with pytest.raises(UnavailableError, match="up to 3"):
+    with pytest.raises(bccn.UnconfirmedError, match="up to 3") as caught:
         session.raise_rejections()
+    assert caught.value.reason == "shutdown"
     session.raise_rejections()
 
 
-def test_a_lost_connection_ends_all_requests() -> None:
+def test_what_was_asked_is_asked_again_without_its_sub() -> None:
     session = made()
-    woken: list[str] = []
-    request = session.question("status")
-    request.wakers.append(lambda: woken.append("woken"))
-    session.disconnected("gone")
-    assert woken == ["woken"]
-    with pytest.raises(UnavailableError, match="gone"):
-        request.result()
+    greet(session)
+    answer(session, "whoami|h/p/1")
+    request = Entry(b"SUB a", b"CMSG ping", key="ping")
+    session._queue.append(request)
+    session.flush()
+    assert not session._queue
+    session._end(UnavailableError("gone"))
+    assert not request.done
+    greet(session)
+    answer(session, "whoami|h/p/1")
+    assert session.transport.sent == [b"CMSG whoami", b"CMSG ping"]
+    answer(session, "pong|")
+    assert (request.done, request.error) == (True, None)
+
+
+def test_what_nobody_waits_for_is_not_asked_again() -> None:
+    session = made()
+    greet(session)
+    answer(session, "whoami|h/p/1")
+    asked(session, "ping").done = True  # its caller has given up
+    session._end(UnavailableError("gone"))
+    assert not session._queue
 
 
 def test_a_forked_child_starts_with_nothing_pending() -> None:
     session = made()
-    session.greeting()
+    greet(session)
     answer(session, "whoami|h/p/1")
-    session.greeted()
     session.feed(b"MSG a\x001")
     session.published += 1
-    session.begin_anew()
+    Session.forked(session)
     assert session.wanted_name == f"h/p/1/{os.getpid()}"
     assert not session.inbox
     assert not session.unsettled
@@ -368,8 +439,9 @@ def test_last_messages_arrive_and_doubt_is_raised(tmp_path: Path) -> None:
         client = bccn.Client(scripted.path, on_notice=notices.append)
         client.publish_many([("x", "1"), ("x", "2")])
         assert received(client) == ("a", b"last words")
-        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not"):
+        with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not") as caught:
             client.barrier()
+        assert caught.value.reason == "shutdown"
         client.close()
     assert [notice.kind for notice in notices] == ["closing", "disconnected", "reconnected"]
     assert notices[1].count == 2
@@ -452,6 +524,38 @@ def test_a_full_socket_times_out(tmp_path: Path) -> None:
             client.publish_many(("a", b"x" * 1000) for _ in range(100_000))
         client.close()
         go_on.set()
+
+
+def test_a_gone_connection_keeps_its_reason(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG status":
+            connection.send(b"CMSG closing\0shutdown")
+            connection.close()
+        return packet == b"CMSG status"
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, reconnect=False, on_notice=lambda _: None)
+        for call in (client.status, client.receive, lambda: client.publish("a")):
+            with pytest.raises(bccn.UnavailableError, match="went away") as caught:
+                call()
+            assert caught.value.reason == "shutdown"
+        client.close()
+
+
+def test_a_subscription_made_while_away_is_made_once(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"CMSG ping\0go away":
+            connection.close()
+        return packet == b"CMSG ping\0go away" and scripted.seen.count(packet) == 1
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        client = bccn.Client(scripted.path, timeout=PATIENCE, on_notice=lambda _: None)
+        client._session._queue.append(Entry(b"CMSG ping\0go away"))
+        client._session.flush()
+        wait_until(lambda: client.receive(0) is None and not client.connected, "the end of the connection")
+        client.subscribe("a")
+        client.close()
+    assert scripted.seen.count(b"SUB a") == 1
 
 
 # --- fork ---

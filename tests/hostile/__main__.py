@@ -35,7 +35,8 @@ def main() -> int:
         expected = bool(outcome.faults) == (name in KNOWN)
         surprises += not expected
         _say(f"{'known ' if name in KNOWN else ''}{'fails' if outcome.faults else 'holds'}  {name}")
-        _say(f"        {ratio}{outcome}")
+        late = f"; p99 above {each.p99:g} ms" if outcome.p99 > each.p99 else ""
+        _say(f"        {ratio}{outcome}{late}")
     return 1 if surprises else 0
 
 

@@ -12,8 +12,8 @@ until its input ends, waits for what is missing, and prints its account as one J
     p50, p99, worst   milliseconds from when a message was due until it was received
 
 A message that the daemon has not taken yet is late from the moment when it was due. With PAUSE the subscriber stops
-reading for so many seconds in each. With PORT the publisher is a plain program of the segment, ``there/plain/1``,
-which sends datagrams to the loopback's broadcast address instead.
+reading for so many seconds in each: what came due meanwhile is late from when it reads again. With PORT the publisher
+is a plain program of the segment, ``there/plain/1``, which sends datagrams to the broadcast address of the loopback.
 """
 
 import json
@@ -65,6 +65,7 @@ class Account:
         self.sent = self.received = self.dropped = self.wrong = 0
         self.late = self.closed = False
         self.delays = []
+        self.reads_since = 0.0
 
     def take(self, packet):
         head, _, payload = packet.partition(b"\0")
@@ -72,7 +73,7 @@ class Account:
             self.dropped += int(payload)
         elif head == b"MSG " + CHANNEL and payload.startswith(self.mark):
             _, number, due = payload.split()
-            self.delays.append(time.monotonic() - float(due))
+            self.delays.append(time.monotonic() - max(float(due), self.reads_since))
             self.wrong += int(number) < self.received
             self.received += 1
         elif head == b"CMSG closing" or not packet:
@@ -110,14 +111,16 @@ class Pair:
         self.publishing = True
 
     def run(self):
-        account, ready = self.account, False
+        account, ready, resting = self.account, False, False
         while self.publishing or account.settled < account.sent:
             now = time.monotonic()
             wait = self.publish(now) if self.publishing else 0.01
             account.late = now - (self.begun + account.settled / self.rate) > self.gives_up
             if account.late or account.closed:
                 break
-            resting = self.pause and now % 1.0 < self.pause
+            rested, resting = resting, self.pause and now % 1.0 < self.pause
+            if rested and not resting:
+                account.reads_since = now
             sockets = [] if resting else [self.subscriber, self.publisher]
             readable, _, _ = select.select(sockets + [sys.stdin] * self.publishing, [], [], wait)
             for each in readable:

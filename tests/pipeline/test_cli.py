@@ -97,7 +97,7 @@ def test_continuous_ingests_new_files_until_terminated(tmp_path: Path) -> None:
     try:
         for batch in (0, 1):
             deadline = time.monotonic() + DEADLINE_SECONDS
-            while not (tmp_path / "out" / "checkpoint" / "commits" / str(batch)).exists():
+            while not (tmp_path / "out" / "checkpoint" / "taken" / f"{batch}.json").exists():
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.05)

@@ -19,6 +19,10 @@ from pyspark.sql import SparkSession
 from bccnd.errors import ConfigError
 from bccnd.pipeline import ingest, storage
 from bccnd.pipeline.layout import REJECTED_FILES, Output
+from bccnd.pipeline.source import inputs
+from bccnd.recorder.files import Limits
+from bccnd.recorder.folders import recorded
+from bccnd.recorder.layout import SCHEMA as RECORDER_SCHEMA
 from bccnd.wire.pcap import Packet, header
 from bccnd.wire.udp import UdpDatagram
 from tests.pipeline.network import SCHEMA
@@ -108,6 +112,47 @@ def test_bad_files_are_set_aside_with_a_reason(spark: SparkSession, tmp_path: Pa
         assert re.search(reason, reasons[f"5-bad{number}.parquet"])
     assert all(reason and "\n" not in reason for reason in reasons.values())
     assert taken(spark, tmp_path) == []
+
+
+def test_a_flipped_bit_is_found_and_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    """In a payload, which any bytes can be: without checksums the file would be read as if it were sound."""
+    recording = recorded(tmp_path / "in", "a", Limits())
+    for time_ns in (10**18, 10**18 + 9):
+        recording.open(time_ns, 0.0)
+        rows = [row | {"time_ns": time_ns} for row in table().to_pylist() if row["direction"]]
+        recording.write(pa.RecordBatch.from_pylist(rows, RECORDER_SCHEMA), 0.0)
+        recording.close(time_ns, 0.0)
+    recording.end()
+    sound, spoilt = sorted((tmp_path / "in").rglob("*.parquet"))
+    group = pq.ParquetFile(spoilt).metadata.row_group(0)
+    column = group.column(table().schema.get_field_index("payload"))
+    content = bytearray(spoilt.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    spoilt.write_bytes(content)
+    (batch,) = taken(spark, tmp_path)
+    assert (batch.files, batch.rows) == (1, pq.read_metadata(sound).num_rows)
+    [(path, reason)] = batch.rejected
+    assert (Path(path).name, "CRC checksum" in reason) == (spoilt.name, True), reason
+
+
+def test_a_file_that_was_forgotten_is_not_ingested_twice(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "BATCHES_KEPT", 1)
+    first, second = (folder(tmp_path) / f"{number}-00000000.parquet" for number in (1, 2))
+    pq.write_table(table(), first)
+    assert [batch.rows for batch in taken(spark, tmp_path)] == [ROWS + 2]
+    first.unlink()
+    pq.write_table(table(), second)
+    assert [batch.rows for batch in taken(spark, tmp_path)] == [ROWS + 2]
+    pq.write_table(table(), first)
+    (batch,) = taken(spark, tmp_path)
+    assert (batch.rows, batch.files) == (0, 0)
+    assert [(Path(path).name, reason) for path, reason in batch.rejected] == [
+        (first.name, inputs.MAYBE_TAKEN)
+    ]
+    assert taken(spark, tmp_path) == [], "set aside once"
+    assert storage.traffic(spark, Output(str(tmp_path / "out"))).count() == 2 * (ROWS + 2)
 
 
 def test_captures_are_ingested_as_the_record_of_a_host(spark: SparkSession, tmp_path: Path) -> None:

@@ -35,3 +35,19 @@ def test_text_is_replaced_where_only_spark_can_write(spark: SparkSession, tmp_pa
         storage.write_text(spark, target.as_uri(), text)
         assert target.read_text(encoding="utf-8") == text
     assert [path.name for path in target.parent.iterdir() if not path.name.startswith(".")] == ["report.html"]
+
+
+def test_files_are_found_by_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("a=1/x y,z.txt", "a=2/100%25.txt", "a=2/.hidden.txt", "a=2/other", "b/x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    names = ["a=1/x y,z.txt", "a=2/100%25.txt"]
+    for folder in (str(tmp_path), f"{tmp_path}/", tmp_path.as_uri()):
+        assert storage.found(spark, folder, "a=*/*.txt") == [f"file:{tmp_path}/{name}" for name in names]
+    assert storage.found(spark, str(tmp_path), "{c,d*}") == []
+
+
+def test_a_file_is_renamed_into_a_new_folder(spark: SparkSession, tmp_path: Path) -> None:
+    storage.write_text(spark, str(tmp_path / "one"), "→ text")
+    storage.rename(spark, str(tmp_path / "one"), str(tmp_path / "folder" / "two"))
+    assert storage.read_text(spark, str(tmp_path / "folder" / "two")) == "→ text"

@@ -1,16 +1,17 @@
-"""Recorded files: whole or not there, rotated, bounded, and safe on disks that fail."""
+"""Recorded files: whole or not there, rotated, and safe on disks that fail."""
 
 import errno
 import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bccnd.errors import ConfigError, RefusedError, UnavailableError
-from bccnd.recorder import files
-from bccnd.recorder.files import Limits, Recording
-from bccnd.recorder.layout import DAY_NS, SCHEMA
+from bccnd.recorder import sink
+from bccnd.recorder.files import Limits
+from bccnd.recorder.folders import recorded
+from bccnd.recorder.layout import DAY_NS, HOST_KEY, SCHEMA, Mark
 from tests.recorder_process import assert_well_kept, rows_of
 
 NOON = 20_000 * DAY_NS + DAY_NS // 2
@@ -37,10 +38,10 @@ def unfinished(output: Path) -> list[Path]:
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path):
-    recording = Recording(tmp_path, "here", Limits())
+    recording = recorded(tmp_path, "here", Limits())
     recording.open(NOON, 0.0)
     recording.write(batch(NOON + 1, NOON + 2), 0.0)
-    recording.mark_unrecorded(NOON + 3, 7)
+    recording.mark(Mark.UNRECORDED, NOON + 3, 0.0, size=7)
     assert not whole(tmp_path)
     recording.close(NOON + 9, 1.0)
     (path,) = whole(tmp_path)
@@ -56,9 +57,42 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path):
     recording.end()
 
 
+def test_each_file_says_what_the_daemon_was(tmp_path: Path):
+    recording = recorded(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.describe(b"{}")
+    recording.mark(Mark.DAEMON, NOON + 1, 0.0, payload=b"{}")
+    recording.rotate_if_due(NOON + 2, 30.0)
+    recording.close(NOON + 3, 31.0)
+    recording.describe(None)
+    recording.open(NOON + 4, 31.0)
+    recording.close(NOON + 5, 31.0)
+    recording.end()
+    shown = [
+        [(row["verdict"], row["time_ns"] - NOON, row["payload"]) for row in rows_of(path)]
+        for path in whole(tmp_path)
+    ]
+    assert shown == [
+        [("opened", 0, None), ("daemon", 1, b"{}"), ("closed", 2, None)],
+        [("opened", 2, None), ("daemon", 2, b"{}"), ("closed", 3, None)],
+        [("opened", 4, None), ("closed", 5, None)],
+    ]
+
+
+def test_a_mark_of_a_new_day_begins_its_file(tmp_path: Path):
+    midnight = 20_001 * DAY_NS
+    recording = recorded(tmp_path, "here", Limits())
+    recording.open(midnight - 10, 0.0)
+    recording.mark(Mark.UNRECORDED, midnight + 5, 0.0, size=1)
+    recording.close(midnight + 7, 0.0)
+    recording.end()
+    found = [[row["time_ns"] - midnight for row in rows_of(path)] for path in whole(tmp_path)]
+    assert found == [[-10, 0], [0, 5, 7]]
+
+
 def test_files_rotate_by_time_and_by_size(tmp_path: Path):
     limits = Limits(rotate_seconds=30, rotate_bytes=1 << 20)
-    recording = Recording(tmp_path, "here", limits)
+    recording = recorded(tmp_path, "here", limits)
     recording.open(NOON, 0.0)
     recording.rotate_if_due(NOON + 1, 29.9)
     assert not whole(tmp_path)
@@ -76,7 +110,7 @@ def test_files_rotate_by_time_and_by_size(tmp_path: Path):
 
 def test_no_file_spans_midnight(tmp_path: Path):
     midnight = 20_001 * DAY_NS
-    recording = Recording(tmp_path, "here", Limits())
+    recording = recorded(tmp_path, "here", Limits())
     recording.open(midnight - 10, 0.0)
     recording.write(batch(midnight - 5, midnight - 1, midnight, midnight + 5), 0.0)
     recording.rotate_if_due(midnight + DAY_NS + 3, 0.0)
@@ -93,91 +127,13 @@ def test_no_file_spans_midnight(tmp_path: Path):
 
 
 def test_a_clock_set_back_a_day_begins_another_file(tmp_path: Path):
-    recording = Recording(tmp_path, "here", Limits())
+    recording = recorded(tmp_path, "here", Limits())
     recording.open(NOON, 0.0)
     recording.write(batch(NOON + 5, NOON - DAY_NS, NOON - DAY_NS + 1), 0.0)
     recording.close(NOON - DAY_NS + 2, 0.0)
     found = [[row["time_ns"] - NOON for row in rows_of(path)] for path in whole(tmp_path)]
     assert found == [[-DAY_NS, -DAY_NS, -DAY_NS + 1, -DAY_NS + 2], [0, 5, 5]]
     recording.end()
-
-
-def test_the_oldest_files_are_removed_beyond_the_limit(tmp_path: Path):
-    recording = Recording(tmp_path, "here", Limits(keep_bytes=5 << 20))
-    for number in range(8):
-        recording.open(NOON + number, 0.0)
-        recording.write(batch(NOON + number, payload=os.urandom(1 << 20)), 0.0)
-        recording.close(NOON + number, 0.0)
-    names = [int(path.name.split("-")[0]) - NOON for path in whole(tmp_path)]
-    assert names == [4, 5, 6, 7]
-    assert recording.kept == sum(path.stat().st_size for path in whole(tmp_path)) <= 5 << 20
-    assert recording.counts.removed == 4
-    recording.end()
-
-
-def test_the_unfinished_file_counts_toward_the_limit(tmp_path: Path):
-    recording = Recording(tmp_path, "here", Limits(keep_bytes=3 << 20, group_bytes=1))
-    for number in range(2):
-        recording.open(NOON + number, 0.0)
-        recording.write(batch(NOON + number, payload=os.urandom(1 << 20)), 0.0)
-        recording.close(NOON + number, 0.0)
-    recording.open(NOON + 2, 0.0)
-    recording.write(batch(NOON + 2, payload=os.urandom(1 << 20)), 0.0)
-    recording.tick(0.0)
-    assert len(whole(tmp_path)) == 1
-    recording.close(NOON + 3, 0.0)
-    recording.end()
-
-
-def test_old_days_and_their_empty_folders_are_removed(tmp_path: Path):
-    recording = Recording(tmp_path, "here", Limits(keep_days=3))
-    other = tmp_path / "date=2024-10-04" / "host=other"
-    other.mkdir(parents=True)
-    (other / f"{NOON}-00000000.parquet").write_bytes(b"not ours")
-    for day in range(6):
-        recording.open(NOON + day * DAY_NS, 0.0)
-        recording.close(NOON + day * DAY_NS, 0.0)
-    assert [path.parts[-3] for path in whole(tmp_path)] == [f"date=2024-10-0{day}" for day in (6, 7, 8, 9)]
-    assert sorted(path.name for path in tmp_path.glob("date=*")) == [
-        f"date=2024-10-0{day}" for day in (4, 6, 7, 8, 9)
-    ]
-    assert list(other.iterdir())
-    recording.end()
-
-
-def test_a_start_removes_unfinished_files_and_counts_whole_ones(tmp_path: Path):
-    first = Recording(tmp_path, "here", Limits())
-    first.open(NOON, 0.0)
-    first.close(NOON, 0.0)
-    first.end()
-    left = whole(tmp_path)[0].parent / f".{NOON}-00000000.parquet.partial"
-    left.write_bytes(b"PAR1")
-    second = Recording(tmp_path, "here", Limits())
-    assert not left.exists()
-    assert second.kept == whole(tmp_path)[0].stat().st_size
-    second.end()
-
-
-def test_one_writer_per_host_and_directory(tmp_path: Path):
-    first = Recording(tmp_path, "here", Limits())
-    with pytest.raises(UnavailableError, match="another process records host here there"):
-        Recording(tmp_path, "here", Limits())
-    Recording(tmp_path, "there", Limits()).end()
-    first.end()
-    Recording(tmp_path, "here", Limits()).end()
-
-
-def test_an_unusable_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="--output must be a directory"):
-        Recording(tmp_path / "file", "here", Limits())
-
-    def denied(*_: object) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
-
-    monkeypatch.setattr(os, "open", denied)
-    with pytest.raises(RefusedError, match="must be writable"):
-        Recording(tmp_path, "here", Limits())
 
 
 class Disk:
@@ -187,7 +143,7 @@ class Disk:
         self.room = 1 << 40
         self.error = errno.ENOSPC
         self._write = os.write
-        monkeypatch.setattr(files.os, "write", self.write)
+        monkeypatch.setattr(sink.os, "write", self.write)
 
     def write(self, descriptor: int, data: bytes) -> int:
         if not self.room:
@@ -204,7 +160,7 @@ def test_a_disk_full_for_a_while_loses_nothing(
 ):
     disk = Disk(monkeypatch)
     disk.room, disk.error = room, error
-    recording = Recording(tmp_path, "here", Limits(group_bytes=1))
+    recording = recorded(tmp_path, "here", Limits(group_bytes=1))
     recording.open(NOON, 0.0)
     for number in range(20):
         recording.write(batch(NOON + number, payload=os.urandom(100)), 0.0)
@@ -216,7 +172,7 @@ def test_a_disk_full_for_a_while_loses_nothing(
     assert recording.disk_error is not None
     assert not whole(tmp_path)
     disk.room = 1 << 40
-    recording.tick(0.5 + files.RETRY_SECONDS)
+    recording.tick(0.5 + sink.RETRY_SECONDS)
     recording.close(NOON + 22, 9.0)
     assert (recording.backlog, recording.unfinished, recording.disk_error) == (0, False, None)
     assert [len(rows_of(path)) for path in whole(tmp_path)] == [22, 3]
@@ -228,7 +184,7 @@ def test_a_disk_full_for_a_while_loses_nothing(
 def test_a_full_disk_is_tried_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     disk = Disk(monkeypatch)
     disk.room = 0
-    recording = Recording(tmp_path, "here", Limits(group_bytes=1))
+    recording = recorded(tmp_path, "here", Limits(group_bytes=1))
     recording.open(NOON, 0.0)
     for tenth in range(50):
         recording.write(batch(NOON), 0.0)
@@ -241,11 +197,11 @@ def test_a_file_that_cannot_be_synced_counts_as_lost(tmp_path: Path, monkeypatch
     def failing(_: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    recording = Recording(tmp_path, "here", Limits())
+    recording = recorded(tmp_path, "here", Limits())
     recording.open(NOON, 0.0)
     recording.write(batch(NOON, NOON), 0.0)
     with monkeypatch.context() as patched:
-        patched.setattr(files.os, "fsync", failing)
+        patched.setattr(sink.os, "fsync", failing)
         recording.close(NOON, 0.0)
     assert (recording.counts.lost, whole(tmp_path), unfinished(tmp_path)) == (2, [], [])
     recording.end()
@@ -253,7 +209,7 @@ def test_a_file_that_cannot_be_synced_counts_as_lost(tmp_path: Path, monkeypatch
 
 def test_a_disk_full_at_the_end_loses_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     disk = Disk(monkeypatch)
-    recording = Recording(tmp_path, "here", Limits(group_bytes=1))
+    recording = recorded(tmp_path, "here", Limits(group_bytes=1))
     recording.open(NOON, 0.0)
     disk.room = 0
     recording.write(batch(NOON, NOON, NOON), 0.0)
@@ -263,7 +219,7 @@ def test_a_disk_full_at_the_end_loses_the_whole_file(tmp_path: Path, monkeypatch
 
 
 def test_groups_with_different_words_make_one_file(tmp_path: Path):
-    recording = Recording(tmp_path, "here", Limits(group_bytes=1000))
+    recording = recorded(tmp_path, "here", Limits(group_bytes=1000))
     recording.open(NOON, 0.0)
     for number in range(100):
         words = batch(NOON + number).to_pylist()
@@ -274,3 +230,40 @@ def test_groups_with_different_words_make_one_file(tmp_path: Path):
     assert [row["channel"] for row in rows] == [f"c/{number}" for number in range(100)]
     assert [row["seq"] for row in rows] == [2**64 - 1 - number for number in range(100)]
     recording.end()
+
+
+def test_a_damaged_page_is_found(tmp_path: Path):
+    recording = recorded(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.write(batch(NOON, NOON, payload=os.urandom(10_000)), 0.0)
+    recording.close(NOON, 0.0)
+    recording.end()
+    (path,) = whole(tmp_path)
+    content = bytearray(path.read_bytes())
+    columns = [pq.ParquetFile(path).metadata.row_group(0).column(at) for at in range(len(SCHEMA))]
+    payload = next(column for column in columns if column.path_in_schema == "payload")
+    content[payload.data_page_offset + payload.total_compressed_size // 2] ^= 1
+    path.write_bytes(content)
+    assert pq.ParquetFile(path).read().num_rows == 4, "whoever does not look gets other payloads"
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        rows_of(path)
+
+
+def test_a_file_names_its_host(tmp_path: Path):
+    recording = recorded(tmp_path, "here", Limits())
+    recording.open(NOON, 0.0)
+    recording.close(NOON, 0.0)
+    recording.end()
+    assert pq.read_metadata(whole(tmp_path)[0]).metadata[HOST_KEY.encode()] == b"here"
+
+
+@pytest.mark.parametrize(("kind", "files"), [(Mark.DAEMON, 0), (Mark.COUNTERS, 1), (Mark.STOPPED, 1)])
+def test_a_file_that_says_nothing_can_be_left_out(tmp_path: Path, kind: Mark, files: int):
+    recording = recorded(tmp_path, "here", Limits(empty_files=False))
+    recording.open(NOON, 0.0)
+    recording.mark(kind, NOON + 1, 0.0, payload=b"{}")
+    recording.rotate_if_due(NOON + 2, 1000.0)
+    assert len(whole(tmp_path)) == files
+    recording.close(NOON + 3, 1000.0)
+    recording.end()
+    assert (len(whole(tmp_path)), unfinished(tmp_path)) == (files, [])

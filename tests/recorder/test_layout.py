@@ -29,6 +29,8 @@ def test_a_mark_is_a_row_without_a_direction():
     (row,) = mark(Mark.UNRECORDED, 5, 7).to_pylist()
     said = {"time_ns": 5, "direction": "", "verdict": "unrecorded", "size": 7}
     assert row == dict.fromkeys(SCHEMA.names) | said
+    (row,) = mark(Mark.COUNTERS, 5, payload=b"{}").to_pylist()
+    assert (row["verdict"], row["size"], row["payload"]) == ("counters", 0, b"{}")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from bccnd.recorder.metrics import render
-from bccnd.recorder.service import Recorder
+from bccnd.recorder.service import of_settings
 from bccnd.recorder.settings import RecorderSettings
 
 SNAPSHOT = {
@@ -26,6 +26,6 @@ def test_each_count_is_a_metric_with_a_description():
 
 
 def test_a_recorder_that_never_started_has_all_counts(tmp_path):
-    recorder = Recorder(RecorderSettings(socket="@none", output=tmp_path), lambda _: None)
+    recorder = of_settings(RecorderSettings(socket="@none", output=tmp_path), lambda _: None)
     assert recorder.snapshot().keys() == SNAPSHOT.keys()
     render(recorder.snapshot(), "application/openmetrics-text;version=abc")  # from anybody on the host

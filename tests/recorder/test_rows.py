@@ -8,7 +8,7 @@ import pytest
 
 from bccnd.errors import ProtocolError
 from bccnd.recorder.layout import SCHEMA
-from bccnd.recorder.rows import Dropped, Ended, ReadUntil, Rows, messages_in
+from bccnd.recorder.rows import Answer, Dropped, Ended, ReadUntil, Rows, messages_in
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Integrity, Level
 from tests.relay.fakes import datagram
@@ -103,7 +103,11 @@ def test_notices_stand_between_the_rows_where_they_came():
             sbus.pack([one, b"CMSG dropped\x0012", two, one]),
             b"CMSG closing\0shutdown",
             b"CMSG revoked\0CMSG tap",
+            b"CMSG revoked\0SUB a/>",
+            b"CMSG revoked\0CMSG listen",
             b"CMSG tap\0off",
+            b'CMSG status\0{"pid":1}',
+            b"CMSG clients\0{}",
             two,
         ]
     )
@@ -112,8 +116,11 @@ def test_notices_stand_between_the_rows_where_they_came():
         [1],
         Dropped(12),
         [2, 1],
-        Ended("closed by the daemon: shutdown"),
-        Ended("the right to tap was revoked"),
+        Ended("closed by the daemon: shutdown", "shutdown"),
+        Ended("the right to tap was revoked", "revoked"),
+        Ended("the right to SUB a/> was revoked", "revoked"),
+        Answer("status", b'{"pid":1}'),
+        Answer("clients", b"{}"),
         [2],
     ]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bccnd import __version__
 from bccnd.wire import sbus
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
@@ -178,6 +179,83 @@ def test_it_waits_for_a_daemon_that_comes_back(tmp_path: Path, daemon: DaemonPro
     (first, second) = assert_well_kept(rows)
     assert first[1] < second[0], "the time between is not in the record"
     assert [row["payload"] for row in rows if row["direction"]] == [b"before", b"after"]
+
+
+def test_the_record_says_why_the_daemon_was_gone(tmp_path: Path, daemon: DaemonProcess):
+    with RecorderProcess(tmp_path, daemon.socket) as recorder:
+        daemon.terminate()
+        wait_until(lambda: recorder.logged("no daemon, trying again"), "a line about it")
+        daemon.start()
+        wait_until(lambda: len(recorder.logged("recording again")) == 1, "a recorder that records again")
+        daemon.process.kill()
+        daemon.process.wait()
+        daemon.start()
+        wait_until(lambda: len(recorder.logged("recording again")) == 2, "a recorder that records again")
+    assert len(assert_well_kept(recorder.rows())) == 3
+    (stopped,), (disappeared,) = recorder.marks("stopped"), recorder.marks("disappeared")
+    assert (stopped["reason"], disappeared["reason"]) == ("shutdown", None)
+    first, second = recorder.marks("returned")
+    assert (first["after"], first["gone_ns"]) == ("stopped", stopped["gone_ns"])
+    assert (second["after"], second["gone_ns"]) == ("disappeared", disappeared["gone_ns"])
+    assert stopped["time_ns"] <= stopped["gone_ns"] < first["time_ns"] < second["time_ns"]
+    abouts = recorder.marks("daemon")
+    assert len({about["pid"] for about in abouts}) == 3
+    assert [about["since_ns"] for about in abouts] == sorted(about["since_ns"] for about in abouts)
+
+
+def test_the_record_says_what_is_delivered(tmp_path: Path, loopback_port: int):
+    """Each file by itself, also where new settings come while it is written."""
+    configuration = tmp_path / "bccnd.toml"
+    configuration.write_text("[dedup]\nreorder = 3\n")
+    flags = ["--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port)]
+    with DaemonProcess(tmp_path, "--config", str(configuration), *flags) as daemon:
+        with RecorderProcess(tmp_path, daemon.socket, "--rotate-seconds", "1") as recorder:
+            wait_until(lambda: len(recorder.files()) >= 2, "two files")
+            configuration.write_text("[dedup]\nreorder = 0\n")
+            daemon.process.send_signal(signal.SIGHUP)
+            with PacketClient(daemon.socket) as client:
+                wait_until(lambda: client.status()["reorder"] == 0, "new settings")
+        rows = recorder.rows()
+    assert_well_kept(rows)
+    assert {row["file"] for row in rows} == {row["file"] for row in rows if row["verdict"] == "daemon"}
+    abouts = recorder.marks("daemon")
+    assert [abouts[0]["reorder"], abouts[-1]["reorder"]] == [3, 0]
+    assert {about["version"] for about in abouts} == {__version__}
+
+
+def test_the_record_names_who_lost_messages_inside_the_host(
+    tmp_path: Path, daemon: DaemonProcess, plain: socket.socket
+):
+    """A client that does not read, and the kernel's buffer of a daemon that did not for a moment."""
+    recorder, slow, client = (
+        RecorderProcess(tmp_path, daemon.socket), PacketClient(daemon.socket), PacketClient(daemon.socket)
+    )  # fmt: skip
+    with recorder, slow, client:
+        slow.subscribe("local/>")
+        slow.request("queue", "packets=10 policy=drop-newest")
+        name = slow.request("whoami")
+        while not client.status()["counters"]["dropped"]:
+            client.publish("local/x", b"x" * 1000)
+        client.drain()
+        daemon.process.send_signal(signal.SIGSTOP)
+        flood = datagram("there/prog/1", 1, "demo/y", b"x" * 1000)
+        for _ in range(20_000):
+            plain.send(flood)
+        daemon.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: client.status()["kernel"]["dropped"], "datagrams that the kernel dropped")
+        client.drain()
+        status = client.status()
+        recorder.terminate()
+    rows = recorder.rows()
+    assert_well_kept(rows)
+    looks = recorder.marks("counters")
+    assert sum(look["kernel_dropped"] for look in looks) == status["kernel"]["dropped"] > 0
+    assert sum(look["dropped"] for look in looks) == status["counters"]["dropped"] > 0
+    losses = Counter[str]()
+    for look in looks:
+        losses.update({row["name"]: row["dropped"] for row in look["clients"]})
+    assert losses[name] == status["counters"]["dropped"]
+    assert looks[0]["from_ns"] < looks[-1]["time_ns"]
 
 
 def test_a_replacement_of_the_daemon_goes_unnoticed(tmp_path: Path, loopback_port: int):

@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bccn.feed import PACKET_LIMIT, Block
-from bccnd.errors import ConfigError, ProtocolError, RefusedError
+from bccnd.errors import ConfigError, ProtocolError, RefusedError, UnavailableError
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Item, Lost, Opened
 from bccnd.recorder.tap import Tap
 from bccnd.wire import sbus
@@ -27,6 +27,8 @@ class FakeDaemon:
     def __init__(self, path: Path) -> None:
         self.answers = {b"status": STATUS, b"queue": b"packets=1", b"pack": b"on 66565", b"tap": b"interface"}
         self.asked: list[bytes] = []
+        # The request that ends the greeting.
+        self.last = b"tap"
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(str(path))
         self._listening.listen()
@@ -40,9 +42,12 @@ class FakeDaemon:
         while packet := self.client.recv(PACKET_LIMIT):
             self.asked.append(packet)
             key = packet.removeprefix(b"CMSG ").partition(b"\0")[0]
+            if packet.startswith(b"SUB "):
+                continue
             answer = self.answers.get(key, b"")
+            key = b"pong" if key == b"ping" else key
             self.client.send(answer if answer.startswith(b"CMSG ") else b"CMSG %b\0%b" % (key, answer))
-            if key == b"tap":
+            if key == self.last.replace(b"ping", b"pong"):
                 return
 
     def expect(self, beginning: bytes) -> bytes:
@@ -71,9 +76,11 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
 
 
 @contextmanager
-def running(path: Path, inbox: Inbox) -> Iterator[tuple[Tap, list[BaseException]]]:
+def running(
+    path: Path, inbox: Inbox, patterns: Sequence[str] = ()
+) -> Iterator[tuple[Tap, list[BaseException]]]:
     faults: list[BaseException] = []
-    tap = Tap(str(path), inbox, faults.append)
+    tap = Tap(str(path), inbox, faults.append, patterns)
     thread = threading.Thread(target=tap.run)
     thread.start()
     try:
@@ -207,6 +214,74 @@ def test_stopping_reads_the_rest_and_notes_up_to_when(
     next_item(inbox, Finished)
 
 
+def test_the_daemon_is_asked_for_its_account(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """At the start, every LOOK_SECONDS, when the writer wants more, and before the tap ends."""
+    monkeypatch.setattr("bccnd.recorder.tap.LOOK_SECONDS", 0.0)
+    with running(tmp_path / "bus.sock", Inbox(4 * BLOCK_BYTES)) as (tap, _):
+        daemon.accept()
+        assert [daemon.expect(b"CMSG ")[:9] for _ in range(4)] == [b"CMSG ping", b"CMSG stat"] * 2
+        tap.ask("clients", "17")
+        assert daemon.expect(b"CMSG clients") == b"CMSG clients\x0017"
+        tap.stop()
+        assert daemon.expect(b"CMSG clients") == b"CMSG clients\0"
+        assert daemon.expect(b"CMSG tap") == b"CMSG tap\0off"
+
+
+def test_patterns_are_subscribed_to_and_read_to_the_end(
+    daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Without a tap there is none to turn off: a pong says that everything was read."""
+    monkeypatch.setattr("bccnd.recorder.tap.LAST_SECONDS", PATIENCE)
+    inbox = Inbox(4 * BLOCK_BYTES)
+    daemon.last = b"ping"
+    with running(tmp_path / "bus.sock", inbox, ["a/>", "b"]) as (tap, _):
+        daemon.accept()
+        next_item(inbox, Opened)
+        assert [packet for packet in daemon.asked if packet.startswith((b"SUB", b"CMSG tap"))] == [
+            b"SUB a/>",
+            b"SUB b",
+        ]
+        tap.stop()
+        daemon.expect(b"CMSG clients")
+        ping = daemon.expect(b"CMSG ping")
+        daemon.client.send(RECV)
+        daemon.client.send(ping.replace(b"ping", b"pong"))
+    assert RECV in next_packets(inbox, 2)
+    closed = next_item(inbox, Closed)
+    assert isinstance(closed, Closed)
+    assert b"%d" % (closed.time_ns or 0) == ping.partition(b"\0")[2]
+
+
+def test_a_first_attempt_that_fails_is_raised(daemon: FakeDaemon, tmp_path: Path):
+    tap = Tap(str(tmp_path / "none"), Inbox(0), lambda _: None)
+    with pytest.raises(UnavailableError, match="No such file"):
+        tap.connect()
+    daemon.answers[b"tap"] = b"CMSG error\0refused CMSG tap: no right to tap"
+    answering = threading.Thread(target=daemon.accept)
+    answering.start()
+    with pytest.raises(RefusedError, match="no right to tap"):
+        Tap(str(tmp_path / "bus.sock"), Inbox(0), lambda _: None).connect()
+    answering.join()
+
+
+def test_the_end_of_a_connection_keeps_its_reason(daemon: FakeDaemon, tmp_path: Path):
+    """Also where the packet that says it finds no empty block."""
+    inbox = Inbox(3 * BLOCK_BYTES)
+    with running(tmp_path / "bus.sock", inbox):
+        daemon.accept()
+        next_item(inbox, Opened)
+        for _ in range(100):
+            daemon.client.send(RECV + b"x" * 60_000)
+        daemon.client.send(b"CMSG closing\0shutdown")
+        daemon.client.close()
+        while not isinstance(item := inbox.get(PATIENCE), Closed):
+            assert item is not None
+    assert (item.time_ns, item.reason) == (None, "shutdown")
+    assert item.gone_ns is not None
+
+
 def test_a_silent_daemon_does_not_delay_stopping(daemon: FakeDaemon, tmp_path: Path):
     inbox = Inbox(4 * BLOCK_BYTES)
     with running(tmp_path / "bus.sock", inbox):
@@ -223,7 +298,10 @@ def test_a_new_connection_asks_for_everything_again(daemon: FakeDaemon, tmp_path
         daemon.client.send(RECV)
         daemon.client.close()
         assert next_packets(inbox, 1) == [RECV]
-        assert next_item(inbox, Closed) == Closed(None)
+        closed = next_item(inbox, Closed)
+        assert isinstance(closed, Closed)
+        assert closed.time_ns is None
+        assert closed.gone_ns is not None
         daemon.asked.clear()
         daemon.accept()
         next_item(inbox, Opened)

@@ -1,5 +1,6 @@
 """From the inbox to the files: marks where messages are missing, gaps where much is, a slow disk."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 
 from bccnd.errors import BccndError
-from bccnd.recorder import files
+from bccnd.recorder import sink
 from bccnd.recorder.files import Limits
+from bccnd.recorder.folders import recorded
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Lost, Opened
+from bccnd.recorder.layout import DAY_NS
 from bccnd.recorder.writer import Writer
 from bccnd.wire import sbus
 from tests.packet_client import PATIENCE, wait_until
@@ -32,7 +35,11 @@ class Running:
         self.inbox = Inbox(limit)
         self.ended: list[str] = []
         self.faults: list[BaseException] = []
-        self.writer = Writer(output, Limits(), self.inbox, limit, self.ended.append, self.faults.append)
+        self.asked: list[tuple[str, str]] = []
+        self.writer = Writer(
+            lambda host, counts: recorded(output, host, Limits(), counts), self.inbox, limit, self.ended.append,
+            lambda *request: self.asked.append(request), self.faults.append,
+        )  # fmt: skip
         self.thread = threading.Thread(target=self.writer.run)
         self.thread.start()
 
@@ -117,6 +124,24 @@ def test_a_pong_says_how_far_the_record_reaches(running: Running):
     assert ("unrecorded", 60_500, 1) in shown(rows)
 
 
+def test_a_clock_set_back_begins_one_other_file(running: Running):
+    """Across midnight too, where files of the two days would otherwise take turns with every block."""
+    midnight = NOON - NOON % DAY_NS + DAY_NS
+    running.inbox.put(Opened(midnight - SECOND, "here", ()))
+    running.read(recv(midnight + 5 * SECOND))
+    for number in range(20):
+        running.read(
+            recv(midnight - 60 * SECOND + number), b"CMSG pong\x00%d" % (midnight - 60 * SECOND + number)
+        )
+        wait_until(lambda: running.inbox.idle, "the writer")
+    running.inbox.put(Closed(midnight - 59 * SECOND))
+    assert assert_well_kept(running.finish()) == [
+        (midnight - 60 * SECOND, midnight - 59 * SECOND),
+        (midnight - SECOND, midnight),
+        (midnight, midnight + 5 * SECOND),
+    ]
+
+
 def test_between_two_connections_nothing_is_recorded(running: Running):
     running.inbox.put(Opened(NOON, "here", ()))
     running.read(recv(NOON + 1))
@@ -141,6 +166,70 @@ def test_a_renamed_daemon_gets_files_of_its_own(running: Running):
     assert running.writer.counts.files == 2
 
 
+def inner(rows: list[dict[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
+    """Verdict, milliseconds since NOON and payload of the marks that have one."""
+    return [
+        (row["verdict"], (row["time_ns"] - NOON) // 10**6, json.loads(row["payload"]))
+        for row in rows
+        if not row["direction"] and row["payload"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("packets", "closed", "mark", "reason"),
+    [
+        ([b"CMSG closing\0shutdown"], "", "stopped", "shutdown"),
+        ([], "shutdown", "stopped", "shutdown"),
+        ([b"CMSG closing\0slow"], "", "disconnected", "slow"),
+        ([b"CMSG closing\0limit: " + b"x" * 1000], "", "disconnected", "limit: " + "x" * 193),
+        ([], "", "disappeared", None),
+    ],
+)
+def test_the_end_of_a_connection_is_marked(
+    running: Running, packets: list[bytes], closed: str, mark: str, reason: str | None
+):
+    running.inbox.put(Opened(NOON, "here", ()))
+    running.read(recv(NOON + 10**6), *packets)
+    running.inbox.put(Closed(None, NOON + 2 * 10**6, closed))
+    running.inbox.put(Opened(NOON + SECOND, "here", ()))
+    running.inbox.put(Closed(NOON + 2 * SECOND))
+    rows = running.finish()
+    assert assert_well_kept(rows) == [(NOON, NOON + 10**6), (NOON + SECOND, NOON + 2 * SECOND)]
+    gone_ns = NOON + 2 * 10**6
+    assert inner(rows) == [
+        (mark, 1, {"reason": reason, "gone_ns": gone_ns}),
+        ("returned", 1000, {"after": mark, "gone_ns": gone_ns}),
+    ]
+
+
+def test_answers_of_the_daemon_become_marks_where_they_stand(running: Running):
+    status = b'CMSG status\0{"pid":7,"uptime":1.0,"counters":{"dropped":%d}}'
+    page = b'CMSG clients\0{"clients":[{"name":"a/b/1","dropped":5,"seconds":9}],"next":null}'
+    running.inbox.put(Opened(NOON, "here", ()))
+    running.read(recv(NOON + 10**6), status % 0, recv(NOON + 2 * 10**6), status % 5)
+    wait_until(lambda: running.asked, "a question")
+    running.read(recv(NOON + 3 * 10**6), page, recv(NOON + 4 * 10**6))
+    running.inbox.put(Closed(NOON + SECOND))
+    rows = running.finish()
+    assert running.asked == [("clients", "")]
+    assert [verdict for verdict, _, _ in shown(rows)] == [
+        "opened", "ok", "daemon", "ok", "ok", "counters", "ok", "closed"
+    ]  # fmt: skip
+    (about, counted) = (payload for _, _, payload in inner(rows))
+    assert about["pid"] == 7
+    assert (counted["from_ns"], counted["dropped"]) == (NOON + 10**6, 5)
+    assert [(row["name"], row["dropped"]) for row in counted["clients"]] == [("a/b/1", 5)]
+
+
+def test_what_another_daemon_was_is_forgotten(running: Running):
+    for start in (NOON, NOON + SECOND):
+        running.inbox.put(Opened(start, "here", ()))
+        if start == NOON:
+            running.read(b'CMSG status\0{"pid":7}')
+        running.inbox.put(Closed(start + 1))
+    assert [verdict for verdict, _, _ in inner(running.finish())] == ["daemon"]
+
+
 def test_the_reason_for_an_end_is_passed_on(running: Running):
     running.inbox.put(Opened(NOON, "here", ()))
     running.read(b"CMSG revoked\0CMSG tap")
@@ -161,7 +250,7 @@ def test_a_fault_is_passed_on(tmp_path: Path):
 
 def test_a_slow_disk_costs_the_reader_blocks_but_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The reader counts what it has no block for, and the record is marked where it is missing."""
-    slow, write = threading.Event(), files.os.write
+    slow, write = threading.Event(), sink.os.write
     written: list[int] = []
 
     def waiting(descriptor: int, data: bytes) -> int:
@@ -169,7 +258,7 @@ def test_a_slow_disk_costs_the_reader_blocks_but_no_time(tmp_path: Path, monkeyp
         written.append(len(data))
         return write(descriptor, data)
 
-    monkeypatch.setattr(files.os, "write", waiting)
+    monkeypatch.setattr(sink.os, "write", waiting)
     running = Running(tmp_path, limit=3 * BLOCK_BYTES)
     running.inbox.put(Opened(NOON, "here", ()))
     taken = 0

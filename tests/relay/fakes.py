@@ -108,9 +108,13 @@ class FakeTransport:
         self.gone: set[int] = set()
         self.taken: defaultdict[int, list[bytes]] = defaultdict(list)
         self.unread_bytes: defaultdict[int, int] = defaultdict(int)
+        self.senders: dict[int, FakeClient] = {}
 
     def unread(self, port: int) -> int:
         return self.unread_bytes[port]
+
+    def unsaid(self, port: int) -> int:
+        return sum(map(len, self.senders[port].unread))
 
     def send(self, port: int, packet: bytes) -> int:
         return self.send_each(port, [packet])
@@ -298,6 +302,7 @@ class Bus:
         if session is None:
             return None
         client = self.clients[session.number] = FakeClient(self, session)
+        self.transport.senders[session.port] = client
         self.settle()
         return client
 
@@ -384,7 +389,8 @@ class Bus:
         assert ledger.packets == sum(session.outbox.packets for session in sessions)
         boxes = [session.outbox for session in sessions]
         assert ledger.bytes == sum(box.size + box.answers_size for box in boxes)
-        assert ledger.bytes + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
+        assert ledger.left == sum(box.left for box in boxes)
+        assert ledger.bytes + ledger.left + ledger.entries * ENTRY_BYTES == sum(box.held for box in boxes)
         assert ledger.bytes <= ledger.limit
         assert state.router.subscriptions == sum(sum(s.subscriptions.values()) for s in sessions)
         assert len(state.names) - 1 == len(sessions) == len(state.ports)  # beside its own

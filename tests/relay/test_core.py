@@ -111,6 +111,7 @@ def test_status():
     assert value_of(client.ask(b"CMSG status"), b"status") == {
         "src": "here/bccnd/0",
         "integrity": "hmac",
+        "reorder": 0,
         "clients": 2,
         "subscriptions": 3,
         "sources": 1,

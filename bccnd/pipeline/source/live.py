@@ -11,9 +11,8 @@
     bytes      the most that the spool may take, default 1 GiB; ``seconds``: of traffic in a spool file, default 1
     linger     seconds that the spooler goes on when no query reads, default 600
 
-Rows are as recorded (``rows``), in the order in which they came, each spool file between ``opened`` and ``closed``.
-An ``unrecorded`` row counts messages that the daemon could not hand over in time, or that the spool had no room
-for.
+Rows are as recorded (``rows``), marks included, in the order in which they came: the spooler is a recorder. An
+``unrecorded`` row also counts messages that the spool had no room for, or that were in a damaged spool file.
 
 Rules
 - The offset is the number of a spool file. A batch is the files between two offsets, so a repeated batch is the
@@ -33,8 +32,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -47,10 +49,7 @@ from bccnd.errors import ConfigError, UnavailableError
 from bccnd.pipeline.source import rows, spool_files
 from bccnd.pipeline.source import spool as spooler
 from bccnd.pipeline.source.rows import mark
-from bccnd.recorder.layout import Mark
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from bccnd.recorder.layout import HOST_KEY, Direction, Mark
 
 FORMAT = "bccn"
 # Spool files that one task reads, one after the other.
@@ -200,30 +199,38 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # This runs where Spark wants rows.
 
-    def read(self, partition: Partition) -> Iterator["pa.RecordBatch"]:  # type: ignore[override]
+    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         for path in partition.paths:
             for batch in read_file(path):
                 yield batch.select(self._columns)
 
 
-def read_file(path: str) -> Iterator["pa.RecordBatch"]:
-    """The rows of a spool file between its marks; none if it was removed."""
+def read_file(path: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a spool file; none if it was removed.
+
+    Of a damaged file the messages that cannot be read are counted by a mark ``unrecorded``, whose payload says why.
+    The file is as damaged when the batch is repeated.
+    """
+    datagrams, host = 0, ""
     try:
-        header, content, starts, ends = spool_files.read(path)
+        time_ns = Path(path).stat().st_mtime_ns
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            host = (file.metadata.metadata or {}).get(HOST_KEY.encode(), b"").decode()
+            for batch in file.iter_batches(rows.BATCH_ROWS, use_threads=False):
+                made = rows.of_recorded(batch, host)
+                time_ns = made["time_ns"][-1].as_py()
+                datagrams += pc.sum(pc.not_equal(made["direction"], Direction.MARK.value)).as_py()
+                yield made
     except FileNotFoundError:
         if Path(path).parent.is_dir():
             return
         raise ConfigError(
             f"{Path(path).parent}: not on this executor: a spool must be where all executors see it"
         ) from None
-    host = header.host
-    opened = [mark(header.opened, host, Mark.OPENED)]
-    if header.removed:
-        time_ns, messages = header.removed
-        opened.append(mark(time_ns, host, Mark.UNRECORDED, messages))
-    yield rows.batch_of(opened)
-    yield from rows.Tapped(host, header.local).batches(content, starts, ends, header.opened)
-    yield rows.batch_of([mark(header.closed, host, Mark.CLOSED)])
+    except (OSError, pa.ArrowException) as error:
+        missing = max(0, spool_files.messages_of(path) - datagrams)
+        reason = f"{path}: {error}".encode()
+        yield rows.batch_of([mark(time_ns, host, Mark.UNRECORDED, missing, reason)])
 
 
 def _start(options: LiveOptions, lock: int) -> None:

@@ -1,12 +1,10 @@
 """The rows of Spark's sources: one per datagram, as recorded, and marks between them.
 
 The columns are those of recorded files (``bccnd.recorder.layout``) as Spark reads them: seq as decimal(20,0), so that
-numbers from 2^63 on survive, and ``host``, which recorded files have in their path. Marks have the direction "" and
-the verdicts ``opened``, ``closed``, ``unrecorded`` (``size``: how many datagrams are missing there) and, only from
-captures, ``broken`` (``payload``: the reason).
+numbers from 2^63 on survive, and ``host``, which recorded files have in their path. Marks are those of recorded files
+and, only from captures, ``broken`` (``payload``: the reason).
 """
 
-from collections.abc import Iterator, Sequence
 from mmap import mmap
 from sys import byteorder
 from typing import Any
@@ -14,11 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from bccnd.errors import WireError
-from bccnd.recorder.layout import Direction, Mark
-from bccnd.recorder.rows import Dropped, Rows
+from bccnd.recorder.layout import Direction
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.columns import columns
-from bccnd.wire.sbus import Memory
 from bccnd.wire.verdict import Verdict
 
 ROWS = (
@@ -98,27 +94,8 @@ def _readable(datagram: bytes) -> Parts:
     return mode or NO_SUM, src, int.from_bytes(parts.seq, byteorder), chan, parts.payload
 
 
-class Tapped:
-    """Makes rows of what a tap read on a host, in the order in which it came."""
-
-    def __init__(self, host: str, local: Sequence[str]) -> None:
-        """``local``: the patterns of channels that stay on the host."""
-        self._host = host
-        self._read = Rows(local, host)
-
-    def batches(
-        self, memory: Memory, starts: list[int], ends: list[int], opened: int
-    ) -> Iterator[pa.RecordBatch]:
-        """``opened``: the time for a mark about messages that are missing before the first row."""
-        time_ns = opened
-        for item in self._read.read(memory, starts, ends):
-            if isinstance(item, pa.RecordBatch):
-                yield self._as_batch(item)
-                time_ns = item["time_ns"][-1].as_py()
-            elif isinstance(item, Dropped):
-                yield batch_of([mark(time_ns, self._host, Mark.UNRECORDED, item.messages)])
-
-    def _as_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {name: batch[name].cast(SCHEMA.field(name).type) for name in batch.schema.names}
-        columns["host"] = pa.repeat(self._host, len(batch))
-        return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+def of_recorded(batch: pa.RecordBatch, host: str) -> pa.RecordBatch:
+    """Rows of a recorded file of the host (``bccnd.recorder.layout``) as ``SCHEMA``."""
+    columns = {name: batch[name].cast(SCHEMA.field(name).type) for name in batch.schema.names}
+    columns["host"] = pa.repeat(host, len(batch))
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)

@@ -1,39 +1,32 @@
 """Spool files: what came from the bus, in numbered files that never change, until a query has it for good.
 
-    <spool>/<number, 17 digits>-<messages>.segment    packets as the daemon sent them, behind a header
+    <spool>/<number, 17 digits>-<messages>.parquet    a recorded file (``bccnd.recorder.layout``)
     <spool>/.<...>                                    not whole yet, of no meaning
 
-A spool file is a line of JSON (``Header``) and then, for each packet, its length (u32, big-endian) and its bytes.
-
 Rules
-- A file is there whole or not at all: it is written under another name, synced and renamed, and its directory is
-  synced. From then on it survives any kill. It never changes, and a query that repeats a batch reads it again.
+- The recorder writes them (``bccnd.recorder.files``): a file is there whole or not at all, and once it is there, it
+  survives any kill. It never changes, and a query that repeats a batch reads it again.
 - No number is used twice: the next is one above the newest, so the newest is never removed. In an empty directory
   the first is the time in microseconds, which is above whatever was there before.
 - Files are removed by the query that has them (``remove_through``), and by the spooler, oldest first, to keep
-  within its bounds. Before the spooler removes a file that nobody has read, it counts its messages in the header of
-  a later one.
+  within its bounds. A file that nobody has read goes only when a later one, which counts its messages as
+  ``unrecorded``, is there.
 """
 
-import json
 import os
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import NamedTuple
 
-from bccnd.errors import ProtocolError
-from bccnd.wire.sbus import LENGTH
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-# A task reads a file as a whole, and needs a few times this much memory.
-FILE_BYTES = 8 << 20
-# The longest header. Patterns of local channels are most of it.
-HEADER_LIMIT = 1 << 20
+from bccnd.errors import ConfigError
+from bccnd.recorder.layout import SUFFIX, UNFINISHED, Mark
 
-_NAME = re.compile(r"([0-9]{17})-([0-9]+)\.segment")
+_NAME = re.compile(r"([0-9]{17})-([0-9]+)\.parquet")
 
 
 class SpoolFile(NamedTuple):
@@ -41,20 +34,6 @@ class SpoolFile(NamedTuple):
     messages: int
     path: str
     size: int  # bytes of the file
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """``opened``, ``closed``: the file has all that came between these times (Unix ns). A file that goes on where the
-    one before it ends is ``opened`` when that one was ``closed``. ``local``: patterns of channels that stay on the
-    host. ``removed``: the time of the first message that was removed before anybody read it, and how many were.
-    """
-
-    host: str
-    opened: int
-    closed: int
-    local: list[str] = field(default_factory=list)
-    removed: tuple[int, int] | None = None
 
 
 def listed(spool: str) -> list[SpoolFile]:
@@ -77,59 +56,10 @@ def next_number(spool: str) -> int:
     return files[-1].number + 1 if files else time.time_ns() // 1000
 
 
-def write(spool: str, number: int, messages: int, header: Header, frames: memoryview) -> SpoolFile:
-    """Write a file, and return once it is there for good. Raises ``OSError``, and leaves nothing but a dot-file that
-    the next attempt replaces. ``frames``: the packets, each behind its length.
-    """
-    head = json.dumps(asdict(header)).encode() + b"\n"
-    name = f"{number:017}-{messages}.segment"
-    aside, path = os.path.join(spool, ".segment"), os.path.join(spool, name)  # noqa: PTH118
-    with open(aside, "wb") as file:  # noqa: PTH123
-        file.write(head)
-        file.write(frames)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(aside).rename(path)
-    sync(spool)
-    return SpoolFile(number, messages, path, len(head) + len(frames))
-
-
-def sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def header_of(path: str) -> Header:
-    with Path(path).open("rb") as file:
-        return _header(path, file.readline(HEADER_LIMIT))
-
-
-def read(path: str) -> tuple[Header, mmap, list[int], list[int]]:
-    """The header, the content of the file, and where in it the packets start and end."""
-    with Path(path).open("rb") as file:
-        # Writable, as the compiled functions want it.
-        content = mmap(file.fileno(), 0, access=ACCESS_COPY)
-    at = content.find(b"\n", 0, HEADER_LIMIT) + 1
-    header = _header(path, content[:at])
-    starts, ends = [], []
-    for start, end in spans(content, at):
-        starts.append(start)
-        ends.append(end)
-    return header, content, starts, ends
-
-
-def spans(frames: mmap | memoryview, at: int = 0) -> Iterator[tuple[int, int]]:
-    """Where the packets start and end, between their lengths."""
-    end = len(frames)
-    while at < end:
-        start = at + LENGTH.size
-        at = start + LENGTH.unpack_from(frames, at)[0] if start <= end else end + 1
-        if at > end:
-            raise ProtocolError("a spool file ends in the middle of a packet: the disk has lost part of it")
-        yield start, at
+def messages_of(path: str) -> int:
+    """How many messages the file holds, by its name; 0 for another name."""
+    name = _NAME.fullmatch(Path(path).name)
+    return int(name[2]) if name else 0
 
 
 def remove_through(spool: str, number: int) -> None:
@@ -140,9 +70,78 @@ def remove_through(spool: str, number: int) -> None:
         Path(each.path).unlink(missing_ok=True)
 
 
-def _header(path: str, line: bytes) -> Header:
+class Spool:
+    """A ``Place`` (``bccnd.recorder.files``) for at most ``limit`` bytes of files. The caller holds the lock."""
+
+    makes_folders = False
+
+    def __init__(self, folder: str, host: str, limit: int) -> None:
+        self.host = host
+        self._folder = Path(folder)
+        self._limit = limit
+        self._number = next_number(folder)
+        # Files that are complete and wait for the disk: their size, and the older ones that go when they are whole.
+        self._coming: dict[Path, tuple[int, list[SpoolFile]]] = {}
+        for path in self._folder.glob(f".*{UNFINISHED}"):
+            path.unlink(missing_ok=True)
+
+    def __str__(self) -> str:
+        return str(self._folder)
+
+    @property
+    def kept(self) -> int:
+        """Bytes of whole files."""
+        return sum(each.size for each in listed(str(self._folder)))
+
+    def begin(self, _opened_ns: int) -> Path:
+        path = self._folder / f".{self._number:017}{SUFFIX}{UNFINISHED}"
+        self._number += 1
+        return path
+
+    def displaced(self, writing: Path, size: int) -> int:
+        """Messages of the oldest files, as many as must go for one more to stay within the limit; never the newest.
+
+        ``size`` is without the footer, which is some kB. Raises ``ConfigError`` without a directory.
+        """
+        going = {each.path for _, files in self._coming.values() for each in files}
+        try:
+            there = [each for each in listed(str(self._folder)) if each.path not in going]
+        except FileNotFoundError:
+            raise ConfigError(f"{self._folder}: the directory is gone") from None
+        total = sum(each.size for each in there) + size + sum(waiting for waiting, _ in self._coming.values())
+        excess = []
+        for each in there[:-1]:
+            if total <= self._limit:
+                break
+            total -= each.size
+            excess.append(each)
+        self._coming[writing] = size, excess
+        return sum(each.messages + _unrecorded(each.path) for each in excess)
+
+    def final(self, writing: Path, messages: int) -> Path:
+        number = writing.name.removeprefix(".").partition(".")[0]
+        return self._folder / f"{number}-{messages}{SUFFIX}"
+
+    def finished(self, writing: Path, _path: Path, _size: int) -> None:
+        for each in self._coming.pop(writing)[1]:
+            Path(each.path).unlink(missing_ok=True)
+
+    def given_up(self, writing: Path) -> None:
+        self._coming.pop(writing, None)
+
+    def remove_oldest(self, _writing: Path | None, _size: int) -> int:
+        """Nothing: ``finished`` does it."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing: the lock is the process's."""
+
+
+def _unrecorded(path: str) -> int:
+    """How many messages the file says are missing; 0 if it is damaged, or was removed meanwhile."""
     try:
-        fields = json.loads(line)
-        return Header(**fields | {"removed": tuple(fields["removed"]) if fields["removed"] else None})
-    except (ValueError, TypeError, LookupError):
-        raise ProtocolError(f"{path}: not a spool file: {line[:40]!r}") from None
+        rows = pq.ParquetFile(path).read(columns=["direction", "verdict", "size"], use_threads=False)
+    except (OSError, pa.ArrowException):
+        return 0
+    marks = rows.filter((pc.field("direction") == "") & (pc.field("verdict") == Mark.UNRECORDED))
+    return sum(marks.column("size").to_pylist())

@@ -11,8 +11,6 @@
 ``Client`` blocks, ``AsyncClient`` (imported when first used) awaits. Both reconnect and resubscribe by themselves.
 """
 
-from __future__ import annotations
-
 from bccn.client import Client
 from bccn.errors import (
     BacklogError,
@@ -28,8 +26,7 @@ from bccn.errors import (
     UnconfirmedError,
 )
 from bccn.exchange import Request
-from bccn.inbox import matches
-from bccn.notice import Notice
+from bccn.inbox import Notice, matches
 from bccn.protocol import Message
 from bccn.transport import socket_path
 

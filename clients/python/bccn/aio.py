@@ -8,57 +8,58 @@ Rules:
    ``on_notice`` is called at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import Any, Self
 
 from bccn.errors import ClosedError, ProtocolError, RejectedError
 from bccn.exchange import FOREVER, Pending, Request
-from bccn.operations import Bus, Operations, take_requests
+from bccn.operations import Bus, Handler, Operations, answer, take_requests
 from bccn.protocol import Message
 from bccn.session import Session
-from bccn.transport import MEMORY_PAUSE, Transport
+from bccn.transport import Transport
 
 READ_AHEAD_LIMIT = 1024 * 1024
 # Packets read in one turn of the loop.
 READ_LIMIT = 64
-
-Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
 
 
 class AsyncSession(Session):
     """``on_news`` is called when something was read, and when the connection came, went or was closed."""
 
     on_news: Callable[[], None]
+    read_ahead = READ_AHEAD_LIMIT
     reading = _writing = False
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None  # one for all who wait: most are answered long before
     _timer_due = FOREVER
+
+    def _begin_life(self) -> None:
+        super()._begin_life()
+        self._deadlines: dict[Callable[[], None], float] = {}
 
     async def wait(self, pending: Pending, deadline: float) -> bool:
         self.attend()
         if pending.done:
             return True
-        loop = get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
+        woken: asyncio.Future[None] = get_running_loop().create_future()
 
         def wake() -> None:
             if not woken.done():
                 woken.set_result(None)
 
         pending.wakers.append(wake)
-        timer = None if deadline == FOREVER else loop.call_later(deadline - monotonic(), wake)
+        self._deadlines[wake] = deadline
+        self._set_timer(deadline)
         try:
             await woken
         finally:
             pending.wakers.remove(wake)
-            if timer is not None:
-                timer.cancel()
+            del self._deadlines[wake]
         return pending.done
 
     async def give_way(self) -> None:
@@ -66,59 +67,62 @@ class AsyncSession(Session):
 
     def attend(self) -> None:
         """Have the loop watch what matters now."""
-        transport, due = self.transport, self.due
-        if transport is not None:
-            reading = self.inbox.waiting_size <= READ_AHEAD_LIMIT or self.asking
-            writing = self.wants_room and not transport.lacks_memory
+        if self.transport is not None:
+            reading, writing = self.wants_packets, self.wants_room
             if reading != self.reading or writing != self._writing:
-                self._watch(transport, reading, writing)
-            if transport.lacks_memory:
-                due = min(due, monotonic() + MEMORY_PAUSE)
-        if due != self._timer_due:
-            self._timer_due = due
+                self._watch(self.transport, reading, writing)
+        self._set_timer(self.due)
+
+    def _set_timer(self, due: float) -> None:
+        """Have ``_on_time`` called then, or earlier."""
+        if due < self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
-            delay = due - monotonic()
-            self._timer = None if due == FOREVER else get_running_loop().call_later(delay, self._on_due)
+            self._timer, self._timer_due = (
+                get_running_loop().call_later(due - monotonic(), self._on_time),
+                due,
+            )
+
+    def _on_time(self) -> None:
+        self._timer_due, now = FOREVER, monotonic()
+        for wake, deadline in self._deadlines.items():
+            if deadline <= now:
+                wake()
+        self._set_timer(min((due for due in self._deadlines.values() if due > now), default=FOREVER))
+        self._on_ready()
 
     def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
         loop, descriptor = get_running_loop(), transport.fileno()
-        if reading and not self.reading:
-            loop.add_reader(descriptor, self._on_readable)
-        elif self.reading and not reading:
+        if reading:
+            loop.add_reader(descriptor, self._on_ready)
+        else:
             loop.remove_reader(descriptor)
-        if writing and not self._writing:
-            loop.add_writer(descriptor, self._on_room)
-        elif self._writing and not writing:
+        if writing:
+            loop.add_writer(descriptor, self._on_ready)
+        else:
             loop.remove_writer(descriptor)
         self.reading, self._writing = reading, writing
+
+    def changed(self) -> None:
+        self.on_news()
+        self.attend()
 
     def closing(self, transport: Transport, /) -> None:
         self._watch(transport, False, False)
 
-    def _report(self) -> None:
-        super()._report()
-        self.on_news()
-        self.attend()
+    def close(self) -> None:
+        super().close()
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def _on_readable(self) -> None:
+    def forked(self) -> None:
+        super().forked()
+        self.closed, self.due = "the client was made before fork: make another one here", FOREVER
+
+    def _on_ready(self) -> None:
         with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
-            for _ in range(READ_LIMIT):
-                if not self.read():
-                    break
-        self.on_news()
-        self.attend()
-
-    def _on_room(self) -> None:
-        self.flush()
-        self.attend()
-
-    def _on_due(self) -> None:
-        self._timer, self._timer_due = None, FOREVER
-        self.advance()
-        if self.transport is not None:
-            self.transport.lacks_memory = False
-        self._on_room()
+            self.work(READ_LIMIT)
+        self.changed()
 
 
 class AsyncClient(Bus, Operations):
@@ -131,9 +135,8 @@ class AsyncClient(Bus, Operations):
         self._session.on_news = self._on_news
         self._wait = wait
         self._receives = False  # somebody has called ``receive``
-        self._is_calling = False  # the task of callbacks runs
         self._arrival = Pending()  # something to receive, or never again; then another one
-        self._callable = asyncio.Event()  # something for the callbacks
+        self._calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
         self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
 
     @asynccontextmanager
@@ -178,16 +181,10 @@ class AsyncClient(Bus, Operations):
         """
         slots = asyncio.Semaphore(concurrency)
 
-        async def answer(request: Request) -> None:
-            reply = handler(request)
-            if inspect.isawaitable(reply):
-                reply = await reply
-            if reply is not None:
-                await self.reply(request, reply)
-
         async def take(request: Request) -> None:
             await slots.acquire()
-            task = self._start(self._call(answer, request, "a request could not be answered"))
+            work = self._call(partial(answer, self, handler), request, "a request could not be answered")
+            task = self._start(work)
             task.add_done_callback(lambda _: slots.release())
 
         await take_requests(self, pattern, take)
@@ -230,17 +227,12 @@ class AsyncClient(Bus, Operations):
     def _on_news(self) -> None:
         """Have those who wait for messages take them, and the task of callbacks; pass on notices."""
         session, inbox = self._session, self._session.inbox
-        if inbox.has_callbacks:
-            if not self._is_calling and not session.closed:
-                self._is_calling = True
-                self._start(self._call_back())
-            self._callable.set()
-            if inbox.waiting_size > READ_AHEAD_LIMIT and not inbox.backlog:
-                self._drop_unclaimed()
-        over = session.closed or session.gone
-        if over:
-            session.exchanges.wake()
-        if over or inbox.received:
+        if inbox.backlog:
+            if not session.closed and (self._calling is None or self._calling.done()):
+                self._calling = self._start(self._call_back())
+        elif inbox.has_callbacks and inbox.waiting_size > session.read_ahead:
+            self._drop_unclaimed()
+        if inbox.received or session.closed or session.gone:
             self._arrival.finish()
             self._arrival = Pending()
         session.pass_on_notices()
@@ -254,16 +246,13 @@ class AsyncClient(Bus, Operations):
 
     async def _call_back(self) -> None:
         session, inbox = self._session, self._session.inbox
-        while not session.closed:
-            await self._callable.wait()
-            self._callable.clear()
-            while inbox.backlog and not session.closed:
-                message, callbacks = inbox.take()
-                for callback in callbacks:
-                    await self._call(callback, message)
-                self._on_news()
-                if not session.reading:
-                    session.attend()
+        while inbox.backlog and not session.closed:
+            message, callbacks = inbox.take()
+            for callback in callbacks:
+                await self._call(callback, message)
+            self._on_news()
+            if not session.reading:
+                session.attend()
 
     async def _call(self, function: Callable[[Any], object], message: Message, complaint: str = "") -> None:
         """An exception of a callback is the loop's to report, as for every callback of asyncio."""
@@ -272,11 +261,9 @@ class AsyncClient(Bus, Operations):
             if inspect.isawaitable(result):
                 await result
         except Exception as error:  # noqa: BLE001
-            context = {
-                "message": complaint or f"bccn callback for {message.channel} failed",
-                "exception": error,
-            }
-            get_running_loop().call_exception_handler({**context, "task": asyncio.current_task()})
+            text = complaint or f"bccn callback for {message.channel} failed"
+            context = {"message": text, "exception": error, "task": asyncio.current_task()}
+            get_running_loop().call_exception_handler(context)
 
     def _drop_unclaimed(self) -> None:
         """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""

@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -18,9 +17,9 @@ from time import monotonic
 
 from bccn.errors import ClosedError
 from bccn.exchange import FOREVER, Pending, Request
-from bccn.operations import Bus, Operations, take_requests
+from bccn.operations import Bus, Operations, answer, take_requests
 from bccn.protocol import Message, build_msg
-from bccn.session import BACKLOG_LIMIT, Session
+from bccn.session import Session
 from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
@@ -56,13 +55,13 @@ class BlockingSession(Session):
 
     def step(self, deadline: float) -> bool:
         """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
-        if self.transport is None or self.closed or self.pid != os.getpid():
+        if self.transport is None:
             self.check()
-        if self._queue and self.wants_room:
+        if (self._queue or self._opening) and self.wants_room:
             self.flush()
             if not self.wants_room:
                 return True
-        reading = self.inbox.waiting_size < BACKLOG_LIMIT or self.asking
+        reading = self.wants_packets
         if reading and self.read():
             return True
         transport, until = self.transport, min(deadline, self.due)
@@ -73,24 +72,16 @@ class BlockingSession(Session):
         self.advance()
         return monotonic() < deadline
 
-    def read_pending(self) -> None:
-        """Read what is there already, within bounds, and do what is due, without waiting."""
-        self.advance()
-        self.flush()
-        for _ in range(READ_LIMIT):
-            if not self.read():
-                break
-
     def glance(self) -> None:
         """Once in a while: see what the daemon has to say to a program that only publishes."""
-        self.glance_due = monotonic() + GLANCE_INTERVAL
-        if self.inbox.waiting_size < GLANCE_LIMIT:
-            self.read_pending()
-        self.settle()
+        if (now := monotonic()) >= self.glance_due:
+            self.glance_due = now + GLANCE_INTERVAL
+            if self.inbox.waiting_size < GLANCE_LIMIT:
+                self.work(READ_LIMIT)
+            self.settle()
 
     async def give_way(self) -> None:
-        if monotonic() >= self.glance_due:
-            self.glance()
+        self.glance()
 
     def settle(self) -> None:
         """At the end of each call: pass on notices, have select loops know how things stand."""
@@ -117,7 +108,7 @@ class BlockingSession(Session):
     def forked(self) -> None:
         """The child's first call makes a connection of its own."""
         self._drop_readiness()
-        self.begin_anew()
+        super().forked()
 
     def close(self) -> None:
         super().close()
@@ -171,8 +162,7 @@ class Client(Bus):
     def _run(self, operation: Coroutine[Any, Any, T]) -> T:
         try:
             result = finish(operation)
-            if monotonic() >= self._session.glance_due:
-                self._session.glance()
+            self._session.glance()
             return result
         finally:
             self._session.settle()
@@ -185,8 +175,7 @@ class Client(Bus):
         """
         packet, session = build_msg(channel, payload), self._session
         if session.packer is None and session.send_now(packet):
-            if monotonic() >= session.glance_due:
-                session.glance()
+            session.glance()
         else:
             for full, messages in session.gather(packet):
                 self._run(session.transmit(full, messages))
@@ -240,7 +229,7 @@ class Client(Bus):
         """For select loops: call the callbacks of all that is pending, return the messages which none took."""
         session, inbox = self._session, self._session.inbox
         session.check()
-        session.read_pending()
+        session.work(READ_LIMIT)
         try:
             while inbox.backlog:
                 self._call_back()
@@ -287,18 +276,13 @@ class Client(Bus):
         Needs ``format="full"``. The pattern ``!`` stands for requests to all and to this program. The handler runs
         inside ``receive`` or ``dispatch``.
         """
-
-        def answer(request: Request) -> None:
-            reply = handler(request)
-            if reply is not None:
-                self.reply(request, reply)
-
-        self._run(take_requests(self._bus, pattern, answer))
+        bus = self._bus
+        self._run(take_requests(bus, pattern, lambda request: self._run(answer(bus, handler, request))))
 
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._run(self._session.available(monotonic() + self._session.timeout))
+        self._run(self._session.available())
         return self._session.name or ""
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ class UnavailableError(BccnError, ConnectionError):
 
 
 class UnconfirmedError(UnavailableError):
-    """The connection broke, and messages sent on it may not have been published."""
+    """Messages sent on a connection that broke may not have been published. ``reason``: why, if the daemon said."""
 
 
 class TimedOutError(BccnError, TimeoutError):

@@ -6,8 +6,6 @@ Rules:
 3. Replies beyond those wanted, and replies that nobody waits for any more, are dropped.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable
@@ -63,7 +61,7 @@ class Request(Message):
 
     def reply(self, payload: bytes | str) -> tuple[str, bytes]:
         """Channel and payload of the message that answers it."""
-        return f"!{self.src}", _first_line(self.token, payload)
+        return f"!{self.src}", with_token(self.token, payload)
 
 
 def request_in(message: Message) -> Request | None:
@@ -74,83 +72,25 @@ def request_in(message: Message) -> Request | None:
         return None
 
 
-class Exchange:
-    """One request of ours and what came of it; ``news`` is done when something has come.
+def with_token(token: bytes, payload: bytes | str) -> bytes:
+    return token + b"\n" + (payload.encode() if isinstance(payload, str) else payload)
 
-    ``wanted``: how many replies, None for all that come within ``timeout`` seconds. ``now``: monotonic seconds.
-    """
 
-    def __init__(
-        self, token: bytes, channel: str, payload: bytes | str, now: float, timeout: float, wanted: int | None,
-        anyway: bool,
-    ) -> None:  # fmt: skip
-        if wanted is not None and wanted < 1:
-            raise errors.InvalidError(f"{wanted} replies: must be 1 or more, or None for all")
-        self.token, self.channel = token, channel
-        self.packet = build_msg(channel, _first_line(token, payload))
-        self.question = f"{channel} {token.decode()}?"  # the value of CMSG listeners
-        self.deadline = now + timeout
-        self.on_its_way = False  # to the daemon, which may reject it
-        self.rejection: errors.RejectedError | None = None
+class Exchange(Pending):
+    """One request of ours and what has come of it: ``done`` when something has, until somebody looks."""
+
+    __slots__ = ("came", "channel", "on_its_way", "replies", "settled", "token", "wanted")
+
+    def __init__(self, token: bytes, channel: str, wanted: int | None) -> None:
+        super().__init__()
+        self.token, self.channel, self.wanted, self.came = token, channel, wanted, 0
         self.replies: deque[Message] = deque()
-        self.news = Pending()
-        self._timeout, self._wanted, self._came = timeout, wanted, 0
-        self._settled = anyway  # somebody listens, or it cannot be found out
-        self._questions_left, self._due = QUESTIONS, FOREVER
+        self.on_its_way = False  # to the daemon, which may reject it
+        self.settled = False  # somebody listens, or that cannot be found out
 
-    def published(self, listeners: str, now: float) -> None:
-        """The daemon has published or rejected it, and says how many listen on this host."""
-        self.on_its_way = False
-        if self.rejection is not None:
-            raise self.rejection
-        self._settled = self._settled or listeners != "0"
-        self._due = now + ASK_AFTER
-
-    def must_ask(self, now: float) -> bool:
-        """Whether it is time to ask the other hosts. Raises NobodyListensError when that was in vain."""
-        if self._settled or now < self._due:
-            return False
-        if not self._questions_left:
-            raise errors.NobodyListensError(f"nobody listens to {self.channel}")
-        self._questions_left -= 1
-        self._due = now + ASK_EVERY
-        return True
-
-    def asked(self, answer: str) -> None:
-        """The daemon's answer to the question: ``<n>``, ``<n> asked`` or ``<n> busy``."""
-        listeners, _, outcome = answer.partition(" ")
-        self._settled = self._settled or listeners != "0" or outcome == "busy"
-        if not self._settled and outcome != "asked":
-            raise errors.NobodyListensError(f"nobody on this host listens to {self.channel}, a local channel")
-
-    @property
-    def until(self) -> float:
-        """When to look again, unless something comes sooner."""
-        return self.deadline if self._settled else min(self.deadline, self._due)
-
-    def take(self, message: Message | None) -> None:
-        """A reply, without its token; None: a daemon says that it has listeners."""
-        self._settled = True
-        if message is not None and self._came != self._wanted and len(self.replies) <= REPLIES_LIMIT:
-            self.replies.append(message)
-            self._came += 1
-        self.news.finish()
-
-    def next_reply(self) -> Message | None:
-        """The next reply, None while there is none. Raises BacklogError when too many wait."""
-        if len(self.replies) > REPLIES_LIMIT:
-            text = f"more than {REPLIES_LIMIT} replies to one request on {self.channel} wait to be taken"
-            raise errors.BacklogError(text)
-        return self.replies.popleft() if self.replies else None
-
-    def over(self, now: float) -> bool:
-        """Whether no more replies are expected. Raises TimedOutError when fewer came than were wanted."""
-        if self._came == self._wanted:
-            return not self.replies
-        if now >= self.deadline and self._wanted is not None:
-            came = f"{self._came} of {self._wanted} replies" if self._came else "no reply"
-            raise errors.TimedOutError(f"{came} on {self.channel} within {self._timeout:g} s")
-        return now >= self.deadline
+    def packet(self, payload: bytes | str) -> bytes:
+        """The message that publishes it."""
+        return build_msg(self.channel, with_token(self.token, payload))
 
 
 class Exchanges:
@@ -164,13 +104,14 @@ class Exchanges:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(
-        self, channel: str, payload: bytes | str, now: float, timeout: float, *, wanted: int | None, anyway: bool
-    ) -> Exchange:  # fmt: skip
+    def begin(self, channel: str, wanted: int | None) -> Exchange:
+        """``wanted``: how many replies, None for all that come in time."""
+        if wanted is not None and wanted < 1:
+            raise errors.InvalidError(f"{wanted} replies: must be 1 or more, or None for all")
         self._prefix = self._prefix or os.urandom(TOKEN_BYTES).hex().encode() + b"."
         self._count += 1
         token = b"%b%d" % (self._prefix, self._count)
-        self._open[token] = exchange = Exchange(token, channel, payload, now, timeout, wanted, anyway)
+        self._open[token] = exchange = Exchange(token, channel, wanted)
         return exchange
 
     def end(self, exchange: Exchange) -> None:
@@ -179,12 +120,13 @@ class Exchanges:
     def wake(self) -> None:
         """Have every waiting request look again."""
         for exchange in self._open.values():
-            exchange.news.finish()
+            exchange.finish()
 
     def take(self, message: Message) -> bool:
         """Whether it is a reply to a request of this client, in time or late; its exchange has it then.
 
-        A message on the channel of the request is none: a request to all comes back to its sender.
+        A message on the channel of the request is none: a request to all comes back to its sender. With a "?" behind
+        the token, a daemon says that it has listeners.
         """
         if not self._prefix or not message.payload.startswith(self._prefix):
             return False
@@ -193,18 +135,22 @@ class Exchanges:
         if exchange is not None:
             if message.channel == exchange.channel:
                 return False
-            message.payload = payload
-            exchange.take(None if token.endswith(b"?") else message)
+            if (
+                token == exchange.token
+                and exchange.came != exchange.wanted
+                and len(exchange.replies) <= REPLIES_LIMIT
+            ):
+                message.payload = payload
+                exchange.replies.append(message)
+                exchange.came += 1
+            exchange.settled = True
+            exchange.finish()
         return True
 
     def blame(self, error: errors.RejectedError) -> bool:
         """Whether the daemon rejected a request of this client with this."""
         for exchange in self._open.values():
             if exchange.on_its_way and error.text.startswith(f"MSG {exchange.channel}:"):
-                exchange.rejection = error
+                exchange.error = error
                 return True
         return False
-
-
-def _first_line(token: bytes, payload: bytes | str) -> bytes:
-    return token + b"\n" + (payload.encode() if isinstance(payload, str) else payload)

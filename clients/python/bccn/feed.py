@@ -15,21 +15,20 @@ Rules
 - A connection that ends is read to its end: nothing that the daemon had sent is lost.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select
-import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from mmap import mmap
+from time import monotonic
 
-from bccn.errors import ProtocolError, RefusedError, RejectedError, TimedOutError, UnavailableError, rejected
-from bccn.protocol import Control, build_control, build_sub, parse
-from bccn.transport import READABLE, RECEIVE_LIMIT, WRITABLE, Transport, pauses
+from bccn.client import BlockingSession, finish
+from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
+from bccn.exchange import FOREVER
+from bccn.protocol import build_control, build_sub
+from bccn.transport import Transport, pauses
 
 # The longest packet that is read. The daemon sends at most 71 kB.
 PACKET_LIMIT = 128 << 10
@@ -69,6 +68,25 @@ class Block:
         self.ends.clear()
 
 
+class _Greeter(BlockingSession):
+    """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
+
+    def __init__(self, transport: Transport, timeout: float) -> None:
+        super().__init__(None, None, "/", {}, reconnect=False, timeout=FOREVER)
+        self.early: list[bytes] = []
+        self.transport, self.due, self._patience = transport, monotonic() + timeout, None
+        self.ready = self._was_ready = True
+
+    def feed(self, packet: bytes) -> None:
+        awaited = len(self._asked)
+        if packet.startswith(b"CMSG "):
+            super().feed(packet)
+        if len(self._asked) == awaited:
+            self.early.append(packet)
+        if self._said:
+            raise UnavailableError(f"the daemon closes the connection: {self._said}")
+
+
 class Feed:
     """The packets of the bus, from one connection after the other.
 
@@ -94,15 +112,14 @@ class Feed:
     def connect(self) -> None:
         """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
         self.close()
-        self._transport = Transport(self._path)
-        self._ready.register(self._transport, select.POLLIN)
+        greeter = _Greeter(transport := Transport(self._path), self._timeout)
         try:
-            self._greet(self._transport, time.monotonic() + self._timeout)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, TimedOutError):
-                raise UnavailableError(str(error)) from None
+            finish(self._greet(greeter))
+        except BaseException:
+            greeter.close()
             raise
+        self._transport, self._early = transport, greeter.early
+        self._ready.register(transport, select.POLLIN)
         self._pauses = pauses()
 
     def close(self) -> None:
@@ -158,55 +175,24 @@ class Feed:
         """End the present wait, or else the next."""
         os.eventfd_write(self._bell, 1)
 
-    def _greet(self, transport: Transport, deadline: float) -> None:
-        answer = partial(ask, transport, deadline=deadline, early=self._early)
+    async def _greet(self, greeter: _Greeter) -> None:
         try:
-            status = json.loads(answer("status", ""))
+            status = json.loads(await greeter.ask("status", ""))
         except RefusedError:
             if not self._patterns:
-                answer("tap", "interface")  # which is refused, too, and is what its user has to be granted
+                await greeter.ask("tap", "interface")  # refused, too: that is what its user has to be granted
             raise
         self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         for queue in self._queues:
             with suppress(RejectedError):
-                answer("queue", queue)
+                await greeter.ask("queue", queue)
                 break
-        answer("pack", "on")
+        await greeter.ask("pack", "on")
         if not self._patterns:
-            answer("tap", "interface")
+            await greeter.ask("tap", "interface")
             return
-        answer("format", "full")
-        for pattern in self._patterns:
-            _send(transport, build_sub(pattern), deadline)
-        answer("ping", "")
-
-
-def _send(transport: Transport, packet: bytes, deadline: float) -> None:
-    while not transport.send(packet):
-        if not transport.wait(WRITABLE, deadline):
-            raise TimedOutError("the daemon takes no request")
-
-
-def ask(
-    transport: Transport, key: str, value: str | None = None, *, deadline: float, early: list[bytes]
-) -> str:
-    """The answer to one control request; packets that come before it are appended to ``early`` as they are."""
-    expected, memory = "pong" if key == "ping" else key, bytearray(RECEIVE_LIMIT)
-    _send(transport, build_control(key, value), deadline)
-    while True:
-        while (size := transport.receive_into(memory)) is None:
-            if not transport.wait(READABLE, deadline):
-                raise TimedOutError("the daemon does not answer")
-        packet = bytes(memory[:size])
-        answer = parse(packet) if packet.startswith(b"CMSG ") else None
-        if isinstance(answer, Control):
-            if answer.key == expected:
-                return answer.value
-            if answer.key == "error":
-                raise rejected(answer.value)
-            if answer.key == "closing":
-                raise UnavailableError(f"the daemon closes the connection: {answer.value}")
-        early.append(packet)
+        await greeter.ask("format", "full")
+        await greeter.ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
 
 
 def _check(length: int) -> None:

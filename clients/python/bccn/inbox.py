@@ -1,15 +1,13 @@
-"""What a program listens to, and the messages that have come for it.
+"""What a program listens to, the messages that have come for it, and what it is told of its connection.
 
 The daemon does not say which patterns a message matched: to find its callbacks the client matches it again, by the
 same rules (``clients/PROTOCOL.md``, "Channels and patterns"). Nothing is lost here: the client stops reading.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 
-from bccn.errors import InvalidError
+from bccn.errors import InvalidError, RejectedError
 from bccn.protocol import Message
 
 Callback = Callable[[Message], object]
@@ -18,6 +16,8 @@ Callback = Callable[[Message], object]
 MESSAGE_COST = 512
 # Channels whose callbacks are remembered.
 ROUTES_LIMIT = 1024
+# Notices that wait to be passed on; the oldest give way. The daemon can send a refusal for every message.
+NOTICES_LIMIT = 1024
 
 
 def matches(pattern: str, channel: str, separator: str = "/") -> bool:
@@ -41,10 +41,42 @@ def _token_matches(pattern: str, token: str) -> bool:
     return star == len(pattern) - 1 and token.startswith(pattern[:-1])  # a ``*`` elsewhere never matches
 
 
+class Notice:
+    """Something that happened to the connection; ``str()`` is a line for a person.
+
+    kind          what                                                         count
+    lost          the daemon dropped messages because this client reads slowly how many
+    rejected      the daemon rejected something published, or wanted again     how often; ``error`` says why
+    revoked       a right was taken back, and what rested on it has ended      1
+    closing       the daemon says that it closes the connection, and why       0
+    disconnected  the connection ended                                         published, perhaps not taken
+    reconnected   there is one again, with every subscription in force         0
+    unclaimed     messages to all or to us had no callback (AsyncClient)       how many
+    """
+
+    __slots__ = ("count", "error", "kind", "text")
+
+    def __init__(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
+        self.kind, self.text, self.count, self.error = kind, text, count, error
+
+    def __str__(self) -> str:
+        return self.text if self.error is None or self.count == 1 else f"{self.text}, {self.count} times"
+
+    def __repr__(self) -> str:
+        return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
+
+
+def log_notice(notice: Notice) -> None:
+    """Where nobody else looks; without logging configured Python shows warnings on stderr."""
+    import logging
+
+    logging.getLogger("bccn").warning("%s", notice)
+
+
 class Inbox:
     """``received`` waits for ``receive``; while there are callbacks, ``backlog`` waits for ``take`` before that.
 
-    ``waiting_size``: bytes in both.
+    ``waiting_size``: bytes in both. ``lost``: how many the daemon dropped since the last message.
     """
 
     def __init__(self, separator: str) -> None:
@@ -54,7 +86,7 @@ class Inbox:
         self.has_callbacks = False  # or ever had
         self.backlog: deque[Message] = deque()
         self.received: deque[Message] = deque()
-        self.waiting_size = 0
+        self.waiting_size = self.lost = 0
         self._separator = separator
         self._routes: dict[str, tuple[tuple[Callback, ...], bool]] = {}
 
@@ -67,6 +99,8 @@ class Inbox:
         self.waiting_size = 0
 
     def put(self, message: Message) -> None:
+        if self.lost:
+            message.lost, self.lost = self.lost, 0
         (self.backlog if self.has_callbacks else self.received).append(message)
         self.waiting_size += len(message.payload) + MESSAGE_COST
 

@@ -6,19 +6,20 @@ They are methods of ``AsyncClient``. ``Client`` runs each to its end: its driver
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 
-from bccn.errors import InvalidError, RejectedError
-from bccn.exchange import Exchange, Pending, Request, request_in
-from bccn.inbox import Callback
-from bccn.notice import Notice
+from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
+from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, request_in
+from bccn.inbox import Callback, Notice
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
 from bccn.session import Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
     from typing import Any
+
+Handler = Callable[[Request], bytes | str | Awaitable[bytes | str | None] | None]
 
 # Messages published in a row before others have their turn.
 PUBLISH_TURN = 64
@@ -83,7 +84,7 @@ class Bus:
     @property
     def connected(self) -> bool:
         """Whether there is a connection, as far as known without looking."""
-        return self._session.ready and self._session.pid == os.getpid()
+        return self._session.ready
 
 
 class Operations:
@@ -96,23 +97,17 @@ class Operations:
         if session.packer is None and session.send_now(packet):
             if session.published % PUBLISH_TURN == 0:
                 await session.give_way()
-        elif packs := session.gather(packet):
-            await self._send(packs)
-
-    async def _send(self, packs: Iterable[tuple[bytes, int]]) -> None:
-        for full, messages in packs:
-            await self._session.transmit(full, messages)
-            await self._session.give_way()
+        else:
+            for full, count in session.gather(packet):
+                await session.transmit(full, count)
+                await session.give_way()
 
     async def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
         """Publish (channel, payload) pairs, packed where that was agreed."""
-        session, is_outermost = self._session, await self.open_batch()
+        is_outermost = await self.open_batch()
         try:
             for channel, payload in messages:
-                if session.packer is None:
-                    await self.publish(channel, payload)
-                elif packs := session.gather(build_msg(channel, payload)):
-                    await self._send(packs)
+                await self.publish(channel, payload)
         finally:
             if is_outermost:
                 await self.close_batch()
@@ -124,7 +119,7 @@ class Operations:
         if session.packer is not None:
             return False
         if not session.ready:
-            await session.available(monotonic() + session.timeout)
+            await session.available()
         session.packer = Packer(session.pack_limit) if session.pack_limit else None
         return True
 
@@ -162,16 +157,20 @@ class Operations:
     async def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
         packet, inbox = build_sub(pattern), self._session.inbox
+        await self._session.available()
+        inbox.subscribe(pattern, callback)
         try:
-            await self._session.ask("ping", before=packet, enter=lambda: inbox.subscribe(pattern, callback))
+            await self._session.ask("ping", before=[packet])
         except RejectedError:
             inbox.unsubscribe(pattern, callback)
             raise
 
     async def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
-        packet, inbox = build_unsub(pattern), self._session.inbox
-        await self._session.ask("ping", before=packet, enter=lambda: inbox.unsubscribe(pattern, callback))
+        packet = build_unsub(pattern)
+        await self._session.available()
+        self._session.inbox.unsubscribe(pattern, callback)
+        await self._session.ask("ping", before=[packet])
 
     async def listen(self, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
@@ -197,43 +196,61 @@ class Operations:
         """The replies as they come. The request is published when the first is asked for; else as ``request``."""
         session = self._session
         timeout = session.timeout if timeout is None else timeout
-        await session.available(monotonic() + timeout)
-        begin = session.exchanges.begin
-        exchange = begin(channel, payload, monotonic(), timeout, wanted=replies, anyway=wait_anyway)
+        await session.available(timeout)
+        exchange = session.exchanges.begin(channel, replies)
+        deadline, questions = monotonic() + timeout, QUESTIONS
         try:
-            await self._publish_request(exchange)
+            listeners = await self._publish_request(exchange, payload)
+            exchange.settled |= wait_anyway or listeners != "0"
+            ask_at = monotonic() + ASK_AFTER
             while True:
-                exchange.news = Pending()
-                while (reply := exchange.next_reply()) is not None:
-                    yield reply
+                exchange.done = False
+                while exchange.replies:
+                    if len(exchange.replies) > REPLIES_LIMIT:
+                        raise BacklogError(f"more than {REPLIES_LIMIT} replies on {channel} wait to be taken")
+                    yield exchange.replies.popleft()
                 now = monotonic()
-                if exchange.over(now):
+                if exchange.came == replies or (now >= deadline and replies is None):
                     return
-                if exchange.must_ask(now):
-                    left = exchange.deadline - now
-                    exchange.asked(await session.ask("listeners", exchange.question, timeout=left))
+                if now >= deadline:
+                    came = f"{exchange.came} of {replies} replies" if exchange.came else "no reply"
+                    raise TimedOutError(f"{came} on {channel} within {timeout:g} s")
+                if not exchange.settled and now >= ask_at:
+                    if not questions:
+                        raise NobodyListensError(f"nobody listens to {channel}")
+                    questions, ask_at = questions - 1, now + ASK_EVERY
+                    await self._ask_other_hosts(exchange, deadline - now)
                 session.check()
                 session.check_backlog()
-                await session.wait(exchange.news, exchange.until)
+                await session.wait(exchange, deadline if exchange.settled else min(deadline, ask_at))
                 session.pass_on_notices()
         finally:
             session.exchanges.end(exchange)
-            session.attend()
 
-    async def _publish_request(self, exchange: Exchange) -> None:
-        """Publish it once, and ask how many listen on this host. What was published before is confirmed first."""
-        session = self._session
-        if session.packer is not None:
-            await session.send_batch()
+    async def _publish_request(self, exchange: Exchange, payload: bytes | str) -> str:
+        """Publish it once; returns how many listen on this host. What was published before is confirmed first."""
+        session, packet = self._session, exchange.packet(payload)
         if not session.exchanges.listening:
             await session.ask("listen")
             session.exchanges.listening = True
-        elif session.unconfirmed:
+        elif session.published != session.confirmed or session.packer is not None:
             await session.ask("ping")
         exchange.on_its_way = True
-        if not session.send_now(exchange.packet):
-            await session.transmit(exchange.packet)
-        exchange.published(await session.ask("listeners", exchange.channel), monotonic())
+        await session.transmit(packet)
+        listeners = await session.ask("listeners", exchange.channel)
+        exchange.on_its_way = False
+        if exchange.error is not None:
+            raise exchange.error
+        return listeners
+
+    async def _ask_other_hosts(self, exchange: Exchange, timeout: float) -> None:
+        """The daemon answers ``<n>``, ``<n> asked`` or ``<n> busy``; those of other hosts with a message."""
+        question = f"{exchange.channel} {exchange.token.decode()}?"
+        answer = await self._session.ask("listeners", question, timeout=timeout)
+        listeners, _, outcome = answer.partition(" ")
+        exchange.settled |= listeners != "0" or outcome == "busy"
+        if not exchange.settled and outcome != "asked":
+            raise NobodyListensError(f"nobody on this host listens to {exchange.channel}, a local channel")
 
     async def set_name(self, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
@@ -282,14 +299,23 @@ class Operations:
         return answer
 
 
-async def take_requests(bus: Operations, pattern: str, answer: Callable[[Request], object]) -> None:
+async def answer(bus: Operations, handler: Handler, request: Request) -> None:
+    """Reply with what the handler returns, or its coroutine; None: it replies later, if at all."""
+    reply = handler(request)
+    if isinstance(reply, Awaitable):
+        reply = await reply
+    if reply is not None:
+        await bus.reply(request, reply)
+
+
+async def take_requests(bus: Operations, pattern: str, take: Callable[[Request], object]) -> None:
     """Have the requests on ``pattern`` come to ``answer``; ``!`` stands for those to all and to this program."""
     session = bus._session  # noqa: SLF001 - not for programs, hence no method
     if session.wishes.get("format") != "full":
         raise InvalidError('serving needs the client to be made with format="full"')
 
-    def take(message: Message) -> object:
+    def call(message: Message) -> object:
         request = request_in(message)
-        return None if request is None else answer(request)
+        return None if request is None else take(request)
 
-    await (bus.listen(take) if pattern == "!" else bus.subscribe(pattern, take))
+    await (bus.listen(call) if pattern == "!" else bus.subscribe(pattern, call))

@@ -1,7 +1,5 @@
 """The packets of the local protocol, as a client builds and parses them (``clients/PROTOCOL.md``, "Packets")."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
@@ -14,6 +12,8 @@ PACK = b"PACK "
 # Digits that 64 bits can have: of a number that the daemon sends.
 NUMBER_DIGITS = 20
 WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
+
+Control = tuple[str, str]
 
 
 class Message:
@@ -66,17 +66,8 @@ class Message:
         return f"Message({', '.join([repr(self.channel), repr(self.payload), *extra])})"
 
 
-class Control:
-    """An answer or a notice: ``CMSG <key> NUL <value>``."""
-
-    __slots__ = ("key", "value")
-
-    def __init__(self, key: str, value: str) -> None:
-        self.key, self.value = key, value
-
-
 def parse(packet: bytes) -> Message | Control:
-    """What one packet (not a PACK) says."""
+    """What one packet (not a PACK) says. Key and value are those of an answer or a notice."""
     if packet.startswith(b"MSG "):
         channel, nul, payload = packet[4:].partition(b"\0")
         if nul:
@@ -85,7 +76,7 @@ def parse(packet: bytes) -> Message | Control:
         return _parse_recv(packet)
     elif packet.startswith(b"CMSG "):
         key, _, value = packet[5:].partition(b"\0")
-        return Control(key.decode("ascii", "backslashreplace"), value.decode("utf-8", "backslashreplace"))
+        return key.decode("ascii", "backslashreplace"), value.decode("utf-8", "backslashreplace")
     raise ProtocolError(f"the daemon sent {packet[:32]!r}, which is no packet of this protocol")
 
 
@@ -133,9 +124,8 @@ def build_msg(channel: str, payload: bytes | str) -> bytes:
     if "\0" in channel or not channel.isascii():
         rule = "not contain NUL" if "\0" in channel else "be ASCII without white space"
         raise InvalidError(f"channel {channel!r}: must {rule}")
-    return b"".join(
-        (b"MSG ", channel.encode(), b"\0", payload.encode() if isinstance(payload, str) else payload)
-    )
+    body = payload.encode() if isinstance(payload, str) else payload
+    return b"".join((b"MSG ", channel.encode(), b"\0", body))
 
 
 def build_sub(pattern: str) -> bytes:

@@ -4,8 +4,6 @@ It is an epoll descriptor with the socket in it and a timerfd, which is readable
 besides reading: at once, when messages wait in it, or when the next attempt to connect is due.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select

@@ -6,33 +6,32 @@
       +-------------------------------------+----------------------------------+
                     the transport ends; with ``reconnect=False`` for good
 
-A driver is a subclass. It waits until the transport is readable, or has room while something ``wants_room``, or the
-time is ``due``, and then calls ``read``, ``flush`` and ``advance``. Coroutines wait in ``wait`` only.
+A driver is a subclass. It waits until the transport is readable while it ``wants_packets``, or has room while it
+``wants_room``, or the time is ``due``, and then has it ``work``. Coroutines wait in ``wait`` only.
 
 Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 1. What is wanted (``wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one first.
-2. Answers come in the order of the requests: ``_asked`` is a queue. A complaint about a SUB or UNSUB belongs to the
-   request sent after it.
+2. All else waits in ``_queue`` to be sent. Answers come in the order of the requests: ``_asked`` is a queue, too. A
+   complaint about a SUB or UNSUB belongs to the request sent after it.
 3. What was published is with the daemon once a later request is answered; else it is in doubt when the connection
    breaks, and the next barrier says so.
-4. A connection that ends is read to its end. Its requests are made again on the next one; unsent messages wait.
+4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for a SUB or
+   UNSUB, which the greeting has said; unsent messages wait.
 5. A child of fork never touches its parent's connection.
 """
-
-from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike, getpid
+from os import PathLike, getpid, register_at_fork
 from time import monotonic
+from weakref import WeakSet
 
 from bccn import errors
-from bccn.errors import BccnError, ProtocolError, RefusedError, RejectedError, UnavailableError
+from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
-from bccn.inbox import Inbox
-from bccn.notice import NOTICES_LIMIT, Notice, log_notice
-from bccn.protocol import Control, Message, Packer, build_control, build_sub, is_number, parse_all
+from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, log_notice
+from bccn.protocol import Message, Packer, build_control, build_sub, is_number, parse_all
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
@@ -40,25 +39,22 @@ BACKLOG_LIMIT = 64 * 1024 * 1024
 
 
 class Entry(Pending):
-    """Packets that leave together: messages, done when sent, or a request (with a SUB, UNSUB), done when answered."""
+    """Packets that leave together: messages, done when sent, or a request, done when answered."""
 
-    __slots__ = ("expected", "messages", "packets", "published", "value")
+    __slots__ = ("expected", "messages", "packets", "published", "sent", "value")
 
-    def __init__(self, packets: list[bytes], messages: int = 0, key: str = "", published: int = 0) -> None:
-        """``messages``: published by the ``packets``, ``published``: before them; without any, ``key`` is asked."""
-        super().__init__()
-        self.packets, self.messages, self.published = packets, messages, published
+    def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
+        """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
+        self.done, self.error, self.wakers = False, None, []  # as in Pending, without the time for a call
+        self.packets, self.messages = packets, messages
         self.expected, self.value = "pong" if key == "ping" else key, ""  # of the answer
-
-    def result(self) -> str:
-        """The answer. Raises what the daemon had against it, or against the SUB or UNSUB sent with it."""
-        if self.error is not None:
-            raise self.error
-        return self.value
+        self.sent = self.published = 0  # of the packets; of all messages, before the request
 
 
 class Session(ABC):
     """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
+
+    read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
 
     def __init__(
         self, path: str | PathLike[str] | None, name: str | None, separator: str,
@@ -68,19 +64,19 @@ class Session(ABC):
         self.wishes = dict(wishes)  # control requests, for every connection
         self.inbox = Inbox(separator)
         self.on_notice: Callable[[Notice], object] | None = None
-        self.timeout, self.closed = timeout, False
-        self.transport: Transport | None = None
-        self.changed = Pending()  # done, and another one, at each arrow of the picture above
+        self.timeout = timeout
+        self.closed = ""  # why, once it is
         self._path, self._reconnect = path, reconnect
+        self._begun = 0.0  # when the first connection was wanted
+        self._patience: float | None = FOREVER  # for so long; None: there was one
         self._memory = memoryview(bytearray(RECEIVE_LIMIT))
-        self._asked: deque[Entry] = deque()
-        self._fault: BccnError | None = None  # why there is no connection
-        self._is_first = True  # ``connect`` raises what the daemon has against it
         self._begin_life()
+        _sessions.add(self)
 
     def _begin_life(self) -> None:
         """What belongs to this process."""
-        self.pid, self.due = getpid(), FOREVER
+        self.transport: Transport | None = None
+        self.due = FOREVER
         self.ready = self._was_ready = False
         self.name: str | None = None  # as the daemon knows us; None while not connected
         self.pack_limit = 0  # bytes; 0: not agreed
@@ -88,14 +84,20 @@ class Session(ABC):
         self.exchanges = Exchanges()
         self.notices: deque[Notice] = deque(maxlen=NOTICES_LIMIT)
         self.lost = 0  # messages the daemon dropped for us, ever
-        self.published = self._confirmed = self._in_doubt = self._lost_before_next = 0
+        self.published = self.confirmed = 0  # messages, ever
+        self._in_doubt = 0  # messages since the last barrier
+        self._doubt_reason = ""  # why the daemon closed their connection
         self._rejection: RejectedError | None = None  # the first since the last barrier
         self._rejection_count = 0
         self._queue: deque[Entry] = deque()
+        self._asked: deque[Entry] = deque()
         self._greeting: list[Entry] = []
+        self._opening: deque[Entry] = deque()  # what is not sent yet of the greeting
+        self._fault = UnavailableError("there is no connection to the daemon")
         self._said = ""  # why the daemon closes the connection
         self._pauses = pauses()
         self.inbox.clear()
+        self.inbox.lost = 0
 
     @abstractmethod
     async def wait(self, pending: Pending, deadline: float) -> bool:
@@ -104,58 +106,68 @@ class Session(ABC):
     async def give_way(self) -> None:  # noqa: B027
         """Among many messages: let others have their turn, see what the daemon says."""
 
-    def attend(self) -> None:  # noqa: B027
-        """What is to be waited for may be something else now."""
+    def changed(self) -> None:  # noqa: B027
+        """The connection came, went or was closed."""
 
     def closing(self, transport: Transport, /) -> None:  # noqa: B027
         """It is about to be closed."""
 
     def forked(self) -> None:
-        """Called first thing in a child of the process that made the session."""
-        raise errors.ClosedError("the client was made before fork: make another one here")
+        """In a child of fork: keep what is wanted, and nothing of the parent's (BCCN1.md, "Forked programs")."""
+        if self.transport is not None:
+            self.transport.close()
+        if self.name is not None:
+            self.wanted_name = f"{self.name}/{getpid()}"
+        self._patience = None
+        self._begin_life()
+        self.due = 0.0
 
     @property
     def gone(self) -> bool:
-        """Whether the connection ended and is not to be made again."""
-        return self.transport is None and self._was_ready and not self._reconnect
+        """Whether there is no connection, and none will be made."""
+        return self.transport is None and self.due == FOREVER
 
     @property
     def wants_room(self) -> bool:
         """Whether something waits to be sent on this transport."""
-        return bool(self._queue) and (self.ready or not self._queue[0].messages)
+        return self.transport is not None and bool(self._queue if self.ready else self._opening)
 
     @property
-    def asking(self) -> bool:
-        """Whether an answer or a reply is awaited."""
-        return bool(self._asked or self.exchanges)
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many messages the daemon may not have processed yet."""
-        return self.published - self._confirmed
+    def wants_packets(self) -> bool:
+        """Whether to read: who asks reads on, or both sides could wait for each other."""
+        return self.inbox.waiting_size <= self.read_ahead or bool(self._asked or self.exchanges)
 
     @property
     def unsettled(self) -> bool:
         """Whether a barrier could have something to say about what was published."""
-        return bool(self.unconfirmed or self._in_doubt or self._rejection_count)
+        return self.published != self.confirmed or bool(self._in_doubt or self._rejection_count)
 
     def check(self) -> None:
         if self.closed:
-            raise errors.ClosedError("the client is closed")
-        if self.pid != getpid():
-            self.forked()
-        if self.gone:
-            raise UnavailableError("the connection to the daemon is gone")
-
-    def _check_started(self) -> None:
-        self.check()
+            raise errors.ClosedError(self.closed)
         if self.transport is None and self.due == FOREVER:
-            raise UnavailableError("there is no connection to the daemon")
+            raise self._unavailable()
+
+    def _unavailable(self) -> UnavailableError:
+        return UnavailableError(str(self._fault), self._fault.reason)
 
     def check_backlog(self) -> None:
         """Who waits for answers reads on; who never receives must not go on like that."""
         if self.inbox.waiting_size > BACKLOG_LIMIT:
             raise errors.BacklogError(f"{len(self.inbox)} messages wait to be received: call receive()")
+
+    # --- one connection after the other ---
+
+    async def connect(self, seconds: float) -> None:
+        """Make the first connection; tries for so long, or ``timeout`` where a daemon is busy."""
+        self._begun, self._patience, self.due = monotonic(), seconds, 0.0
+        try:
+            await self.available(FOREVER)
+        except BaseException:
+            self._let_go()
+            self._queue.clear()
+            self.due = FOREVER
+            raise
 
     def advance(self) -> None:
         """Do what is due: try to connect, or give up a greeting that is not answered."""
@@ -166,114 +178,96 @@ class Session(ABC):
             return
         try:
             self.transport = Transport(self._path)
-        except RefusedError as error:
-            self._end(UnavailableError(error.text) if self._was_ready else error)
-        except UnavailableError as error:
+        except (RejectedError, UnavailableError) as error:
             self._end(error)
-        else:
-            self.due, self._said = monotonic() + self.timeout, ""
-            self._queue.appendleft(Entry(self.greeting()))
-            self.flush()
+            return
+        self.due, self._said = monotonic() + self.timeout, ""
+        self._greeting = self.greeting()
+        self._opening.extend(self._greeting)
+        for entry in self._queue:  # the greeting says what was to be sent before a request
+            entry.sent = max(0, len(entry.packets) - 1)
+        self.flush()
 
-    def greeting(self) -> list[bytes]:
+    def greeting(self) -> list[Entry]:
         """All that a new connection begins with; the last request is answered when all of it is done."""
         wishes = dict(self.wishes) if self.wanted_name is None else {"name": self.wanted_name, **self.wishes}
         if self.inbox.listening or self.exchanges.listening:
             wishes["listen"] = None
-        wishes["whoami"] = None
-        self._greeting = [self.question(key, value) for key, value in wishes.items()]
-        *asked, whoami = (entry.packets[0] for entry in self._greeting)
-        return [*asked, *(build_sub(pattern) for pattern, _ in self.inbox.subscriptions), whoami]
+        subscriptions = [build_sub(pattern) for pattern, _ in self.inbox.subscriptions]
+        asked = [Entry(build_control(key, value), key=key) for key, value in wishes.items()]
+        return [*asked, Entry(*subscriptions, build_control("whoami"), key="whoami")]
 
-    def greeted(self) -> list[BccnError] | None:
-        """None until the greeting is answered; then what the daemon had against it."""
-        if not self._greeting[-1].done:
-            return None
-        self.name = self._greeting[-1].value or None
-        for entry in self._greeting:
-            if entry.expected == "pack" and entry.error is None:
-                state, _, limit = entry.value.partition(" ")
-                self.pack_limit = int(limit) if state == "on" and is_number(limit) else 0
-        return [entry.error for entry in self._greeting if entry.error is not None]
-
-    def _begin(self, complaints: list[BccnError]) -> None:
-        """The greeting is answered; ``complaints`` is what the daemon had against it."""
+    def _greeted(self) -> None:
+        """The greeting is answered."""
+        answers = {entry.expected: entry.value for entry in self._greeting}
+        complaints = [entry.error for entry in self._greeting if isinstance(entry.error, RejectedError)]
         # Our old connection may still hold our name: a little later it is granted.
-        taken = self._was_ready and any(getattr(each, "code", "") == "name-taken" for each in complaints)
-        if complaints and (self._is_first or taken):
-            self._end(complaints[0] if self._is_first else UnavailableError(str(complaints[0])))
+        taken = self._was_ready and any(each.code == "name-taken" for each in complaints)
+        if complaints and (taken or self._patience is not None):
+            self._end(complaints[0])
             return
-        self._pauses, self.due = pauses(), FOREVER
+        self.name = answers["whoami"] or None
+        state, _, limit = answers.get("pack", "").partition(" ")
+        self.pack_limit = int(limit) if state == "on" and is_number(limit) else 0
         if self._was_ready:
             self.notify("reconnected", "connected to the daemon again")
         for each in complaints:
-            if isinstance(each, RejectedError):
-                self.notify("rejected", str(each), 1, each)
+            self.notify("rejected", str(each), 1, each)
+        self._pauses, self.due, self._patience = pauses(), FOREVER, None
         self.ready = self._was_ready = True
-        self._is_first = False
         self.flush()
-        self._report()
+        self.changed()
 
     def _end(self, error: BccnError) -> None:
         """The transport has ended and was read to its end, or none could be made."""
-        self._fault, pause = error, 0.0 if self.ready else next(self._pauses)
-        (self.disconnected if self.ready else self.let_go)(str(error))
-        self._queue = deque(entry for entry in self._queue if entry.messages)
-        self.due = FOREVER if self.gone else monotonic() + pause
-        if self.gone:
-            self._abandon(UnavailableError(str(error)))
-        self._report()
+        if self._said and isinstance(error, UnavailableError):
+            text = str(error) if self.ready else f"the daemon closes the connection: {self._said}"
+            error = UnavailableError(text, self._said)
+        self._fault = error if isinstance(error, UnavailableError) else UnavailableError(str(error))
+        pause = 0.0 if self.ready else next(self._pauses)
+        doubt = self.published - self.confirmed
+        if self.ready:
+            self._in_doubt += doubt
+            self._doubt_reason = self._fault.reason
+            self.notify("disconnected", str(error), doubt)
+        self._let_go()
+        self.due = monotonic() + pause
+        if self._patience is not None:
+            patience = max(self._patience, self.timeout) if self._fault.reason == BUSY else self._patience
+            in_vain = self.due > self._begun + patience or error is not self._fault
+        else:
+            in_vain = self._was_ready and not self._reconnect
+        if in_vain:
+            self._abandon(error)
+        self.changed()
 
-    def _as_said(self, error: UnavailableError) -> UnavailableError:
-        """The end of a connection, for the reason that the daemon gave, which nobody hears before a greeting."""
-        said, self._said = self._said, ""
-        if not said:
-            return error
-        return UnavailableError(
-            str(error) if self.ready else f"the daemon closes the connection: {said}", said
-        )
-
-    def disconnected(self, reason: str) -> None:
-        """The connection is gone, and what it did not confirm is in doubt."""
-        doubt = self.unconfirmed
-        self._in_doubt += doubt
-        self.let_go(reason)
-        self.notify("disconnected", reason, doubt)
-
-    def let_go(self, reason: str) -> None:
-        """Close the transport, if there is one: nobody answers what was asked on it."""
-        transport, self.transport, self.ready = self.transport, None, False
+    def _let_go(self) -> None:
+        """Close the transport, if there is one. What it did not answer is to be asked again."""
+        transport, self.transport = self.transport, None
         if transport is not None:
-            if self.pid == getpid():  # a child shares what its parent waits with
-                self.closing(transport)
+            self.closing(transport)
             transport.close()
-        self._confirmed, self.name, self.pack_limit = self.published, None, 0
-        asked, self._asked = self._asked, deque()
-        for entry in asked:
-            entry.finish(UnavailableError(reason))
+        waiting = (*self._asked, *self._queue) if self.ready else self._queue
+        self._queue = deque(entry for entry in waiting if not entry.done)
+        self._asked.clear()
+        self._opening.clear()
+        self.ready, self.name, self.pack_limit, self.confirmed = False, None, 0, self.published
 
     def _abandon(self, error: BccnError) -> None:
+        """There will be no other connection: everybody who waits gets the error."""
+        self.due = FOREVER
         while self._queue:
             self._queue.popleft().finish(error)
-
-    def _report(self) -> None:
-        changed, self.changed = self.changed, Pending()
-        changed.finish()
+        self.exchanges.wake()
 
     def close(self) -> None:
         """Let go of the connection at once; calls that wait for it raise ClosedError."""
-        self.closed, self.due = True, FOREVER
-        self.let_go("the client is closed")
-        self._abandon(errors.ClosedError("the client is closed"))
-        self._report()
+        self.closed = "the client is closed"
+        self._let_go()
+        self._abandon(errors.ClosedError(self.closed))
+        self.changed()
 
-    def begin_anew(self) -> None:
-        """In a child of fork: keep what is wanted, and nothing of the parent's (BCCN1.md, "Forked programs")."""
-        if self.name is not None:
-            self.wanted_name = f"{self.name}/{getpid()}"
-        self.let_go("this process was forked")
-        self._begin_life()
-        self.due = 0.0
+    # --- what comes ---
 
     def read(self) -> bool:
         """Take one packet; False when there is none. It may end the connection, with ProtocolError if it is none."""
@@ -285,24 +279,31 @@ class Session(ABC):
                 return False
             self.feed(bytes(self._memory[:size]))
         except UnavailableError as error:
-            self._end(self._as_said(error))
+            self._end(error)
         except ProtocolError as error:
             self._end(error)
             raise
         else:
-            if not self.ready and (complaints := self.greeted()) is not None:
-                self._begin(complaints)
+            if not self.ready and self._greeting[-1].done:
+                self._greeted()
         return True
+
+    def work(self, limit: int) -> None:
+        """Do what can be done without waiting: what is due, send what is queued, read so many packets."""
+        if self.due != FOREVER:
+            self.advance()
+        self.flush()
+        for _ in range(limit if self.wants_packets else 0):
+            if not self.read():
+                break
 
     def feed(self, packet: bytes) -> None:
         """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests."""
         inbox = self.inbox
         for event in parse_all(packet):
-            if isinstance(event, Control):
-                self._control(event.key, event.value)
+            if isinstance(event, tuple):
+                self._control(*event)
             elif event.channel[:1] != "!" or not self._is_for_request(event):
-                if self._lost_before_next:
-                    event.lost, self._lost_before_next = self._lost_before_next, 0
                 inbox.put(event)
         if inbox.waiting_size > BACKLOG_LIMIT:
             self.exchanges.wake()
@@ -319,7 +320,7 @@ class Session(ABC):
         elif key == "dropped" and is_number(value):
             count = int(value)
             self.lost += count
-            self._lost_before_next += count
+            self.inbox.lost += count
             plural = "message" if count == 1 else "messages"
             self.notify("lost", f"{count} {plural} lost: they came faster than they were read", count)
         elif key == "revoked":
@@ -329,15 +330,16 @@ class Session(ABC):
             self.notify("closing", f"the daemon closes the connection: {value}")
         elif self._asked and self._asked[0].expected == key:
             entry = self._asked.popleft()
-            self._confirmed = max(self._confirmed, entry.published)
+            self.confirmed = max(self.confirmed, entry.published)
             entry.value = value
             entry.finish()
 
     def _error(self, error: RejectedError) -> None:
+        asked = self._asked or self._queue  # the SUB of a request may be sent, and the request not yet
         if error.text.startswith("CMSG ") and self._asked:
             self._asked.popleft().finish(error)
-        elif error.text.startswith(("SUB ", "UNSUB ")) and self._asked:
-            self._asked[0].error = self._asked[0].error or error
+        elif error.text.startswith(("SUB ", "UNSUB ")) and asked:
+            asked[0].error = asked[0].error or error
         elif not self.exchanges.blame(error):
             self._rejection = self._rejection or error
             self._rejection_count += 1
@@ -352,7 +354,8 @@ class Session(ABC):
             raise errors.rejected(f"{first.code} {first.text}{more}")
         if doubt:
             some = "1 message" if doubt == 1 else f"up to {doubt} messages"
-            raise errors.UnconfirmedError(f"the daemon went away: {some} may not have been published")
+            text = f"the daemon went away: {some} may not have been published"
+            raise errors.UnconfirmedError(text, self._doubt_reason)
 
     def notify(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
         """Have the program know; whoever waits for replies passes it on at once. Equal refusals are one notice."""
@@ -367,9 +370,11 @@ class Session(ABC):
         while self.notices:
             (self.on_notice or log_notice)(self.notices.popleft())
 
+    # --- what goes ---
+
     def send_now(self, packet: bytes, messages: int = 1) -> bool:
         """Send at once what publishes so many messages; False when it must wait: for its turn, room, a connection."""
-        if self.transport is None or not self.ready or self._queue or self.pid != getpid():
+        if self._queue or not self.ready or self.transport is None:
             return False
         try:
             self.transport.send_raw(packet, NO_SIGNAL)
@@ -380,128 +385,94 @@ class Session(ABC):
 
     def flush(self) -> None:
         """Send what is queued, as far as there is room."""
-        while (transport := self.transport) is not None and self.wants_room:
-            entry = self._queue.popleft()
+        while (transport := self.transport) and (queue := self._queue if self.ready else self._opening):
+            entry = queue[0]
             try:
-                while entry.packets:
-                    if not transport.send(entry.packets[0]):
-                        self._queue.appendleft(entry)
+                while entry.sent < len(entry.packets):
+                    if not transport.send(entry.packets[entry.sent]):
                         return
-                    del entry.packets[0]
+                    entry.sent += 1
             except UnavailableError as error:
-                self._queue.appendleft(entry)
                 while self.transport is not None:  # what still came, before it goes
                     if not self.read():
                         self._end(error)
             except RejectedError as error:  # too large for any socket
+                queue.popleft()
+                entry.finish(error)
                 if not self.ready:
                     self._end(error)
-                self._withdraw(entry)
-                entry.finish(error)
             else:
-                if entry.messages:
-                    self.published += entry.messages
+                queue.popleft()
+                self.published += entry.messages
+                if entry.expected:
+                    entry.published = self.published
+                    self._asked.append(entry)
+                else:
                     entry.finish()
 
-    def question(self, key: str, value: str | None = None) -> Entry:
-        """A control request, which is sent after all those before it."""
-        entry = Entry([build_control(key, value)], 0, key, self.published)
-        self._asked.append(entry)
-        return entry
-
-    def _withdraw(self, entry: Entry) -> None:
-        self._asked = deque(asked for asked in self._asked if asked is not entry)
-
-    async def connect(self, seconds: float) -> None:
-        """Make the first connection; tries for so long, or ``timeout`` where a daemon is busy."""
-        begun, self.due = monotonic(), 0.0
-        try:
-            while not self.ready:
-                self.advance()
-                fault = self._fault if self.transport is None else None
-                patience = max(seconds, self.timeout) if getattr(fault, "reason", "") == BUSY else seconds
-                in_vain = self.due > begun + patience or not isinstance(fault, UnavailableError)
-                if fault is not None and in_vain:
-                    raise fault
-                await self.wait(self.changed, self.due)
-                self.check()
-        except BaseException:
-            self.let_go("the connection to the daemon could not be made")
-            self._queue.clear()
-            self.due = FOREVER
-            raise
-
-    async def available(self, deadline: float) -> None:
+    async def available(self, timeout: float | None = None) -> None:
         """Wait until there is a connection."""
-        while True:
-            self._check_started()
-            if self.ready:
-                return
-            if not await self.wait(self.changed, deadline) and not self.ready:
-                raise self._too_late()
+        if not self.ready:
+            await self._deliver(Entry(), timeout)
 
     async def transmit(self, packet: bytes, messages: int = 1) -> None:
         """Publish, through reconnections and a full socket, within ``timeout``."""
         if not self.send_now(packet, messages):
-            entry = Entry([packet], messages)
-            await self._deliver(entry, monotonic() + self.timeout)
-            entry.result()
+            await self._deliver(Entry(packet, messages=messages))
 
     def gather(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
         """What to send now that there is one message more: nothing, while an open batch has room."""
-        if self.pid != getpid():  # what was gathered before a fork is the parent's
-            self.forked()
         return [(packet, 1)] if self.packer is None else self.packer.add(packet)
 
     async def send_batch(self) -> None:
         """Publish what an open batch has gathered."""
-        if self.pid != getpid():
-            self.forked()
         for full, messages in self.packer.flush() if self.packer is not None else ():
             await self.transmit(full, messages)
 
     async def ask(
-        self, key: str, value: str | None = None, *, before: bytes | None = None,
-        enter: Callable[[], object] | None = None, timeout: float | None = None,
+        self, key: str, value: str | None = None, *, before: Sequence[bytes] = (), timeout: float | None = None
     ) -> str:  # fmt: skip
-        """Send ``before`` and a request; returns its answer. ``enter`` is called once there is a connection."""
+        """Send ``before`` and a request; returns its answer."""
         if self.packer is not None:
             await self.send_batch()
-        deadline = monotonic() + (self.timeout if timeout is None else timeout)
-        while True:
-            if not self.ready or self.pid != getpid():
-                await self.available(deadline)
-            if self.inbox.waiting_size > BACKLOG_LIMIT:
-                self.check_backlog()
-            if enter is not None:
-                enter()
-            entry = self.question(key, value)
-            if before is None and self.send_now(entry.packets[0], 0):
-                entry.packets.clear()
-                if not await self.wait(entry, deadline) and not entry.done:
-                    raise self._too_late(entry)
-            else:
-                entry.packets[:0] = [before] if before is not None else []
-                await self._deliver(entry, deadline)
-            before = enter = None
-            if not isinstance(entry.error, UnavailableError):
-                return entry.result()
+        if self.inbox.waiting_size > BACKLOG_LIMIT:
+            self.check_backlog()
+        entry = Entry(*before, build_control(key, value), key=key)
+        await self._deliver(entry, timeout)
+        return entry.value
 
-    async def _deliver(self, entry: Entry, deadline: float) -> None:
-        self._check_started()
+    async def _deliver(self, entry: Entry, timeout: float | None = None) -> None:
+        """Send it, in its turn, and wait until it is done. Raises what the daemon had against it."""
+        self.check()
         self._queue.append(entry)
         self.flush()
         try:
-            if not await self.wait(entry, deadline) and not entry.done:
-                raise self._too_late(entry)
+            seconds = self.timeout if timeout is None else timeout
+            if not await self.wait(entry, monotonic() + seconds) and not entry.done:
+                if not self.ready:
+                    raise self._unavailable()
+                waits = (
+                    "takes no more messages: this one was not sent"
+                    if entry in self._queue
+                    else "does not answer"
+                )
+                raise errors.TimedOutError(f"the daemon {waits}")
         except BaseException:
-            if entry in self._queue:
+            entry.done = True  # for nobody: it is not asked again
+            if entry in self._queue and not entry.sent:
                 self._queue.remove(entry)
-                self._withdraw(entry)
             raise
+        if entry.error is not None:
+            raise entry.error
 
-    def _too_late(self, entry: Entry | None = None) -> BccnError:
-        if entry is None or not self.ready:
-            return UnavailableError(str(self._fault or "the daemon is away"))
-        taken = "does not answer" if not entry.packets else "takes no more messages: this one was not sent"
-        return errors.TimedOutError(f"the daemon {taken}")
+
+# A child of fork must not use the connections of its parent.
+_sessions: WeakSet[Session] = WeakSet()
+
+
+def _in_child() -> None:
+    for session in list(_sessions):
+        session.forked()
+
+
+register_at_fork(after_in_child=_in_child)

@@ -7,14 +7,13 @@ Rules:
    it. In such a child it closes the copy only.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import select
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from bccn.errors import RefusedError, RejectedError, UnavailableError
 
@@ -26,7 +25,7 @@ BACKOFF_LIMIT = 1.0
 BUSY = "busy"
 # Seconds; poll(2) counts milliseconds in an int.
 POLL_LIMIT = 86400.0
-# Seconds to wait when the kernel has no memory for a packet: poll(2) does not wait for that.
+# Seconds to wait when the kernel has no memory for a packet: neither poll(2) nor epoll(7) waits for that.
 MEMORY_PAUSE = 0.001
 # Our daemon sends at most 71 kB, public sbus 409,600 bytes; untouched memory costs nothing.
 RECEIVE_LIMIT = 512 * 1024
@@ -68,7 +67,6 @@ class Transport:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = socket_path(path)
-        self.lacks_memory = False
         self._pid = os.getpid()
         self._socket = _open_socket()
         self._receive, self.send_raw = self._socket.recv_into, self._socket.send
@@ -91,7 +89,7 @@ class Transport:
         return self._socket.fileno()
 
     def send(self, packet: bytes) -> bool:
-        """Send one packet; False: there is no room for it in the socket, or in the kernel (``lacks_memory``).
+        """Send one packet; False: there is no room for it. Where the kernel lacks memory, that takes a moment.
 
         Raises RejectedError for a packet that no socket takes, UnavailableError at the end of the connection.
         """
@@ -102,9 +100,9 @@ class Transport:
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
                 raise RejectedError("too-large", f"packet: {len(packet)} bytes, too many to send") from None
-            self.lacks_memory = error.errno in (errno.ENOBUFS, errno.ENOMEM)
-            if not self.lacks_memory:
+            if error.errno not in (errno.ENOBUFS, errno.ENOMEM):
                 raise UnavailableError("the daemon went away") from None
+            time.sleep(MEMORY_PAUSE)
             return False
         return True
 
@@ -127,30 +125,19 @@ class Transport:
             return size
 
     def wait(self, events: int, deadline: float) -> bool:
-        """Wait for READABLE, WRITABLE or both; False once ``deadline`` (monotonic seconds) has passed."""
-        if self.lacks_memory and events & WRITABLE:
-            self.lacks_memory = False
-            time.sleep(MEMORY_PAUSE)
-            return True
+        """Wait for READABLE, WRITABLE or both until ``deadline`` (monotonic seconds), or a day; False: neither."""
         descriptor = self._socket.fileno()
         if descriptor < 0:  # another thread has closed it
             return True
         if events != self._polled:
             self._poll.register(descriptor, events)
             self._polled = events
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            if self._poll.poll(min(left, POLL_LIMIT) * 1000):
-                return True
-            if left <= POLL_LIMIT:
-                return False
+        return bool(self._poll.poll(min(max(0.0, deadline - time.monotonic()), POLL_LIMIT) * 1000))
 
     def close(self) -> None:
         if self._pid == os.getpid():
-            try:  # noqa: SIM105 - contextlib would be imported for this alone
+            with suppress(OSError):  # the daemon has closed it, or this is the second call
                 self._socket.shutdown(socket.SHUT_RDWR)
-            except OSError:  # the daemon has closed it, or this is the second call
-                pass
         self._socket.close()
 
 

@@ -9,6 +9,8 @@ from tests.hostile.behaviour import behaviour
 from tests.hostile.behaviours.requests import LONG
 
 SHORT_BLOCK = "[queue]\nblock_seconds = 0.5\n"
+# By right: a client that may hold publishers does, until it is closed. It is looked at each second (``holding``).
+HELD = 1500.0
 NOT_TO_ALL = (
     '[[rights]]\nuid = "root"\npublish = [">", "!"]\n[[rights]]\npublish = ["flood/>"]\nsubscribe = [">"]\n'
 )
@@ -60,6 +62,13 @@ def holds_itself(attack: Attack) -> None:
 @behaviour("a block client that never reads the bystander's messages", settings=SHORT_BLOCK, suite=True)
 def holds_the_bystander(attack: Attack) -> None:
     client = attack.connect()
+    client.request("queue", "packets=10 policy=block")
+    client.subscribe("bystander/>")
+
+
+@behaviour("a block client of the bystander's own user that never reads", settings=SHORT_BLOCK, p99=HELD)
+def holds_its_own_user(attack: Attack) -> None:
+    client = attack.connect(uid=None)
     client.request("queue", "packets=10 policy=block")
     client.subscribe("bystander/>")
 

@@ -5,6 +5,7 @@ from itertools import count
 
 from tests.hostile.attack import Attack, pack
 from tests.hostile.behaviour import MEMORY, MIB, behaviour
+from tests.hostile.behaviours.publishing import HELD, SHORT_BLOCK
 from tests.plain_bccn import datagram
 from tests.recorder_process import RecorderProcess
 
@@ -65,7 +66,7 @@ def small_taps(attack: Attack) -> None:
     attack.repeat(attack.packing(), FLOOD)
 
 
-@behaviour("a tap that holds publishers by its policy", needs=ROOT, settings="[queue]\nblock_seconds = 0.5\n")
+@behaviour("a tap that holds publishers by its policy", needs=ROOT, settings=SHORT_BLOCK, p99=HELD)
 def a_tap_that_holds(attack: Attack) -> None:
     tap = attack.connect(uid=0)
     tap.request("queue", "packets=10 policy=block")

@@ -58,6 +58,12 @@ def spooled(spool: Path) -> list[dict[str, Any]]:
     ]
 
 
+def bounds(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    """The marks ``opened`` and ``closed``, each with its time."""
+    marks = [(row["verdict"], row["time_ns"]) for row in rows if not row["direction"]]
+    return [mark for mark in marks if mark[0] in ("opened", "closed")]
+
+
 def payloads(rows: list[dict[str, Any]]) -> list[int]:
     return [int(row["payload"]) for row in rows if row["direction"] in ("out", "local")]
 

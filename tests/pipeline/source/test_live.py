@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -21,7 +23,10 @@ from bccnd.errors import ConfigError, UnavailableError
 from bccnd.pipeline.source import spool, spool_files
 from bccnd.pipeline.source.live import PARTITION_FILES, LiveOptions, LiveReader, read_file
 from bccnd.pipeline.source.rows import SCHEMA
-from bccnd.pipeline.source.spool_files import Header
+from bccnd.pipeline.source.spool_files import Spool
+from bccnd.recorder.files import Limits, Recording
+from bccnd.recorder.layout import SCHEMA as RECORDED
+from bccnd.recorder.layout import Mark, mark
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import wait_until
 from tests.pipeline.source.spooling import await_messages, publish, spooling
@@ -34,7 +39,8 @@ def fill(folder: Path, messages: list[int], first: int = 1) -> None:
     """Spool files whose names say that they hold this many messages."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, count in enumerate(messages, first):
-        spool_files.write(str(folder), number, count, Header("here", number, number + 1), memoryview(b""))
+        marks = [mark(Mark.OPENED, number), mark(Mark.CLOSED, number + 1)]
+        pq.write_table(pa.Table.from_batches(marks), folder / f"{number:017}-{count}.parquet")
 
 
 @pytest.fixture
@@ -67,7 +73,7 @@ def test_an_offset_is_the_number_of_a_spool_file(folder: Path) -> None:
         assert reader.partitions(end, end) == []
         assert [
             Path(path).name for each in reader.partitions({"segment": 17}, end) for path in each.paths
-        ] == [f"{number:017}-1.segment" for number in (18, 19, 20)]
+        ] == [f"{number:017}-1.parquet" for number in (18, 19, 20)]
 
 
 def test_a_batch_has_at_most_max_rows_but_at_least_a_file(folder: Path) -> None:
@@ -107,7 +113,34 @@ def test_a_planned_file_that_was_removed_is_passed_over(folder: Path) -> None:
         batches = [row for batch in reader.read(partition) for row in batch.to_pylist()]
         assert [(row["verdict"], row["time_ns"]) for row in batches] == [("opened", 2), ("closed", 3)]
     with pytest.raises(ConfigError, match="not on this executor"):
-        list(read_file("/nowhere/00000000000000001-1.segment"))
+        list(read_file("/nowhere/00000000000000001-1.parquet"))
+
+
+def test_messages_of_a_damaged_file_are_counted(folder: Path) -> None:
+    """Each time the same: those that cannot be read, or all if none can."""
+    folder.mkdir(exist_ok=True)
+    recording = Recording(Spool(str(folder), "here", 1 << 30), Limits(group_bytes=1))
+    row = {"time_ns": 5, "direction": "in", "verdict": "ok", "payload": os.urandom(5000), "size": 1}
+    recording.open(5, 0.0)
+    for _ in range(2):
+        recording.write(pa.RecordBatch.from_pylist([row] * 20_000, RECORDED), 0.0)
+    recording.close(9, 0.0)
+    [spooled] = spool_files.listed(str(folder))
+    groups = pq.read_metadata(spooled.path)
+    last = groups.row_group(groups.num_row_groups - 2).column(RECORDED.get_field_index("payload"))
+    content = bytearray(Path(spooled.path).read_bytes())
+    content[last.data_page_offset + last.total_compressed_size // 2] ^= 1
+    Path(spooled.path).write_bytes(content)
+    for _ in range(2):
+        rows = [
+            row for batch in read_file(spooled.path) for row in batch.select(["verdict", "size"]).to_pylist()
+        ]
+        assert rows[-1] == {"verdict": "unrecorded", "size": 40_000 - (len(rows) - 2)}
+        assert len(rows) > 16_384
+    Path(spooled.path).write_bytes(b"PAR1 damaged")
+    [(row,)] = [batch.to_pylist() for batch in read_file(spooled.path)]
+    assert (row["verdict"], row["size"]) == ("unrecorded", 40_000)
+    assert spooled.path.encode() in row["payload"]
 
 
 def test_a_spool_serves_one_query(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import wait_until
 from tests.pipeline.source.spooling import (
     await_messages,
+    bounds,
     ended,
     payloads,
     publish,
@@ -39,7 +40,7 @@ def test_each_message_is_spooled_once(daemon: DaemonProcess, tmp_path: Path) -> 
         "local/x": "local",
         "far/x": "out",
     }
-    marks = [(row["verdict"], row["time_ns"]) for row in rows if not row["direction"]]
+    marks = bounds(rows)
     assert [verdict for verdict, _ in marks] == ["opened", "closed"] * (len(marks) // 2)
     assert [time for _, time in marks[1:-1:2]] == [time for _, time in marks[2::2]], (
         "each goes on where the one before it ends"
@@ -67,10 +68,12 @@ def test_the_spooler_goes_on_when_the_daemon_is_back(daemon: DaemonProcess, tmp_
         await_messages(folder, 20)
     rows = spooled(folder)
     assert payloads(rows) == [*range(20)]
-    marks = [row["time_ns"] for row in rows if not row["direction"]]
-    assert any(closed < opened for closed, opened in zip(marks[1:-1:2], marks[2::2], strict=True)), (
+    times = [time for _, time in bounds(rows)]
+    assert any(closed < opened for closed, opened in zip(times[1:-1:2], times[2::2], strict=True)), (
         "the gap shows"
     )
+    inner = [row["verdict"] for row in rows if not row["direction"]]
+    assert [verdict for verdict in inner if verdict in ("stopped", "returned")] == ["stopped", "returned"]
 
 
 def _tapped(daemon: DaemonProcess) -> bool:
@@ -88,7 +91,7 @@ def test_a_kill_loses_only_unsynced_messages_and_numbers_go_on(daemon: DaemonPro
     process.kill()
     process.communicate()
     [before] = spool_files.listed(str(folder))
-    (folder / ".segment").write_bytes(b"half of one")
+    (folder / f".{before.number + 1:017}.parquet.partial").write_bytes(b"half of one")
     with spooling(daemon, folder):
         publish(daemon, "local/x", range(10, 20))
         await_messages(folder, 20)

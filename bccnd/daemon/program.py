@@ -39,7 +39,7 @@ log = structlog.get_logger()
 # After so many collections of what is young comes one of everything: 10 to 30 ms for everybody, with some ten
 # thousand sources, clients and last values. One of 700 new objects takes 0.3 ms, one of 7,000 some 2 ms. With
 # Python's own 10 one comes whenever all has grown by a quarter; and it finds next to nothing, as what the relay lets
-# go is in no cycle (``Outbox.end``). With 100 it comes after 700,000 new objects, more than the tables of a daemon
+# go is in no cycle (``Outbox.clear``). With 100 it comes after 700,000 new objects, more than the tables of a daemon
 # hold by default. If all of these were garbage it would be about 100 MB.
 FULL_COLLECTION = 100
 

@@ -219,7 +219,7 @@ class Delivery:
     def forget(self, session: Session, now: float) -> None:
         """The client is gone: free what it held, and the publishers that waited for it."""
         self.slow.leaves(session, now)
-        session.outbox.end()
+        session.outbox.clear(gone=True)
         session.outbox.keep_left(0)
         self._left.discard(session)
         self.backlogged.discard(session)

@@ -96,11 +96,6 @@ class Ledger:
         return self.bytes + self.left + size + (self.entries + entries) * ENTRY_BYTES - self.limit
 
 
-def _unread(_lost: int) -> bytes:
-    """The notice for a client that has gone."""
-    return b""
-
-
 class CountedPack:
     """A PACK packet and how many messages are in it."""
 
@@ -345,13 +340,9 @@ class Outbox:
                 self._forget(entry)
         self._account(-size, -messages, -messages)
 
-    def end(self) -> None:
-        """The client has gone: refer to it no more, so that it is freed with its last use, not by a collection."""
-        self.clear()
-        self._notice = _unread
-
-    def clear(self) -> None:
-        """What is for the client is dropped."""
+    def clear(self, *, gone: bool = False) -> None:
+        """What was for it is dropped; ``gone``: so has the client, which is freed without a collection."""
+        self._notice = b"%d".__mod__ if gone else self._notice
         self._count_dropped(self.packets)
         while self._entries:
             self._forget(self._entries.popleft())

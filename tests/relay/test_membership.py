@@ -109,7 +109,7 @@ def test_a_client_that_leaves_needs_no_collection():
         publisher.say(*[b"MSG a\0%d" % number for number in range(5)])
         session = weakref.ref(client.session)
         client.leave()
-        del client
+        del bus.transport.senders[client.port], client
         publisher.say(b"MSG a\0later", b"MSG b\0other")
         assert session() is None
     finally:

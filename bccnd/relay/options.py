@@ -71,7 +71,10 @@ class Queue(Table):
         5.0, 0.1, 3600, "With policy block, seconds a client may read nothing before it is closed."
     )
     block_floor: float = number(
-        10.0, 0, 1e6, "With policy block, messages a second that publishers which wait must get through to it."
+        10.0,
+        0,
+        1e6,
+        "With policy block, messages a second that publishers which wait must get through to it.",
     )
 
 

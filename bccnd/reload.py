@@ -5,6 +5,8 @@ Rules
 - Settings that made sockets, names or memory cannot change while those are in use (FIXED). A reload leaves them as
   they were, applies the others, and reports which need a restart.
 - No client is disconnected (``Relay.reconfigure``).
+- A file that was emptied or cut off is sound TOML. So a reload never takes the key away, nor the last of the
+  ``[[rights]]``: what they kept out would come in without anybody having asked for that. A restart does.
 """
 
 import os
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
+from bccnd.errors import ConfigError
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
 from bccnd.relay.options import Options
@@ -45,11 +48,25 @@ def relay_settings(settings: Settings, keys: Sequence[bytes]) -> RelaySettings:
 
 
 def applicable(running: Settings, wanted: Settings) -> tuple[Settings, list[str], list[str]]:
-    """The settings to run with now, the names that change, and the names that need a restart."""
+    """The settings to run with now, the names that change, and the names that need a restart.
+
+    Raises ``ConfigError``, with a line for each, when the key or all rights would go.
+    """
+    _refuse_to_open(running, wanted)
     old, new = dict(named_values(running)), dict(named_values(wanted))
     differing = [name for name in new if new[name] != old[name]]
     held = [name for name in differing if name in FIXED or name.partition(".")[0] in FIXED]
     return _with(wanted, {name: old[name] for name in held}), [n for n in differing if n not in held], held
+
+
+def _refuse_to_open(running: Settings, wanted: Settings) -> None:
+    gone = []
+    if running.key_file and not wanted.key_file:
+        gone.append("key_file: is set no more, and anybody on the segment could send")
+    if running.rights and not wanted.rights:
+        gone.append("rights: there are no [[rights]] any more, and every client could do everything")
+    if gone:
+        raise ConfigError("\n".join([f"{each}; restart the daemon if that is meant" for each in gone]))
 
 
 def _with(settings: Settings, values: dict[str, Any]) -> Settings:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bccnd.errors import ConfigError
 from bccnd.process.configuration import named_values
 from bccnd.process.settings import Settings
 from bccnd.reload import FIXED, applicable, relay_settings
@@ -57,6 +58,23 @@ def test_replays_are_dropped_by_default_where_hmac_is_required():
     assert not drops(integrity="none")
     assert not drops(dedup={"replays": "accept"})
     assert drops(dedup={"replays": "drop"})
+
+
+@pytest.mark.parametrize(
+    ("kept", "fault"),
+    [
+        ({"rights": [{"uid": "root"}]}, "key_file: is set no more"),
+        ({"key_file": "/k"}, r"rights: there are no \[\[rights\]\] any more"),
+    ],
+)
+def test_a_key_and_the_last_rights_stay(kept: dict[str, Any], fault: str):
+    running = settings(key_file="/k", rights=[{"uid": "root"}, {"observe": True}])
+    with pytest.raises(ConfigError, match=fault + ".*; restart the daemon if that is meant"):
+        applicable(running, settings(**kept))
+    with pytest.raises(ConfigError, match=r"(?s)key_file.*\n.*rights"):
+        applicable(running, settings())
+    applicable(running, settings(key_file="/other", rights=[{"observe": True}]))
+    applicable(settings(), running)
 
 
 # --- a running daemon ---
@@ -266,6 +284,22 @@ def test_an_exposed_key_file_is_refused_and_old_keys_stay(running: Reloadable, t
     assert "chmod 600" in line["fault"]
     with PacketClient(running.socket) as client:
         assert client.status()["integrity"] == "hmac"
+
+
+def test_an_emptied_file_leaves_the_daemon_closed(running: Reloadable, tmp_path: Path):
+    keys = tmp_path / "keys"
+    keys.write_bytes(OLD)
+    keys.chmod(0o600)
+    running.reload(f'key_file = "{keys}"\n[[rights]]\nsubscribe = ["open/>"]\nobserve = true')
+    running.write("")
+    event = "not reloaded, the old settings stay"
+    running.reload(event=event)
+    wait_until(lambda: len(running.events(event)) == 2, "a line for each fault")
+    assert [line["fault"].partition(":")[0] for line in running.events(event)] == ["key_file", "rights"]
+    with PacketClient(running.socket) as client:
+        assert client.status()["integrity"] == "hmac"
+        client.send(b"SUB closed")
+        assert client.receive().startswith(b"CMSG error\0refused")
 
 
 def test_a_default_file_that_has_gone_is_refused(tmp_path: Path, loopback_port: int):

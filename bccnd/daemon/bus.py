@@ -84,6 +84,8 @@ class Bus:
         self._is_congested = congested
         self._on_idle = on_idle
         self._turns = Turns(arena.memory, self._table.region)
+        self._left = self._turns.left
+        self._outgoing = relay.state.outgoing
         self._sockets: dict[int, socket.socket] = {}
         # Publishers that are not read until the network side is no longer congested.
         self._held_back: set[Session] = set()
@@ -95,6 +97,8 @@ class Bus:
         self._round_is_due = False
         # When the turn of this moment began, in nanoseconds since 1970.
         self._begun = 0
+        # The steps of this turn so far.
+        self._steps = 0
         self.door = Door(loop, listener, self._let_in, lambda: len(relay.sessions), self.end_turn)
 
     @staticmethod
@@ -111,7 +115,7 @@ class Bus:
         if self._turns:
             self._have_round_begin()
         for session in self._relay.sessions.values():
-            if not (session.waits_for or session in self._held_back or session in self._turns):
+            if not (session.waits_for or session in self._held_back or session in self._left):
                 self._loop.add_reader(session.port, self._readable, session)
             if self._relay.is_backlogged(session):
                 self._loop.add_writer(session.port, self._writable, session)
@@ -196,13 +200,14 @@ class Bus:
     def _serve(self, session: Session) -> None:
         """Give a client its turn."""
         self._begun = begun = time.time_ns()
+        self._steps = 0
         try:
-            if session not in self._turns or (self._take_turn(session) and not self._turn_is_over()):
+            if session not in self._left or (self._take_turn(session) and not self._turn_is_over()):
                 self._read_on(session, begun)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
             self._give_up(session, error)
         session.read_ns = now = self.end_turn(begun)
-        if session.number in self._sockets and self._turns.took(session, begun, now):
+        if session.number in self._sockets and self._turns.took(session, begun, now, self._steps):
             self._have_round_begin()
 
     def _read_on(self, session: Session, unix_ns: int) -> None:
@@ -212,7 +217,7 @@ class Bus:
         that does not read its answers no more is read at once: what else it asks for waits in its own socket.
         """
         alone = abs(unix_ns - session.read_ns) > ALONE_NS and abs(unix_ns - self._busy_ns) > BUSY_NS
-        if alone or self._turns.are_many or session.outbox.answers:
+        if alone or self._turns.have_many(session) or session.outbox.answers:
             self._read(session, self._table.read_one, unix_ns)
             return
         for _ in range(CLIENT_BATCHES):
@@ -255,13 +260,13 @@ class Bus:
                 self._settle()  # publishers that it held
                 return False
         left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
+        self._steps += self._outgoing.steps
         return self._go_on_or_wait(session, left, self._settle())
 
     def _take_turn(self, session: Session) -> bool:
         """Go on with the packets that are left; True when the client may be read on."""
-        packets, moment = self._turns.take(session), self._moment()
-        self._relay.keep_left(session, 0, moment.monotonic)
-        left = self._relay.from_client(session, moment, *packets)
+        left = self._relay.from_client(session, self._moment(), *self._turns.take(session))
+        self._steps += self._outgoing.steps
         return self._go_on_or_wait(session, left, self._settle())
 
     def _go_on_or_wait(self, session: Session, left: Left | None, sends: bool) -> bool:
@@ -269,21 +274,25 @@ class Bus:
 
         ``sends``: whether a datagram went to the segment already.
         """
-        while left and self._may_go_on(session) and not self._turn_is_over():
-            left = self._relay.from_client(session, self._moment(), *left)
+        turns = self._turns
+        while (left or session in self._left) and self._may_go_on(session) and not self._turn_is_over():
+            left = self._relay.from_client(session, self._moment(), *(left or turns.take(session)))
+            self._steps += self._outgoing.steps
             sends |= self._settle()
         if session.number not in self._sockets:
             return False
         if sends and self._is_congested():
             self._held_back.add(session)
-        if not (left or session.waits_for or session in self._held_back):
-            return True
-        self._loop.remove_reader(session.port)
         if left:
-            self._relay.keep_left(session, self._turns.put_aside(session, left), self._loop.time())
+            turns.put_aside(session, left)
+        if session in self._left or session.outbox.left:
+            self._relay.keep_left(session, turns.size_of(session), self._loop.time())
             self._settle()
-            if self._may_go_on(session) and session not in self._held_back:
-                self._line_up(session)
+        if not (session in self._left or session.waits_for or session in self._held_back):
+            return session.number in self._sockets
+        self._loop.remove_reader(session.port)
+        if session in self._left and self._may_go_on(session) and session not in self._held_back:
+            self._line_up(session)
         return False
 
     def _may_go_on(self, session: Session) -> bool:
@@ -294,7 +303,7 @@ class Bus:
 
     def _go_on(self, session: Session) -> None:
         """Serve a client again that was not served for a while."""
-        if session in self._turns:
+        if session in self._left:
             self._line_up(session)
         elif self._serving:
             self._loop.add_reader(session.port, self._readable, session)
@@ -309,18 +318,22 @@ class Bus:
             self._loop.call_soon(self._begin_round)
 
     def _begin_round(self) -> None:
-        """Give the first in line its turn; then the loop looks after everybody."""
+        """Give those in line their turns, as the budget allows; then the loop looks after everybody."""
         self._round_is_due = False
         if not self._serving:
             return
+        self._serve_line(self._turns.next_modest)
+        self._serve_line(self._turns.next)
         self._turns.begin_round()
-        session = self._turns.next()
-        if session is not None:
+        if self._turns:
+            self._have_round_begin()
+
+    def _serve_line(self, next_in_line: Callable[[], Session | None]) -> None:
+        self._turns.begin_round()
+        while not self._turns.is_spent and (session := next_in_line()) is not None:
             # Until its turn shows that it is to wait for something else.
             self._loop.add_reader(session.port, self._readable, session)
             self._serve(session)
-        if self._turns:
-            self._have_round_begin()
 
     def _writable(self, session: Session) -> None:
         try:
@@ -375,7 +388,7 @@ class Bus:
 
     def _read_last(self, session: Session, deadline: float) -> None:
         for _ in range(LAST_BATCHES):
-            while session in self._turns and self._may_go_on(session) and time.monotonic() < deadline:
+            while session in self._left and self._may_go_on(session) and time.monotonic() < deadline:
                 self._begun = time.time_ns()
                 self._take_turn(session)
             if not self._may_go_on(session) or time.monotonic() > deadline:

@@ -9,19 +9,23 @@ Rules
 - A successor gets the listening socket, and whoever connects meanwhile waits. No scrape fails because of a
   replacement.
 - A reload opens the new socket before it closes the old one. If it cannot open it, the whole reload is refused.
+- The file of a Unix socket that goes while the daemon runs is made again, as that of the bus is (``net.listener``).
 """
 
-import socket
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+import structlog
+
 from bccnd import __version__
 from bccnd.daemon.kernel import Kernel
+from bccnd.errors import BccndError
 from bccnd.process import local_stream
 from bccnd.process.http import HttpServer, Response, plain
+from bccnd.process.local_stream import Listening
 from bccnd.process.settings import Settings
 from bccnd.relay.core import Relay
 from bccnd.wire.verdict import DROPPED
@@ -34,6 +38,8 @@ LAG_SAMPLES = 60
 
 # Every verdict and every right begins at 0: a rate needs a value from before the first count.
 RIGHTS = ("publish", "subscribe", "tap", "bridge", "name", "block", "observe")
+
+log = structlog.get_logger()
 
 
 class Metrics:
@@ -53,9 +59,12 @@ class Metrics:
         self._status = status
         self._unready = unready
         self._where = ""
-        self._listening: socket.socket | None = None
+        self._mode = 0o660
+        self._listening: Listening | None = None
         self._server: HttpServer | None = None
-        self._left: socket.socket | None = None  # a predecessor's, no longer wanted
+        self._left: Listening | None = None  # a predecessor's, no longer wanted
+        self._serves = False
+        self._gone_told = False
         self._rendered: dict[str, Response] = {}  # by accepted format
         self._rendered_at = float("-inf")
         self._lags: deque[float] = deque([0.0], maxlen=LAG_SAMPLES)
@@ -67,15 +76,15 @@ class Metrics:
 
         Raises ``BccndError`` when that is impossible; nothing has changed then.
         """
-        where = settings.metrics.listen
-        if where == self._where:
+        where, self._mode = settings.metrics.listen, settings.socket_permissions or 0o660
+        if where == self._where and not self._is_gone:
             return
-        listening = local_stream.listen(where, settings.socket_permissions or 0o660) if where else None
+        listening = local_stream.listen(where, self._mode) if where else None
         self.close()
         self._adopt(where, listening)
 
-    def _adopt(self, where: str, listening: socket.socket | None) -> None:
-        self._where, self._listening = where, listening
+    def _adopt(self, where: str, listening: Listening | None) -> None:
+        self._where, self._listening, self._gone_told = where, listening, False
         if listening is not None:
             from bccnd.process import metrics  # loaded only where it is used
 
@@ -83,6 +92,7 @@ class Metrics:
             self._server = HttpServer(self._loop, listening, self._handle)
 
     def resume(self) -> None:
+        self._serves = True
         if self._left:  # until now the predecessor might have gone on with it
             local_stream.close(self._left)
             self._left = None
@@ -90,6 +100,7 @@ class Metrics:
             self._server.resume()
 
     def pause(self) -> None:
+        self._serves = False
         if self._server:
             self._server.pause()
 
@@ -104,6 +115,26 @@ class Metrics:
         if self._ticked:
             self._lags.append(max(0.0, now - self._ticked - interval))
         self._ticked = now
+        if self._serves and self._is_gone:
+            self._make_again()
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._listening is not None and local_stream.is_gone(self._listening)
+
+    def _make_again(self) -> None:
+        where = self._where
+        try:
+            listening = local_stream.listen(where, self._mode)
+        except BccndError as error:
+            if not self._gone_told:
+                log.warning("socket file gone: nobody can connect", socket=where, reason=str(error))
+            self._gone_told = True
+            return
+        self.close()
+        self._adopt(where, listening)
+        self.resume()
+        log.warning("socket file made again", socket=where)
 
     def reloaded(self, unix_time: float | None) -> None:
         """Note when the settings were read, or with None that they were refused."""
@@ -118,12 +149,12 @@ class Metrics:
 
     def state(self) -> dict[str, Any]:
         """What a successor needs besides the ``descriptors``, in plain values."""
-        return {"listen": self._where}
+        return {"listen": self._where, "made": self._listening and self._listening.made}
 
     def inherit(self, state: dict[str, Any], descriptors: Mapping[str, int], settings: Settings) -> None:
         """As ``open``, with the socket of a predecessor where the settings have not changed."""
         if state.get("listen"):
-            listening = socket.socket(fileno=descriptors["metrics"])
+            listening = Listening.succeed(descriptors["metrics"], state.get("made"))
             if settings.metrics.listen == state["listen"]:
                 self._adopt(state["listen"], listening)
             else:

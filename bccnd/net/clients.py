@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from errno import EAGAIN, ENOBUFS, ENOMEM
 
 from bccnd.net.mmsg import Arena, SendTable
+from bccnd.net.peers import unread_bytes
 
 # What a send returns when the client has gone.
 GONE = -1
@@ -87,6 +88,10 @@ class Clients:
         count = array("i", [0])
         fcntl.ioctl(port, termios.TIOCOUTQ, count)  # SIOCOUTQ by another name
         return count[0]
+
+    def unsaid(self, port: int) -> int:
+        """How much of what the client has sent was not read, in bytes."""
+        return unread_bytes(port)
 
     def _lay_out(self, packets: Sequence[bytes], first: int) -> tuple[list[int], list[int]]:
         """Copy packets into the scratch, from ``first`` on, as many as fit. Returns their spans."""

@@ -1,9 +1,15 @@
-"""A listening stream socket for this host alone: at a loopback address, or a Unix socket with a path."""
+"""A listening stream socket for this host alone: at a loopback address, or a Unix socket with a path.
+
+Rules
+- The file at a path is known by its inode: one that another program has put there since is not ours to remove.
+- A file that has gone, or is another program's, is seen (``is_gone``); whoever serves the socket makes a new one.
+"""
 
 import contextlib
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from errno import EADDRINUSE, ECONNREFUSED
 
 from bccnd.errors import ConfigError, RefusedError, UnavailableError
@@ -11,18 +17,35 @@ from bccnd.errors import ConfigError, RefusedError, UnavailableError
 # Connections that wait to be accepted.
 BACKLOG = 64
 
+Identity = tuple[int, int]  # device and inode of a file
 
-def listen(where: str, mode: int) -> socket.socket:
+
+class Listening(socket.socket):
+    """``made``: its file, if it has one; while the socket is open, no other file gets that inode."""
+
+    made: Identity | None = None
+
+    @classmethod
+    def succeed(cls, descriptor: int, made: Sequence[int] | None) -> "Listening":
+        """The socket of a predecessor; ``made``: as it was there, or None if that did not say."""
+        listening = cls(fileno=descriptor)
+        if listening.family == socket.AF_UNIX:
+            listening.made = (made[0], made[1]) if made else _identity(listening)
+        return listening
+
+
+def listen(where: str, mode: int) -> Listening:
     """A non-blocking socket at ``where``: ``127.0.0.1:PORT``, ``[::1]:PORT``, or a path, whose file gets ``mode``.
 
     Raises ``UnavailableError``, ``RefusedError`` or ``ConfigError``, which name the address.
     """
     is_path = where.startswith("/")
     family = socket.AF_UNIX if is_path else socket.AF_INET6 if where.startswith("[") else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    made = Listening(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
         if is_path:
             _bind_path(made, where, mode)
+            made.made = _identity(made)
         else:
             host, _, port = where.rpartition(":")
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -61,9 +84,23 @@ def _is_stale(path: str) -> bool:
         return probe.connect_ex(path) == ECONNREFUSED
 
 
-def close(listening: socket.socket) -> None:
+def is_gone(listening: Listening) -> bool:
+    """Whether the file that programs connect to is no longer that of this socket."""
+    return listening.made is not None and _identity(listening) != listening.made
+
+
+def close(listening: Listening) -> None:
     """Close the socket, and remove its file if it has one."""
-    if listening.family == socket.AF_UNIX:
+    if listening.made is not None and not is_gone(listening):
         with contextlib.suppress(OSError):
             os.unlink(listening.getsockname())  # noqa: PTH108
     listening.close()
+
+
+def _identity(listening: socket.socket) -> Identity | None:
+    """What is at its path; None for nothing, or what may not be seen."""
+    try:
+        status = os.lstat(listening.getsockname())
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

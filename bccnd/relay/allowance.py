@@ -3,6 +3,16 @@
 Time enters as monotonic seconds.
 """
 
+from dataclasses import dataclass, field
+
+# Of an asker's share, the part that each host gets of what is kept for those who ask seldom: 2 of 20 pings a second.
+# So 40 hosts can use it in the same second, more than ask one daemon by chance.
+FIRST_PART = 10
+# A host that asks in bursts, as at a start, asks seldom again soon.
+CALM_SECONDS = 10.0
+# Hosts known to ask much, 100 bytes each: ten times those of a large segment.
+FREQUENT_LIMIT = 4096
+
 
 class Allowance:
     """So many a second, ``burst`` at once, for one asker."""
@@ -23,36 +33,76 @@ class Allowance:
         return True
 
 
+@dataclass(slots=True)
+class _Host:
+    """What a host asked for and got in this second, and each of its askers got."""
+
+    asked: int = 0
+    taken: int = 0
+    askers: dict[bytes, int] = field(default_factory=dict)
+
+
 class Shares:
     """At most 8 times ``eight`` in a second for all, shared by host and, within a host, by asker.
 
     Rules
-    - A host that asks alone may have a quarter of all, each of two a sixth, each of three an eighth, and so on: so
-      room is left for whoever comes next, however much the others ask. Of what its host may have, an asker that asks
-      alone may have half, each of two a third, and so on. So one asker of one host has ``eight`` a second.
-    - An asker that is refused leaves nothing behind: memory is bounded by what was granted within a second.
+    - One half is for everybody, in equal parts: a host that asks alone may have half of it, each of two a third, and
+      so on; those that asked much lately count as if they asked. Of what its host may have, an asker that asks alone
+      may have half, each of two a third. So one asker of one host has ``eight`` a second.
+    - The other half is kept for hosts that ask seldom, for the first few that each asks in a second (``FIRST_PART``).
+      So a newcomer is answered however many others ask all the time. A host that asks for more in a second asks
+      much, until it has not for CALM_SECONDS, and gets nothing of this half. Only as many hosts as share this half,
+      all of which ask seldom, can use it up.
+    - An asker that is refused leaves nothing behind: memory is bounded by what was granted within a second, and by
+      FREQUENT_LIMIT hosts.
     """
 
     def __init__(self, eight: int) -> None:
-        self._all = eight * 8
+        self._half = eight * 4
+        self._first = max(1, eight // FIRST_PART)
+        self._frequent: dict[bytes, float] = {}  # host -> when it last asked much, the longest ago first
         self._forget(0.0)
 
     def take(self, host: bytes, asker: bytes, now: float) -> bool:
         """Whether there is one left."""
         if not 0.0 <= now - self._since < 1.0:
             self._forget(now)
-        askers = self._hosts.get(host, {})
-        of_host = self._all / 2 / (len(self._hosts) + (not askers) + 1)
-        of_asker = of_host / (len(askers) + (asker not in askers) + 1)
-        taken = askers.get(asker, 0)
-        if self._taken >= self._all or self._of_hosts.get(host, 0) >= of_host or taken >= of_asker:
+        here = self._hosts.get(host) or _Host()
+        here.asked += 1
+        if here.asked > self._first:
+            self._note_frequent(host, now)
+        known = host in self._frequent
+        granted = self._take_of_all(host, here, asker)
+        if not granted and not known and here.taken < self._first and self._kept > 0:
+            self._kept -= 1
+            granted = True
+        if granted:
+            here.taken += 1
+            here.askers[asker] = here.askers.get(asker, 0) + 1
+        if granted or known:
+            self._hosts[host] = here
+        return granted
+
+    def _take_of_all(self, host: bytes, here: _Host, asker: bytes) -> bool:
+        hosts = max(len(self._hosts) + (host not in self._hosts), len(self._frequent))
+        of_host = max(1, self._half // (hosts + 1))
+        of_asker = max(1, of_host // (len(here.askers) + (asker not in here.askers) + 1))
+        if not self._left or here.taken >= of_host or here.askers.get(asker, 0) >= of_asker:
             return False
-        self._hosts.setdefault(host, askers)[asker] = taken + 1
-        self._of_hosts[host] = self._of_hosts.get(host, 0) + 1
-        self._taken += 1
+        self._left -= 1
         return True
 
+    def _note_frequent(self, host: bytes, now: float) -> None:
+        self._frequent.pop(host, None)
+        self._frequent[host] = now
+        if len(self._frequent) > FREQUENT_LIMIT:
+            del self._frequent[next(iter(self._frequent))]
+
     def _forget(self, now: float) -> None:
-        self._since, self._taken = now, 0
-        self._hosts: dict[bytes, dict[bytes, int]] = {}
-        self._of_hosts: dict[bytes, int] = {}
+        self._since, self._left, self._kept = now, self._half, self._half
+        self._hosts: dict[bytes, _Host] = {}
+        while self._frequent:
+            host, at = next(iter(self._frequent.items()))
+            if 0.0 <= now - at < CALM_SECONDS:
+                break
+            del self._frequent[host]

@@ -14,7 +14,8 @@ Rules
   message is directed to it. Taps see everything and do not count. Only its own host learns of a local channel.
 - Answers are limited to so many a second, and so are questions for clients (``CMSG listeners`` with a token): whoever
   asks in the name of somebody else must not make this daemon flood that one. Each host that asks, by its address, has
-  a share of its own, and each asker a share of that of its host: a flood costs those behind it, and nobody else. The
+  a share of its own, and each asker a share of that of its host: a flood costs those behind it, and nobody else.
+  Half of all is kept for those who ask seldom, so that they are answered however many flood (``allowance``). The
   users of this host have shares like hosts: one may have any number of names.
 - Whoever has used up its share is told so, ``busy``, as often as it had answers before. Only then comes silence.
 - One question serves everybody here who wants to know the same: within TOGETHER_SECONDS none follows on the same

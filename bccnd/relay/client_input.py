@@ -354,8 +354,10 @@ class ClientInput:
         return scan.place is not None
 
     def _check_room(self, session: Session, pattern: bytes) -> None:
-        """Patterns are bounded in number and bytes: those of a client, and those of all. However much the others
-        take, each client has its share of the whole.
+        """Patterns are bounded in number and bytes: those of a client, and those of all.
+
+        A user leaves as much of the whole as it takes: it has half of it at most, and who has most is refused first.
+        A part of it, as large as if there were a user for each client, is for it whatever the others take.
         """
         limits, size = self._rules.options.limits, pattern_cost(pattern)
         if len(session.subscriptions) >= limits.subscriptions:
@@ -364,9 +366,10 @@ class ClientInput:
             raise PacketError(
                 "limit", f"the patterns of a client take at most {limits.subscription_bytes} bytes"
             )
-        whole = limits.subscription_bytes * WHOLE
-        if self._router.footprint + size > whole and session.footprint + size > whole // limits.clients:
-            raise PacketError("limit", "the patterns of all clients take as much as they may")
+        whole, uid = limits.subscription_bytes * WHOLE, session.peer.uid
+        of_user, left = self._router.footprints[uid] + size, whole - self._router.footprint - size
+        if of_user > max(left, whole // limits.clients):
+            raise PacketError("limit", "the patterns of a user take at most as much as they leave for others")
 
     def _bridge(self, session: Session, datagram: bytes, start: int, end: int, moment: Moment) -> None:
         """A datagram from elsewhere: judged like one from the segment, then relayed there as it is."""
@@ -384,7 +387,7 @@ class ClientInput:
         if not session.rights.may_publish(chan):  # before it leaves a trace in the table of sources
             raise DeniedError("publish", "no right to publish on the channel of the datagram")
         route = self._router.route(chan)
-        origin = Origin([datagram])
+        origin = Origin([datagram], source=session)
         verdict, _ = self._segment.judge(src, seq, route, 1, origin, 0, moment)
         if verdict is not OK:
             raise PacketError("bad-datagram", str(verdict))

@@ -77,7 +77,7 @@ class Relay:
         self.sessions = state.sessions
         self._delivery = delivery = Delivery(state, transport)
         self._publisher = publisher = Publisher(state, delivery, regions.own)
-        self._notices = notices = Notices(state, publisher)
+        self.notices = notices = Notices(state, publisher)
         answers = Answers(publisher, state.router, state.names, state.own, version)
         self.membership = members = Membership(state, delivery, notices)
         control = Control(state, members, delivery, answers, notices)
@@ -105,10 +105,11 @@ class Relay:
         now = moment.monotonic
         self._delivery.on_deadline(now, self.state.rules.options.queue)
         self.state.sources.on_deadline(now)
-        self._notices.beat(moment)
+        self.notices.beat(moment)
         self.state.presence.on_deadline(now)
-        self._notices.of_sources(moment)
-        timed = (self.state.heartbeats, self.state.presence, self.state.sources, self._delivery)
+        self.notices.of_sources(moment)
+        self.notices.of_waiting_clients(moment)
+        timed = (self.state.heartbeats, self.state.presence, self.state.sources, self._delivery, self.notices)
         self.alarm.due = min(each.next_deadline() for each in timed)
 
     def is_backlogged(self, session: Session | None = None) -> bool:

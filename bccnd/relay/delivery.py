@@ -7,8 +7,10 @@ Rules
 - A single message goes as it is; several go as one PACK to a client that agreed to it. Messages that were read side
   by side in a PACK are passed on as one slice of it, whatever their number, and wait in one piece if they must. Only
   a queue that is too small for such a piece gets its messages one by one.
-- When all outboxes together are full, whoever holds most gives, as often as a client that holds less needs room.
-  So nobody who holds less than the average loses anything to the others.
+- When all outboxes together are full, the user who holds most gives, as often as a client of a user who holds less
+  needs room; and of that user the clients that hold most. Among the clients of one user it is the same. So no user
+  who holds less than the average loses anything to the others, whatever the number of their clients.
+- What publishers wait for (``block``) is given to other users alone, and last.
 - Under ``block`` a local publisher is held (``holding``) as soon as the client takes no more, if the client may hold
   it. It is released when little waits for the client. Holding at once, rather than at a full outbox, saves copies. A
   client with too many unread answers holds itself.
@@ -25,7 +27,7 @@ from bccnd.relay.effects import as_bytes
 from bccnd.relay.holding import Holding, may_hold, others_of
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy, Queue
-from bccnd.relay.outbox import ENTRY_BYTES, CountedPack, Outcome
+from bccnd.relay.outbox import ENTRY_BYTES, Account, CountedPack, Outbox, Outcome
 from bccnd.relay.router import Route
 from bccnd.relay.session import Format, Session
 from bccnd.relay.slow import SlowClients, Trouble
@@ -38,8 +40,10 @@ FLUSH_PACKETS = 64
 # Unread answers after which a client is closed: it asks but never listens.
 ANSWERS_FATAL = 4096
 UNREAD = "its answers are not read"
-# Who gives to others gives this part of what it holds, so that looking for who holds most is seldom.
+# Who gives to others gives this part of what it holds, a client and a user, so that looking for who holds most is
+# seldom. With a user's part its clients give one after the other, all that were found by one look.
 GIVEN_PART = 8
+USERS_PART = 64
 # Packets that wait for a turn take this part of all at most, or what two reads of clients with large buffers bring:
 # else who has most of them is closed. Hundreds can leave what others do, so it takes somebody who wants to fill it.
 LEFT_PART = 4
@@ -65,6 +69,9 @@ class Transport(Protocol):
 
     def unread(self, port: int, /) -> int:
         """How much of what went the client has not read, in bytes."""
+
+    def unsaid(self, port: int, /) -> int:
+        """How much of what the client has sent was not read, in bytes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -102,7 +109,7 @@ class Delivery:
         self.backlogged: set[Session] = set()
         # Clients of which packets wait for a turn.
         self._left: set[Session] = set()
-        # None of them holds more. It is looked for among all only when somebody holds less than this.
+        # No user holds more. Who does is looked for only when another who holds less than this needs room.
         self._most_held: float = inf
 
     def hand_over(self, group: Group, now: float) -> None:
@@ -154,7 +161,7 @@ class Delivery:
                 return
             self._backlog(session, now)
         session.outbox.answer(packet)
-        self._most_held = max(self._most_held, session.outbox.held)
+        self._note_growth(session.outbox)
         if session.outbox.wants_rest:
             self.holding.hold(session, session, now)
         if session.outbox.answers > ANSWERS_FATAL:
@@ -170,10 +177,10 @@ class Delivery:
         self._left.discard(session)
         if size:
             self._left.add(session)
-            self._most_held = max(self._most_held, outbox.held)
+            self._note_growth(outbox)
             self._make_room(session, 0, 0, now)
             if self._ledger.left > max(self._ledger.limit // LEFT_PART, LEFT_BYTES):
-                self._close_for_room(max(self._left, key=lambda session: session.outbox.left))
+                self._close_for_room(max(self._left, key=_left_of))
 
     def writable(self, session: Session, moment: Moment) -> None:
         """The client has room again: send what waits for it, a turn's worth."""
@@ -212,7 +219,7 @@ class Delivery:
     def forget(self, session: Session, now: float) -> None:
         """The client is gone: free what it held, and the publishers that waited for it."""
         self.slow.leaves(session, now)
-        session.outbox.clear()
+        session.outbox.clear(gone=True)
         session.outbox.keep_left(0)
         self._left.discard(session)
         self.backlogged.discard(session)
@@ -307,7 +314,7 @@ class Delivery:
             self.close(session, "gone")
             return
         outbox = session.outbox
-        dropped_before = outbox.dropped
+        dropped_before, waiting_before = outbox.dropped, outbox.packets
         holds = outbox.policy is Policy.BLOCK and sender is not None and may_hold(session, sender)
         entries = entries[went:]
         self._make_room(session, sum(map(len, entries)), len(entries), now)
@@ -321,11 +328,11 @@ class Delivery:
                         self.close(session, "slow")
                         return
         self._backlog(session, now)
-        self._most_held = max(self._most_held, outbox.held)
+        self._note_growth(outbox)
         if outbox.dropped > dropped_before:
             self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - dropped_before)
         if holds and sender is not None:
-            self.holding.hold(sender, session, now)
+            self.holding.hold(sender, session, now, max(0, outbox.packets - waiting_before))
 
     def _backlog(self, session: Session, now: float) -> None:
         if session not in self.backlogged:
@@ -333,25 +340,55 @@ class Delivery:
             self._outgoing.watch.append(session)
             session.progress = now
 
+    def _note_growth(self, outbox: Outbox) -> None:
+        account = outbox.account
+        account.most = max(account.most, outbox.held)
+        self._most_held = max(self._most_held, account.held)
+
     def _make_room(self, asker: Session, size: int, entries: int, now: float) -> None:
-        """Have those give who hold more than ``asker`` does with so much more, until that fits."""
-        while (excess := self._ledger.excess(size, entries)) > 0:
-            wanted = asker.outbox.held + size + entries * ENTRY_BYTES
-            if self._most_held <= wanted:
-                return
-            holders = self.backlogged | self._left
-            heaviest = max(holders, key=lambda session: session.outbox.givable, default=asker)
-            outbox = heaviest.outbox
-            self._most_held = outbox.givable
-            if outbox.givable <= wanted:
-                return
-            lost = 0
-            if outbox.policy is not Policy.DISCONNECT:
-                lost = outbox.give(max(excess, outbox.held // GIVEN_PART))
-            if lost:
-                self.slow.falls_behind(heaviest, Trouble.LOSES, now, lost)
+        """Have those give who hold more than ``asker`` does with so much more, until that fits: another user than
+        its own, or else another client of its user."""
+        outbox, account, more = asker.outbox, asker.outbox.account, size + entries * ENTRY_BYTES
+        gave = True
+        while gave and (excess := self._ledger.excess(size, entries)) > 0:
+            wanted = outbox.held + more
+            heaviest = self._heavier_user(account, account.held + account.left + more)
+            if heaviest:
+                gave = self._give(heaviest, 0, excess, max(excess, heaviest.held // USERS_PART), now)
             else:
-                self._close_for_room(heaviest)
+                gave = account.most > wanted and self._give(account, wanted, excess, excess, now)
+
+    def _heavier_user(self, own: Account, wanted: int) -> Account | None:
+        """Who holds most of all users, if that is more than ``wanted``, which is no less than ``own`` holds."""
+        if self._most_held <= wanted:
+            return None
+        accounts = {session.outbox.account for session in self.backlogged}
+        heaviest = max(accounts, key=lambda account: account.held, default=own)
+        self._most_held = heaviest.held
+        return heaviest if heaviest.held > wanted else None
+
+    def _give(self, account: Account, above: int, excess: int, aim: int, now: float) -> bool:
+        """Have clients of a user give, those that hold most first: the excess, and up to ``aim`` a part of what they
+        hold, in bytes. Only those give that hold more than ``above``; with 0, what publishers wait for as well.
+        """
+        holders = [session for session in self.backlogged | self._left if session.outbox.account is account]
+        holders.sort(key=_weight, reverse=True)
+        account.most = holders[0].outbox.givable if holders else 0
+        given = 0
+        for session in holders:
+            outbox = session.outbox
+            most = outbox.givable or (0 if above or given >= excess else outbox.waiting)
+            if given >= aim or most <= above:
+                break
+            before, lost = outbox.held, 0
+            if outbox.policy is not Policy.DISCONNECT:
+                lost = outbox.give(max(excess - given, most // GIVEN_PART))
+            if lost:
+                self.slow.falls_behind(session, Trouble.LOSES, now, lost)
+            else:
+                self._close_for_room(session)
+            given += before - outbox.held
+        return given > 0
 
     def _close_for_room(self, session: Session) -> None:
         self.close(session, UNREAD if session.outbox.answers else "slow")
@@ -375,3 +412,13 @@ class Delivery:
 
 def _packet(entry: Entry) -> bytes:
     return entry.packet if isinstance(entry, CountedPack) else entry
+
+
+def _weight(session: Session) -> tuple[int, int]:
+    """By which clients of one user give: what publishers wait for comes last."""
+    return session.outbox.givable, session.outbox.waiting
+
+
+def _left_of(session: Session) -> tuple[int, int]:
+    """By which a client is closed for packets that wait for a turn: that with most, of the user with most."""
+    return session.outbox.account.left, session.outbox.left

@@ -11,14 +11,17 @@ Rules
   leaves. A client with too many unread answers holds itself, which hurts nobody else and is never overdue.
 - A client that reads makes progress, however little: what it has not read of its socket shrinks. One that has read
   nothing for ``block_seconds`` is overdue.
-- So is one that takes less than ``block_floor`` messages a second while somebody waits most of the time: publishers
-  are to slow down to a reader that works, not to stand still for one that hardly does. That is judged over windows
-  of WINDOW_SECONDS, or ``block_seconds`` if they are more. A window begins with the first hold; releases in between
-  do not begin it anew.
+- So is one with which those who wait get less than ``block_floor`` messages a second through, while somebody waits
+  most of the time: publishers are to slow down to a reader that works, not to stand still for one that hardly does.
+  That is judged over windows of WINDOW_SECONDS, or ``block_seconds`` if they are more. A window begins with the first
+  hold; releases in between do not begin it anew.
+- What the client takes of others does not count: it may send them itself. Those who wait are those that have more to
+  say at the end of a window, and they are counted by user: among several, each is to have its part of the floor.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, replace
 from typing import Protocol
 
 from bccnd.relay.deadlines import Alarm, Deadlines
@@ -37,11 +40,30 @@ class Sockets(Protocol):
     def unread(self, port: int, /) -> int:
         """How much of what was sent the client has not read, in bytes."""
 
+    def unsaid(self, port: int, /) -> int:
+        """How much of what the client has sent was not read, in bytes."""
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A publisher as a client that held it in this window sees it: how many of its messages had gone (``gone``) when
+    it was first held; ``queued``: how many of them waited for the client when it was held last, before ``end``.
+    """
+
+    gone: int
+    queued: int
+    end: int
+
+    def left(self, taken: int) -> int:
+        """How many still wait, at most, when the client has taken so many messages."""
+        return max(0, min(self.queued, self.end - taken))
+
 
 @dataclass(slots=True)
 class Window:
     """When it ``began``, and how many messages the client had ``taken`` then; how many looks there were, how many of
-    them found somebody waiting, and what the client had not read of its socket at the last.
+    them found somebody waiting, and what the client had not read of its socket at the last. ``waiters``: by the
+    number of their session. A successor begins to count them anew.
     """
 
     began: float
@@ -49,6 +71,7 @@ class Window:
     unread: int
     looks: int = 0
     waiting: int = 0
+    waiters: dict[int, Waiter] = field(default_factory=dict)
 
 
 class Holding:
@@ -59,13 +82,25 @@ class Holding:
         self._windows: dict[Session, Window] = {}
         self._looks: Deadlines[Session] = Deadlines(alarm)
 
-    def hold(self, publisher: Session, session: Session, now: float) -> None:
-        """Let ``publisher`` wait until ``session`` has taken what it has."""
+    def hold(self, publisher: Session, session: Session, now: float, queued: int = 0) -> None:
+        """Let ``publisher`` wait until ``session`` has taken what it has, of which the last ``queued`` messages are
+        its own.
+        """
         publisher.waits_for.add(session)
         session.holds.add(publisher)
-        if publisher is not session and session not in self._windows:
-            self._windows[session] = Window(now, _taken(session), self._sockets.unread(session.port))
+        if publisher is session:
+            return
+        taken = _taken(session)
+        window = self._windows.get(session)
+        if window is None:
+            window = self._windows[session] = Window(now, taken, self._sockets.unread(session.port))
             self._looks.set(session, max(now, session.progress + LOOK_SECONDS))
+        if queued:
+            waiter = window.waiters.get(publisher.number)
+            if waiter is None:
+                waiter = window.waiters[publisher.number] = Waiter(publisher.published - queued, 0, 0)
+            waiter.queued = waiter.left(taken) + queued
+            waiter.end = taken + session.outbox.packets
 
     def release(self, session: Session) -> None:
         """Let everybody go on who waits for the client."""
@@ -105,7 +140,7 @@ class Holding:
     def state(self) -> list[tuple[int, float, tuple[float, int, int, int, int]]]:
         """For a successor: the number of each client with a window, when it is looked at next, and the window."""
         return [
-            (session.number, self._looks.get(session) or 0.0, astuple(window))
+            (session.number, self._looks.get(session) or 0.0, astuple(replace(window, waiters={}))[:-1])
             for session, window in self._windows.items()
         ]
 
@@ -131,14 +166,43 @@ class Holding:
                 return True
             if stalled >= LOOK_SECONDS or window.waiting * LOOK_SECONDS > WINDOW_SECONDS / 2:
                 self._slow.falls_behind(session, Trouble.HOLDS, now)
-        seconds, taken = now - window.began, _taken(session)
+        seconds = now - window.began
         if seconds >= max(WINDOW_SECONDS, queue.block_seconds):
-            if window.waiting * 2 > window.looks and taken - window.taken < queue.block_floor * seconds:
+            if window.waiting * 2 > window.looks and self._starves(
+                session, window, queue.block_floor * seconds
+            ):
                 return True
-            del self._windows[session]
-            if others_of(session):
-                self._windows[session] = Window(now, taken, unread)
+            self._begin_anew(session, window, now)
         return False
+
+    def _starves(self, session: Session, window: Window, wanted: float) -> bool:
+        """Whether those who wait for the client got fewer messages through in this window than they are to."""
+        taken = _taken(session)
+        if taken - window.taken < wanted:
+            return True
+        through: Counter[int] = Counter()
+        for publisher in others_of(session):
+            if not (publisher.outbox.left or self._sockets.unsaid(publisher.port)):
+                continue
+            waiter = window.waiters.get(publisher.number)
+            # Of one that a predecessor held it is not known which of the messages are its own.
+            passed = publisher.published - waiter.gone - waiter.left(taken) if waiter else wanted
+            through[publisher.peer.uid] += int(max(0, passed))
+        return bool(through) and min(through.values()) < int(wanted / len(through))
+
+    def _begin_anew(self, session: Session, window: Window, now: float) -> None:
+        """Begin another window, if somebody still waits."""
+        del self._windows[session]
+        others = others_of(session)
+        if not others:
+            return
+        taken, waiting = _taken(session), session.outbox.packets
+        self._windows[session] = begun = Window(now, taken, window.unread)
+        for publisher in others:
+            known = window.waiters.get(publisher.number)
+            left = known.left(taken) if known else waiting
+            end = known.end if known else taken + waiting
+            begun.waiters[publisher.number] = Waiter(publisher.published - left, left, end)
 
 
 def may_hold(session: Session, publisher: Session) -> bool:

@@ -58,7 +58,8 @@ class Membership:
         state, options = self._state, self._state.rules.options.queue
         session = Session(number, port, peer, rights=state.rules.access.rights_of(peer), now=now)
         limits = {"max_packets": options.packets, "max_size": options.bytes}
-        session.outbox = Outbox(state.ledger, session.lost_notice, **limits, policy=options.policy)
+        account = state.ledger.account_of(peer.uid)
+        session.outbox = Outbox(account, session.lost_notice, **limits, policy=options.policy)
         state.sessions[number] = state.ports[port] = session
         return session
 

@@ -71,7 +71,10 @@ class Queue(Table):
         5.0, 0.1, 3600, "With policy block, seconds a client may read nothing before it is closed."
     )
     block_floor: float = number(
-        10.0, 0, 1e6, "With policy block, messages a second a client must take while publishers wait for it."
+        10.0,
+        0,
+        1e6,
+        "With policy block, messages a second that publishers which wait must get through to it.",
     )
 
 
@@ -94,7 +97,8 @@ class Limits(Table):
         MIB,
         64 * KIB,
         1 << 30,
-        "Bytes that the subscriptions of one client take; those of all, 64 times as many.",
+        "Bytes that the subscriptions of one client take; those of all, 64 times as many, those of one user half of "
+        "these or less: it leaves as much for others as it takes.",
     )
     local_payload: int = number(
         64 * KIB, 1, 64 * KIB, "Payload bytes on local channels; others must fit a datagram of 1400 bytes."
@@ -119,7 +123,9 @@ class Retain(Table):
     patterns: tuple[str, ...] = setting(
         (), "Patterns of channels whose newest message is kept.", max_length=256
     )
-    channels: int = number(4096, 1, 1 << 20, "Channels kept; the one updated longest ago is forgotten first.")
+    channels: int = number(
+        4096, 1, 1 << 20, "Channels kept; the user or host that has most gives its oldest."
+    )
     bytes: int = number(
         4 * MIB, 128 * KIB, 1 << 32, "Bytes kept, bookkeeping included; room for the largest message."
     )

@@ -4,8 +4,8 @@ Rules
 - Messages and answers leave in the order they came. Answers (to the client's own requests) are never dropped; a
   client that has too many unread ones is not read from until it has caught up (the relay sees to that).
 - Messages are bounded in number and bytes per client. What all clients hold together is bounded too (``Ledger``),
-  with the answers, and with the memory that an entry takes beside its bytes. Whoever holds most gives first
-  (``delivery``), so everybody has a share.
+  with the answers, and with the memory that an entry takes beside its bytes. The user who holds most gives first
+  (``delivery``), so every user has a share, whatever the number of its clients.
 - When one more does not fit, the client's policy decides: ``drop-oldest``, ``drop-newest``, ``disconnect``, or
   ``block``: it is taken from a local publisher, which waits (``delivery``), and ``drop-newest`` for what comes from
   the network.
@@ -20,10 +20,12 @@ Rules
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate, groupby, islice
+from math import inf
 from typing import Any
+from weakref import WeakValueDictionary
 
 from bccnd.relay.options import Policy
 
@@ -45,6 +47,25 @@ class Outcome(Enum):
     OVERFLOW = 3  # not queued; the client is to be disconnected
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Account:
+    """What the outboxes of one user hold; the fields are as in ``Ledger``.
+
+    ``most``: no client of it could give more, as far as is known.
+    """
+
+    ledger: "Ledger"
+    bytes: int = 0
+    entries: int = 0
+    left: int = 0
+    most: float = inf
+
+    @property
+    def held(self) -> int:
+        """Bytes of messages and answers, with the memory that the entries take."""
+        return self.bytes + self.entries * ENTRY_BYTES
+
+
 @dataclass(slots=True)
 class Ledger:
     """What all outboxes hold together, and the most they may, in bytes.
@@ -60,6 +81,15 @@ class Ledger:
     left: int = 0
     delivered: int = 0
     dropped: int = 0
+    # Of users with clients.
+    _accounts: WeakValueDictionary[int, Account] = field(default_factory=WeakValueDictionary)
+
+    def account_of(self, uid: int) -> Account:
+        """The account of a user, for as long as an outbox has it."""
+        account = self._accounts.get(uid)
+        if account is None:
+            account = self._accounts[uid] = Account(self)
+        return account
 
     def excess(self, size: int, entries: int = 1) -> int:
         """By how many bytes so many more entries, of this size in all, pass the limit; 0 or less if they fit."""
@@ -107,6 +137,7 @@ class Outbox:
         "_gap",
         "_ledger",
         "_notice",
+        "account",
         "answers",
         "answers_size",
         "dropped",
@@ -121,14 +152,15 @@ class Outbox:
 
     def __init__(
         self,
-        ledger: Ledger,
+        account: Account,
         notice: Callable[[int], bytes],
         *,
         max_packets: int,
         max_size: int,
         policy: Policy,
     ) -> None:
-        self._ledger = ledger
+        self.account = account
+        self._ledger = account.ledger
         self._notice = notice
         self.max_packets = max_packets
         self.max_size = max_size
@@ -164,9 +196,14 @@ class Outbox:
         return self._droppable + self.answers_size + self.answers * ENTRY_BYTES + self.left
 
     @property
+    def waiting(self) -> int:
+        """The same without what is left."""
+        return self.held - self.left
+
+    @property
     def givable(self) -> int:
-        """The same, but nothing of what publishers wait for (``block``), within the client's limits and what some
-        reads of theirs bring beyond; nor what is left of a publisher, unless it reads no answers.
+        """What it gives to a client of its user: nothing of what publishers wait for (``block``), within the client's
+        limits and what some reads of theirs bring beyond; nor what is left of a publisher that reads its answers.
         """
         if self.policy is Policy.BLOCK and self.size <= self.max_size + BEYOND_BYTES:
             return 0
@@ -240,6 +277,7 @@ class Outbox:
     def keep_left(self, size: int) -> None:
         """So many bytes were read of the client and wait for its next turn; 0 for none."""
         self._ledger.left += size - self.left
+        self.account.left += size - self.left
         self.left = size
 
     def give(self, size: int) -> int:
@@ -302,8 +340,9 @@ class Outbox:
                 self._forget(entry)
         self._account(-size, -messages, -messages)
 
-    def clear(self) -> None:
-        """The client has gone, and what was for it is dropped."""
+    def clear(self, *, gone: bool = False) -> None:
+        """What was for it is dropped; ``gone``: so has the client, which is freed without a collection."""
+        self._notice = b"%d".__mod__ if gone else self._notice
         self._count_dropped(self.packets)
         while self._entries:
             self._forget(self._entries.popleft())
@@ -375,15 +414,21 @@ class Outbox:
         self.packets += messages
         self.size += size
         self.entries += entries
-        self._ledger.packets += messages
-        self._ledger.bytes += size
-        self._ledger.entries += entries
+        ledger, account = self._ledger, self.account
+        ledger.packets += messages
+        ledger.bytes += size
+        ledger.entries += entries
+        account.bytes += size
+        account.entries += entries
 
     def _account_answers(self, size: int, answers: int) -> None:
         self.answers += answers
         self.answers_size += size
-        self._ledger.bytes += size
-        self._ledger.entries += answers
+        ledger, account = self._ledger, self.account
+        ledger.bytes += size
+        ledger.entries += answers
+        account.bytes += size
+        account.entries += answers
 
     def _forget(self, entry: bytes | CountedPack | _Gap) -> None:
         """Take what has left the entries out of the accounts."""

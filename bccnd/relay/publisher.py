@@ -21,6 +21,7 @@ from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.retained import Kept
 from bccnd.relay.router import Route
+from bccnd.relay.session import Session
 from bccnd.relay.state import LOCAL_PEER, State
 from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.native import codec_of
@@ -38,11 +39,14 @@ def from_here(_index: int) -> bytes:
 
 @dataclass(slots=True)
 class Origin:
-    """Datagrams read or sealed together. ``peer(i)``: who sent the i-th; ``interface``: NOWHERE for this host's."""
+    """Datagrams read or sealed together. ``peer(i)``: who sent the i-th; ``interface``: NOWHERE for this host's;
+    ``source``: who of this host brought them, None for the segment.
+    """
 
     sealed: Sealed
     peer: Callable[[int], bytes] = from_here
     interface: bytes = NOWHERE
+    source: LocalSource | None = None
 
     def datagrams(self, memory: Memory, part: range) -> list[bytes]:
         """Copies of the datagrams with these indexes."""
@@ -84,7 +88,7 @@ class Publisher:
             part = range(first, first + len(spans[0]))
             datagrams = origin.datagrams(self._memory, part)
             if route.retained:
-                self._retain(spans, [origin.peer(index) for index in part], datagrams, moment)
+                self._retain(spans, origin, part, datagrams, moment)
             if route.full or shown:
                 self._show(origin, part, datagrams, Verdict.OK, moment, bool(route.full))
         if route.size or shown:
@@ -110,10 +114,10 @@ class Publisher:
         if not route.local:
             seq, source.seq = source.seq, source.seq + count
             sealed = self._outgoing.seal(self._rules.codec, source.name, seq, spans)
-            origin = Origin(sealed) if route.whole or self._taps else None
+            origin = Origin(sealed, source=source) if route.whole or self._taps else None
         elif route.whole or (self._taps and not route.private):
             seq, source.local_seq = source.local_seq, source.local_seq + count
-            origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans))
+            origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans), source=source)
         self.pass_on(route, spans, sender, origin, moment, 0)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
@@ -136,11 +140,14 @@ class Publisher:
         self._show(origin, part, origin.datagrams(self._memory, part), verdict, moment, False)
         self._show_taps(moment)
 
-    def _retain(self, spans: Spans, peers: list[bytes], datagrams: list[bytes], moment: Moment) -> None:
-        for start, end, peer, datagram in zip(*spans, peers, datagrams, strict=True):
+    def _retain(
+        self, spans: Spans, origin: Origin, part: range, datagrams: list[bytes], moment: Moment
+    ) -> None:
+        user = origin.source.peer.uid if isinstance(origin.source, Session) else None
+        for start, end, index, datagram in zip(*spans, part, datagrams, strict=True):
             nul = self._memory.find(b"\0", start, end)
-            kept = Kept(peer, moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
-            self._retained.keep(self._memory[start + 4 : nul], kept)
+            kept = Kept(origin.peer(index), moment.unix_ns, datagram, len(datagram) - (end - nul - 1))
+            self._retained.keep(self._memory[start + 4 : nul], kept, user)
 
     def _show(
         self,

@@ -4,31 +4,33 @@ Rules
 - Channels that match one of the patterns (setting ``retain.patterns``) are kept; never those that begin with "!".
 - The newest message is the one taken last, from a client of this host or from the segment. It replaces the one
   before. An empty payload deletes the value, as users of MQTT expect; it is delivered like any other message.
-- The table is bounded in channels and in bytes, bookkeeping included. The source that has most of what is scarce
-  gives first, the channel that it updated longest ago: so none pushes out what others have said. It is known without
-  a look at all: each change of its bytes is in a heap, where most have been overtaken by a later one. A message that
-  is larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
+- The table is bounded in channels and in bytes, bookkeeping included. Whoever has most of it gives first
+  (``shares``): the user of this host who said it, the address that it came from, or the host in the name of its
+  source where far fewer came from any one address (``crowd``). So none pushes out what others have said. A message
+  that is larger than the bound by itself is not kept, nor is the one before it: no value is better than an old one.
 - Who subscribes is given the messages in the order of their channels, a row for each step: a ``Scan`` costs what is
   taken from it, and may be taken from a page at a time. A message that is updated or deleted meanwhile is left out:
   its subscriber was sent the newer one.
 - The daemon keeps what it has heard. It does not ask other hosts, and what it keeps does not outlive it.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import takewhile
+from itertools import chain, repeat, takewhile
 from typing import Any, NamedTuple
 
 from bccnd.relay import pattern as patterns
-from bccnd.relay.crowd import Owners
+from bccnd.relay.crowd import SPOOFED, address_of, host_of
 from bccnd.relay.options import Retain
 from bccnd.relay.ordered import OrderedKeys
+from bccnd.relay.shares import Shares
 from bccnd.wire.sbus import Msg, Recv
 from bccnd.wire.verdict import Verdict
 
 # Bytes of memory that a kept message takes beside its datagram and channel, about.
 ENTRY_COST = 512
+# And what each owner and each source takes: dicts and heaps with few entries.
+OWNER_COST = 768
 
 
 class Kept(NamedTuple):
@@ -51,6 +53,20 @@ class Kept(NamedTuple):
         return Recv(self.peer, self.unix_ns, Verdict.RETAINED.encode(), self.datagram)
 
 
+class _Row(NamedTuple):
+    """``update``: its number; ``user``: uid of the client of this host that said it, or None."""
+
+    update: int
+    message: Kept
+    user: int | None
+
+    def owners(self) -> tuple[bytes, bytes]:
+        """Whose share it takes: by user or address, and by user or host."""
+        if self.user is not None:
+            return (b"%d" % self.user,) * 2
+        return address_of(self.message.peer), host_of(self.message.source) + b"/"
+
+
 # Of a ``Scan``, in plain values: its pattern and separator, its place, and how many messages are newer than it.
 ScanState = tuple[bytes, bytes, bytes | None, int]
 
@@ -67,7 +83,7 @@ class Scan:
 
     def __init__(
         self,
-        messages: OrderedDict[bytes, tuple[int, Kept]],
+        messages: OrderedDict[bytes, _Row],
         channels: OrderedKeys,
         pattern: bytes,
         separator: bytes,
@@ -95,31 +111,33 @@ class Scan:
             raise StopIteration
         self.place = None if self._begin is None else chan + b"\0"
         row = self._messages.get(chan)
-        if row and row[0] <= self._updates and patterns.matches(self.pattern, self.separator, chan):
-            return chan, row[1]
+        if row and row.update <= self._updates and patterns.matches(self.pattern, self.separator, chan):
+            return chan, row.message
         return None
 
     def state(self) -> ScanState:
         """For a successor of this daemon, which is left the messages in the order of their updates."""
-        newer = takewhile(lambda row: row[0] > self._updates, reversed(self._messages.values()))
+        newer = takewhile(lambda row: row.update > self._updates, reversed(self._messages.values()))
         return self.pattern, self.separator, self.place, sum(1 for _ in newer)
 
 
 class Retained:
-    """channel -> ``Kept``, in the order of their updates. ``size``: bytes of all, with ENTRY_COST each."""
+    """channel -> ``Kept``, in the order of their updates."""
 
     def __init__(self, options: Retain) -> None:
-        self._messages: OrderedDict[bytes, tuple[int, Kept]] = OrderedDict()  # with the number of its update
+        self._messages: OrderedDict[bytes, _Row] = OrderedDict()
         self._channels = OrderedKeys()
-        self._owners = Owners()  # the channels of each source
-        self._sizes: Counter[bytes] = Counter()  # source -> bytes of its messages
-        self._heaviest: list[tuple[int, bytes]] = []  # a heap of (-bytes, source)
         self._updates = 0  # so far
-        self.size = 0
+        self._bytes = 0
         self.limit(options)
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all, with what the daemon needs to keep them."""
+        return self._bytes + OWNER_COST * (len(self._by_owner) + len(self._by_host))
 
     def limit(self, options: Retain) -> None:
         """Keep to other patterns and bounds from now on; what they do not allow is forgotten."""
@@ -127,24 +145,35 @@ class Retained:
         self._max_channels = options.channels
         self._max_size = options.bytes
         for chan in [chan for chan in self._messages if not self.wants(chan)]:
-            self._forget(chan)
+            del self._messages[chan]
+            self._channels.remove(chan)
+        self._by_owner, self._by_host = Shares(), Shares()  # what weighs how much depends on the bounds
+        self._bytes = 0
+        for chan, row in self._messages.items():
+            self._charge(chan, row)
         self._shrink()
 
     def wants(self, chan: bytes) -> bool:
         """Whether messages on this (valid) channel are to be kept."""
         return self._is_wanted(chan) and not chan.startswith(b"!")
 
-    def keep(self, chan: bytes, message: Kept) -> None:
-        """Take the newest message of a channel that is wanted."""
-        self._forget(chan)
+    def keep(self, chan: bytes, message: Kept, user: int | None = None) -> None:
+        """Take the newest message of a channel that is wanted; ``user``: the uid of the client that said it."""
         self._updates += 1
-        cost = _cost(chan, message)
-        if message.payload_at < len(message.datagram) and cost <= self._max_size:
-            self._messages[chan] = self._updates, message
+        row, before = _Row(self._updates, message, user), self._messages.get(chan)
+        if message.payload_at >= len(message.datagram) or _cost(chan, message) > self._max_size:
+            self._forget(chan)
+            return
+        if before and before.message.source == message.source and before.owners() == row.owners():
+            self._messages[chan] = row
+            self._messages.move_to_end(chan)
+            self._charge(chan, row, before)
+        else:
+            self._forget(chan)
+            self._messages[chan] = row
             self._channels.add(chan)
-            self._owners.add(message.source, chan)
-            self._resize(message.source, cost)
-            self._shrink()
+            self._charge(chan, row)
+        self._shrink()
 
     def matching(self, pattern: bytes, separator: bytes) -> "Scan":
         """The channels that a client's pattern matches, and their messages as they are now."""
@@ -159,48 +188,47 @@ class Retained:
 
     def state(self) -> list[tuple[bytes, bytes, int, bytes, int]]:
         """Everything in plain values, the oldest first, for a successor of this daemon."""
-        return [(chan, *message) for chan, (_, message) in self._messages.items()]
+        return [(chan, *row.message) for chan, row in self._messages.items()]
 
-    def restore(self, state: Iterable[Sequence[Any]]) -> None:
-        """Take over what is allowed here."""
-        for chan, *message in state:
+    def users(self) -> list[int | None]:
+        """Who said what is in ``state``."""
+        return [row.user for row in self._messages.values()]
+
+    def restore(self, state: Iterable[Sequence[Any]], users: Iterable[int | None] = ()) -> None:
+        """Take over what is allowed here. A predecessor may not know the users."""
+        for (chan, *message), user in zip(state, chain(users, repeat(None)), strict=False):
             if self.wants(chan):
-                self.keep(chan, Kept(*message))
+                self.keep(chan, Kept(*message), user)
             else:
                 self._updates += 1  # it counts in ``ScanState``
 
     def _forget(self, chan: bytes) -> None:
-        kept = self._messages.pop(chan, None)
-        if kept:
-            source, cost = kept[1].source, _cost(chan, kept[1])
+        row = self._messages.pop(chan, None)
+        if row:
             self._channels.remove(chan)
-            self._owners.remove(source, chan)
-            self._resize(source, -cost)
+            self._bytes -= _cost(chan, row.message)
+            weight, (owner, host), source = self._weight(chan, row), row.owners(), row.message.source
+            self._by_owner.remove(owner, source, chan, weight)
+            self._by_host.remove(host, b"", chan, weight)
 
-    def _resize(self, source: bytes, cost: int) -> None:
-        """So many bytes more, or less, are of the source."""
-        self.size += cost
-        self._sizes[source] += cost
-        if self._sizes[source]:
-            heappush(self._heaviest, (-self._sizes[source], source))
-        else:
-            del self._sizes[source]
-        if len(self._heaviest) > 64 + 4 * len(self._sizes):
-            self._heaviest = [(-size, source) for source, size in self._sizes.items()]
-            heapify(self._heaviest)
+    def _charge(self, chan: bytes, row: _Row, before: _Row | None = None) -> None:
+        """Count a message, or the change from the one before it, which was of the same owners."""
+        weight, (owner, host), source = self._weight(chan, row), row.owners(), row.message.source
+        self._bytes += _cost(chan, row.message)
+        if before:
+            weight -= self._weight(chan, before)
+            self._bytes -= _cost(chan, before.message)
+        self._by_owner.add(owner, source, chan, weight)
+        self._by_host.add(host, b"", chan, weight)  # who invents addresses invents sources
+
+    def _weight(self, chan: bytes, row: _Row) -> int:
+        """The part of all channels that it takes and the part of all bytes together, in units that are whole."""
+        return self._max_size + _cost(chan, row.message) * self._max_channels
 
     def _shrink(self) -> None:
-        while len(self._messages) > self._max_channels:
-            self._forget_one_of(self._owners.greatest())
-        while self.size > self._max_size:
-            size, source = self._heaviest[0]
-            if self._sizes[source] == -size:
-                self._forget_one_of(source)
-            else:
-                heappop(self._heaviest)
-
-    def _forget_one_of(self, source: bytes) -> None:
-        self._forget(next(iter(self._owners.members(source))))
+        while len(self._messages) > self._max_channels or self.size > self._max_size:
+            by_owner = self._by_owner.most * SPOOFED >= self._by_host.most
+            self._forget((self._by_owner if by_owner else self._by_host).giver())
 
 
 def _cost(chan: bytes, message: Kept) -> int:

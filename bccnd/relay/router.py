@@ -22,6 +22,7 @@ The cache
   the look-up that a new channel costs.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import NamedTuple
@@ -187,6 +188,7 @@ class Router:
         self._version = 0  # of everything that routes are made from
         self._served_at = 0  # the version of the last change in how somebody is served
         self.footprint = 0  # bytes that the patterns of all sessions take at most
+        self.footprints: Counter[int] = Counter()  # and those of a user's, by uid
         self._young: dict[bytes, Route] = {}
         self._long = 0  # how many channels those remembered lately count for beside themselves
         self._aged: list[Generation] = []  # the youngest first
@@ -393,7 +395,7 @@ class Router:
         self._index_of(key).add(pattern, session)
         cost = patterns.pattern_cost(pattern)
         session.footprint += cost
-        self.footprint += cost
+        self._charge(session.peer.uid, cost)
         session.inner_stars += patterns.inner_stars(pattern)
 
     def _release(self, session: Session, key: tuple[bytes, bytes]) -> None:
@@ -401,9 +403,15 @@ class Router:
         self._index_of(key).remove(pattern, session)
         cost = patterns.pattern_cost(pattern)
         session.footprint -= cost
-        self.footprint -= cost
+        self._charge(session.peer.uid, -cost)
         session.inner_stars -= patterns.inner_stars(pattern)
         self.subscriptions -= session.subscriptions[key]
+
+    def _charge(self, uid: int, cost: int) -> None:
+        self.footprint += cost
+        self.footprints[uid] += cost
+        if not self.footprints[uid]:
+            del self.footprints[uid]
 
     def _index_of(self, key: tuple[bytes, bytes]) -> PatternIndex[Session]:
         separator, pattern = key

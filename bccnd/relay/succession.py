@@ -46,12 +46,14 @@ def state_of(relay: Relay) -> dict[str, Any]:
         "own": {name: getattr(state.own, name) for name in KEPT},
         "sources": state.sources.state(),
         "retained": state.retained.state(),
+        "retained_users": state.retained.users(),
         "counters": asdict(state.counters),
         "rejected": {str(verdict): count for verdict, count in state.rejected.items()},
         "refused": {str(right): count for right, count in state.refusals.counts.items()},
         "delivered": state.ledger.delivered,
         "dropped": state.ledger.dropped,
         "holding": relay.holding.state(),
+        "notices": relay.notices.state(),
         "sessions": [_session_state(session) for session in state.sessions.values()],
     }
 
@@ -75,7 +77,7 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     state.last_number = data["last_number"]
     state.sources.restore(data["sources"])
     state.presence.restore(data.get("presence", ()))
-    state.retained.restore(data.get("retained", ()))
+    state.retained.restore(data.get("retained", ()), data.get("retained_users", ()))
     for field in fields(Counters):
         setattr(state.counters, field.name, data["counters"].get(field.name, 0))
     for word, count in data["rejected"].items():
@@ -90,6 +92,7 @@ def _restore(relay: Relay, data: dict[str, Any], ports: Mapping[int, int]) -> No
     clients = ((session.name, session, session.peer) for session in state.sessions.values())
     state.names.restore(data["names"], [(state.own.name, state.own, None), *clients])
     state.heartbeats.restore(data.get("heartbeats", ()), {0: state.own, **state.sessions})
+    relay.notices.restore(data.get("notices", ()))
     relay.holding.restore(data.get("holding", ()), state.sessions)
     for session_data in data["sessions"]:
         publisher = state.sessions[session_data["number"]]

@@ -168,14 +168,15 @@ async def test_a_client_with_packets_left_has_one_turn_a_round(
         before = given
         await asyncio.sleep(0)
         assert given - before <= 1
-    await in_process.until(lambda: not in_process.daemon._bus._turns._left)
+    await in_process.until(lambda: not in_process.daemon._bus._turns.left)
 
 
 async def test_a_round_has_one_long_turn_however_many_are_busy(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who asks for little waits for that one, and not for as many as there are busy clients."""
-    monkeypatch.setattr(turns, "LONG_NS", 0)  # each turn of a client that sends is one
+    for name in ("LONG_NS", "LONG_STEPS", "ROUND_NS"):  # each turn of a client that sends is one
+        monkeypatch.setattr(turns, name, 0)
     busy = [await in_process.client() for _ in range(5)]
     served: list[Session] = []
     serve = bus.Bus._serve
@@ -201,6 +202,32 @@ async def test_a_round_has_one_long_turn_however_many_are_busy(
             if len(set(served)) == len(busy):
                 break
     assert len(set(served)) == len(busy), "everybody has a turn"
+
+
+async def test_a_round_reads_as_many_as_its_budget_allows(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are read in the next rounds, and each once."""
+    senders = [await in_process.client() for _ in range(30)]
+    served: list[Session] = []
+    serve = bus.Bus._serve
+
+    def counted(self: bus.Bus, session: Session) -> None:
+        served.append(session)
+        serve(self, session)
+
+    monkeypatch.setattr(bus.Bus, "_serve", counted)
+    monkeypatch.setattr(turns, "ROUND_NS", 0)  # any turn spends it
+    for client in senders:
+        client.publish("busy/x", b"")
+    most = 0
+    while len(served) < len(senders):
+        before = len(served)
+        await asyncio.sleep(0)
+        most = max(most, len(served) - before)
+    assert most <= 2, "one from the line, and one that the loop found"
+    assert len(set(served)) == len(senders)
+    assert not in_process.daemon._bus._turns
 
 
 async def test_a_turn_is_as_long_whatever_its_first_call_takes(
@@ -283,13 +310,13 @@ async def test_packets_left_are_in_the_account_of_their_client(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bus, "TURN_NS", 1000)
-    relay, left = in_process.daemon.relay, in_process.daemon._bus._turns._left
+    relay, left = in_process.daemon.relay, in_process.daemon._bus._turns.left
     client = await in_process.client()
     assert await asyncio.to_thread(client.request, "pack", "on")
     client.send(sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900))
     await in_process.until(lambda: left)
     (session,) = left
-    assert session.outbox.left == relay.state.ledger.left == len(left[session]) > 0
+    assert session.outbox.left == relay.state.ledger.left == sum(map(len, left[session])) > 0
     await in_process.until(lambda: not left)
     assert session.outbox.left == relay.state.ledger.left == 0
     monkeypatch.setattr(bus, "TURN_NS", 0)

@@ -164,6 +164,19 @@ def test_a_reload_moves_metrics_or_is_refused_whole(watched: Watched, address: s
     assert scrape(address)["bccnd_config_last_reload_successful"] == 1
 
 
+def test_a_socket_file_that_was_deleted_is_made_again(watched: Watched, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    watched.reload(str(path))
+    for _ in range(2):  # by this daemon, and by its successor, which inherits the socket
+        before = len(watched.logged("socket file made again"))
+        path.unlink()
+        wait_until(lambda: len(watched.logged("socket file made again")) > before, "the file")  # noqa: B023
+        assert "bccnd_clients" in get(str(path), "/metrics")[1]
+        watched.replace()
+    watched.reload("")
+    assert not path.exists()
+
+
 def test_a_replacement_fails_no_scrape(watched: Watched, address: str) -> None:
     stop, failures, scrapes = threading.Event(), [], []
 

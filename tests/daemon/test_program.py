@@ -270,3 +270,13 @@ def test_a_second_daemon_leaves_a_handed_down_socket_alone(
         assert_one_line(bccnd(*loopback, "--socket", path), 5, path)
         with PacketClient(path) as client:
             assert client.status()["pid"] == process.pid
+
+
+def test_growing_tables_are_not_collected_as_a_whole():
+    program = (
+        "import gc; from bccnd.daemon.program import collect_seldom; collect_seldom(); full = []\n"
+        "gc.callbacks.append(lambda phase, about: about['generation'] == 2 and full.append(phase))\n"
+        "kept = [[number] for number in range(500_000)]; print(len(full))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "0\n"

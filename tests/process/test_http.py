@@ -10,7 +10,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bccnd.process import http, local_stream
+from bccnd.process import http
 from bccnd.process.http import CONNECTIONS, HEAD_LIMIT, HttpServer, Response, answer, plain
 
 
@@ -93,7 +93,7 @@ async def served() -> AsyncIterator[Served]:
     made = Served(asyncio.get_running_loop())
     yield made
     made.server.close()
-    local_stream.close(made.listening)
+    made.listening.close()
 
 
 async def test_a_request_in_pieces_and_an_answer_in_pieces(served: Served) -> None:

@@ -1,5 +1,6 @@
 """Sockets that listen for this host alone."""
 
+import os
 import socket
 import stat
 from pathlib import Path
@@ -46,3 +47,28 @@ def test_only_a_socket_that_nobody_serves_is_replaced(tmp_path: Path) -> None:
 def test_an_address_that_fails_is_one_line_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"metrics\.listen .*/nowhere/s: No such file"):
         local_stream.listen(str(tmp_path / "nowhere" / "s"), 0o660)
+
+
+def test_a_file_that_was_made_since_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    first = local_stream.listen(str(path), 0o660)
+    assert not local_stream.is_gone(first)
+    path.unlink()
+    assert local_stream.is_gone(first)
+    second = local_stream.listen(str(path), 0o660)
+    assert local_stream.is_gone(first)
+    local_stream.close(first)
+    assert path.exists()
+    local_stream.close(second)
+    assert not path.exists()
+
+
+def test_a_successor_knows_the_file_of_its_socket(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.sock"
+    first = local_stream.listen(str(path), 0o660)
+    heirs = [local_stream.Listening.succeed(os.dup(first.fileno()), made) for made in (first.made, None)]
+    assert [local_stream.is_gone(heir) for heir in heirs] == [False, False]
+    path.unlink()
+    assert [local_stream.is_gone(heir) for heir in heirs] == [True, True]
+    for each in (first, *heirs):
+        local_stream.close(each)

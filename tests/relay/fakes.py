@@ -108,9 +108,13 @@ class FakeTransport:
         self.gone: set[int] = set()
         self.taken: defaultdict[int, list[bytes]] = defaultdict(list)
         self.unread_bytes: defaultdict[int, int] = defaultdict(int)
+        self.senders: dict[int, FakeClient] = {}
 
     def unread(self, port: int) -> int:
         return self.unread_bytes[port]
+
+    def unsaid(self, port: int) -> int:
+        return sum(map(len, self.senders[port].unread))
 
     def send(self, port: int, packet: bytes) -> int:
         return self.send_each(port, [packet])
@@ -298,6 +302,7 @@ class Bus:
         if session is None:
             return None
         client = self.clients[session.number] = FakeClient(self, session)
+        self.transport.senders[session.port] = client
         self.settle()
         return client
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bccnd.relay.allowance import Allowance, Shares
+from bccnd.relay.allowance import FIRST_PART, FREQUENT_LIMIT, Allowance, Shares
 
 
 def test_an_allowance_fills_up_to_its_burst() -> None:
@@ -35,7 +35,7 @@ def test_all_together_have_no_more_than_all() -> None:
         shares.take(b"host%d" % host, b"x%d" % asker, 0.0) for host in range(500) for asker in range(20)
     )
     assert granted <= 80
-    assert sum(map(len, shares._hosts.values())) <= 80
+    assert sum(len(here.askers) for here in shares._hosts.values()) <= 80
 
 
 def test_a_clock_that_stands_or_goes_back_takes_nothing_away() -> None:
@@ -43,3 +43,47 @@ def test_a_clock_that_stands_or_goes_back_takes_nothing_away() -> None:
     assert shares.take(b"host", b"x", 5.0)
     assert not shares.take(b"host", b"x", 5.0)
     assert shares.take(b"host", b"x", 4.0)
+
+
+@pytest.mark.parametrize("crowd", [2, 16, 64, 300])
+@pytest.mark.parametrize("eight", [20, 200])
+def test_who_asks_seldom_is_answered_whoever_floods(eight: int, crowd: int) -> None:
+    shares = Shares(eight)
+    answered = 0
+    for tenth in range(-100, 300):
+        for number in range(crowd):
+            for asker in range(20):
+                shares.take(b"loud%d" % number, b"x%d" % (asker % 4), 100.0 + tenth / 10)
+        if tenth >= 0 and tenth % 10 == 9:
+            answered += shares.take(b"quiet", b"x", 100.0 + tenth / 10)
+    assert answered == 30
+
+
+def test_those_who_ask_all_the_time_get_as_much_each() -> None:
+    shares = Shares(200)
+    granted = dict.fromkeys(range(16), 0)
+    for tenth in range(20, 100):
+        for number in granted:
+            granted[number] += sum(shares.take(b"%d" % number, b"%d" % x, tenth / 10) for x in range(40))
+    assert max(granted.values()) <= 1.5 * min(granted.values())
+    assert min(granted.values()) > 8 * 20
+
+
+def test_a_host_that_asked_much_soon_asks_seldom_again() -> None:
+    shares = Shares(20)
+    for second in range(40):
+        for number in range(200):
+            for _ in range(5):
+                shares.take(b"loud%d" % number, b"x", float(second))
+        if second == 20:
+            assert not all(shares.take(b"burst", b"x", second + 0.5) for _ in range(5))
+        elif second in (32, 33):
+            assert shares.take(b"burst", b"x", second + 0.5)
+
+
+def test_what_is_known_of_hosts_is_bounded() -> None:
+    shares = Shares(2000)
+    for number in range(FREQUENT_LIMIT + 1000):
+        for _ in range(2000 // FIRST_PART + 1):
+            shares.take(b"%d" % number, b"x", number / 1000)
+    assert FREQUENT_LIMIT // 2 < len(shares._frequent) <= FREQUENT_LIMIT

@@ -93,6 +93,24 @@ def test_the_flood_of_one_host_costs_no_other_its_answer(src: bytes) -> None:
     assert [answer[-10:] for answer in answers(bus)] == [b"pong 1.2.3"] * 3
 
 
+def test_floods_of_many_hosts_cost_no_other_its_answer() -> None:
+    bus = Bus()
+    number = 0
+    for second in range(12):
+        for host in range(64):
+            number += 1
+            flood = [
+                datagram(b"far%d/x/%d" % (host, name), number, b"!here/bccnd", b"t\nping")
+                for name in range(8)
+            ]
+            bus.hear(*flood, peer=b"10.0.1.%d:5400" % host)
+        answers(bus)
+        bus.hear(datagram(b"there/bccn/1", second + 1, b"!here/bccnd", b"t\nping"), peer=b"10.0.0.9:5400")
+        if second > 1:  # until then they might all have asked for the first time
+            assert [answer[-10:] for answer in answers(bus)] == [b"pong 1.2.3"]
+        bus.tick(1.0)
+
+
 def test_the_flood_of_one_client_costs_no_other_its_answer() -> None:
     bus = Bus()
     flooding, asking = bus.connect(b"CMSG listen"), bus.connect(b"CMSG listen", pid=7)

@@ -693,18 +693,37 @@ def test_patterns_are_bounded_in_bytes():
     assert bus.relay.state.router.footprint == 0
 
 
-def test_each_client_has_its_share_of_all_patterns():
+def long_patterns(count: int) -> list[bytes]:
+    return [b"SUB " + b"a" * 900 + b"%d" % number for number in range(count)]
+
+
+def test_who_holds_most_patterns_is_refused_first():
     bus = Bus(subscription_bytes=64 << 10, clients=200)
-    greedy = [
-        bus.connect(*(b"SUB " + b"a" * 900 + b"%d" % number for number in range(40))) for _ in range(80)
-    ]
-    router = bus.relay.state.router
-    assert router.footprint <= 2 * 64 * (64 << 10), "what all may take, and a share for each"
-    assert len(greedy[-1].session.subscriptions) < 40
-    last = bus.connect()
-    assert last.ask(b"SUB x", b"MSG x\0y") == [b"MSG x\0y"]
-    refused = last.ask(*(b"SUB " + b"b" * 900 + b"%d" % number for number in range(40)))
-    assert refused[-1].endswith(b"the patterns of all clients take as much as they may")
+    router, whole = bus.relay.state.router, 64 * (64 << 10)
+    greedy = [bus.connect(*long_patterns(40), uid=1000) for _ in range(80)]
+    assert 0.49 * whole < router.footprint <= 0.5 * whole
+    refused = greedy[-1].ask(*long_patterns(1))
+    assert refused[-1].endswith(b"the patterns of a user take at most as much as they leave for others")
+    others = [bus.connect(*long_patterns(20), uid=1001) for _ in range(20)]
+    assert {len(other.session.subscriptions) for other in others} == {20}
+    greedy[0].leave()
+    assert bus.connect(uid=1002).ask(*long_patterns(20)) == []
+    for client in [*greedy[1:], *others]:
+        client.leave()
+    assert router.footprints.keys() == {1002}
+
+
+def test_each_user_has_a_part_of_all_patterns():
+    bus = Bus(subscription_bytes=64 << 10, clients=200)
+    router, whole = bus.relay.state.router, 64 * (64 << 10)
+    for uid in range(60):
+        for _ in range(3):
+            bus.connect(*long_patterns(40), uid=2000 + uid)
+    assert whole - router.footprint < 20_000, "so little that a user is left less than its part"
+    last = bus.connect(uid=1000)
+    assert last.ask(*long_patterns(8)) == []
+    assert last.ask(*long_patterns(20))[-1].startswith(b"CMSG error\0limit")
+    assert router.footprint <= 2 * whole
 
 
 def test_a_publisher_held_in_between_waits_with_the_rest():

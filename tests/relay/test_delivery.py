@@ -594,6 +594,80 @@ def test_client_with_answers_alone_is_closed_to_make_room():
     assert bus.relay.state.ledger.excess(0) <= 0
 
 
+def crowd_of(bus: Bus, clients: int, uid: int) -> list[FakeClient]:
+    """Clients of one user that never read and hold as much as there may be."""
+    crowd = [bus.connect(b"SUB crowd", b"CMSG queue\0packets=100000", uid=uid) for _ in range(clients)]
+    for client in crowd:
+        client.stop_reading()
+    publisher, ledger = bus.connect(uid=uid), bus.relay.state.ledger
+    while ledger.dropped == 0:
+        publisher.say(*[b"MSG crowd\0" + bytes(100)] * 8)
+    return crowd
+
+
+def test_a_user_with_many_clients_takes_nobody_elses_share():
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    crowd = crowd_of(bus, 200, uid=1001)
+    reader = bus.connect(b"SUB b", uid=1002)
+    reader.stop_reading()
+    sent = [b"MSG b\0%04d" % number + bytes(1000) for number in range(400)]
+    bus.connect(uid=1002).say(*sent)
+    assert reader.session.outbox.dropped == 0
+    assert reader.take() == sent
+    assert all(client.connected for client in crowd)
+
+
+def test_two_users_who_want_all_have_half_each():
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    crowd_of(bus, 100, uid=1001)
+    reader = bus.connect(b"SUB b", b"CMSG queue\0packets=100000", uid=1002)
+    reader.stop_reading()
+    bus.connect(uid=1002).say(*[b"MSG b\0" + bytes(1000)] * 2000)
+    half = bus.relay.state.ledger.limit // 2
+    assert abs(reader.session.outbox.held - half) < half // 10
+
+
+def test_of_a_user_the_client_that_holds_most_gives_first():
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    modest, greedy = (bus.connect(b"SUB %b" % chan, uid=1001) for chan in (b"a", b"b"))
+    for client in (modest, greedy):
+        client.stop_reading()
+    publisher = bus.connect(uid=1001)
+    publisher.say(*[b"MSG a\0" + bytes(1000)] * 200, *[b"MSG b\0" + bytes(1000)] * 700)
+    reader = bus.connect(b"SUB c", uid=1002)
+    reader.stop_reading()
+    bus.connect(uid=1002).say(*[b"MSG c\0" + bytes(1000)] * 400)
+    assert [each.session.outbox.dropped for each in (modest, reader)] == [0, 0]
+    assert greedy.session.outbox.dropped > 0
+
+
+def test_a_user_cannot_keep_the_memory_of_all_by_block():
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    greedy = [bus.connect(b"SUB a", b"CMSG queue\0packets=90000 policy=block", uid=1001) for _ in range(4)]
+    for client in greedy:
+        client.stop_reading()
+    reader, publisher = bus.connect(b"SUB b", uid=1002), bus.connect(uid=1002)
+    reader.stop_reading()
+    publisher.say(*[b"MSG a\0" + bytes(1000)] * 400)
+    sent = [b"MSG b\0%d" % number for number in range(1000)]
+    publisher.say(*sent)
+    assert reader.take() == sent
+
+
+def test_looking_for_who_gives_costs_little_a_message(monkeypatch: pytest.MonkeyPatch):
+    bus = Bus(total_bytes=4 << 20, max_packets=100_000)
+    crowd = crowd_of(bus, 400, uid=1001)
+    reader, publisher = bus.connect(b"SUB b", uid=1002), bus.connect(uid=1002)
+    reader.stop_reading()
+    looks: list[Outbox] = []
+    givable = Outbox.givable.fget
+    monkeypatch.setattr(Outbox, "givable", property(lambda box: looks.append(box) or givable(box)))
+    for number in range(1500):
+        publisher.say(b"MSG b\0%04d" % number + bytes(1000))
+    assert reader.session.outbox.dropped == 0
+    assert 2 * len(crowd) < len(looks) < 50 * 1500
+
+
 def keep_left(bus: Bus, client: FakeClient, size: int) -> None:
     bus.relay.keep_left(client.session, size, 0.0)
     bus.settle()
@@ -611,6 +685,15 @@ def test_packets_that_wait_for_a_turn_are_in_the_account_of_all():
     for client in clients[3:]:
         keep_left(bus, client, 0)
     assert ledger.left == 0
+
+
+def test_packets_that_wait_are_counted_by_user():
+    bus = Bus(total_bytes=1 << 20)
+    crowd, other = [bus.connect(uid=1001) for _ in range(8)], bus.connect(uid=1002)
+    keep_left(bus, other, LEFT_BYTES // 5)
+    for number, client in enumerate(crowd):
+        keep_left(bus, client, LEFT_BYTES // 10 + number)
+    assert bus.closed == {crowd[-1].name: "slow"}
 
 
 def test_packets_that_wait_displace_who_holds_more():

@@ -6,6 +6,7 @@ from bccnd.relay.holding import WINDOW_SECONDS, may_hold
 from bccnd.relay.identity import Peer
 from bccnd.relay.rights import Grant, Rights
 from bccnd.relay.session import Session
+from bccnd.wire import sbus
 from tests.relay.fakes import Bus, FakeClient
 
 
@@ -117,3 +118,61 @@ def test_a_client_may_hold_its_own_user_of_its_own_namespace(
         made.append(Session(1, 1, peer, rights=Rights([Grant(block_own=True)]), now=0.0))
     made[0].queue_asked["policy"] = "block"
     assert may_hold(*made) is expected
+
+
+def feed(bus: Bus, uid: int, count: int = 40) -> FakeClient:
+    """A publisher that says something once, and has no more to say."""
+    feeder = bus.connect(b"CMSG pack\0on", uid=uid)
+    feeder.say(sbus.pack([b"MSG own\0"] * count))
+    return feeder
+
+
+@pytest.mark.parametrize("with_more", [False, True], ids=["of one user", "of another with more to say"])
+def test_what_a_reader_takes_of_its_own_does_not_count(with_more: bool):
+    """It reads four times what the floor asks for, and nothing of those who wait."""
+    bus = Bus(block_floor=10)
+    reader = bus.connect(b"SUB a", b"SUB own", b"CMSG queue\0packets=1 policy=block", uid=0)
+    reader.stop_reading()
+    feed(bus, uid=0, count=40)
+    victim = bus.connect(uid=1000 if with_more else 0)
+    victim.say(*messages(100))
+    assert victim.held
+    for _ in range(int(WINDOW_SECONDS) * 4):
+        if not reader.connected:
+            break
+        feeder = feed(bus, uid=0, count=40)
+        if with_more:
+            feeder.say(b"MSG own\0")
+        reader.take(40)
+        reader.stop_reading()
+        bus.tick(1)
+    assert bus.closed == {reader.name: "slow"}
+    assert not victim.held
+
+
+def test_a_reader_that_works_may_hold_many_publishers():
+    """Each of them gets a tenth of what the floor asks for, and all together more than that."""
+    bus = Bus(block_floor=30)
+    reader = blocking(bus)
+    publishers = [bus.connect() for _ in range(10)]
+    for publisher in publishers:
+        publisher.say(*messages(2000))
+    for _ in range(60):
+        reader.take(40)
+        reader.stop_reading()
+        bus.tick(1)
+    assert reader.connected
+    assert all(publisher.held for publisher in publishers)
+
+
+def test_a_reader_of_one_long_read_stays():
+    """Nothing more of its publisher is read for many windows: what was read goes through meanwhile."""
+    bus = Bus(block_floor=30)
+    reader, publisher = blocking(bus), bus.connect(b"CMSG pack\0on")
+    publisher.say(sbus.pack([b"MSG a\0"] * 4000), b"MSG a\0more")
+    for _ in range(90):
+        reader.take(40)
+        reader.stop_reading()
+        bus.tick(1)
+    assert reader.connected
+    assert publisher.held

@@ -1,5 +1,8 @@
 """Who is connected, under which name and with which numbers."""
 
+import gc
+import weakref
+
 from bccnd.relay.dedup import JUMP
 from bccnd.relay.membership import NAMES_AT_ONCE
 from tests.relay.fakes import CLOCK, Bus, datagram
@@ -94,3 +97,20 @@ def test_a_forged_number_does_not_use_up_those_of_a_client():
     bus.hear(datagram(b"here/prog/7", 2**64 - 1, b"a"))
     bus.connect(b"MSG a\0", pid=7)
     assert numbers(bus, bus.sent) == [CLOCK]
+
+
+def test_a_client_that_leaves_needs_no_collection():
+    bus = Bus()
+    publisher = bus.connect()
+    gc.disable()
+    try:
+        client = bus.connect(b"SUB a", b"CMSG format\0full")
+        client.stop_reading()
+        publisher.say(*[b"MSG a\0%d" % number for number in range(5)])
+        session = weakref.ref(client.session)
+        client.leave()
+        del bus.transport.senders[client.port], client
+        publisher.say(b"MSG a\0later", b"MSG b\0other")
+        assert session() is None
+    finally:
+        gc.enable()

@@ -225,3 +225,97 @@ def test_the_last_words_of_many_cost_little(
     said = [sent for sent in bus.sent if sent.endswith(b"|leaving")]
     assert len(said) == 11
     assert b"heartbeat/here/bccnd/0|" in said[-1]
+
+
+def later(bus: Bus, seconds: float) -> int:
+    """What is due in so many seconds is done, each at its time; how many calls that took."""
+    end, calls = bus.now + seconds, 0
+    while bus.relay.alarm.due <= end:
+        bus.now = max(bus.now, bus.relay.alarm.due)
+        before = bus.relay.state.outgoing.steps
+        bus.relay.on_deadline(bus.moment)
+        assert bus.relay.state.outgoing.steps - before <= 8192
+        bus.settle()
+        calls += 1
+    bus.now = end
+    return calls
+
+
+def cost_of(bus: Bus, hearers: int) -> int:
+    return notices.NOTICE_STEPS + notices.HEARER_STEPS * hearers
+
+
+def test_news_of_clients_takes_a_part_of_the_time() -> None:
+    bus = Bus()
+    hearers = [bus.connect(b"SUB local/presence/>") for _ in range(500)]
+    later(bus, 60.0)
+    for hearer in hearers:
+        hearer.heard()
+    clients = [bus.connect(uid=number) for number in range(100)]
+    said = len(hearers[0].heard())
+    assert said <= 2 + notices.STEPS_AT_ONCE // cost_of(bus, 500)
+    calls = later(bus, 60.0)
+    rest = told(hearers[0])
+    assert [event for event, _ in rest] == ["appeared/" + client.name.decode() for client in clients[said:]]
+    assert [about["uid"] for _, about in rest] == list(range(said, 100))
+    assert calls >= 100 - said
+
+
+def test_a_full_queue_loses_who_came_and_left_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "WAITING_LIMIT", 4)
+    monkeypatch.setattr(notices, "STEPS_AT_ONCE", 0)
+    bus = Bus()
+    hearer = bus.connect(b"SUB local/presence/>")
+    bus.connect()
+    later(bus, 0.0)
+    hearer.heard()
+    stays = bus.connect(pid=1000)
+    for pid in (1001, 1002):
+        bus.connect(pid=pid).leave()
+    more = [bus.connect(pid=pid) for pid in range(1003, 1006)]
+    later(bus, 60.0)
+    found = told(hearer)
+    shown = [event for event, _ in found]
+    assert shown[:4] == [f"appeared/{client.name.decode()}" for client in (stays, *more)][:4]
+    assert "appeared/here/prog/1001" not in shown
+    more[0].leave()
+    later(bus, 60.0)
+    assert events(hearer) == ["left/here/prog/1003"]
+
+
+def test_how_many_notices_were_lost_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "WAITING_LIMIT", 4)
+    monkeypatch.setattr(notices, "STEPS_AT_ONCE", 0)
+    bus = Bus()
+    hearer = bus.connect(b"SUB local/presence/>")
+    bus.connect()
+    later(bus, 60.0)
+    hearer.heard()
+    for pid in range(1000, 1010):
+        bus.connect(pid=pid)
+    later(bus, 60.0)
+    *found, (event, about) = told(hearer)
+    assert event == "lost/here/bccnd/0"
+    assert about["count"] == 10 - len(found)
+    assert len(found) in (4, 5)
+    later(bus, 60.0)
+    assert told(hearer) == []
+
+
+def test_notices_that_wait_go_to_a_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus()
+    hearer = bus.connect(b"SUB local/presence/>")
+    later(bus, 60.0)
+    hearer.heard()
+    monkeypatch.setattr(notices, "STEPS_AT_ONCE", 0)
+    for pid in range(1000, 1005):
+        bus.connect(pid=pid)
+    said = events(hearer)
+    waiting = state_of(bus.relay)["notices"]
+    successor = Bus()
+    restore(successor.relay, state_of(bus.relay) | {"sessions": []}, {})
+    late = successor.connect(b"SUB local/presence/>")
+    later(successor, 1.0)
+    shown = [event for event, about in told(late) if 1000 <= about["pid"] < 1005]
+    assert len(said) + len(waiting) == 5
+    assert shown == [f"appeared/here/prog/{pid}" for pid in range(1000 + len(said), 1005)]

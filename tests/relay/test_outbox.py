@@ -27,7 +27,7 @@ def outbox(
     policy: Policy = Policy.DROP_OLDEST, *, packets: int = 3, size: int = 1000, ledger: Ledger | None = None
 ) -> Outbox:
     ledger = ledger or room(1_000_000)
-    return Outbox(ledger, notice, max_packets=packets, max_size=size, policy=policy)
+    return Outbox(ledger.account_of(1000), notice, max_packets=packets, max_size=size, policy=policy)
 
 
 def room(size: int, entries: int = 1000) -> Ledger:

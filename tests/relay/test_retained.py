@@ -1,7 +1,7 @@
 """The newest message of each retained channel: what is kept, for how long, and who is given it when."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 import pytest
@@ -14,7 +14,7 @@ from bccnd.relay.client_input import LOOK_STEPS, REQUEST_STEPS, ROW_STEPS, STEPS
 from bccnd.relay.options import Retain
 from bccnd.relay.ordered import OrderedKeys
 from bccnd.relay.pattern import matches
-from bccnd.relay.retained import ENTRY_COST, Kept, Retained
+from bccnd.relay.retained import ENTRY_COST, OWNER_COST, Kept, Retained
 from bccnd.relay.rights import AccessList
 from bccnd.relay.succession import restore, state_of
 from bccnd.wire import sbus
@@ -91,13 +91,14 @@ def test_the_channel_updated_longest_ago_goes_first():
 
 def test_bounded_in_bytes():
     one = ENTRY_COST + 1 + len(kept(b"x", b"a").datagram)
-    retained = filled(b"a", b"b", b"c", bytes=2 * one)
-    assert (channels_of(retained), retained.size) == ([b"b", b"c"], 2 * one)
+    bound = 4 * OWNER_COST + 2 * one
+    retained = filled(b"a", b"b", b"c", bytes=bound)
+    assert (channels_of(retained), retained.size) == ([b"b", b"c"], bound)
 
 
 def test_too_large_message_is_not_kept_nor_its_predecessor():
-    retained = filled(b"a", b"b", bytes=3000)
-    retained.keep(b"a", kept(b"x" * 3000, b"a"))
+    retained = filled(b"a", b"b", bytes=6000)
+    retained.keep(b"a", kept(b"x" * 6000, b"a"))
     assert channels_of(retained) == [b"b"]
 
 
@@ -193,10 +194,10 @@ def test_any_script_against_the_obvious(
         oracle = [entry for entry in oracle if entry[0] != chan]
         if payload and cost([(chan, message)]) <= size:
             oracle.append((chan, message))
-        while len(oracle) > channels or cost(oracle) > size:
+        while len(oracle) > channels or whole_cost(oracle) > size:
             del oracle[0]
         assert rows(retained) == sorted(oracle)
-        assert (len(retained), retained.size) == (len(oracle), cost(oracle))
+        assert (len(retained), retained.size) == (len(oracle), whole_cost(oracle))
     successor = Retained(rules)
     successor.restore(retained.state())
     assert rows(successor) == sorted(oracle)
@@ -204,6 +205,11 @@ def test_any_script_against_the_obvious(
     for chan, _ in oracle:
         retained.keep(chan, kept(b"", chan))
     assert (len(retained), retained.size) == (0, 0)
+
+
+def whole_cost(entries: Iterable[tuple[bytes, Kept]]) -> int:
+    """With what is kept of their one owner and source, by address and by host."""
+    return cost(entries) + 4 * OWNER_COST if entries else 0
 
 
 def cost(entries: Iterable[tuple[bytes, Kept]]) -> int:
@@ -632,56 +638,104 @@ def test_no_source_pushes_out_what_another_has_said(bound: dict[str, int]):
     assert len(late.ask(b"SUB state/greedy/>")) > 50
 
 
-class Looks(Counter[bytes]):
-    """Counts what is looked up in it."""
-
-    count = 0
-
-    def __getitem__(self, key: bytes) -> int:
-        self.count += 1
-        return super().__getitem__(key)
-
-
-def from_each(sources: int) -> Iterator[tuple[bytes, Kept]]:
-    for number in range(sources):
-        whole = datagram(b"src/%d" % number, 1, b"a/%d" % number, b"x" * (50 + number % 7))
-        yield b"a/%d" % number, Kept(b"peer", 5, whole, len(whole) - 50 - number % 7)
+def test_no_user_pushes_out_what_another_has_said():
+    bus = Bus(retain=["state/>"], retain_channels=1000)
+    bus.connect(uid=1000).say(*[b"MSG state/modest/%d\0x" % at for at in range(100)])
+    for number in range(70):
+        greedy = bus.connect(uid=1001)
+        greedy.say(*[b"MSG state/greedy/%d/%d\0x" % (number, at) for at in range(60)])
+    late = bus.connect()
+    assert len(late.ask(b"SUB state/modest/>")) == 100
+    assert len(late.ask(b"SUB state/greedy/>")) > 800
 
 
-def test_who_has_most_bytes_is_known_without_a_search():
-    retained = Retained(Retain(ALL, channels=2000, bytes=300_000))
-    retained._sizes = looks = Looks()
-    for chan, message in from_each(2000):
-        retained.keep(chan, message)
-    assert len(retained) < 600
-    assert looks.count < 20 * 2000
-    assert len(retained._heaviest) < 5 * 600
+@pytest.mark.parametrize(
+    ("src", "peer"),
+    [
+        (b"there/prog/%d", b"10.0.0.9:%d"),  # many sources of a host
+        (b"there%d/prog/1", b"10.0.0.9:%d"),  # many hosts of an address
+        (b"there/prog/1", b"10.0.1.%d:5400"),  # many addresses of a host
+    ],
+)
+def test_no_host_pushes_out_what_others_have_said(src: bytes, peer: bytes):
+    bus = Bus(retain=["state/>"], retain_channels=240)
+    bus.connect().say(*[b"MSG state/modest/%d\0x" % at for at in range(50)])
+    for at in range(50):
+        bus.hear(datagram(b"modest/prog/1", at + 1, b"state/modest/there/%d" % at, b"x"))
+    for number in range(255):
+        source = src.replace(b"%d", b"%d" % number)
+        whole = datagram(source, number + 1, b"state/greedy/%d" % number, b"x")
+        bus.hear(whole, peer=peer % number)
+    assert len(bus.connect().ask(b"SUB state/modest/>")) == 100
+
+
+def test_what_a_bridge_brings_is_of_its_user():
+    bus = Bus(retain=["state/>"], retain_channels=120)
+    bus.connect().say(*[b"MSG state/modest/%d\0x" % at for at in range(50)])
+    bridge = bus.connect(privileged=True)
+    for number in range(200):
+        bridge.say(datagram(b"far%d/prog/1" % number, 1, b"state/far/%d" % number, b"x"))
+    late = bus.connect()
+    assert len(late.ask(b"SUB state/modest/>")) == 50
+    assert len(late.ask(b"SUB state/far/>")) == 70
+
+
+def test_a_successor_knows_who_has_said_what():
+    old, new = (Bus(retain=["state/>"], retain_channels=60) for _ in range(2))
+    old.connect(uid=1001).say(*[b"MSG state/greedy/%d\0x" % at for at in range(30)])
+    old.connect(uid=1000).say(*[b"MSG state/modest/%d\0x" % at for at in range(20)])
+    restore(new.relay, state_of(old.relay) | {"sessions": []}, {})
+    for number in range(40):
+        new.connect(uid=1001).say(b"MSG state/greedy/more/%d\0x" % number)
+    assert len(new.connect().ask(b"SUB state/modest/>")) == 20
+
+
+def test_what_a_predecessor_left_without_users_is_taken_over():
+    retained = filled(b"a", b"b")
+    successor = filled()
+    successor.restore(retained.state())
+    assert rows(successor) == rows(retained)
+    successor.restore(retained.state(), [1000, 1001])
+    assert successor.users() == [1000, 1001]
 
 
 @thorough
 @given(
-    script=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 900)), max_size=60),
-    size=st.integers(600, 6000),
+    script=st.lists(
+        st.tuples(st.sampled_from([None, 1, 2]), st.integers(0, 2), st.integers(0, 5), st.integers(0, 900)),
+        max_size=60,
+    ),
+    channels=st.integers(1, 5),
+    size=st.integers(600, 9000),
 )
-def test_who_has_most_bytes_gives(script: list[tuple[int, int, int]], size: int):
-    """Each message is of a source, on a channel, so long."""
-    retained = Retained(Retain(ALL, channels=100, bytes=size))
-    oracle: dict[bytes, Kept] = {}
-    for source, chan_number, length in script:
+def test_who_has_most_gives(script: list[tuple[int | None, int, int, int]], channels: int, size: int):
+    """Each message is of a user, or of an address, and of a source, on a channel, so long."""
+    retained = Retained(Retain(ALL, channels=channels, bytes=size))
+    oracle: dict[bytes, tuple[Kept, int | None]] = {}
+    for user, source, chan_number, length in script:
         chan = b"c%d" % chan_number
         whole = datagram(b"s%d" % source, 1, chan, b"x" * length)
-        message = Kept(b"peer", 5, whole, len(whole) - length)
+        message = Kept(b"10.0.0.1:1", 5, whole, len(whole) - length)
         before = dict(oracle)
-        retained.keep(chan, message)
+        retained.keep(chan, message, user)
         before.pop(chan, None)
         if length and cost([(chan, message)]) <= size:
-            before[chan] = message
-        oracle = dict(rows(retained))
-        given_up = set(before) - set(oracle)
-        assert set(oracle) <= set(before)
-        assert retained.size == cost(oracle.items()) <= size
-        shares: Counter[bytes] = Counter()
-        for each, kept_there in before.items():
-            shares[kept_there.source] += cost([(each, kept_there)])
-        for gone in given_up:  # in a run of several the shares shrink
-            assert len(given_up) > 1 or shares[before[gone].source] == max(shares.values())
+            before[chan] = message, user
+        there = dict(rows(retained))
+        given_up = before.keys() - there
+        assert there.keys() <= before.keys()
+        oracle = {each: before[each] for each in there}
+        assert cost(there.items()) <= retained.size <= size
+        assert len(there) <= channels
+        owners: Counter[int | None] = Counter()
+        sources: Counter[tuple[int | None, bytes]] = Counter()
+        for each, (kept_there, whose) in before.items():
+            weight = size + cost([(each, kept_there)]) * channels
+            owners[whose] += weight
+            sources[whose, kept_there.source] += weight
+        if len(given_up) == 1:  # of several the shares shrink meanwhile
+            message, whose = before[given_up.pop()]
+            assert owners[whose] == max(owners.values())
+            assert sources[whose, message.source] == max(
+                sources[whose, each] for each in map(b"s%d".__mod__, range(3))
+            )

@@ -89,6 +89,16 @@ def test_sysctl_allows_the_buffer_that_the_daemon_asks_for() -> None:
     assert int(allowed) == load(["--config", "/dev/null"], {}).settings.buffers.receive_bytes
 
 
+def test_the_memory_is_enough_for_the_default_settings() -> None:
+    settings = load(["--config", "/dev/null"], {}).settings
+    kernel = settings.limits.clients * settings.buffers.client_bytes * 6 // 5
+    own = settings.queue.total_bytes + 64 * settings.limits.subscription_bytes
+    (allowed,) = settings_of(FOLDER / "bccnd.service")["MemoryMax"]
+    gib, needed = int(allowed.removesuffix("G")), kernel + 2 * own + (1 << 29)
+    assert gib << 30 >= needed
+    assert f"That makes {needed / (1 << 30):.1f} GiB" in (FOLDER / "README.md").read_text()
+
+
 def test_the_documented_commands_install_it(tmp_path: Path) -> None:
     """The commands of systemd/README.md, into a folder in place of the host's root."""
     readme = (ROOT / "systemd" / "README.md").read_text()

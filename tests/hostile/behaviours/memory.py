@@ -145,3 +145,40 @@ def full_queues_of_one_user(attack: Attack) -> None:
     for client in attack.connect_many(1500):
         client.offer(b"SUB local/f")
     attack.repeat(attack.packing(), pack([b"MSG local/f\0" + bytes(1000)] * 60))
+
+
+@behaviour(
+    "last values by 70 connections of a user, after those of another",
+    settings='[retain]\npatterns = ["state/>"]\n',
+    needs=("root",),
+    suite=True,
+)
+def last_values_of_another(attack: Attack) -> None:
+    values = [b"state/ours/%d" % number for number in range(100)]
+    with attack.connect(uid=0) as client:
+        attack.send_all(client, [b"MSG %b\0x" % chan for chan in values])
+        client.drain()
+    for number, client in enumerate(attack.connect_many(70)):
+        attack.send_all(client, [b"MSG state/theirs/%d/%d\0x" % (number, each) for each in range(60)])
+        client.drain()
+    late = attack.connect(uid=0)
+    late.send(b"SUB state/ours/>")
+    left = len(late.drain())
+    assert left == len(values), f"{left} of {len(values)} are left"
+
+
+@behaviour(
+    "patterns by 70 connections of a user that take all they may",
+    needs=("root",),
+    memory=96 * MIB,
+    suite=True,
+)
+def patterns_of_all(attack: Attack) -> None:
+    for number, client in enumerate([attack.packing() for _ in range(70)]):
+        attack.send_all(client, packs(b"SUB %d/%d/%b" % (number, at, b"x" * 980) for at in range(440)))
+    other = attack.connect(uid=0)
+    refused = 0
+    for number in range(100):
+        other.send(b"SUB ours/%d/%b" % (number, b"x" * 900))
+        refused += len(other.drain())
+    assert not refused, f"{refused} of 100 patterns of another user are refused"

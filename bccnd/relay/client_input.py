@@ -50,7 +50,7 @@ PAGE_BYTES = 64 << 10
 LOOK_STEPS = 6
 ROW_STEPS = 4
 # Bytes of a message for which each of its deliveries is a step more.
-LARGE = 4096
+LARGE = 1024
 # What a message takes for each tap: the datagram is made, and shown with its verdict.
 TAP_STEPS = 5
 # Bytes that are looked through for lines in a step: most of them may be line ends.

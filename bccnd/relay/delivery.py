@@ -353,10 +353,11 @@ class Delivery:
         while gave and (excess := self._ledger.excess(size, entries)) > 0:
             wanted = outbox.held + more
             heaviest = self._heavier_user(account, account.held + account.left + more)
+            aim = max(excess, (heaviest or account).held // USERS_PART)
             if heaviest:
-                gave = self._give(heaviest, 0, excess, max(excess, heaviest.held // USERS_PART), now)
+                gave = self._give(heaviest, 0, excess, aim, now)
             else:
-                gave = account.most > wanted and self._give(account, wanted, excess, excess, now)
+                gave = account.most > wanted and self._give(account, wanted, excess, aim, now)
 
     def _heavier_user(self, own: Account, wanted: int) -> Account | None:
         """Who holds most of all users, if that is more than ``wanted``, which is no less than ``own`` holds."""

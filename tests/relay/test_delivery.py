@@ -654,6 +654,24 @@ def test_a_user_cannot_keep_the_memory_of_all_by_block():
     assert reader.take() == sent
 
 
+def test_a_message_to_a_full_crowd_looks_at_each_seldom(monkeypatch: pytest.MonkeyPatch):
+    """All are of one user and want room at once: who holds more gives enough for many of them."""
+    bus = Bus(total_bytes=1 << 20, max_packets=100_000)
+    heavy = [bus.connect(b"SUB heavy", b"CMSG queue\0packets=100000", uid=1001) for _ in range(20)]
+    for client in heavy:
+        client.stop_reading()
+    publisher = bus.connect(uid=1001)
+    publisher.say(*[b"MSG heavy\0" + bytes(1000)] * 30)
+    crowd = crowd_of(bus, 100, uid=1001)
+    looks: list[Outbox] = []
+    givable = Outbox.givable.fget
+    assert givable
+    monkeypatch.setattr(Outbox, "givable", property(lambda box: looks.append(box) or givable(box)))
+    publisher.say(*[b"MSG crowd\0" + bytes(100)] * 10)
+    assert sum(client.session.outbox.dropped for client in heavy) > 0
+    assert len(looks) < 3 * 10 * len(crowd)
+
+
 def test_looking_for_who_gives_costs_little_a_message(monkeypatch: pytest.MonkeyPatch):
     bus = Bus(total_bytes=4 << 20, max_packets=100_000)
     crowd = crowd_of(bus, 400, uid=1001)

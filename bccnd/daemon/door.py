@@ -103,7 +103,7 @@ class Door:
             return
         begun = time.time_ns()
         try:
-            self._listener.accept(self._look_at)
+            self._listener.accept(lambda client: self._look_at(client, begun))
         except OSError as error:
             self._turn_away(error)
             return
@@ -113,12 +113,14 @@ class Door:
             log.warning("listener shut down", socket=self.name, clients=self._clients())
         self._welcome(begun)
 
-    def _look_at(self, client: socket.socket) -> None:
-        """The spare descriptor is for that, if this client took the last."""
+    def _look_at(self, client: socket.socket, begun: int) -> bool:
+        """The spare descriptor is for that, if this client took the last. False once the turn is over: to look up
+        one that is in tens of thousands of groups takes long."""
         self._let_go_of_spare()
         identity = identify(client)
         self._take_spare()
         self._arrived.append((client, identity))
+        return 0 <= time.time_ns() - begun < TURN_NS
 
     def _welcome(self, begun: int) -> None:
         """Let in who arrived until the turn that began then, in nanoseconds since 1970, is over."""
@@ -182,10 +184,10 @@ class Door:
         self.socket_gone = gone
 
     def _reopen(self, mode: int, owner: str | None, group: str | None) -> bool:
-        waiting = bool(self._arrived)
+        waiting, begun = bool(self._arrived), time.time_ns()
         try:
             self._loop.remove_reader(self._listener.socket)
-            self._listener.reopen(mode, owner, group, self._look_at)
+            self._listener.reopen(mode, owner, group, lambda client: self._look_at(client, begun))
         except BccndError as error:
             if not self.socket_gone:
                 log.warning(

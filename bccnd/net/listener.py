@@ -138,10 +138,10 @@ class Listener:
         listening = socket.socket(fileno=descriptors["listener"])
         return cls(listening, state["name"], path, descriptors.get("lock", -1), state["made"])
 
-    def accept(self, look: Callable[[socket.socket], object] = lambda _: None) -> list[socket.socket]:
+    def accept(self, look: Callable[[socket.socket], bool] = lambda _: True) -> list[socket.socket]:
         """The clients that wait, at most ACCEPTS. Raises ``OSError`` when the first cannot be accepted.
 
-        ``look`` is called with each before the next is accepted.
+        ``look`` is called with each before the next is accepted; False: that one has to wait.
         """
         clients: list[socket.socket] = []
         while len(clients) < ACCEPTS:
@@ -153,9 +153,11 @@ class Listener:
                 if not clients:
                     raise
                 break
-            look(client)
+            goes_on = look(client)
             client.setblocking(False)
             clients.append(client)
+            if not goes_on:
+                break
         return clients
 
     @property
@@ -178,7 +180,7 @@ class Listener:
         return self._lock < 0
 
     def reopen(
-        self, mode: int, owner: str | None, group: str | None, look: Callable[[socket.socket], object]
+        self, mode: int, owner: str | None, group: str | None, look: Callable[[socket.socket], bool]
     ) -> None:
         """Make the file again, with a new socket. ``look`` gets the clients that had connected to the old one.
 
@@ -214,7 +216,7 @@ class Listener:
         except OSError:
             return False
 
-    def _accept_last(self, look: Callable[[socket.socket], object]) -> None:
+    def _accept_last(self, look: Callable[[socket.socket], bool]) -> None:
         accepted = 0
         with contextlib.suppress(OSError):
             while accepted < LAST_ACCEPTS and (clients := self.accept(look)):

@@ -562,6 +562,18 @@ def test_a_burst_is_accepted_in_turns(path: Path, listen: Callable[..., Listener
         assert turns == [ACCEPTS, 10, 0]
 
 
+def test_a_look_that_takes_long_leaves_the_next_waiting(path: Path, listen: Callable[..., Listener]) -> None:
+    listener = listen(path)
+    with ExitStack() as opened:
+        for _ in range(3):
+            opened.enter_context(seqpacket_socket()).connect(str(path))
+        looks = iter([True, False, True])
+        turns = [listener.accept(lambda _: next(looks)) for _ in range(2)]
+        for client in (*turns[0], *turns[1]):
+            client.close()
+    assert [len(turn) for turn in turns] == [2, 1]
+
+
 def test_a_client_that_left_before_it_was_accepted_is_noticed(
     path: Path, listen: Callable[..., Listener]
 ) -> None:

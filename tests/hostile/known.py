@@ -1,9 +1,10 @@
-"""Behaviours that cost others something today, each with the reason. Whoever mends one takes its line away: a line
-for one that holds fails the suite, too.
+"""Behaviours that cost others something today: the one fault that each shows, and no other. Whoever mends one takes
+its line away: a line for one that holds fails the suite, too.
 """
 
-ONE_DATAGRAM = "a source's own message counts as a duplicate of one that was forged under its number"
+# A source's own message counts as a duplicate of one that was forged under its number.
+ONE_MESSAGE = r"the bystander lost 1 of \d+ messages"
 
 KNOWN = {
-    "datagrams: one forged number that is 500 ahead of a source": ONE_DATAGRAM,
+    "datagrams: one forged number that is 500 ahead of a source": ONE_MESSAGE,
 }

@@ -1,7 +1,8 @@
 """The ``bccnd-pipeline`` command: recorded files in, tables and a report out.
 
 Exit codes are those of ``bccnd`` and ``bccn``: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused by the
-system, 5 no Spark available. An interrupt ends it with 130 and loses nothing that is done.
+system, 5 no Spark available, or somebody else at work in OUTPUT. An interrupt ends it with 130 and loses nothing that
+is done.
 """
 
 import argparse
@@ -10,14 +11,15 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from bccnd.errors import BccndError, RefusedError
-from bccnd.pipeline import session
+from bccnd.pipeline import locks, preconditions, session
 from bccnd.pipeline.layout import Output
 from bccnd.pipeline.progress import Progress
 from bccnd.process.standard_streams import CommandLine, OutputError, complain, guarded, printable, say
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 
 PROGRAM = "bccnd-pipeline"
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
+# What each action keeps others from doing at the same time.
+WORK: dict[str, tuple[str, ...]] = {
+    "ingest": (locks.INGEST,),
+    "analyse": (locks.ANALYSE,),
+    "report": (),
+    "run": (locks.INGEST, locks.ANALYSE),
+}
 
 DESCRIPTION = """\
 Find out what a network lost, where and when, from what bccnd-record wrote on its hosts.
@@ -68,7 +77,7 @@ def moment(text: str) -> int:
 def parser() -> CommandLine:
     formatter = argparse.RawDescriptionHelpFormatter
     top = CommandLine(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, formatter_class=formatter)
-    top.add_argument("action", choices=("ingest", "analyse", "report", "run"), help="what to do; see above")
+    top.add_argument("action", choices=tuple(WORK), help="what to do; see above")
     top.add_argument(
         "--input",
         metavar="DIR",
@@ -126,7 +135,7 @@ def _start(argv: Sequence[str]) -> int:
 
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        with session.connect(given.master, f"bccnd-pipeline {given.action}") as spark:
+        with _ready(given), session.connect(given.master, f"bccnd-pipeline {given.action}") as spark:
             signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
             _run(given, spark)
     except KeyboardInterrupt:
@@ -145,6 +154,24 @@ def _start(argv: Sequence[str]) -> int:
         _complain(refused or f"{_first_line(error)}  (BCCND_TRACE=1 shows the whole error)")
         return RefusedError.exit_code if refused else FAULT
     return 0
+
+
+@contextmanager
+def _ready(given: argparse.Namespace) -> Iterator[None]:
+    """Find out what is wrong before Spark starts, and keep out others that do the same work on the same directory."""
+    if given.input and (source := preconditions.of_this_machine(given.input, given.master, os.environ)):
+        preconditions.recordings(source, later=given.continuous)
+    output = preconditions.of_this_machine(given.output, given.master, os.environ)
+    if output is None:
+        yield
+        return
+    if given.action == "analyse":
+        preconditions.ingested(output)
+    if given.action == "report":
+        preconditions.analysed(output)
+    preconditions.writable(output, os.environ)
+    with locks.held(output, *WORK[given.action]):
+        yield
 
 
 def _run(given: argparse.Namespace, spark: "SparkSession") -> None:

@@ -13,16 +13,15 @@ Rules
 import logging
 import os
 import re
-import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from bccnd.errors import UnavailableError
+from bccnd.pipeline import java
 from bccnd.pipeline.source import register
 
 if TYPE_CHECKING:
@@ -52,15 +51,7 @@ LOCAL = "local[*]"
 # Enough for 50 million rows of 200 hosts.
 LOCAL_MEMORY = "4g"
 ANSWER_SECONDS = 5.0
-NO_JAVA = "no Java found: Spark needs Java 17 or later (apt install openjdk-17-jre-headless), on PATH or as JAVA_HOME"
 NO_PYSPARK = "pyspark is not installed: pip install 'bccnd[spark]'"
-
-
-def java() -> Path | None:
-    """The ``java`` that Spark would start: that of JAVA_HOME if it is set, else the first on PATH."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    return Path(found) if found else None
 
 
 @contextmanager
@@ -69,7 +60,7 @@ def connect(
 ) -> Iterator["SparkSession"]:
     """A session on ``master`` (None: that of spark-submit, else LOCAL), stopped at the end.
 
-    Raises UnavailableError without pyspark or Java, or if the master cannot be reached.
+    Raises UnavailableError without pyspark or a Java that is new enough, or if the master cannot be reached.
     """
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -78,8 +69,7 @@ def connect(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UnavailableError(NO_PYSPARK) from error
-    if not java():
-        raise UnavailableError(NO_JAVA)
+    java.require()
     if master and not _answers(master):
         raise UnavailableError(f"no Spark on {master}: nobody answers there")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.pipeline import cli
+from bccnd.pipeline import cli, locks
 from tests.pipeline import network
 
 DEADLINE_SECONDS = 300
@@ -62,7 +62,38 @@ def test_times_are_utc_unless_they_have_a_zone() -> None:
     assert cli.moment("2026-01-31T12:00:00.000001") == noon + 1000
 
 
+def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command where there is no Java, so what it says is said before Spark starts."""
+    return command(*arguments, JAVA_HOME="/nowhere")
+
+
+def test_a_wrong_directory_is_told_before_spark_starts(tmp_path: Path) -> None:
+    day = network.write(network.Plan(hosts=2, sources=1, messages=20), tmp_path / "in") and "date=2026-01-31"
+    output = str(tmp_path / "out")
+    for arguments, complaint in (
+        (["run", "--input", str(tmp_path), "--output", output], f"but in {tmp_path / 'in'}; give that"),
+        (["ingest", "--input", str(tmp_path / "in" / day), "--output", output], f"give {tmp_path / 'in'}"),
+        (["ingest", "--continuous", "--input", output, "--output", output], "no such directory"),
+        (["analyse", "--output", output], "no such directory"),
+        (["report", "--output", output], "no such directory"),
+        (["report", "--output", str(tmp_path)], "no tables are there"),
+    ):
+        ended = ran(*arguments)
+        assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1), ended.stderr
+        assert complaint in ended.stderr
+    assert not Path(output).exists()
+
+
+def test_the_second_run_on_an_output_names_the_first(tmp_path: Path) -> None:
+    network.write(network.Plan(hosts=2, sources=1, messages=20), tmp_path / "in")
+    with locks.held(tmp_path / "out", locks.INGEST):
+        ended = ran("run", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
+    assert ended.returncode == 5
+    assert f"bccnd-pipeline, pid {os.getpid()}, is at work there (ingest); wait" in ended.stderr
+
+
 def test_missing_java_or_master_gives_one_line_and_exit_code_5(tmp_path: Path) -> None:
+    (tmp_path / "traffic" / "batch=0").mkdir(parents=True)
     for arguments, environment, complaint in (
         ([], {"JAVA_HOME": str(tmp_path)}, "no Java found"),
         (["--master", "spark://127.0.0.1:1"], {}, "no Spark on spark://127.0.0.1:1: nobody answers there"),

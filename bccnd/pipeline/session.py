@@ -39,6 +39,9 @@ SETTINGS = {
     # A task writes the files of so many hosts at once instead of sorting by host.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.parquet.filterPushdown": "true",
+    # Bytes that opening a file is taken to cost. With Spark's 4 MB a task takes 32 files of a recorder, however small
+    # they are, and writes as many.
+    "spark.sql.files.openCostInBytes": str(64 << 10),
     # A damaged page is an error; by default Spark ignores checksums, and reads it as other values.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # The text of a plan has everything that it was made of, several times over: on a cluster, hundreds of MB.
@@ -109,6 +112,8 @@ def local(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         "spark.driver.memory": environ.get("SPARK_DRIVER_MEMORY") or LOCAL_MEMORY,
         "spark.sql.shuffle.partitions": str(partitions),
+        # Beyond 32 paths Spark would look at each in a task of its own, which on one machine takes longer.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 20),
     }
 
 

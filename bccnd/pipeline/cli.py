@@ -58,7 +58,8 @@ examples:
 The workers of a cluster need Spark and access to the files, but neither Python nor bccnd.
 
 OUTPUT holds traffic/ (what was ingested), checkpoint/ (which files were ingested: keep it with traffic/),
-rejected-files/ (files that could not be read, and why), tables/ (Parquet, for any tool) and report.html.
+rejected-files/ (files that could not be read, and why), tables/ (Parquet, for any tool: a link to the newest of
+versions/) and report.html.
 """
 
 
@@ -175,6 +176,7 @@ def _ready(given: argparse.Namespace) -> Iterator[None]:
 
 
 def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
+    from bccnd.pipeline import versions
     from bccnd.pipeline.analyse import Span, analyse
     from bccnd.pipeline.ingest import ingest
 
@@ -193,10 +195,8 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
             analyse(spark, output, Span(given.since, given.until), progress)
         if given.action in {"report", "run"}:
             report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
-            with progress.step("report"):
-                findings = report.write(
-                    spark, output.tables, output.report, rejected_files=output.rejected_files
-                )
+            with progress.step("report"), versions.reading(spark, output) as tables:
+                findings = report.write(spark, tables, output.report, rejected_files=output.rejected_files)
             progress.say(f"report: {output.report}")
             for finding in findings:
                 say(printable(str(finding)))

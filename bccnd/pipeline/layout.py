@@ -5,7 +5,7 @@ Rules
 - Every reader states its schema. Left to infer one, Spark makes numbers of the hosts ``007`` and ``1e5``.
 - ``seq`` is an unsigned 64-bit number, too large for a bigint: decimal(20,0). For arithmetic it is split without loss
   into ``word`` = floor(seq / 64) and ``bit`` = seq mod 64.
-- A batch counts once its directory has ``_SUCCESS``. The tables are replaced all at once.
+- A batch counts once its directory has ``_SUCCESS``. The tables are replaced all at once (``versions``).
 - Paths are strings, because they may be of any file system that Spark knows (``hdfs://``, ``s3a://``).
 """
 
@@ -101,8 +101,16 @@ class Output(NamedTuple):
 
     @property
     def tables(self) -> str:
-        """``<name>/*.parquet`` of ``TABLES``."""
+        """``<name>/*.parquet`` of ``TABLES``: a link to the newest of ``versions``, where there can be one."""
         return self.at("tables")
+
+    @property
+    def versions(self) -> str:
+        """``<number>/<name>/*.parquet`` of ``TABLES`` (``versions``)."""
+        return self.at("versions")
+
+    def version(self, number: int) -> str:
+        return self.at("versions", str(number))
 
     @property
     def report(self) -> str:

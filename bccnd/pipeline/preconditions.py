@@ -7,10 +7,10 @@ Rules
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from bccnd.errors import ConfigError, RefusedError
 from bccnd.recorder.layout import SUFFIX, UNFINISHED
@@ -29,7 +29,7 @@ def of_this_machine(path: str, master: str | None, environ: Mapping[str, str]) -
     Under spark-submit, on a cluster, or with settings of Hadoop, only a ``file:`` is certainly here.
     """
     if path.startswith("file:"):
-        return Path(unquote(urlsplit(path).path))
+        return Path(re.sub("^file:/+", "/", path))  # nothing in it is escaped
     elsewhere = "PYSPARK_GATEWAY_PORT" in environ or "HADOOP_CONF_DIR" in environ
     if "://" in path or elsewhere or not (master or "local").startswith("local"):
         return None

@@ -4,6 +4,7 @@ Python knows nothing of most of them, so the JVM of the session does the work. p
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -39,16 +40,11 @@ def delete(spark: SparkSession, path: str) -> None:
     system.delete(found, True)
 
 
-def replace(spark: SparkSession, new: str, old: str) -> None:
-    """Put the directory ``new`` in the place of ``old``. A kill in between leaves ``old`` as ``<old>.before``."""
-    system, source = _path(spark, new)
-    _, target = _path(spark, old)
-    _, aside = _path(spark, f"{old}.before")
-    system.delete(aside, True)
-    if system.exists(target):
-        system.rename(target, aside)
-    system.rename(source, target)
-    system.delete(aside, True)
+def on_this_machine(spark: SparkSession, path: str) -> Path | None:
+    """The path for this machine's own file system, or None if it belongs to another."""
+    system, found = _path(spark, path)
+    uri = system.makeQualified(found).toUri()
+    return Path(str(uri.getPath())) if str(uri.getScheme()) == "file" else None
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:

@@ -150,7 +150,7 @@ def test_a_directory_without_the_right_to_write_is_told(
         ("in", None, {"PYSPARK_GATEWAY_PORT": "1"}, None),
         ("in", None, {"HADOOP_CONF_DIR": "/etc/hadoop"}, None),
         ("hdfs:///in", None, {}, None),
-        ("file:/a%20b/in", "spark://head:7077", {}, "/a b/in"),
+        ("file:/a%20b/in", "spark://head:7077", {}, "/a%20b/in"),
         ("file:///in", None, {}, "/in"),
     ],
 )

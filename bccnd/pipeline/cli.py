@@ -3,6 +3,7 @@
 Exit codes are those of ``bccnd`` and ``bccn``: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused by the
 system, 5 no Spark available, or somebody else at work in OUTPUT. An interrupt ends it with 130 and loses nothing that
 is done.
+With --check they are those of ``Status``.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -22,12 +23,14 @@ from bccnd.errors import BccndError, RefusedError
 from bccnd.pipeline import locks, preconditions, session
 from bccnd.pipeline.layout import Output
 from bccnd.pipeline.progress import Progress
-from bccnd.process.standard_streams import CommandLine, OutputError, complain, guarded, printable, say
+from bccnd.pipeline.status import Status
+from bccnd.process.standard_streams import CommandLine, OutputError, complain, guarded, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bccnd.pipeline.ingest import Batch
+    from bccnd.pipeline.report import Said
 
 PROGRAM = "bccnd-pipeline"
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
@@ -50,6 +53,7 @@ Find out what a network lost, where and when, from what bccnd-record wrote on it
 EPILOG = """\
 examples:
   bccnd-pipeline run --input /var/lib/bccnd-record --output ~/network
+  bccnd-pipeline report --output ~/network --check
   bccnd-pipeline analyse --output ~/network --since 2026-01-31T14:00 --until 2026-01-31T15:00
   bccnd-pipeline ingest --input hdfs:///record --output hdfs:///network --master spark://head:7077 --continuous
   spark-submit --master yarn "$(python3 -c 'from bccnd.pipeline import cli; print(cli.__file__)')" \\
@@ -103,6 +107,21 @@ def parser() -> CommandLine:
     top.add_argument(
         "--until", metavar="TIME", type=moment, help="leave out what is later; UTC (analyse, run)"
     )
+    top.add_argument(
+        "--json", action="store_true", help="print the findings as one JSON object (report, run)"
+    )
+    top.add_argument(
+        "--check",
+        action="store_true",
+        help="exit as a check of Nagios: 0 all well, 1 warnings, 2 problems, 3 nothing is known (report, run)",
+    )
+    top.add_argument(
+        "--max-age",
+        metavar="HOURS",
+        type=float,
+        default=24.0,
+        help="with --check, nothing is known if the record ends earlier than that; 24 by default",
+    )
     return top
 
 
@@ -114,6 +133,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         top.error(f"{given.action} needs --input DIR: the directory that bccnd-record writes to")
     if given.continuous and given.action != "ingest":
         top.error("--continuous goes with ingest only; analyse and report may run beside it")
+    if (given.json or given.check) and given.action not in {"report", "run"}:
+        top.error("--json and --check go with report and run only: the others find nothing")
     if given.since is not None and given.until is not None and given.since >= given.until:
         top.error("--since must be before --until")
     return given
@@ -121,7 +142,16 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    return guarded(PROGRAM, lambda: _start(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        code = guarded(PROGRAM, lambda: _start(argv))
+    except SystemExit as ended:
+        if ended.code != USAGE or "--check" not in argv:
+            raise
+        code = USAGE
+    # The other codes would say of the network that something is wrong with it.
+    known = isinstance(code, Status) or code == INTERRUPTED or "--check" not in argv
+    return int(code) if known else Status.UNKNOWN
 
 
 def _start(argv: Sequence[str]) -> int:
@@ -138,7 +168,7 @@ def _start(argv: Sequence[str]) -> int:
     try:
         with _ready(given), session.connect(given.master, f"bccnd-pipeline {given.action}") as spark:
             signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
-            _run(given, spark)
+            return _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputError:
@@ -154,7 +184,6 @@ def _start(argv: Sequence[str]) -> int:
         refused = _refusal(error)
         _complain(refused or f"{_first_line(error)}  (BCCND_TRACE=1 shows the whole error)")
         return RefusedError.exit_code if refused else FAULT
-    return 0
 
 
 @contextmanager
@@ -175,7 +204,8 @@ def _ready(given: argparse.Namespace) -> Iterator[None]:
         yield
 
 
-def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
+def _run(given: argparse.Namespace, spark: "SparkSession") -> int:
+    """Do it; returns the exit code."""
     from bccnd.pipeline import versions
     from bccnd.pipeline.analyse import Span, analyse
     from bccnd.pipeline.ingest import ingest
@@ -196,10 +226,23 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
         if given.action in {"report", "run"}:
             report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
             with progress.step("report"), versions.reading(spark, output) as tables:
-                findings = report.write(spark, tables, output.report, rejected_files=output.rejected_files)
+                said: Said = report.write(spark, tables, output.report, rejected_files=output.rejected_files)
             progress.say(f"report: {output.report}")
-            for finding in findings:
-                say(printable(str(finding)))
+            return _tell(given, said)
+    return 0
+
+
+def _tell(given: argparse.Namespace, said: "Said") -> int:
+    """Print what the report says, as it was asked for; returns the exit code."""
+    now, oldest = datetime.now(UTC), timedelta(hours=given.max_age)
+    if given.json:
+        say(said.as_json())
+    else:
+        if given.check:
+            say(said.summary(now, oldest))
+        for line in said.lines():
+            say(line)
+    return said.status(now, oldest) if given.check else 0
 
 
 def _report_batch(progress: Progress, batch: "Batch") -> None:

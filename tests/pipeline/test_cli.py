@@ -45,6 +45,7 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
             "must be before --until",
         ),
         (["fetch", "--output", "x"], "invalid choice"),
+        (["ingest", "--input", "x", "--output", "x", "--json"], "--json and --check go with report and run"),
     ],
 )
 def test_wrong_usage_gives_one_line_and_exit_code_2(
@@ -54,6 +55,22 @@ def test_wrong_usage_gives_one_line_and_exit_code_2(
         cli.main(arguments)
     assert ended.value.code == 2
     assert complaint in capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--check"],
+        ["report", "--check", "--output", "/nowhere"],
+        ["analyse", "--check", "--output", "/nowhere"],
+        ["report", "--check", "--max-age", "soon", "--output", "/nowhere"],
+    ],
+)
+def test_a_check_that_finds_nothing_out_is_unknown(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 3
+    assert capfd.readouterr().out == ""
 
 
 def test_times_are_utc_unless_they_have_a_zone() -> None:

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 import bccnd
 from bccnd.pipeline import storage
 from bccnd.pipeline.report import faults, findings, sections
-from bccnd.pipeline.report.findings import Level
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
 from bccnd.pipeline.report.rows import Pair, Totals
+from bccnd.pipeline.report.said import LEVELS, Said
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
 from bccnd.pipeline.report.sections import Period, Table, Values
 from bccnd.pipeline.report.wording import Clock
@@ -37,10 +37,6 @@ SECTIONS = {
     "channels": "Channels", "silences": "Silences", "rejected": "Rejected", "reordering": "Reordering",
     "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
 }  # fmt: skip
-LEVELS = {
-    Level.PROBLEM: "Problem", Level.WARNING: "Warning", Level.GOOD: "Good", Level.UNKNOWN: "Unknown",
-    Level.NOTE: "Note",
-}  # fmt: skip
 
 
 def write(
@@ -49,12 +45,12 @@ def write(
     output_html: Path | str,
     title: str = TITLE,
     rejected_files: str | None = None,
-) -> list[str]:
+) -> Said:
     """Make the page ``output_html`` from the tables below ``tables_dir``, both on any file system that Spark knows.
 
     ``rejected_files`` is the directory that says which files were set aside.
 
-    Returns the findings, a line each, the most important first. Raises OSError if a local file cannot be written.
+    Returns what it says, for programs. Raises OSError if a local file cannot be written.
     """
     with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
         values = context(summaries, title, rejected_files)
@@ -64,7 +60,7 @@ def write(
         storage.write_text(spark, target, whole)
     else:
         replace_file(Path(target), whole)
-    return [f"{LEVELS[finding.level]}: {finding.sentence}" for finding in values["findings"]]
+    return Said(target, values["span"], values["totals"], values["findings"])
 
 
 def replace_file(target: Path, whole: str) -> None:
@@ -105,29 +101,30 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
     set_aside, set_aside_count = ask.set_aside(rejected_files)
     causes = [row for row in faults.causes(ask.host_losses(), totals) if row.host not in apart]
-    said = [
-        *faults.keys(keys, totals.hosts),
-        *faults.cut_off(cut_off, unheard, odd),
-        *faults.placeless(ask.placeless()),
-        *findings.overall(totals, bool(recorders)),
-        *faults.widespread(causes, clock),
-        *findings.episodes(*ask.episodes(causes, apart), clock),
-        *faults.drops(ask.drops()),
-        *faults.culprits(ask.culprits() if totals.lost else []),
-        *faults.late(ask.late() if totals.late else []),
-        *faults.clocks(ask.clocks(), totals.hosts),
-        *findings.silences(silences, recorder_count, clock, silence_count),
-        *findings.rejections(unexplained, clock, unexplained_count),
-        *findings.coverage(recorders, clock),
-        *findings.captured(*ask.captured()),
-        *findings.set_aside(set_aside, set_aside_count),
-        *findings.without_recorder(*ask.hosts_without_recorder()),
-        *findings.copies([copied]),
-        *findings.latencies(slowest),
-        *findings.reorderings(reorderings),
-        *findings.restarts(sources),
-        *findings.busiest(channels, messages),
-    ]
+    # By kind, which is for programs: bccnd/pipeline/README.md, "Monitoring".
+    said = {
+        "key": faults.keys(keys, totals.hosts),
+        "cut-off": faults.cut_off(cut_off, unheard, odd),
+        "placeless": faults.placeless(ask.placeless()),
+        "overall": findings.overall(totals, bool(recorders)),
+        "loss-at-host": faults.widespread(causes, clock),
+        "loss": findings.episodes(*ask.episodes(causes, apart), clock),
+        "dropped": faults.drops(ask.drops()),
+        "loss-of-source": faults.culprits(ask.culprits() if totals.lost else []),
+        "late": faults.late(ask.late() if totals.late else []),
+        "clock": faults.clocks(ask.clocks(), totals.hosts),
+        "silence": findings.silences(silences, recorder_count, clock, silence_count),
+        "rejected": findings.rejections(unexplained, clock, unexplained_count),
+        "recorder": findings.coverage(recorders, clock),
+        "capture": findings.captured(*ask.captured()),
+        "set-aside": findings.set_aside(set_aside, set_aside_count),
+        "no-recorder": findings.without_recorder(*ask.hosts_without_recorder()),
+        "copies": findings.copies([copied]),
+        "latency": findings.latencies(slowest),
+        "reordering": findings.reorderings(reorderings),
+        "restart": findings.restarts(sources),
+        "channel": findings.busiest(channels, messages),
+    }
     values: dict[str, Any] = {
         "title": title,
         "period": f"{clock.period()}, all times in UTC" if period else "Nothing was recorded",
@@ -145,12 +142,14 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
         "coverage": sections.coverage(recorders, recorder_count, period, clock),
         "sources": sections.source_table(sources, source_count),
         "set_aside": sections.set_aside(set_aside, set_aside_count),
-        "sections_by_id": SECTIONS,
+        "sections_by_id": SECTIONS, "span": period, "totals": totals,
     }  # fmt: skip
     ids = _ids(values)
     values["findings"] = [
         replace(finding, link=finding.link if finding.link in ids else finding.link.partition("-")[0])
-        for finding in findings.by_importance(said)
+        for finding in findings.by_importance(
+            replace(finding, kind=kind) for kind, found in said.items() for finding in found
+        )
     ]
     return values
 

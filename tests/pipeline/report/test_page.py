@@ -125,6 +125,34 @@ def test_findings_come_first_and_match_the_tables(pages) -> None:
     assert text.index("Host c lost") < text.rindex("Delivery matrix")
 
 
+def test_programs_are_told_what_the_page_says(spark: SparkSession, tmp_path: Path) -> None:
+    write_tables(tmp_path, 3, minutes=180)
+    said = page.write(spark, tmp_path, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    text = " ".join(read(html).text)
+    assert said.page == str(tmp_path / "report.html")
+    assert said.span is not None
+    assert 0 < said.totals.lost < said.totals.sent
+    for finding in said.findings:
+        assert finding.sentence in text
+        assert not finding.link or f'id="{finding.link}"' in html
+        assert finding.kind in documented_kinds()
+    found = {(finding.kind, *sorted(finding.about.items())) for finding in said.findings}
+    assert {
+        ("loss", ("receiver", "c"), ("sender", "a")),
+        ("rejected", ("peer", FORGER), ("verdict", "hmac")),
+        ("recorder", ("host", "c")),
+        ("recorder", ("host", "b")),
+    } <= found
+
+
+def documented_kinds() -> set[str]:
+    readme = (Path(__file__).parents[3] / "bccnd" / "pipeline" / "README.md").read_text()
+    section = readme.partition("## Monitoring")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \| (?:problem|warning|good|unknown|note)", section, re.MULTILINE)
+    return {*re.findall(r"`([a-z-]+)`", " ".join(rows))}
+
+
 def test_page_without_tables_says_so(pages) -> None:
     text = " ".join(read(pages(0)).text)
     assert "Nothing was recorded" in text
@@ -136,7 +164,7 @@ def test_page_lists_what_was_set_aside(spark: SparkSession, tmp_path: Path) -> N
         tmp_path / "rejected-files", "batch=0", [{"path": "file:/in/<b>.parquet", "reason": "no magic"}]
     )
     directory = str(tmp_path / "rejected-files")
-    said = page.write(spark, tmp_path, tmp_path / "report.html", rejected_files=directory)
+    said = page.write(spark, tmp_path, tmp_path / "report.html", rejected_files=directory).lines()
     assert "Unknown: 1 file could not be read and was set aside: what it holds is not in this report." in said
     text = " ".join(read((tmp_path / "report.html").read_text()).text)
     assert "file:/in/<b>.parquet" in text

@@ -76,8 +76,9 @@ def connect(
     if master and not _answers(master):
         raise UnavailableError(f"no Spark on {master}: nobody answers there")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # It would log a page for each fault that an exception reports as well.
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    # These would log a page for each fault that an exception reports as well.
+    for name_of_logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name_of_logger).setLevel(logging.CRITICAL)
     # It would log every call into a JVM that has ended.
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(name).config(map=dict(SETTINGS))

@@ -4,7 +4,9 @@ import io
 import sys
 
 import pytest
+from pyspark.errors import ArithmeticException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import UnavailableError
 from bccnd.pipeline import session
@@ -12,6 +14,18 @@ from bccnd.pipeline import session
 
 def test_settings_that_results_depend_on_are_set(spark: SparkSession) -> None:
     assert {key: spark.conf.get(key) for key in session.SETTINGS} == session.SETTINGS
+
+
+def test_a_fault_in_a_query_is_said_by_its_exception_alone(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for broken in (
+        lambda: spark.sql("SELECT 1 / (id - id) FROM range(1)").collect(),
+        lambda: spark.range(1).select(F.col("id") / (F.col("id") - F.col("id"))).collect(),
+    ):
+        with pytest.raises(ArithmeticException):
+            broken()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_missing_pyspark_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ WORK: dict[str, tuple[str, ...]] = {
     "analyse": (locks.ANALYSE,),
     "report": (),
     "run": (locks.INGEST, locks.ANALYSE),
+    "maintain": (locks.MAINTAIN,),
 }
 
 DESCRIPTION = """\
@@ -49,6 +50,7 @@ Find out what a network lost, where and when, from what bccnd-record wrote on it
   analyse   make tables of everything ingested: which host lost how many messages of which host, when, in which bursts
   report    make a page for people of the tables, OUTPUT/report.html, and print its findings
   run       all three
+  maintain  merge what was ingested in many small files, and with --keep-days remove what is older
 """
 EPILOG = """\
 examples:
@@ -77,6 +79,13 @@ def moment(text: str) -> int:
         ) from None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
+
+
+def days(text: str) -> int:
+    """A number of days, at least one."""
+    if not re.fullmatch("[1-9][0-9]{0,4}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, 1 or more")
+    return int(text)
 
 
 def parser() -> CommandLine:
@@ -108,6 +117,12 @@ def parser() -> CommandLine:
         "--until", metavar="TIME", type=moment, help="leave out what is later; UTC (analyse, run)"
     )
     top.add_argument(
+        "--keep-days",
+        metavar="N",
+        type=days,
+        help="remove traffic that is older, and with the next analyse its tables; all is kept by default (maintain)",
+    )
+    top.add_argument(
         "--json", action="store_true", help="print the findings as one JSON object (report, run)"
     )
     top.add_argument(
@@ -133,6 +148,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         top.error(f"{given.action} needs --input DIR: the directory that bccnd-record writes to")
     if given.continuous and given.action != "ingest":
         top.error("--continuous goes with ingest only; analyse and report may run beside it")
+    if given.keep_days is not None and given.action != "maintain":
+        top.error("--keep-days goes with maintain only: the others remove nothing")
     if (given.json or given.check) and given.action not in {"report", "run"}:
         top.error("--json and --check go with report and run only: the others find nothing")
     if given.since is not None and given.until is not None and given.since >= given.until:
@@ -195,7 +212,7 @@ def _ready(given: argparse.Namespace) -> Iterator[None]:
     if output is None:
         yield
         return
-    if given.action == "analyse":
+    if given.action in {"analyse", "maintain"}:
         preconditions.ingested(output)
     if given.action == "report":
         preconditions.analysed(output)
@@ -223,6 +240,8 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> int:
                 )
         if given.action in {"analyse", "run"}:
             analyse(spark, output, Span(given.since, given.until), progress)
+        if given.action == "maintain":
+            _maintain(given, spark, progress)
         if given.action in {"report", "run"}:
             report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
             with progress.step("report"), versions.reading(spark, output) as tables:
@@ -230,6 +249,20 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> int:
             progress.say(f"report: {output.report}")
             return _tell(given, said)
     return 0
+
+
+def _maintain(given: argparse.Namespace, spark: "SparkSession", progress: Progress) -> None:
+    from bccnd.pipeline.maintain import first_day, maintain
+
+    here = preconditions.of_this_machine(given.output, given.master, os.environ)
+    with progress.step("maintain"):
+        maintain(
+            spark,
+            Output(given.output),
+            first_day(datetime.now(UTC).date(), given.keep_days),
+            progress.say,
+            readers=lambda: here is not None and locks.is_held(here, locks.ANALYSE),
+        )
 
 
 def _tell(given: argparse.Namespace, said: "Said") -> int:

@@ -5,7 +5,8 @@ Rules
 - Every reader states its schema. Left to infer one, Spark makes numbers of the hosts ``007`` and ``1e5``.
 - ``seq`` is an unsigned 64-bit number, too large for a bigint: decimal(20,0). For arithmetic it is split without loss
   into ``word`` = floor(seq / 64) and ``bit`` = seq mod 64.
-- A batch counts once its directory has ``_SUCCESS``. The tables are replaced all at once (``versions``).
+- A batch counts once its directory has ``_SUCCESS``, until a merged one that holds it has, too (``maintain``). The
+  tables are replaced all at once (``versions``).
 - Paths are strings, because they may be of any file system that Spark knows (``hdfs://``, ``s3a://``).
 """
 
@@ -20,7 +21,7 @@ RECORDED = (
 TRAFFIC = (
     "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
     "seq decimal(20,0), channel string, payload binary, size int, word bigint, bit int, capture boolean, "
-    "batch bigint, date string, host string"
+    "batch string, date string, host string"
 )
 REJECTED_FILES = "path string, reason string"
 
@@ -83,7 +84,7 @@ class Output(NamedTuple):
 
     @property
     def traffic(self) -> str:
-        """``batch=<id>/date=/host=/*.parquet`` of ``TRAFFIC``."""
+        """``batch=<id>/date=/host=/*.parquet`` of ``TRAFFIC``; merged, ``batch=<first>-<last>``."""
         return self.at("traffic")
 
     def batch(self, number: int) -> str:

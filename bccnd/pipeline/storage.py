@@ -3,9 +3,10 @@
 Python knows nothing of most of them, so the JVM of the session does the work. pyspark has no public interface to it.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import ConfigError, UnavailableError
 from bccnd.pipeline.layout import TRAFFIC, Output
+
+# How the name of an empty file in ``traffic`` begins, which says since when traffic is kept. Readers of Parquet pass
+# over names with an underscore.
+KEPT_SINCE = "_since="
+_KEPT_SINCE = re.compile(KEPT_SINCE + r"([0-9-]{10})")
+_BATCH = re.compile(r".*/batch=([0-9]+)(?:-([0-9]+))?")
 
 
 def _path(spark: SparkSession, path: str) -> tuple[Any, Any]:
@@ -58,13 +65,50 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
     system.rename(aside, target)
 
 
+class Batch(NamedTuple):
+    """The rows of the batches ``first`` to ``last`` of ``ingest``; ``merged`` if ``maintain`` put them together."""
+
+    first: int
+    last: int
+    merged: bool
+    path: str
+
+    @classmethod
+    def at(cls, path: str) -> "Batch | None":
+        """The batch of this directory, or None if it is something else."""
+        found = _BATCH.fullmatch(path)
+        return cls(int(found[1]), int(found[2] or found[1]), bool(found[2]), path) if found else None
+
+    def holds(self, other: "Batch") -> bool:
+        """Whether everything of another batch is in this one."""
+        within = self.first <= other.first and other.last <= self.last
+        return self != other and self.merged and within and not (other.merged and other[:2] == self[:2])
+
+
+def counting(whole: Iterable[Batch]) -> list[Batch]:
+    """Those whose rows are in no other, in order."""
+    every = sorted(whole)
+    merged = [batch for batch in every if batch.merged]
+    return [batch for batch in every if not any(other.holds(batch) for other in merged)]
+
+
+def all_batches(spark: SparkSession, output: Output) -> tuple[list[Batch], list[Batch]]:
+    """The batches that are whole, and what else there is: begun, and not yet or never finished."""
+    paths = (output.at("traffic", name) for name in children(spark, output.traffic))
+    every = [batch for path in paths if (batch := Batch.at(path))]
+    whole = {batch for batch in every if exists(spark, f"{batch.path}/_SUCCESS")}
+    return sorted(whole), [batch for batch in every if batch not in whole]
+
+
 def batches(spark: SparkSession, output: Output) -> list[str]:
-    """The paths of the whole batches, in order; one that is still being written is left out."""
-    found = [name for name in children(spark, output.traffic) if name.startswith("batch=")]
-    paths = [
-        output.at("traffic", name) for name in sorted(found, key=lambda name: int(name.partition("=")[2]))
-    ]
-    return [path for path in paths if exists(spark, f"{path}/_SUCCESS")]
+    """The paths of the whole batches, in order; without what is still being written, and what was merged."""
+    return [batch.path for batch in counting(all_batches(spark, output)[0])]
+
+
+def kept_since(spark: SparkSession, output: Output) -> str:
+    """The first date that counts, ``2026-01-31``; empty if all do. Earlier traffic is being removed."""
+    names = map(_KEPT_SINCE.fullmatch, children(spark, output.traffic))
+    return max((found[1] for found in names if found), default="")
 
 
 def traffic(spark: SparkSession, output: Output) -> DataFrame:
@@ -72,7 +116,21 @@ def traffic(spark: SparkSession, output: Output) -> DataFrame:
     paths = batches(spark, output)
     if not paths:
         raise ConfigError(f"{output.traffic}: nothing was ingested yet; run bccnd-pipeline ingest first")
-    return spark.read.schema(TRAFFIC).option("basePath", output.traffic).parquet(*paths)
+    rows = spark.read.schema(TRAFFIC).option("basePath", output.traffic).parquet(*paths)
+    since = kept_since(spark, output)
+    return rows.where(F.col("date") >= since) if since else rows
+
+
+def size(spark: SparkSession, path: str) -> int:
+    """The bytes of a directory with all that is in it."""
+    system, found = _path(spark, path)
+    return int(system.getContentSummary(found).getLength())
+
+
+def modified(spark: SparkSession, path: str) -> float:
+    """When a file was written, in seconds since 1970."""
+    system, found = _path(spark, path)
+    return float(system.getFileStatus(found).getModificationTime()) / 1000
 
 
 def of_strings(spark: SparkSession, columns: Mapping[str, Sequence[str]]) -> DataFrame:

@@ -28,7 +28,10 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
         cli.main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(word in said for word in ("ingest", "analyse", "report", "run", "examples:", "--since TIME"))
+    assert all(
+        word in said
+        for word in ("ingest", "analyse", "report", "run", "maintain", "examples:", "--since TIME")
+    )
     assert max(map(len, said.splitlines())) <= 118
 
 
@@ -45,6 +48,8 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
             "must be before --until",
         ),
         (["fetch", "--output", "x"], "invalid choice"),
+        (["analyse", "--output", "x", "--keep-days", "7"], "--keep-days goes with maintain only"),
+        (["maintain", "--output", "x", "--keep-days", "0"], "is not a number of days, 1 or more"),
         (["ingest", "--input", "x", "--output", "x", "--json"], "--json and --check go with report and run"),
     ],
 )
@@ -93,6 +98,7 @@ def test_a_wrong_directory_is_told_before_spark_starts(tmp_path: Path) -> None:
         (["ingest", "--continuous", "--input", output, "--output", output], "no such directory"),
         (["analyse", "--output", output], "no such directory"),
         (["report", "--output", output], "no such directory"),
+        (["maintain", "--output", output], "no such directory"),
         (["report", "--output", str(tmp_path)], "no tables are there"),
     ):
         ended = ran(*arguments)

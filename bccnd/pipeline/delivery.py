@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import words
 from bccnd.pipeline.coverage import whole
-from bccnd.pipeline.layout import PAIR
+from bccnd.pipeline.layout import OF_ONE_HOST, PAIR, PAIRS_DRAWN
 from bccnd.pipeline.times import MINUTE_NS, SECOND_NS, hour, minute, moment
 
 _NUMBERED = ("src", "word", "era")
@@ -161,6 +161,61 @@ def by_minute(matched_words: DataFrame, slot_ns: int) -> DataFrame:
         )
         .withColumn("minute", minute(f"minute * {MINUTE_NS}"))
     )
+
+
+def steps(
+    matched_words: DataFrame, guessed: DataFrame, all_minutes: DataFrame, slot_ns: int, seconds: int | None
+) -> DataFrame:
+    """``matched``, ``by_gaps`` and ``counted`` -> table ``steps``: of the worst pairs, and of all together.
+
+    There are none without ``seconds``, the length of a step.
+    """
+    if seconds is None:
+        return all_minutes.where("false").select(
+            *PAIR, F.col("minute").alias("from"), F.lit(0).alias("seconds"), *_COUNTS
+        )
+    worst = F.broadcast(worst_pairs(all_minutes).withColumn("drawn", F.lit(True)))
+    names = [F.when(F.col("drawn"), F.col(name)).otherwise("").alias(name) for name in PAIR]
+    recorded = matched_words.select(*PAIR, "bits", F.explode("slots").alias("at")).select(
+        *PAIR,
+        F.expr(f"at.slot * {slot_ns} div {seconds * SECOND_NS}").alias("step"),
+        F.expr("bit_count(at.bits)").alias("sent"),
+        F.expr("bit_count(at.bits & ~bits)").alias("lost"),
+    )
+    gaps = guessed.select(*PAIR, F.expr(f"from_ns div {seconds * SECOND_NS}").alias("step"), "sent", "lost")
+    sums = [F.sum(name).alias(name) for name in ("sent", "lost")]
+    own = recorded.union(gaps).join(worst, list(PAIR), "left").groupBy(*names, "step").agg(*sums)
+    # Those of the worst count twice: on their own, and among all.
+    nobody = "named_struct('sender', '', 'receiver', '')"
+    every = F.expr(f"IF(sender = '', array({nobody}), array({nobody}, struct(sender, receiver)))")
+    return (
+        own.select("step", "sent", "lost", F.explode(every).alias("pair"))
+        .groupBy(*(f"pair.{name}" for name in PAIR), "step")
+        .agg(*sums)
+        .select(
+            *PAIR,
+            F.timestamp_seconds(F.col("step") * seconds).alias("from"),
+            F.lit(seconds).alias("seconds"),
+            "sent",
+            "lost",
+        )
+    )
+
+
+def worst_pairs(all_minutes: DataFrame) -> DataFrame:
+    """``counted`` -> (sender, receiver): those that the page draws (``report.queries.Summaries.worst_pairs``)."""
+    sums = (
+        all_minutes.where("sender != receiver")
+        .groupBy(*PAIR)
+        .agg(F.sum("lost").alias("lost"))
+        .where("lost > 0")
+    )
+    places = {
+        f"of_{one}": F.row_number().over(Window.partitionBy(one).orderBy(F.desc("lost"), other))
+        for one, other in (PAIR, PAIR[::-1])
+    }
+    few = sums.withColumns(places).where(f"of_sender <= {OF_ONE_HOST} AND of_receiver <= {OF_ONE_HOST}")
+    return few.orderBy(F.desc("lost"), "sender").limit(PAIRS_DRAWN).select(*PAIR)
 
 
 def by_source(matched_words: DataFrame, guessed: DataFrame, slot_ns: int) -> DataFrame:

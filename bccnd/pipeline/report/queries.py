@@ -192,8 +192,10 @@ class Summaries(Evidence):
         """The busiest; and the number, the messages and the bytes of all channels."""
         whole = self._sql(
             """select channel, sum(messages) as messages, sum(bytes) as size, max(rate_peak) as rate_peak,
-                      sum(payload_p50 * messages) / greatest(sum(messages), 1) as payload_p50,
-                      sum(payload_p95 * messages) / greatest(sum(messages), 1) as payload_p95,
+                      sum(payload_p50 * messages) / sum(case when payload_p50 is not null then messages end)
+                        as payload_p50,
+                      sum(payload_p95 * messages) / sum(case when payload_p95 is not null then messages end)
+                        as payload_p95,
                       max(payload_max) as payload_max
                from {channels} group by channel"""
         )

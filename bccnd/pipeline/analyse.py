@@ -31,7 +31,7 @@ from bccnd.pipeline import (
     versions,
     words,
 )
-from bccnd.pipeline.layout import TABLES, Output
+from bccnd.pipeline.layout import MARGIN_NS, TABLES, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.times import HOUR_NS, SECOND_NS, date
 from bccnd.recorder.layout import Direction
@@ -101,7 +101,7 @@ def typed(table: DataFrame, name: str) -> DataFrame:
 
 def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFrame]:
     """``TRAFFIC`` -> the tables in the order of ``TABLES``."""
-    seen_span = span.widened(coverage.MARGIN_NS)
+    seen_span = span.widened(MARGIN_NS)
     days = _of_days(all_traffic, seen_span)
     covered = keep(coverage.coverage(days, *seen_span))
     days = coverage.counted(days, coverage.captured_twice(covered))

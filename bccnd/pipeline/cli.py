@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from bccnd.errors import BccndError, RefusedError
-from bccnd.pipeline import locks, preconditions, session
+from bccnd.pipeline import amounts, java, locks, preconditions, session
 from bccnd.pipeline.layout import Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.status import Status
@@ -183,9 +184,15 @@ def _start(argv: Sequence[str]) -> int:
 
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        with _ready(given), session.connect(given.master, f"bccnd-pipeline {given.action}") as spark:
-            signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
-            return _run(given, spark)
+        with _ready(given) as size:
+            if given.action == "report" and (place := _place(given, given.output)):
+                return _report(
+                    given, None, Output(str(place)), Progress()
+                )  # starting a JVM would take longest
+            settings = session.sized(size, os.environ)
+            with session.connect(given.master, f"bccnd-pipeline {given.action}", settings) as spark:
+                signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
+                return _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputError:
@@ -204,26 +211,40 @@ def _start(argv: Sequence[str]) -> int:
 
 
 @contextmanager
-def _ready(given: argparse.Namespace) -> Iterator[None]:
-    """Find out what is wrong before Spark starts, and keep out others that do the same work on the same directory."""
-    if given.input and (source := preconditions.of_this_machine(given.input, given.master, os.environ)):
+def _ready(given: argparse.Namespace) -> Iterator[int | None]:
+    """Find out what is wrong before Spark starts, and keep out others that do the same work on the same directory.
+
+    Says how much there is to read, and yields the bytes that all steps read; None if they are not on this machine.
+    """
+    source = given.input and _place(given, given.input)
+    if source:
         preconditions.recordings(source, later=given.continuous)
-    output = preconditions.of_this_machine(given.output, given.master, os.environ)
+    output = _place(given, given.output)
     if output is None:
-        yield
+        yield None
         return
     if given.action in {"analyse", "maintain"}:
         preconditions.ingested(output)
+        source = output / "traffic"
     if given.action == "report":
         preconditions.analysed(output)
     preconditions.writable(output, os.environ)
     with locks.held(output, *WORK[given.action]):
-        yield
+        if given.action == "report" or not source:
+            yield None
+            return
+        java.require()
+        amount = amounts.below(source)
+        Progress().say(f"{given.action}: {amount} in {source}")
+        yield amount.size + (amounts.below(output / "traffic").size if given.action == "run" else 0)
+
+
+def _place(given: argparse.Namespace, path: str) -> Path | None:
+    return preconditions.of_this_machine(path, given.master, os.environ)
 
 
 def _run(given: argparse.Namespace, spark: "SparkSession") -> int:
     """Do it; returns the exit code."""
-    from bccnd.pipeline import versions
     from bccnd.pipeline.analyse import Span, analyse
     from bccnd.pipeline.ingest import ingest
 
@@ -243,12 +264,27 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> int:
         if given.action == "maintain":
             _maintain(given, spark, progress)
         if given.action in {"report", "run"}:
-            report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
-            with progress.step("report"), versions.reading(spark, output) as tables:
-                said: Said = report.write(spark, tables, output.report, rejected_files=output.rejected_files)
-            progress.say(f"report: {output.report}")
-            return _tell(given, said)
+            return _report(given, spark, output, progress)
     return 0
+
+
+def _report(
+    given: argparse.Namespace, spark: "SparkSession | None", output: Output, progress: Progress
+) -> int:
+    """Make the page, and say what is on it; returns the exit code. Without ``spark`` all is on this machine."""
+    from bccnd.pipeline import storage, versions
+
+    report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
+    with (
+        progress.step("report"),
+        versions.reading(spark, output) as tables,
+        storage.brought_here(spark, tables) as here,
+        storage.brought_here(spark, output.rejected_files) as rejected,
+        storage.sent_there(spark, output.report) as page,
+    ):
+        said: Said = report.write(here, page, rejected_files=str(rejected))
+    progress.say(f"report: {output.report}")
+    return _tell(given, said._replace(page=output.report))
 
 
 def _maintain(given: argparse.Namespace, spark: "SparkSession", progress: Progress) -> None:

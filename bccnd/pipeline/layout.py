@@ -28,6 +28,9 @@ REJECTED_FILES = "path string, reason string"
 # The source of senders without a name. Many share it, so its numbers mean nothing.
 NAMELESS = "?"
 
+# The clocks of two hosts differ, and messages take time (``coverage``).
+MARGIN_NS = 2 * 10**9
+
 # Loss is of a pair: what a receiver lost of a sender.
 PAIR = ("sender", "receiver")
 _PAIR_COLUMNS = "sender string, receiver string"

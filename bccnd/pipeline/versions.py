@@ -53,7 +53,7 @@ def publish(spark: "SparkSession", output: Output, version: str) -> None:
 
 
 @contextmanager
-def reading(spark: "SparkSession", output: Output) -> Iterator[str]:
+def reading(spark: "SparkSession | None", output: Output) -> Iterator[str]:
     """The directory of the newest tables, which stays as it is meanwhile. Raises ConfigError if there are none."""
     while True:
         whole = _whole(spark, output)
@@ -109,11 +109,11 @@ def _adopt(spark: "SparkSession", output: Output) -> None:
         place.symlink_to(Path("versions", str(number)))
 
 
-def _numbers(spark: "SparkSession", output: Output) -> list[int]:
+def _numbers(spark: "SparkSession | None", output: Output) -> list[int]:
     return sorted(int(name) for name in storage.children(spark, output.versions) if name.isdigit())
 
 
-def _whole(spark: "SparkSession", output: Output) -> list[int]:
+def _whole(spark: "SparkSession | None", output: Output) -> list[int]:
     """Those that count, in order."""
     return [
         number

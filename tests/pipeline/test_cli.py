@@ -12,6 +12,7 @@ import pytest
 
 from bccnd.pipeline import cli, locks
 from tests.pipeline import network
+from tests.pipeline.report.tables import write_tables
 
 DEADLINE_SECONDS = 300
 
@@ -135,9 +136,12 @@ def test_ingest_reports_in_plain_lines(tmp_path: Path) -> None:
     )
     assert (ended.returncode, ended.stdout) == (0, "")
     lines = ended.stderr.splitlines()
-    assert lines[0].startswith("ingest: batch 0, ")
-    assert lines[1].startswith("ingest  ")
-    assert len(lines) == 2
+    # Before Spark starts: what is read, and how much.
+    assert lines[0].startswith("ingest: 2 files, ")
+    assert lines[0].endswith(f"B in {tmp_path / 'in'}")
+    assert lines[1].startswith("ingest: batch 0, ")
+    assert lines[2].startswith("ingest  ")
+    assert len(lines) == 3
     assert "\x1b" not in ended.stderr
 
 
@@ -162,4 +166,16 @@ def test_continuous_ingests_new_files_until_terminated(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == cli.INTERRUPTED
-    assert [line.split(",")[0] for line in said.splitlines()] == ["ingest: batch 0", "ingest: batch 1"]
+    assert [line.split(",")[0] for line in said.splitlines()] == [
+        "ingest: 2 files",
+        "ingest: batch 0",
+        "ingest: batch 1",
+    ]
+
+
+def test_report_on_this_machine_starts_no_java(tmp_path: Path) -> None:
+    write_tables(tmp_path / "tables", 3, minutes=60)
+    ended = ran("report", "--output", str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert "Problem: " in ended.stdout
+    assert "</html>" in (tmp_path / "report.html").read_text()

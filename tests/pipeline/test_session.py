@@ -49,3 +49,13 @@ Caused by: java.net.ConnectException: Connection refused
 def test_heap_of_a_local_master_can_be_set() -> None:
     assert session.local({})["spark.driver.memory"] == session.LOCAL_MEMORY
     assert session.local({"SPARK_DRIVER_MEMORY": "16g"})["spark.driver.memory"] == "16g"
+
+
+def test_jvm_suits_how_much_there_is_to_read() -> None:
+    options = "spark.driver.extraJavaOptions"
+    small, large = (session.sized(size, {}) for size in (session.SMALL - 1, session.SMALL))
+    assert small == {options: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
+    assert large == {options: "-XX:+UseParallelGC"}
+    assert session.sized(None, {}) == {}
+    # With two ways to collect garbage a JVM does not start.
+    assert session.sized(1, {"JDK_JAVA_OPTIONS": "-XX:+UseZGC", "SPARK_DRIVER_MEMORY": "2g"}) == {}

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from pyspark.sql import SparkSession
 
 import bccnd
-from bccnd.pipeline import storage
 from bccnd.pipeline.report import faults, findings, sections
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
 from bccnd.pipeline.report.rows import Pair, Totals
@@ -40,27 +38,21 @@ SECTIONS = {
 
 
 def write(
-    spark: SparkSession,
     tables_dir: str | os.PathLike[str],
     output_html: Path | str,
     title: str = TITLE,
     rejected_files: str | None = None,
 ) -> Said:
-    """Make the page ``output_html`` from the tables below ``tables_dir``, both on any file system that Spark knows.
+    """Make the page ``output_html`` from the tables below ``tables_dir``, both on this machine.
 
     ``rejected_files`` is the directory that says which files were set aside.
 
-    Returns what it says, for programs. Raises OSError if a local file cannot be written.
+    Returns what it says, for programs. Raises OSError if the file cannot be written.
     """
-    with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
-        values = context(summaries, title, rejected_files)
-    whole = render(values)
-    target = os.fspath(output_html)
-    if "://" in target or target.startswith("file:"):
-        storage.write_text(spark, target, whole)
-    else:
-        replace_file(Path(target), whole)
-    return Said(target, values["span"], values["totals"], values["findings"])
+    with closing(Summaries(os.fspath(tables_dir), rejected_files)) as summaries:
+        values = context(summaries, title)
+    replace_file(Path(output_html), render(values))
+    return Said(os.fspath(output_html), values["span"], values["totals"], values["findings"])
 
 
 def replace_file(target: Path, whole: str) -> None:
@@ -83,7 +75,7 @@ def render(values: dict[str, Any]) -> str:
     return environment.get_template("page.html.j2").render(values)
 
 
-def context(ask: Summaries, title: str, rejected_files: str | None = None) -> dict[str, Any]:
+def context(ask: Summaries, title: str) -> dict[str, Any]:
     """Everything that the templates use."""
     period = ask.period()
     clock = Clock(*period) if period else Clock(None, None)
@@ -99,7 +91,7 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
     unexplained, unexplained_count = ask.rejections(odd) if odd else (rejections, rejection_count)
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
-    set_aside, set_aside_count = ask.set_aside(rejected_files)
+    set_aside, set_aside_count = ask.set_aside()
     causes = [row for row in faults.causes(ask.host_losses(), totals) if row.host not in apart]
     # By kind, which is for programs: bccnd/pipeline/README.md, "Monitoring".
     said = {

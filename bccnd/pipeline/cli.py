@@ -205,7 +205,7 @@ def _start(argv: Sequence[str]) -> int:
             return error.exit_code
         if os.environ.get("BCCND_TRACE"):
             raise
-        refused = _refusal(error)
+        refused = _refusal(error, given.output)
         _complain(refused or f"{_first_line(error)}  (BCCND_TRACE=1 shows the whole error)")
         return RefusedError.exit_code if refused else FAULT
 
@@ -320,15 +320,17 @@ def _report_batch(progress: Progress, batch: "Batch") -> None:
         progress.say(f"ingest: set aside {path}: {reason}")
 
 
-def _refusal(error: BaseException) -> str | None:
+def _refusal(error: BaseException, output: str) -> str | None:
     """The line to show if the system refused to read or write, or has no room left."""
-    found = re.search(
-        r"(/\S+)? ?\((Permission denied|No space left on device)\)|Permission denied: (\S+)", str(error)
-    )
-    if found:
-        return found.group().strip()
-    full = "No space left on device"
-    return full if full in str(error) else None
+    said = str(error)
+    if "No space left on device" in said:
+        return (
+            f"{output}: no space left on its disk, or on that of Spark's scratch space (SPARK_LOCAL_DIRS); "
+            "make room and run it again, nothing is lost"
+        )
+    if found := re.search(r"(/\S+) ?\(Permission denied\)|Permission denied:? (\S+)", said):
+        return f"{found[1] or found[2]}: permission denied; run it as a user that may, and nothing is lost"
+    return None
 
 
 def _first_line(error: BaseException) -> str:

@@ -128,6 +128,27 @@ def test_missing_java_or_master_gives_one_line_and_exit_code_5(tmp_path: Path) -
         assert len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "java.io.IOException: No space left on device",
+            "/out: no space left on its disk, or on that of Spark's scratch space (SPARK_LOCAL_DIRS); make room and",
+        ),
+        (
+            "java.io.FileNotFoundException: /out/traffic/x (Permission denied)",
+            "/out/traffic/x: permission denied; run it",
+        ),
+        ("[Errno 13] Permission denied: '/out/report.html'", "'/out/report.html': permission denied; run it"),
+    ],
+)
+def test_what_the_system_refuses_meanwhile_is_said_with_a_remedy(error: str, said: str) -> None:
+    refused = cli._refusal(RuntimeError(f"Job aborted.\n{error}\n\tat org.apache"), "/out")
+    assert refused is not None
+    assert refused.startswith(said)
+    assert cli._refusal(RuntimeError("Job aborted."), "/out") is None
+
+
 def test_ingest_reports_in_plain_lines(tmp_path: Path) -> None:
     network.write(network.Plan(hosts=2, sources=1, messages=200), tmp_path / "in")
     output = tmp_path / "out"

@@ -226,8 +226,8 @@ def latencies(pairs: Sequence[Pair], total: int) -> Values | None:
     lead = "The time of a message from the sender's recorder to the receiver's."
     if "both-ways" in methods:
         lead += (
-            " Where messages go in both directions, the clocks are compared: the fastest message of each direction is "
-            "taken to need the same time."
+            " Where messages go in both directions, the clocks are compared: the fastest message of each is taken to "
+            "need the same time."
         )
     if "above-fastest" in methods:
         lead += " Where they go in one direction only, it is the time above that of the fastest message."

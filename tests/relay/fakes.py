@@ -178,6 +178,10 @@ class FakeClient:
         """What came since the last look, as it came."""
         return self.bus.transport.taken.pop(self.port, [])
 
+    def shown(self) -> list[sbus.Recv]:
+        """What came since the last look, where all of it are datagrams."""
+        return [recv_of(packet) for packet in self.heard()]
+
     def heard(self) -> list[bytes]:
         """What came since the last look, every PACK taken apart."""
         heard: list[bytes] = []
@@ -268,6 +272,10 @@ class Bus:
             host=HOST,
             version=b"1.2.3",
         )
+
+    @property
+    def numbers_sent(self) -> list[int]:
+        return [self.integrity.open(sent)[1] for sent in self.sent]
 
     @property
     def moment(self) -> Moment:

@@ -117,19 +117,19 @@ def test_the_segment_brings_what_the_plain_pair_finds(case: tuple[list[list[byte
             expected.append(b"MSG %b\0%b" % (message.chan, message.payload))
         bus.hear(*read)
         assert clients[b"plain"].heard() == clients[b"packed"].heard() == expected
-        shown = [sbus.Recv.parse(packet[5:]) for packet in tap.heard()]
+        shown = tap.shown()
         assert [recv.datagram for recv in shown] == read
         stale = {b"duplicate", b"late"}
         assert ["stale" if recv.verdict in stale else recv.verdict.decode() for recv in shown] == verdicts
         sound = [datagram_ for datagram_, verdict in zip(read, verdicts, strict=True) if verdict == "ok"]
-        assert [sbus.Recv.parse(packet[5:]).datagram for packet in clients[b"full"].heard()] == sound
+        assert [recv.datagram for recv in clients[b"full"].shown()] == sound
 
 
 def verdicts(bus: Bus, *datagrams: bytes, peer: bytes = b"10.0.0.2:5400") -> list[str]:
     """How a tap is shown them."""
     tap = bus.connect(b"CMSG tap\0on", privileged=True)
     bus.hear(*datagrams, peer=peer)
-    shown = [sbus.Recv.parse(packet[5:]) for packet in tap.heard()]
+    shown = tap.shown()
     assert [(recv.peer, recv.datagram) for recv in shown] == [(peer, one) for one in datagrams]
     tap.leave()
     return [recv.verdict.decode() for recv in shown]

@@ -1,11 +1,12 @@
 """What an action costs, in steps and calls: counted, never timed."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from tests.fuzz.steps import Steps
 
 
 @contextmanager
@@ -24,16 +25,8 @@ def calls_of(owner: object, name: str) -> Iterator[list[Any]]:
 
 
 def steps(action: Callable[[], object]) -> int:
-    """How many functions it calls, those of C among them."""
-    count = 0
-
-    def profile(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
+    """How many lines of the relay and of the protocols it runs."""
+    counted = Steps()
+    with counted.counting():
         action()
-    finally:
-        sys.setprofile(None)
-    return count
+    return counted.count

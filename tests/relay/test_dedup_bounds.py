@@ -4,9 +4,10 @@ from itertools import islice
 
 import pytest
 
-from bccnd.relay.dedup import PROOF_SECONDS, Source, Sources
+from bccnd.relay.dedup import PROOF_SECONDS, Sources
 from bccnd.relay.options import Dedup
 from bccnd.wire.verdict import Verdict
+from tests.relay.counting import calls_of
 from tests.relay.sources import DELIVERED, SRC, account, configure, heard, keyless, known, rules, table
 
 
@@ -192,20 +193,13 @@ def test_sources_that_come_and_go_are_listed_once() -> None:
     assert len(sources._names) < 2000
 
 
-def test_a_page_behind_a_cursor_looks_at_no_other_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_behind_a_cursor_looks_at_no_other_source() -> None:
     sources = Sources(Dedup(), authenticated=True)
     for src in named(*range(5000)):
         sources.observe(src, 1, 0.0)
     sources.sort_names()
-    looked_at: list[bytes] = []
-    get = sources.get
-
-    def counted(src: bytes) -> Source | None:
-        looked_at.append(src)
-        return get(src)
-
-    monkeypatch.setattr(sources, "get", counted)
     behind = sorted(src for src, _ in sources if src > named(499)[0])
-    assert [src for src, _ in islice(sources.after(*named(499)), 10)] == behind[:10]
-    assert len(looked_at) <= 11
+    with calls_of(sources, "get") as looks:
+        assert [src for src, _ in islice(sources.after(*named(499)), 10)] == behind[:10]
+    assert len(looks) <= 11
     assert sources.sort_names() == 0

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from bccnd.errors import DeniedError, PacketError
 from bccnd.relay.identity import PROGRAM_LIMIT, LocalSource, Names, Peer, Process, token
 from bccnd.wire.bccn1 import SRC_LIMIT, matches_target, valid_chan, valid_src
-from tests.fuzz.steps import Steps
 from tests.golden import entries
+from tests.relay.counting import steps
 from tests.relay.fakes import CLOCK, Bus
 
 thorough = settings(deadline=None, max_examples=200)
@@ -47,18 +47,15 @@ def test_further_connections_of_a_process_are_numbered():
 def test_a_further_connection_costs_the_same_for_any_number():
     names, holder = named(PEER, PEER)[0], LocalSource()
 
-    def steps() -> int:
-        counted = Steps()
-        with counted.counting():
-            names.release(b"here/prog/123/c/2", 1)
-            assert names.assign(PEER, holder) == b"here/prog/123/c/2"
-            names.assign(PEER, holder)
-        return counted.count
+    def connect() -> None:
+        names.release(b"here/prog/123/c/2", 1)
+        assert names.assign(PEER, holder) == b"here/prog/123/c/2"
+        names.assign(PEER, holder)
 
-    few = steps()
+    few = steps(connect)
     for _ in range(2000):
         names.assign(PEER, holder)
-    assert steps() <= few * 2
+    assert steps(connect) <= few * 2
 
 
 def test_a_name_taken_and_given_up_again_and_again_is_kept_once():

@@ -1,10 +1,9 @@
 """Whole batches: the compiled functions against those in Python, and those against the plain way, byte by byte."""
 
-import mmap
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEQ_LIMIT, Integrity, Level, Message
 from tests.golden import entries
 from tests.needs import cannot_run
 from tests.relay.rubble import datagrams, mostly, payloads
+from tests.wire.memory import laid_out
 
 KEYS = (b"correct horse battery staple", b"yesterday's key", b"k" * 65)
 DEPLOYMENTS = [
@@ -30,19 +30,6 @@ DEPLOYMENTS = [
 ]
 ROOM = 64 * RECEIVE_LIMIT
 thorough = settings(deadline=None, max_examples=400)
-
-
-def laid_out(packets: Sequence[bytes], *, room: int = 0) -> tuple[mmap.mmap, list[int], list[int]]:
-    """The packets in a memory, with what was there before around them, and ``room`` bytes at its end."""
-    memory = mmap.mmap(-1, sum(map(len, packets)) + 16 * (len(packets) + 1) + room)
-    memory[:] = b"MSG " * (len(memory) // 4) + b"MSG "[: len(memory) % 4]
-    starts, ends, at = [], [], 16
-    for packet in packets:
-        memory[at : at + len(packet)] = packet
-        starts.append(at)
-        ends.append(at + len(packet))
-        at += len(packet) + 16
-    return memory, starts, ends
 
 
 def test_the_extension_was_built():

@@ -201,7 +201,7 @@ class Delivery:
             session.progress = now
         if not outbox:
             self.backlogged.discard(session)
-            self._outgoing.unwatch.append(session)
+            self._outgoing.clients.unwatch.append(session)
             self.slow.catches_up(session, now)
         if session.holds and outbox.relaxed:
             self.holding.release(session)
@@ -210,7 +210,7 @@ class Delivery:
         """Have the caller disconnect a client. The client gets the reason if it can still read."""
         if session.closing in ("", "gone") and session.closing != reason:
             session.closing = reason
-            self._outgoing.close.append(session)
+            self._outgoing.clients.close.append(session)
             if reason == "gone":
                 self._write_off(session)
             elif session not in self.backlogged:
@@ -337,7 +337,7 @@ class Delivery:
     def _backlog(self, session: Session, now: float) -> None:
         if session not in self.backlogged:
             self.backlogged.add(session)
-            self._outgoing.watch.append(session)
+            self._outgoing.clients.watch.append(session)
             session.progress = now
 
     def _note_growth(self, outbox: Outbox) -> None:
@@ -402,7 +402,7 @@ class Delivery:
         session.outbox.clear()
         if session in self.backlogged:
             self.backlogged.discard(session)
-            self._outgoing.unwatch.append(session)
+            self._outgoing.clients.unwatch.append(session)
         self.holding.release(session)
 
     def release_unless_blocking(self, session: Session) -> None:

@@ -84,7 +84,7 @@ def test_a_tap_asks_for_everything(tmp_path: Path, feeds: list[Feed]) -> None:
     with ScriptedDaemon(tmp_path / "bus", answering()) as scripted:
         feeds.append(feed := Feed(scripted.path, queues=QUEUES))
         feed.connect()
-        assert (feed.host, feed.local) == ("here", ("local/>", "x/*"))
+        assert (feed.host, feed.local, feed.status) == ("here", ("local/>", "x/*"), STATUS.decode())
         feed.close()
     assert scripted.seen == [
         b"CMSG status\0", b"CMSG queue\0packets=9", b"CMSG pack\0on", b"CMSG tap\0interface",

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pyarrow.parquet as pq
 
-from tests.daemon_process import die_with_parent
+from tests.daemon_process import die_with_parent, log_lines
 from tests.packet_client import PATIENCE, wait_until
 
 # The marks between ``opened`` and ``closed``.
@@ -61,10 +61,7 @@ class RecorderProcess:
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         """The log lines with this event."""
-        lines = [
-            json.loads(line) for line in self.log.splitlines() if line.startswith("{") and line.endswith("}")
-        ]
-        return [line for line in lines if line["event"] == event]
+        return log_lines(self.log, event)
 
     def files(self) -> list[Path]:
         """The whole files, oldest first."""

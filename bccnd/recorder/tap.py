@@ -122,8 +122,8 @@ class Tap:
         """Record this connection from its first packet to its last."""
         self._questions.clear()
         self._reason = ""
+        self.connected = True  # first: the writer may be at it before the next line
         self._inbox.put(Opened(time.time_ns(), self._feed.host, self._feed.local, self._feed.status))
-        self.connected = True
         closed_ns = gone_ns = None
         try:
             closed_ns = self._read(self._first_block())

@@ -141,7 +141,7 @@ def test_places_are_free_again_after_clients_left(tmp_path: Path, loopback: list
             with ExitStack() as clients:
                 for _ in range(3):
                     clients.enter_context(PacketClient(daemon.socket)).drain()
-            wait_until(daemon._answers, "room")
+            wait_until(daemon.answers, "room")
 
 
 def test_many_may_wait_to_be_accepted(daemon: DaemonProcess) -> None:

@@ -84,10 +84,10 @@ held = []
 for _ in range(int(sys.argv[2])):
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client.connect(sys.argv[1])
-    client.send(b"CMSG ping\\0x")
     try:
+        client.send(b"CMSG ping\\0x")
         answer = client.recv(1000)
-    except ConnectionResetError:
+    except (BrokenPipeError, ConnectionResetError):  # refused before it has asked
         answer = client.recv(1000)
     if not answer.startswith(b"CMSG pong"):
         print(answer.decode().replace("\\0", " "), flush=True)

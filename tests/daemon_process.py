@@ -1,13 +1,14 @@
 """A real daemon, or another service, in a process of its own."""
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -22,13 +23,30 @@ def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def answers(name: str) -> bool:
-    """Whether a daemon answers behind this socket."""
+def runs(pid: int) -> bool:
+    """Whether there is such a process. A zombie does not run."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def answers(name: Path | str) -> bool:
+    """Whether a daemon answers behind this socket. One that is not there, does not listen yet, or lets nobody in does
+    not."""
     try:
         with PacketClient(name) as client:
-            return client.drain() == []
-    except ConnectionRefusedError:
+            client.send(b"CMSG ping\0there")
+            return client.receive() == b"CMSG pong\0there"
+    except (FileNotFoundError, ConnectionError):
         return False
+
+
+def log_lines(log: str, event: str = "") -> list[dict[str, Any]]:
+    """The JSON lines of a log, of this event if one is named. A line that is still being written is none yet."""
+    whole = log[: log.rfind("\n") + 1]
+    lines = [json.loads(line) for line in whole.split("\n") if line.startswith("{")]
+    return [line for line in lines if not event or line["event"] == event]
 
 
 class ServiceProcess:
@@ -58,6 +76,10 @@ class ServiceProcess:
     @property
     def log(self) -> str:
         return self.log_file.read_text() if self.log_file.exists() else ""
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of this event."""
+        return log_lines(self.log, event)
 
     def terminate(self) -> int:
         """SIGTERM; the exit code."""
@@ -97,9 +119,9 @@ class DaemonProcess(ServiceProcess):
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        wait_until(self._answers, "an answer of the daemon")
+        wait_until(self.answers, "an answer of the daemon")
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         assert self.process.poll() is None, self.log
         try:
             with PacketClient(self.socket) as client:

@@ -43,13 +43,6 @@ class RecorderProcess(ServiceProcess):
     def _left(self) -> bool:
         return self.process.poll() is not None
 
-    def logged(self, event: str) -> list[dict[str, Any]]:
-        """The log lines with this event."""
-        lines = [
-            json.loads(line) for line in self.log.splitlines() if line.startswith("{") and line.endswith("}")
-        ]
-        return [line for line in lines if line["event"] == event]
-
     def files(self) -> list[Path]:
         """The whole files, oldest first."""
         return sorted(self.output.glob("date=*/host=*/[0-9]*.parquet"), key=lambda path: path.name)

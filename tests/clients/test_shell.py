@@ -277,7 +277,7 @@ def test_an_abstract_address(loopback_port: int, shell: str, tmp_path: Path) -> 
     daemon = DaemonProcess(tmp_path, *flags)
     daemon.launch()
     try:
-        script = 'bccn_open -w 10 "$1"; printf %s "${BCCN_NAME#*/}"'
+        script = 'bccn_open -w 30 "$1"; printf %s "${BCCN_NAME#*/}"'
         assert run(shell, script, address).startswith("script/")
     finally:
         assert daemon.terminate() == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon_process import die_with_parent
-from tests.packet_client import wait_until
+from tests.packet_client import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +56,7 @@ def quickstart(checkout: Path, scratch: Path, *arguments: str, seconds: int) -> 
 
 
 def test_quickstart_shows_messages_and_leaves_nothing(checkout: Path, scratch: Path) -> None:
-    shown = quickstart(checkout, scratch, seconds=60)
+    shown = quickstart(checkout, scratch, seconds=4 * PATIENCE)
     heard = shown.partition("What the subscriber heard")[2].splitlines()[1:3]
     assert [line.strip() for line in heard] == [
         "demo/greeting hello from a second program",
@@ -85,7 +85,7 @@ def test_an_interrupted_quickstart_leaves_nothing(checkout: Path, scratch: Path)
     ) as process:
         wait_until(lambda: list(scratch.glob("*/bus.sock")), "the quick start's daemon")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
     assert list(scratch.iterdir()) == []
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(scratch) in command_line(path)]
 

@@ -22,7 +22,7 @@ from tests.hosts.segment import BROADCAST, Host, ip
 from tests.hosts.segment import Segment as Link
 from tests.needs import require
 from tests.net.nobody import as_nobody
-from tests.packet_client import wait_until
+from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import plain_socket
 
 LIMIT = 1400  # bytes of a datagram in these tests
@@ -304,7 +304,7 @@ async def test_a_slow_link_makes_datagrams_wait_and_loses_none(link: Link) -> No
     try:
         outbound.send_bytes(datagrams)
         assert 0 < outbound.sent < 200
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while len(arrived) < len(datagrams):
                 arrived += ends.read(far)
                 await asyncio.sleep(0.005)

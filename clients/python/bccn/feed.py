@@ -90,7 +90,8 @@ class _Greeter(BlockingSession):
 class Feed:
     """The packets of the bus, from one connection after the other.
 
-    ``connect`` sets ``host``, the name of the host, and ``local``, the patterns of channels that stay there.
+    ``connect`` sets ``host``, the name of the host, ``local``, the patterns of channels that stay there, and
+    ``status``, the answer to that request (JSON) that was given before all packets.
     ``path`` is looked up as ``Client`` does. ``timeout``: seconds for the greeting.
     """
 
@@ -98,7 +99,7 @@ class Feed:
         self, path: str | os.PathLike[str] | None = None, patterns: Sequence[str] = (),
         *, queues: Sequence[str] = (), timeout: float = 5.0,
     ) -> None:  # fmt: skip
-        self.host = ""
+        self.host = self.status = ""
         self.local: tuple[str, ...] = ()
         self._path, self._patterns, self._queues, self._timeout = path, patterns, queues, timeout
         self._transport: Transport | None = None
@@ -177,11 +178,12 @@ class Feed:
 
     async def _greet(self, greeter: _Greeter) -> None:
         try:
-            status = json.loads(await greeter.ask("status", ""))
+            self.status = await greeter.ask("status", "")
         except RefusedError:
             if not self._patterns:
                 await greeter.ask("tap", "interface")  # refused, too: that is what its user has to be granted
             raise
+        status = json.loads(self.status)
         self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         for queue in self._queues:
             with suppress(RejectedError):

@@ -26,7 +26,7 @@ class Made(Session):
 
     transport: Any
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:  # noqa: ARG002
+    async def wait(self, pending: Pending, deadline: float) -> None:  # noqa: ARG002
         raise AssertionError("nothing here waits")
 
 
@@ -237,9 +237,9 @@ def test_what_was_asked_is_asked_again_without_its_sub() -> None:
     greet(session)
     answer(session, "whoami|h/p/1")
     request = Entry(b"SUB a", b"CMSG ping", key="ping")
-    session._queue.append(request)
+    session.unsent.append(request)
     session.flush()
-    assert not session._queue
+    assert not session.unsent
     session._end(UnavailableError("gone"))
     assert not request.done
     greet(session)
@@ -255,7 +255,7 @@ def test_what_nobody_waits_for_is_not_asked_again() -> None:
     answer(session, "whoami|h/p/1")
     asked(session, "ping").done = True  # its caller has given up
     session._end(UnavailableError("gone"))
-    assert not session._queue
+    assert not session._held
 
 
 def test_a_forked_child_starts_with_nothing_pending() -> None:
@@ -550,7 +550,7 @@ def test_a_subscription_made_while_away_is_made_once(tmp_path: Path) -> None:
 
     with ScriptedDaemon(tmp_path / "bus", script) as scripted:
         client = bccn.Client(scripted.path, timeout=PATIENCE, on_notice=lambda _: None)
-        client._session._queue.append(Entry(b"CMSG ping\0go away"))
+        client._session.unsent.append(Entry(b"CMSG ping\0go away"))
         client._session.flush()
         wait_until(lambda: client.receive(0) is None and not client.connected, "the end of the connection")
         client.subscribe("a")

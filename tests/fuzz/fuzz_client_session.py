@@ -40,7 +40,7 @@ class BareSession(Session):
         with mock.patch("bccn.session.Transport", return_value=EagerTransport()):
             super().advance()
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:  # noqa: ARG002
+    async def wait(self, pending: Pending, deadline: float) -> None:  # noqa: ARG002
         raise AssertionError("nothing here waits")
 
 
@@ -79,7 +79,7 @@ class Client:
         except bccn.InvalidError:
             return
         assert sbus.parse(request.packets[0])
-        self.session._queue.append(request)
+        (self.session.unsent if self.session.ready else self.session._held).append(request)
         self.session.flush()
         self.requests.append(request)
         self.session.published += 1
@@ -117,7 +117,7 @@ class Client:
         if session.transport is not None and not session.ready and session._greeting[-1].done:
             session._greeted()
         assert session.pack_limit >= 0
-        waiting = [*session._asked, *session._queue]
+        waiting = [*session._asked, *session.unsent, *session._held]
         assert all(request.done or request in waiting for request in self.requests)
         while session.notices:
             notice = session.notices.popleft()

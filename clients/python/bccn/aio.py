@@ -12,7 +12,7 @@ import asyncio
 import inspect
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Self
@@ -22,7 +22,7 @@ from bccn.exchange import FOREVER, Pending, Request
 from bccn.operations import Bus, Handler, Operations, answer, take_requests
 from bccn.protocol import Message
 from bccn.session import Session
-from bccn.transport import Transport
+from bccn.transport import POLL_LIMIT, Transport
 
 READ_AHEAD_LIMIT = 1024 * 1024
 # Packets read in one turn of the loop.
@@ -30,37 +30,36 @@ READ_LIMIT = 64
 
 
 class AsyncSession(Session):
-    """``on_news`` is called when something was read, and when the connection came, went or was closed."""
-
-    on_news: Callable[[], None]
     read_ahead = READ_AHEAD_LIMIT
-    reading = _writing = False
-    _timer: asyncio.TimerHandle | None = None  # one for all who wait: most are answered long before
+    receives = False  # somebody has called ``receive``
+    reading = _writing = False  # what the loop watches the transport for
+    _timer: asyncio.TimerHandle | None = None
     _timer_due = FOREVER
+    _calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
 
     def _begin_life(self) -> None:
         super()._begin_life()
-        self._deadlines: dict[Callable[[], None], float] = {}
+        self.arrival = Pending()  # something to receive, or never again; then another one
+        self.tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:
+    async def wait(self, pending: Pending, deadline: float) -> None:
         self.attend()
         if pending.done:
-            return True
-        woken: asyncio.Future[None] = get_running_loop().create_future()
+            return
+        loop = get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
 
         def wake() -> None:
             if not woken.done():
                 woken.set_result(None)
 
-        pending.wakers.append(wake)
-        self._deadlines[wake] = deadline
-        self._set_timer(deadline)
+        pending.wakers += (wake,)
+        timer = loop.call_later(min(deadline - monotonic(), POLL_LIMIT), wake)
         try:
             await woken
         finally:
-            pending.wakers.remove(wake)
-            del self._deadlines[wake]
-        return pending.done
+            timer.cancel()
+            pending.wakers = tuple(each for each in pending.wakers if each is not wake)
 
     async def give_way(self) -> None:
         await asyncio.sleep(0)
@@ -68,28 +67,15 @@ class AsyncSession(Session):
     def attend(self) -> None:
         """Have the loop watch what matters now."""
         if self.transport is not None:
-            reading, writing = self.wants_packets, self.wants_room
+            reading, writing = self.wants_packets, bool(self.unsent)
             if reading != self.reading or writing != self._writing:
                 self._watch(self.transport, reading, writing)
-        self._set_timer(self.due)
-
-    def _set_timer(self, due: float) -> None:
-        """Have ``_on_time`` called then, or earlier."""
-        if due < self._timer_due:
+        if self.due != self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer, self._timer_due = (
-                get_running_loop().call_later(due - monotonic(), self._on_time),
-                due,
-            )
-
-    def _on_time(self) -> None:
-        self._timer_due, now = FOREVER, monotonic()
-        for wake, deadline in self._deadlines.items():
-            if deadline <= now:
-                wake()
-        self._set_timer(min((due for due in self._deadlines.values() if due > now), default=FOREVER))
-        self._on_ready()
+            self._timer_due = self.due
+            if self.due != FOREVER:
+                self._timer = get_running_loop().call_later(self.due - monotonic(), self._on_time)
 
     def _watch(self, transport: Transport, reading: bool, writing: bool) -> None:
         loop, descriptor = get_running_loop(), transport.fileno()
@@ -103,26 +89,74 @@ class AsyncSession(Session):
             loop.remove_writer(descriptor)
         self.reading, self._writing = reading, writing
 
-    def changed(self) -> None:
-        self.on_news()
-        self.attend()
-
     def closing(self, transport: Transport, /) -> None:
         self._watch(transport, False, False)
-
-    def close(self) -> None:
-        super().close()
-        if self._timer is not None:
-            self._timer.cancel()
 
     def forked(self) -> None:
         super().forked()
         self.closed, self.due = "the client was made before fork: make another one here", FOREVER
 
+    def _on_time(self) -> None:
+        self._timer_due = FOREVER  # uvloop may be a moment early
+        self._on_ready()
+
     def _on_ready(self) -> None:
         with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
             self.work(READ_LIMIT)
         self.changed()
+
+    def changed(self) -> None:
+        self.pass_on()
+        self.attend()
+
+    def pass_on(self) -> None:
+        """Have those who wait for messages take them, and the task of callbacks; pass on notices."""
+        inbox = self.inbox
+        if inbox.backlog:
+            if not self.closed and (self._calling is None or self._calling.done()):
+                self._calling = self.start(self._call_back())
+        elif inbox.has_callbacks and inbox.waiting_size > self.read_ahead:
+            self._drop_unclaimed()
+        if inbox.received or self.closed or self.gone:
+            self.arrival.finish()
+            self.arrival = Pending()
+        self.pass_on_notices()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the client."""
+        task = get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def _call_back(self) -> None:
+        while self.inbox.backlog and not self.closed:
+            message, callbacks = self.inbox.take()
+            for callback in callbacks:
+                await self.call(callback, message)
+            self.pass_on()
+            if not self.reading:
+                self.attend()
+
+    async def call(self, function: Callable[[Any], object], message: Message) -> None:
+        """An exception of a callback is the loop's to report, as for every callback of asyncio."""
+        try:
+            result = function(message)
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:  # noqa: BLE001
+            text = f"bccn callback for {message.channel} failed"
+            context = {"message": text, "exception": error, "task": asyncio.current_task()}
+            get_running_loop().call_exception_handler(context)
+
+    def _drop_unclaimed(self) -> None:
+        """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""
+        if self.receives or any(callback is None for _, callback in self.inbox.subscriptions):
+            return
+        count = len(self.inbox.received)
+        self.inbox.clear()
+        text = f"{count} messages to all or to this program dropped: give listen() a callback for them"
+        self.notify("unclaimed", text, count)
 
 
 class AsyncClient(Bus, Operations):
@@ -131,32 +165,15 @@ class AsyncClient(Bus, Operations):
     _driver = AsyncSession
     _session: AsyncSession
 
-    def _begin(self, wait: float) -> None:
-        self._session.on_news = self._on_news
-        self._wait = wait
-        self._receives = False  # somebody has called ``receive``
-        self._arrival = Pending()  # something to receive, or never again; then another one
-        self._calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
-        self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
-
-    @asynccontextmanager
-    async def batch(self) -> AsyncIterator[None]:
-        """``async with client.batch():`` what is published meanwhile goes packed; see ``Client.batch``."""
-        is_outermost = await self.open_batch()
-        try:
-            yield
-        finally:
-            if is_outermost:
-                await self.close_batch()
-
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not only for callbacks; None after ``timeout`` seconds."""
-        self._receives = True
         session, inbox = self._session, self._session.inbox
+        session.receives = True
         deadline = FOREVER if timeout is None or inbox.received else monotonic() + timeout
         while not inbox.received:
             session.check()
-            if not await session.wait(self._arrival, deadline) and not inbox.received:
+            await session.wait(session.arrival, deadline)
+            if not inbox.received and monotonic() >= deadline:
                 return None
         message = inbox.next_received()
         if not session.reading:
@@ -165,14 +182,12 @@ class AsyncClient(Bus, Operations):
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Messages, until the client is closed."""
-        while True:
-            try:
-                if (message := await self.receive()) is not None:
-                    yield message
-            except ClosedError:
-                if self._session.closed:
-                    return
-                raise  # another client's, out of a callback
+        try:
+            while (message := await self.receive()) is not None:
+                yield message
+        except ClosedError:
+            if not self._session.closed:  # another client's, out of a callback
+                raise
 
     async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> None:
         """Answer requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
@@ -183,8 +198,7 @@ class AsyncClient(Bus, Operations):
 
         async def take(request: Request) -> None:
             await slots.acquire()
-            work = self._call(partial(answer, self, handler), request, "a request could not be answered")
-            task = self._start(work)
+            task = self._session.start(self._session.call(partial(answer, self, handler), request))
             task.add_done_callback(lambda _: slots.release())
 
         await take_requests(self, pattern, take)
@@ -192,7 +206,7 @@ class AsyncClient(Bus, Operations):
     @property
     def name(self) -> str:
         """Own src, as others see it; empty while there is no connection."""
-        return self._session.name or ""
+        return self._session.name
 
     async def connect(self) -> None:
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
@@ -208,7 +222,7 @@ class AsyncClient(Bus, Operations):
     async def close(self) -> None:
         """Let go of the connection at once; ``async with`` waits for a barrier first."""
         self._session.close()
-        tasks = self._tasks - {asyncio.current_task()}
+        tasks = self._session.tasks - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -223,54 +237,3 @@ class AsyncClient(Bus, Operations):
                 await self.barrier()
         finally:
             await self.close()
-
-    def _on_news(self) -> None:
-        """Have those who wait for messages take them, and the task of callbacks; pass on notices."""
-        session, inbox = self._session, self._session.inbox
-        if inbox.backlog:
-            if not session.closed and (self._calling is None or self._calling.done()):
-                self._calling = self._start(self._call_back())
-        elif inbox.has_callbacks and inbox.waiting_size > session.read_ahead:
-            self._drop_unclaimed()
-        if inbox.received or session.closed or session.gone:
-            self._arrival.finish()
-            self._arrival = Pending()
-        session.pass_on_notices()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that ends with the client."""
-        task = get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _call_back(self) -> None:
-        session, inbox = self._session, self._session.inbox
-        while inbox.backlog and not session.closed:
-            message, callbacks = inbox.take()
-            for callback in callbacks:
-                await self._call(callback, message)
-            self._on_news()
-            if not session.reading:
-                session.attend()
-
-    async def _call(self, function: Callable[[Any], object], message: Message, complaint: str = "") -> None:
-        """An exception of a callback is the loop's to report, as for every callback of asyncio."""
-        try:
-            result = function(message)
-            if inspect.isawaitable(result):
-                await result
-        except Exception as error:  # noqa: BLE001
-            text = complaint or f"bccn callback for {message.channel} failed"
-            context = {"message": text, "exception": error, "task": asyncio.current_task()}
-            get_running_loop().call_exception_handler(context)
-
-    def _drop_unclaimed(self) -> None:
-        """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""
-        inbox = self._session.inbox
-        if self._receives or any(callback is None for _, callback in inbox.subscriptions):
-            return
-        count = len(inbox.received)
-        inbox.clear()
-        text = f"{count} messages to all or to this program dropped: give listen() a callback for them"
-        self._session.notify("unclaimed", text, count)

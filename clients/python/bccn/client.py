@@ -43,23 +43,21 @@ class BlockingSession(Session):
     glance_due = 0.0
     _readiness: Readiness | None = None
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:
+    async def wait(self, pending: Pending, deadline: float) -> None:
         # An answer takes the daemon longer than us: a first attempt to read would be in vain.
-        transport = self.transport if not self._queue and not pending.done else None
+        transport = self.transport if not self.unsent and not pending.done else None
         if transport is not None and transport.wait(READABLE, min(deadline, self.due)):
             self.read()
-        while not pending.done:
-            if not self.step(deadline):
-                return False
-        return True
+        while not pending.done and self.step(deadline):
+            pass
 
     def step(self, deadline: float) -> bool:
         """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
         if self.transport is None:
             self.check()
-        if (self._queue or self._opening) and self.wants_room:
+        if self.unsent:
             self.flush()
-            if not self.wants_room:
+            if not self.unsent:
                 return True
         reading = self.wants_packets
         if reading and self.read():
@@ -67,7 +65,7 @@ class BlockingSession(Session):
         transport, until = self.transport, min(deadline, self.due)
         if transport is None:
             time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
-        elif transport.wait(READABLE * reading | WRITABLE * self.wants_room, until):
+        elif transport.wait(READABLE * reading | WRITABLE * bool(self.unsent), until):
             return True
         self.advance()
         return monotonic() < deadline
@@ -89,7 +87,7 @@ class BlockingSession(Session):
             self.pass_on_notices()
         if self._readiness is not None and not self.closed:
             socket = -1 if self.transport is None else self.transport.fileno()
-            self._readiness.watch(socket, READABLE | WRITABLE * self.wants_room)
+            self._readiness.watch(socket, READABLE | WRITABLE * bool(self.unsent))
             self._readiness.set_timer(0.0 if self.inbox else self.due)
 
     def fileno(self) -> int:
@@ -151,10 +149,10 @@ class Client(Bus):
     _driver = BlockingSession
     _session: BlockingSession
 
-    def _begin(self, wait: float) -> None:
+    def _begin(self) -> None:
         self._bus = Operations(self._session)
         try:
-            finish(self._session.connect(wait))
+            finish(self._session.connect(self._wait))
         except BaseException:
             self.close()
             raise
@@ -183,15 +181,13 @@ class Client(Bus):
     @contextmanager
     def batch(self) -> Iterator[None]:
         """``with client.batch():`` what is published inside goes packed (with ``pack=True``); they nest."""
-        is_outermost = self.open_batch()
+        batch = self._bus.batch()
+        self._run(batch.__aenter__())
         try:
             yield
         finally:
-            if is_outermost:
-                self.close_batch()
+            self._run(batch.__aexit__(None, None, None))
 
-    open_batch = blocking(Operations.open_batch)
-    close_batch = blocking(Operations.close_batch)
     publish_many = blocking(Operations.publish_many)
     send_all = blocking(Operations.send_all)
     send_to = blocking(Operations.send_to)
@@ -248,13 +244,12 @@ class Client(Bus):
 
     def __iter__(self) -> Iterator[Message]:
         """Messages, until the client is closed."""
-        while not self._session.closed:
-            try:
-                if (message := self.receive()) is not None:
-                    yield message
-            except ClosedError:
-                if not self._session.closed:  # another client's, out of a callback
-                    raise
+        try:
+            while not self._session.closed and (message := self.receive()) is not None:
+                yield message
+        except ClosedError:
+            if not self._session.closed:  # another client's, out of a callback
+                raise
 
     def replies_to(
         self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = None,
@@ -283,7 +278,7 @@ class Client(Bus):
     def name(self) -> str:
         """Own src, as others see it."""
         self._run(self._session.available())
-        return self._session.name or ""
+        return self._session.name
 
     def close(self) -> None:
         """Let go of the connection at once; ``with`` waits for a barrier first. Never raises."""

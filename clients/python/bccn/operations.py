@@ -6,11 +6,12 @@ They are methods of ``AsyncClient``. ``Client`` runs each to its end: its driver
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from time import monotonic
 
 from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
-from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, request_in
+from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, with_token
 from bccn.inbox import Callback, Notice
 from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
 from bccn.session import Session
@@ -62,10 +63,11 @@ class Bus:
         wanted = {key: value for key, value, is_wanted in wishes if is_wanted}
         self._session = self._driver(path, name, separator, wanted, reconnect=reconnect, timeout=timeout)
         self._session.on_notice = on_notice
-        self._begin(wait)
+        self._wait = wait
+        self._begin()
 
-    def _begin(self, wait: float) -> None:
-        """Have the connection made, within ``wait`` seconds."""
+    def _begin(self) -> None:
+        """What a client does once it is made."""
 
     @property
     def on_notice(self) -> Callable[[Notice], object] | None:
@@ -104,30 +106,25 @@ class Operations:
 
     async def publish_many(self, messages: Iterable[tuple[str, bytes | str]]) -> None:
         """Publish (channel, payload) pairs, packed where that was agreed."""
-        is_outermost = await self.open_batch()
-        try:
+        async with self.batch():
             for channel, payload in messages:
                 await self.publish(channel, payload)
-        finally:
-            if is_outermost:
-                await self.close_batch()
 
-    async def open_batch(self) -> bool:
-        """Gather what is published from now on, if packing was agreed; False when a batch is open already."""
+    @asynccontextmanager
+    async def batch(self) -> AsyncIterator[None]:
+        """``async with client.batch():`` what is published meanwhile goes packed (with ``pack=True``); they nest."""
         session = self._session
         session.check()
         if session.packer is not None:
-            return False
-        if not session.ready:
-            await session.available()
+            yield
+            return
+        await session.available()
         session.packer = Packer(session.pack_limit) if session.pack_limit else None
-        return True
-
-    async def close_batch(self) -> None:
         try:
-            await self._session.send_batch()
+            yield
         finally:
-            self._session.packer = None
+            packer, session.packer = session.packer, None
+            await session.send_batch(packer)
 
     async def send_all(self, payload: bytes | str) -> None:
         """To every listening program of the segment."""
@@ -225,11 +222,12 @@ class Operations:
                 await session.wait(exchange, deadline if exchange.settled else min(deadline, ask_at))
                 session.pass_on_notices()
         finally:
-            session.exchanges.end(exchange)
+            session.exchanges.pop(exchange.token, None)
 
     async def _publish_request(self, exchange: Exchange, payload: bytes | str) -> str:
         """Publish it once; returns how many listen on this host. What was published before is confirmed first."""
-        session, packet = self._session, exchange.packet(payload)
+        session = self._session
+        packet = build_msg(exchange.channel, with_token(exchange.token, payload))
         if not session.exchanges.listening:
             await session.ask("listen")
             session.exchanges.listening = True
@@ -315,7 +313,10 @@ async def take_requests(bus: Operations, pattern: str, take: Callable[[Request],
         raise InvalidError('serving needs the client to be made with format="full"')
 
     def call(message: Message) -> object:
-        request = request_in(message)
-        return None if request is None else take(request)
+        try:
+            request = Request(message)
+        except InvalidError:
+            return None
+        return take(request)
 
     await (bus.listen(call) if pattern == "!" else bus.subscribe(pattern, call))

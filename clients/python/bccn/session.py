@@ -7,12 +7,12 @@
                     the transport ends; with ``reconnect=False`` for good
 
 A driver is a subclass. It waits until the transport is readable while it ``wants_packets``, or has room while it
-``wants_room``, or the time is ``due``, and then has it ``work``. Coroutines wait in ``wait`` only.
+something is ``unsent``, or the time is ``due``, and then has it ``work``. Coroutines wait in ``wait`` only.
 
 Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 1. What is wanted (``wishes``, subscriptions) outlives a connection. The greeting says all of it to a new one first.
-2. All else waits in ``_queue`` to be sent. Answers come in the order of the requests: ``_asked`` is a queue, too. A
-   complaint about a SUB or UNSUB belongs to the request sent after it.
+2. All else is ``_held`` until then, and ``unsent`` until there is room. Answers come in the order of the requests:
+   ``_asked`` is a queue, too. A complaint about a SUB or UNSUB belongs to the request sent after it.
 3. What was published is with the daemon once a later request is answered; else it is in doubt when the connection
    breaks, and the next barrier says so.
 4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for a SUB or
@@ -20,7 +20,6 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 5. A child of fork never touches its parent's connection.
 """
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, getpid, register_at_fork
@@ -31,7 +30,7 @@ from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
 from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, log_notice
-from bccn.protocol import Message, Packer, build_control, build_sub, is_number, parse_all
+from bccn.protocol import PACK, Packer, build_control, build_sub, is_number, parse, unpack
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
@@ -41,17 +40,17 @@ BACKLOG_LIMIT = 64 * 1024 * 1024
 class Entry(Pending):
     """Packets that leave together: messages, done when sent, or a request, done when answered."""
 
-    __slots__ = ("expected", "messages", "packets", "published", "sent", "value")
+    sent = 0  # of the packets
+    published = 0  # of all messages, before the request
+    value = ""  # of the answer
 
     def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
         """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
-        self.done, self.error, self.wakers = False, None, []  # as in Pending, without the time for a call
         self.packets, self.messages = packets, messages
-        self.expected, self.value = "pong" if key == "ping" else key, ""  # of the answer
-        self.sent = self.published = 0  # of the packets; of all messages, before the request
+        self.expected = "pong" if key == "ping" else key
 
 
-class Session(ABC):
+class Session:
     """``timeout``: seconds to wait for the daemon, also for each greeting. ``due``: when to call ``advance``."""
 
     read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
@@ -78,59 +77,48 @@ class Session(ABC):
         self.transport: Transport | None = None
         self.due = FOREVER
         self.ready = self._was_ready = False
-        self.name: str | None = None  # as the daemon knows us; None while not connected
+        self.name = ""  # as the daemon knows us, while connected
         self.pack_limit = 0  # bytes; 0: not agreed
         self.packer: Packer | None = None  # what an open batch has gathered
         self.exchanges = Exchanges()
         self.notices: deque[Notice] = deque(maxlen=NOTICES_LIMIT)
         self.lost = 0  # messages the daemon dropped for us, ever
         self.published = self.confirmed = 0  # messages, ever
-        self._in_doubt = 0  # messages since the last barrier
-        self._doubt_reason = ""  # why the daemon closed their connection
+        self._in_doubt, self._doubt_reason = 0, ""  # messages since the last barrier; why the daemon left
         self._rejection: RejectedError | None = None  # the first since the last barrier
         self._rejection_count = 0
-        self._queue: deque[Entry] = deque()
+        self._held: deque[Entry] = deque()  # until a connection is ready
+        self.unsent: deque[Entry] = deque()  # on this connection
         self._asked: deque[Entry] = deque()
         self._greeting: list[Entry] = []
-        self._opening: deque[Entry] = deque()  # what is not sent yet of the greeting
         self._fault = UnavailableError("there is no connection to the daemon")
         self._said = ""  # why the daemon closes the connection
         self._pauses = pauses()
         self.inbox.clear()
         self.inbox.lost = 0
 
-    @abstractmethod
-    async def wait(self, pending: Pending, deadline: float) -> bool:
-        """Wait until ``pending`` is done; False once ``deadline`` (monotonic seconds) has passed."""
+    async def wait(self, pending: Pending, deadline: float) -> None:
+        """Wait until ``pending`` is done, or ``deadline`` (monotonic seconds) has passed."""
+        raise NotImplementedError
 
-    async def give_way(self) -> None:  # noqa: B027
+    async def give_way(self) -> None:
         """Among many messages: let others have their turn, see what the daemon says."""
 
-    def changed(self) -> None:  # noqa: B027
+    def changed(self) -> None:
         """The connection came, went or was closed."""
 
-    def closing(self, transport: Transport, /) -> None:  # noqa: B027
+    def closing(self, transport: Transport, /) -> None:
         """It is about to be closed."""
 
     def forked(self) -> None:
         """In a child of fork: keep what is wanted, and nothing of the parent's (BCCN1.md, "Forked programs")."""
         if self.transport is not None:
             self.transport.close()
-        if self.name is not None:
+        if self.name:
             self.wanted_name = f"{self.name}/{getpid()}"
         self._patience = None
         self._begin_life()
         self.due = 0.0
-
-    @property
-    def gone(self) -> bool:
-        """Whether there is no connection, and none will be made."""
-        return self.transport is None and self.due == FOREVER
-
-    @property
-    def wants_room(self) -> bool:
-        """Whether something waits to be sent on this transport."""
-        return self.transport is not None and bool(self._queue if self.ready else self._opening)
 
     @property
     def wants_packets(self) -> bool:
@@ -142,14 +130,16 @@ class Session(ABC):
         """Whether a barrier could have something to say about what was published."""
         return self.published != self.confirmed or bool(self._in_doubt or self._rejection_count)
 
+    @property
+    def gone(self) -> bool:
+        """Whether there is no connection, and none will be made."""
+        return self.transport is None and self.due == FOREVER
+
     def check(self) -> None:
         if self.closed:
             raise errors.ClosedError(self.closed)
-        if self.transport is None and self.due == FOREVER:
-            raise self._unavailable()
-
-    def _unavailable(self) -> UnavailableError:
-        return UnavailableError(str(self._fault), self._fault.reason)
+        if self.gone:
+            raise self._fault.with_traceback(None)
 
     def check_backlog(self) -> None:
         """Who waits for answers reads on; who never receives must not go on like that."""
@@ -165,12 +155,12 @@ class Session(ABC):
             await self.available(FOREVER)
         except BaseException:
             self._let_go()
-            self._queue.clear()
+            self._held.clear()
             self.due = FOREVER
             raise
 
     def advance(self) -> None:
-        """Do what is due: try to connect, or give up a greeting that is not answered."""
+        """Do what is due: connect and greet, or give up a greeting that is not answered."""
         if monotonic() < self.due:
             return
         if self.transport is not None:
@@ -182,20 +172,16 @@ class Session(ABC):
             self._end(error)
             return
         self.due, self._said = monotonic() + self.timeout, ""
-        self._greeting = self.greeting()
-        self._opening.extend(self._greeting)
-        for entry in self._queue:  # the greeting says what was to be sent before a request
-            entry.sent = max(0, len(entry.packets) - 1)
-        self.flush()
-
-    def greeting(self) -> list[Entry]:
-        """All that a new connection begins with; the last request is answered when all of it is done."""
         wishes = dict(self.wishes) if self.wanted_name is None else {"name": self.wanted_name, **self.wishes}
         if self.inbox.listening or self.exchanges.listening:
             wishes["listen"] = None
         subscriptions = [build_sub(pattern) for pattern, _ in self.inbox.subscriptions]
-        asked = [Entry(build_control(key, value), key=key) for key, value in wishes.items()]
-        return [*asked, Entry(*subscriptions, build_control("whoami"), key="whoami")]
+        self._greeting = [Entry(build_control(key, value), key=key) for key, value in wishes.items()]
+        self._greeting.append(Entry(*subscriptions, build_control("whoami"), key="whoami"))
+        self.unsent.extend(self._greeting)
+        for entry in self._held:  # the greeting says what was to be sent before a request
+            entry.sent = max(0, len(entry.packets) - 1)
+        self.flush()
 
     def _greeted(self) -> None:
         """The greeting is answered."""
@@ -206,15 +192,15 @@ class Session(ABC):
         if complaints and (taken or self._patience is not None):
             self._end(complaints[0])
             return
-        self.name = answers["whoami"] or None
         state, _, limit = answers.get("pack", "").partition(" ")
         self.pack_limit = int(limit) if state == "on" and is_number(limit) else 0
         if self._was_ready:
             self.notify("reconnected", "connected to the daemon again")
         for each in complaints:
             self.notify("rejected", str(each), 1, each)
-        self._pauses, self.due, self._patience = pauses(), FOREVER, None
+        self.name, self._pauses, self.due, self._patience = answers["whoami"], pauses(), FOREVER, None
         self.ready = self._was_ready = True
+        self.unsent, self._held = self._held, self.unsent
         self.flush()
         self.changed()
 
@@ -224,14 +210,14 @@ class Session(ABC):
             text = str(error) if self.ready else f"the daemon closes the connection: {self._said}"
             error = UnavailableError(text, self._said)
         self._fault = error if isinstance(error, UnavailableError) else UnavailableError(str(error))
-        pause = 0.0 if self.ready else next(self._pauses)
-        doubt = self.published - self.confirmed
+        self.due = monotonic()
         if self.ready:
-            self._in_doubt += doubt
-            self._doubt_reason = self._fault.reason
+            doubt = self.published - self.confirmed
+            self._in_doubt, self._doubt_reason = self._in_doubt + doubt, self._fault.reason
             self.notify("disconnected", str(error), doubt)
+        else:
+            self.due += next(self._pauses)
         self._let_go()
-        self.due = monotonic() + pause
         if self._patience is not None:
             patience = max(self._patience, self.timeout) if self._fault.reason == BUSY else self._patience
             in_vain = self.due > self._begun + patience or error is not self._fault
@@ -247,17 +233,17 @@ class Session(ABC):
         if transport is not None:
             self.closing(transport)
             transport.close()
-        waiting = (*self._asked, *self._queue) if self.ready else self._queue
-        self._queue = deque(entry for entry in waiting if not entry.done)
+        waiting = (*self._asked, *self.unsent) if self.ready else self._held
+        self._held = deque(entry for entry in waiting if not entry.done)
         self._asked.clear()
-        self._opening.clear()
-        self.ready, self.name, self.pack_limit, self.confirmed = False, None, 0, self.published
+        self.unsent.clear()
+        self.ready, self.name, self.pack_limit, self.confirmed = False, "", 0, self.published
 
     def _abandon(self, error: BccnError) -> None:
         """There will be no other connection: everybody who waits gets the error."""
         self.due = FOREVER
-        while self._queue:
-            self._queue.popleft().finish(error)
+        while self._held:
+            self._held.popleft().finish(error)
         self.exchanges.wake()
 
     def close(self) -> None:
@@ -298,21 +284,21 @@ class Session(ABC):
                 break
 
     def feed(self, packet: bytes) -> None:
-        """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests."""
-        inbox = self.inbox
-        for event in parse_all(packet):
+        """One packet from the daemon: messages to the inbox, news to ``notices``, answers to requests.
+
+        A client that listens only for replies sees no other messages to all or to us.
+        """
+        inbox, exchanges = self.inbox, self.exchanges
+        for event in map(parse, unpack(packet) if packet.startswith(PACK) else (packet,)):
             if isinstance(event, tuple):
                 self._control(*event)
-            elif event.channel[:1] != "!" or not self._is_for_request(event):
+            elif event.channel[:1] != "!" or not (
+                exchanges.take(event)
+                or (exchanges.listening and not (inbox.listening or inbox.subscriptions))
+            ):
                 inbox.put(event)
         if inbox.waiting_size > BACKLOG_LIMIT:
-            self.exchanges.wake()
-
-    def _is_for_request(self, message: Message) -> bool:
-        """Whether it is a reply. A client that listens only for replies sees no other messages to all or to us."""
-        if self.exchanges.take(message):
-            return True
-        return self.exchanges.listening and not (self.inbox.listening or self.inbox.subscriptions)
+            exchanges.wake()
 
     def _control(self, key: str, value: str) -> None:
         if key == "error":
@@ -335,7 +321,7 @@ class Session(ABC):
             entry.finish()
 
     def _error(self, error: RejectedError) -> None:
-        asked = self._asked or self._queue  # the SUB of a request may be sent, and the request not yet
+        asked = self._asked or self.unsent  # the SUB of a request may be sent, and the request not yet
         if error.text.startswith("CMSG ") and self._asked:
             self._asked.popleft().finish(error)
         elif error.text.startswith(("SUB ", "UNSUB ")) and asked:
@@ -374,7 +360,7 @@ class Session(ABC):
 
     def send_now(self, packet: bytes, messages: int = 1) -> bool:
         """Send at once what publishes so many messages; False when it must wait: for its turn, room, a connection."""
-        if self._queue or not self.ready or self.transport is None:
+        if self.unsent or not self.ready or self.transport is None:
             return False
         try:
             self.transport.send_raw(packet, NO_SIGNAL)
@@ -385,8 +371,11 @@ class Session(ABC):
 
     def flush(self) -> None:
         """Send what is queued, as far as there is room."""
-        while (transport := self.transport) and (queue := self._queue if self.ready else self._opening):
-            entry = queue[0]
+        while (transport := self.transport) and self.unsent:
+            entry = self.unsent[0]
+            if entry.done and not entry.sent:  # for nobody
+                self.unsent.popleft()
+                continue
             try:
                 while entry.sent < len(entry.packets):
                     if not transport.send(entry.packets[entry.sent]):
@@ -397,12 +386,12 @@ class Session(ABC):
                     if not self.read():
                         self._end(error)
             except RejectedError as error:  # too large for any socket
-                queue.popleft()
+                self.unsent.popleft()
                 entry.finish(error)
                 if not self.ready:
                     self._end(error)
             else:
-                queue.popleft()
+                self.unsent.popleft()
                 self.published += entry.messages
                 if entry.expected:
                     entry.published = self.published
@@ -424,9 +413,9 @@ class Session(ABC):
         """What to send now that there is one message more: nothing, while an open batch has room."""
         return [(packet, 1)] if self.packer is None else self.packer.add(packet)
 
-    async def send_batch(self) -> None:
-        """Publish what an open batch has gathered."""
-        for full, messages in self.packer.flush() if self.packer is not None else ():
+    async def send_batch(self, packer: Packer | None) -> None:
+        """Publish what a batch has gathered."""
+        for full, messages in packer.flush() if packer is not None else ():
             await self.transmit(full, messages)
 
     async def ask(
@@ -434,36 +423,29 @@ class Session(ABC):
     ) -> str:  # fmt: skip
         """Send ``before`` and a request; returns its answer."""
         if self.packer is not None:
-            await self.send_batch()
-        if self.inbox.waiting_size > BACKLOG_LIMIT:
-            self.check_backlog()
-        entry = Entry(*before, build_control(key, value), key=key)
-        await self._deliver(entry, timeout)
-        return entry.value
+            await self.send_batch(self.packer)
+        self.check_backlog()
+        return await self._deliver(Entry(*before, build_control(key, value), key=key), timeout)
 
-    async def _deliver(self, entry: Entry, timeout: float | None = None) -> None:
+    async def _deliver(self, entry: Entry, timeout: float | None = None) -> str:
         """Send it, in its turn, and wait until it is done. Raises what the daemon had against it."""
         self.check()
-        self._queue.append(entry)
+        (self.unsent if self.ready else self._held).append(entry)
         self.flush()
         try:
-            seconds = self.timeout if timeout is None else timeout
-            if not await self.wait(entry, monotonic() + seconds) and not entry.done:
+            await self.wait(entry, monotonic() + (self.timeout if timeout is None else timeout))
+            if not entry.done:
                 if not self.ready:
-                    raise self._unavailable()
-                waits = (
-                    "takes no more messages: this one was not sent"
-                    if entry in self._queue
-                    else "does not answer"
-                )
-                raise errors.TimedOutError(f"the daemon {waits}")
+                    raise self._fault.with_traceback(None)
+                unsent = entry.sent < len(entry.packets)
+                answer = "takes no more messages: this one was not sent" if unsent else "does not answer"
+                raise errors.TimedOutError(f"the daemon {answer}")
         except BaseException:
             entry.done = True  # for nobody: it is not asked again
-            if entry in self._queue and not entry.sent:
-                self._queue.remove(entry)
             raise
         if entry.error is not None:
             raise entry.error
+        return entry.value
 
 
 # A child of fork must not use the connections of its parent.

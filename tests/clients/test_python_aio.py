@@ -173,7 +173,7 @@ def test_many_packed_messages_all_arrive(daemon: DaemonProcess, run: Run) -> Non
 def test_reading_pauses_but_answers_still_come(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio.AsyncSession.read_ahead", 10_000)
+    monkeypatch.setattr("bccn.aio.AsyncClient._read_ahead", 10_000)
 
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as reader, bccn.AsyncClient(daemon.socket) as writer:
@@ -183,7 +183,7 @@ def test_reading_pauses_but_answers_still_come(
                 await writer.publish("n", b"%d " % number + payload)
             await writer.barrier()
             await asyncio.sleep(0.05)
-            held = reader._session.inbox.waiting_size
+            held = reader._inbox.waiting_size
             assert held < 200_000, "the rest waits with the daemon"
             assert (await reader.status())["subscriptions"] == 1
             for number in range(1000):
@@ -195,7 +195,7 @@ def test_reading_pauses_but_answers_still_come(
 def test_unclaimed_messages_do_not_stop_callbacks(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio.AsyncSession.read_ahead", 10_000)
+    monkeypatch.setattr("bccn.aio.AsyncClient._read_ahead", 10_000)
 
     async def test() -> None:
         calls: list[str] = []
@@ -378,7 +378,7 @@ def test_a_forked_child_cannot_use_the_client(daemon: DaemonProcess) -> None:
                     try:
                         client.publish("fork").send(None)
                     except bccn.ClosedError:
-                        client._session.close()  # which the parent must not feel
+                        client._close()  # which the parent must not feel
                         code = 0
                     finally:
                         os._exit(code)

@@ -355,7 +355,7 @@ def test_a_cancelled_request_leaves_nothing(daemon: DaemonProcess) -> None:
             await server.serve("later", requests.append)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(bus.request("later", timeout=LONG), 0.2)
-            assert not bus._session.exchanges
+            assert not bus._exchanges
             await server.reply(requests[0], "too late")
             await server.serve("up", upper)
             assert (await bus.request("up", "x"))[0].payload == b"X"

@@ -32,7 +32,7 @@ class Pending:
 
     done = False
     error: errors.BccnError | None = None
-    wakers: tuple[Callable[[], None], ...] = ()
+    wakers: frozenset[Callable[[], None]] = frozenset()
 
     def finish(self, error: errors.BccnError | None = None) -> None:
         self.error, self.done = error or self.error, True

@@ -15,7 +15,6 @@ Rules
 - A connection that ends is read to its end: nothing that the daemon had sent is lost.
 """
 
-import json
 import os
 import select
 import weakref
@@ -24,9 +23,8 @@ from contextlib import suppress
 from mmap import mmap
 from time import monotonic
 
-from bccn.client import BlockingSession, finish
+from bccn.client import Client
 from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
-from bccn.exchange import FOREVER
 from bccn.protocol import build_control, build_sub
 from bccn.transport import Transport, pauses
 
@@ -68,19 +66,23 @@ class Block:
         self.ends.clear()
 
 
-class _Greeter(BlockingSession):
+class _Greeter(Client):
     """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
 
-    def __init__(self, transport: Transport, timeout: float) -> None:
-        super().__init__(None, None, "/", {}, reconnect=False, timeout=FOREVER)
+    def _begin(self) -> None:
         self.early: list[bytes] = []
-        self.transport, self.due, self._patience = transport, monotonic() + timeout, None
-        self.ready = self._was_ready = True
 
-    def feed(self, packet: bytes) -> None:
+    def use(self, transport: Transport) -> None:
+        self._transport, self._due, self._patience = transport, monotonic() + self._timeout, None
+        self.connected = self._was_connected = True
+
+    def subscribe_to(self, patterns: Sequence[str]) -> None:
+        self._run(self._ask("ping", "", before=[build_sub(pattern) for pattern in patterns]))
+
+    def _feed(self, packet: bytes) -> None:
         awaited = len(self._asked)
         if packet.startswith(b"CMSG "):
-            super().feed(packet)
+            super()._feed(packet)
         if len(self._asked) == awaited:
             self.early.append(packet)
         if self._said:
@@ -112,9 +114,11 @@ class Feed:
     def connect(self) -> None:
         """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
         self.close()
-        greeter = _Greeter(transport := Transport(self._path), self._timeout)
+        transport = Transport(self._path)
+        greeter = _Greeter(reconnect=False, timeout=self._timeout, on_notice=lambda _: None)
+        greeter.use(transport)
         try:
-            finish(self._greet(greeter))
+            self._greet(greeter)
         except BaseException:
             greeter.close()
             raise
@@ -175,24 +179,24 @@ class Feed:
         """End the present wait, or else the next."""
         os.eventfd_write(self._bell, 1)
 
-    async def _greet(self, greeter: _Greeter) -> None:
+    def _greet(self, greeter: _Greeter) -> None:
         try:
-            status = json.loads(await greeter.ask("status", ""))
+            status = greeter.status()
         except RefusedError:
             if not self._patterns:
-                await greeter.ask("tap", "interface")  # refused, too: that is what its user has to be granted
+                greeter.control("tap", "interface")  # refused, too: that is what its user has to be granted
             raise
         self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         for queue in self._queues:
             with suppress(RejectedError):
-                await greeter.ask("queue", queue)
+                greeter.control("queue", queue)
                 break
-        await greeter.ask("pack", "on")
-        if not self._patterns:
-            await greeter.ask("tap", "interface")
-            return
-        await greeter.ask("format", "full")
-        await greeter.ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
+        greeter.control("pack", "on")
+        if self._patterns:
+            greeter.control("format", "full")
+            greeter.subscribe_to(self._patterns)
+        else:
+            greeter.control("tap", "interface")
 
 
 def _check(length: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bccn
+from bccn.client import finish
 from bccn.errors import RejectedError, UnavailableError
 from bccn.exchange import Pending
 from bccn.feed import Feed
@@ -89,7 +90,7 @@ def test_the_greeting_has_every_setting() -> None:
     )
     session._inbox.subscribe("a.b", None)
     session._inbox.subscribe("a.b", print)
-    session._inbox.listen(None)
+    session._wishes["listen"] = None
     assert packets_of(greet(session)) == [
         b"CMSG name\0h/p/1",
         b"CMSG separator\0.",
@@ -115,7 +116,7 @@ def test_the_greeting_has_every_setting() -> None:
     assert not session.connected
     answer(session, "whoami|h/p/1")
     assert session.connected
-    assert (session._name, session._pack_limit) == ("h/p/1", 65536)
+    assert session._granted["whoami"] == "h/p/1"
 
 
 def test_a_greeting_has_the_errors_of_its_requests() -> None:
@@ -166,7 +167,8 @@ def test_numbers_that_are_none_are_ignored(number: str) -> None:
     greet(session)
     answer(session, f"dropped|{number}", f"pack|on {number}", "whoami|h/p/1")
     assert session.connected
-    assert (session.lost, session._pack_limit) == (0, 0)
+    finish(session._open_batch())
+    assert (session.lost, session._packer) == (0, None)
 
 
 def test_lost_messages_count_in_the_next_one() -> None:
@@ -257,7 +259,7 @@ def test_a_forked_child_starts_with_nothing_pending() -> None:
     session._feed(b"MSG a\x001")
     session._published += 1
     session._forked()
-    assert session._wanted_name == f"h/p/1/{os.getpid()}"
+    assert session._wishes["name"] == f"h/p/1/{os.getpid()}"
     assert not session._inbox
     assert not session._unsettled
 

@@ -56,7 +56,7 @@ class Client:
             queue={"packets": 9},
             timeout=1.0,
         )
-        self.session._patience = None if options & 8 else 0.0
+        self.session._until = None if options & 8 else (0.0, 0.0)
         self.inbox = self.session._inbox
         self.inbox.subscribe("a/>", None)
         self.inbox.subscribe("*", print)
@@ -66,7 +66,7 @@ class Client:
 
     def greet(self) -> None:
         """Begin with a new connection, which takes everything."""
-        self.session._let_go()
+        self.session._let_go(None)
         self.session._due = 0.0
         self.session._advance()
 
@@ -113,7 +113,6 @@ class Client:
         assert session.lost >= 0
         if session._transport is not None and not session.connected and session._greeting[-1].done:
             session._greeted()
-        assert session._pack_limit >= 0
         waiting = [*session._asked, *session._unsent, *session._held]
         assert all(request.done or request in waiting for request in self.requests)
         while session._notices:

@@ -82,11 +82,6 @@ class AsyncClient(Operations):
 
         await self._serve(pattern, handler, carry_out)
 
-    @property
-    def name(self) -> str:
-        """Own src, as others see it; empty while there is no connection."""
-        return self._name
-
     async def connect(self) -> None:
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
         if self._closed:
@@ -196,10 +191,6 @@ class AsyncClient(Operations):
         self._changed()
 
     def _changed(self) -> None:
-        self._pass_on()
-        self._attend()
-
-    def _pass_on(self) -> None:
         """Have those who wait for messages take them, and the task of callbacks; pass on notices."""
         inbox = self._inbox
         if inbox.backlog:
@@ -207,10 +198,11 @@ class AsyncClient(Operations):
                 self._calling = self._start(self._call_back())
         elif inbox.has_callbacks and inbox.waiting_size > self._read_ahead:
             self._drop_unclaimed()
-        if inbox.received or self._closed or self._gone:
+        if inbox.received or self._closed or (self._transport is None and self._due == FOREVER):
             self._arrival.finish()
             self._arrival = Pending()
         self._pass_on_notices()
+        self._attend()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the client."""
@@ -224,9 +216,8 @@ class AsyncClient(Operations):
             message, callbacks = self._inbox.take()
             for callback in callbacks:
                 await self._call(callback, message)
-            self._pass_on()
-            if not self._reading:
-                self._attend()
+            if self._inbox.received or self._notices or not self._reading:
+                self._changed()
 
     async def _call(self, function: Callable[[Any], object], message: Message) -> None:
         """An exception of a callback is the loop's to report, as for every callback of asyncio."""

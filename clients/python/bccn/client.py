@@ -68,7 +68,10 @@ class Client(Session):
     """
 
     _glance_due = 0.0
-    _readiness: Readiness | None = None
+
+    def _begin_life(self) -> None:
+        super()._begin_life()
+        self._readiness: Readiness | None = None
 
     def _begin(self) -> None:
         try:
@@ -87,7 +90,7 @@ class Client(Session):
         if self._packer is None and self._send_now(packet):
             self._glance()
         else:
-            for full, messages in self._gather(packet):
+            for full, messages in [(packet, 1)] if self._packer is None else self._packer.add(packet):
                 self._run(self._transmit(full, messages))
 
     @contextmanager
@@ -188,12 +191,12 @@ class Client(Session):
     def name(self) -> str:
         """Own src, as others see it."""
         self._run(self._available())
-        return self._name
+        return super().name
 
     def close(self) -> None:
         """Let go of the connection at once; ``with`` waits for a barrier first. Never raises."""
         self._close()
-        self._drop_readiness()
+        self._readiness = None
 
     def __enter__(self) -> Self:
         return self
@@ -270,13 +273,3 @@ class Client(Session):
     def _closing(self, _transport: Transport, /) -> None:
         if self._readiness is not None:
             self._readiness.watch(-1)
-
-    def _forked(self) -> None:
-        """The child's first call makes a connection of its own."""
-        self._drop_readiness()
-        super()._forked()
-
-    def _drop_readiness(self) -> None:
-        readiness, self._readiness = self._readiness, None
-        if readiness is not None:
-            readiness.close()

@@ -78,9 +78,8 @@ class Exchange(Pending):
 
 
 class Exchanges(dict[bytes, Exchange]):
-    """The requests of one client that are under way, by token. ``listening``: the daemon delivers their replies."""
+    """The requests of one client that are under way, by token."""
 
-    listening = False
     _prefix, _count = b"", 0
 
     def begin(self, channel: str, wanted: int | None) -> Exchange:

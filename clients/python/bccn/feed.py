@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from mmap import mmap
 from time import monotonic
+from typing import Any
 
 from bccn.client import Client
 from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
@@ -72,12 +73,27 @@ class _Greeter(Client):
     def _begin(self) -> None:
         self.early: list[bytes] = []
 
-    def use(self, transport: Transport) -> None:
-        self._transport, self._due, self._patience = transport, monotonic() + self._timeout, None
+    def greet(self, transport: Transport, patterns: Sequence[str], queues: Sequence[str]) -> dict[str, Any]:
+        """Ask for everything; returns the status of the daemon."""
+        self._transport, self._due, self._until = transport, monotonic() + self._timeout, None
         self.connected = self._was_connected = True
-
-    def subscribe_to(self, patterns: Sequence[str]) -> None:
-        self._run(self._ask("ping", "", before=[build_sub(pattern) for pattern in patterns]))
+        try:
+            status = self.status()
+        except RefusedError:
+            if not patterns:
+                self.control("tap", "interface")  # refused, too: that is what its user has to be granted
+            raise
+        for queue in queues:
+            with suppress(RejectedError):
+                self.control("queue", queue)
+                break
+        self.control("pack", "on")
+        if patterns:
+            self.control("format", "full")
+            self._run(self._ask("ping", "", before=[build_sub(pattern) for pattern in patterns]))
+        else:
+            self.control("tap", "interface")
+        return status
 
     def _feed(self, packet: bytes) -> None:
         awaited = len(self._asked)
@@ -116,12 +132,12 @@ class Feed:
         self.close()
         transport = Transport(self._path)
         greeter = _Greeter(reconnect=False, timeout=self._timeout, on_notice=lambda _: None)
-        greeter.use(transport)
         try:
-            self._greet(greeter)
+            status = greeter.greet(transport, self._patterns, self._queues)
         except BaseException:
             greeter.close()
             raise
+        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         self._transport, self._early = transport, greeter.early
         self._ready.register(transport, select.POLLIN)
         self._pauses = pauses()
@@ -178,25 +194,6 @@ class Feed:
     def wake(self) -> None:
         """End the present wait, or else the next."""
         os.eventfd_write(self._bell, 1)
-
-    def _greet(self, greeter: _Greeter) -> None:
-        try:
-            status = greeter.status()
-        except RefusedError:
-            if not self._patterns:
-                greeter.control("tap", "interface")  # refused, too: that is what its user has to be granted
-            raise
-        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
-        for queue in self._queues:
-            with suppress(RejectedError):
-                greeter.control("queue", queue)
-                break
-        greeter.control("pack", "on")
-        if self._patterns:
-            greeter.control("format", "full")
-            greeter.subscribe_to(self._patterns)
-        else:
-            greeter.control("tap", "interface")
 
 
 def _check(length: int) -> None:

@@ -33,7 +33,7 @@ class Operations(Session):
             if self._published % PUBLISH_TURN == 0:
                 await self._give_way()
         else:
-            for full, count in self._gather(packet):
+            for full, count in [(packet, 1)] if self._packer is None else self._packer.add(packet):
                 await self._transmit(full, count)
                 await self._give_way()
 
@@ -92,6 +92,7 @@ class Operations(Session):
     async def listen(self: Session, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
         self._inbox.listen(callback)
+        self._wishes["listen"] = None
         await self._ask("listen")
 
     async def request(
@@ -145,8 +146,8 @@ class Operations(Session):
 
     async def set_name(self: Session, name: str) -> None:
         """Take another src; kept over reconnections. Raises RejectedError (bad-name, name-taken, refused)."""
-        self._name = await self._ask("name", name)
-        self._wanted_name = name
+        self._granted["whoami"] = await self._ask("name", name)
+        self._wishes["name"] = name
 
     async def heartbeat(self: Session, seconds: int, text: str = "") -> None:
         """Have the daemon publish every so many seconds that this program is there; kept over reconnections.
@@ -192,9 +193,9 @@ class Operations(Session):
     async def _publish_request(self: Session, exchange: Exchange, payload: bytes | str) -> str:
         """Publish it once; returns how many listen on this host. What was published before is confirmed first."""
         packet = build_msg(exchange.channel, with_token(exchange.token, payload))
-        if not self._exchanges.listening:
+        if "listen" not in self._wishes:
             await self._ask("listen")
-            self._exchanges.listening = True
+            self._wishes["listen"] = None
         elif self._published != self._confirmed or self._packer is not None:
             await self._ask("ping")
         exchange.on_its_way = True

@@ -29,7 +29,7 @@ from weakref import WeakSet
 from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
-from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, log_notice
+from bccn.inbox import NOTICES_LIMIT, Inbox, Notice
 from bccn.protocol import PACK, Packer, build_control, build_sub, is_number, parse, unpack
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
@@ -53,10 +53,16 @@ class Entry(Pending):
 class Session:
     """What both clients are. ``_due``: when to call ``_advance``."""
 
+    # Python finds attributes fast while there are less than 30 others than these.
+    __slots__ = (
+        "__dict__", "__weakref__", "_asked", "_due", "_exchanges", "_held", "_inbox", "_memory", "_notices",
+        "_packer", "_path", "_timeout", "_transport", "_unsent", "_wishes",
+    )  # fmt: skip
+
     _read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
     _closed = ""  # why, once it is
-    _begun = 0.0  # when the first connection was wanted
-    _patience: float | None = FOREVER  # for so long; None: there was one
+    # When to give up the first connection, and where a daemon is busy; None: there was one.
+    _until: tuple[float, float] | None = FOREVER, FOREVER
 
     def __init__(
         self, path: str | PathLike[str] | None = None, *, name: str | None = None,
@@ -89,29 +95,25 @@ class Session:
             raise errors.InvalidError(f"separator {separator!r}: must be / or .")
         limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
         wishes: tuple[tuple[str, str | None, object], ...] = (
-            ("separator", separator, separator != "/"), ("format", format, format != "plain"),
-            ("pack", "on", pack), ("echo/off", None, not echo), ("queue", limits, queue), ("tap", "on", tap),
+            ("name", name, name is not None), ("separator", separator, separator != "/"),
+            ("format", format, format != "plain"), ("pack", "on", pack), ("echo/off", None, not echo),
+            ("queue", limits, queue), ("tap", "on", tap),
         )  # fmt: skip
         self._wishes = {key: value for key, value, is_wanted in wishes if is_wanted}  # for every connection
-        self._wanted_name, self._inbox, self.on_notice = name, Inbox(separator), on_notice
         self._path, self._reconnect, self._timeout, self._first_wait = path, reconnect, timeout, wait
+        self._inbox, self.on_notice = Inbox(separator), on_notice
         self._memory = memoryview(bytearray(RECEIVE_LIMIT))
         self._begin_life()
         _sessions.add(self)
         self._begin()
-
-    def _begin(self) -> None:
-        """Once it is made."""
 
     def _begin_life(self) -> None:
         """What belongs to this process."""
         self._transport: Transport | None = None
         self._due = FOREVER
         self.connected = self._was_connected = False
-        self._name = ""  # as the daemon knows us, while connected
-        self._pack_limit = 0  # bytes; 0: not agreed
+        self._granted: dict[str, str] = {}  # the answers to the greeting, while connected
         self._packer: Packer | None = None  # what open batches have gathered
-        self._batches = 0
         self._exchanges = Exchanges()
         self._notices: deque[Notice] = deque(maxlen=NOTICES_LIMIT)
         self.lost = 0  # messages the daemon dropped for us, ever
@@ -129,28 +131,30 @@ class Session:
         self._inbox.clear()
         self._inbox.lost = 0
 
-    async def _wait(self, pending: Pending, deadline: float) -> None:
-        """Wait until ``pending`` is done, or ``deadline`` (monotonic seconds) has passed."""
-        raise NotImplementedError
+    # --- for drivers ---
 
-    async def _give_way(self) -> None:
-        """Among many messages: let others have their turn, see what the daemon says."""
-
-    def _changed(self) -> None:
-        """The connection came, went or was closed."""
-
-    def _closing(self, transport: Transport, /) -> None:
-        """It is about to be closed."""
+    # Wait until ``pending`` is done, or ``deadline`` (monotonic seconds) has passed.
+    async def _wait(self, pending: Pending, deadline: float) -> None: ...
+    # Among many messages: let others have their turn, see what the daemon says.
+    async def _give_way(self) -> None: ...
+    def _begin(self) -> None: ...  # the client is made
+    def _changed(self) -> None: ...  # the connection came, went or was closed
+    def _closing(self, transport: Transport, /) -> None: ...  # it is about to be closed
 
     def _forked(self) -> None:
         """In a child of fork: keep what is wanted, and nothing of the parent's (BCCN1.md, "Forked programs")."""
         if self._transport is not None:
             self._transport.close()
-        if self._name:
-            self._wanted_name = f"{self._name}/{getpid()}"
-        self._patience = None
+        if self._granted:
+            self._wishes["name"] = f"{self._granted['whoami']}/{getpid()}"
+        self._until = None
         self._begin_life()
         self._due = 0.0
+
+    @property
+    def name(self) -> str:
+        """Own src, as others see it; empty while there is no connection."""
+        return self._granted.get("whoami", "")
 
     @property
     def _wants_packets(self) -> bool:
@@ -162,16 +166,11 @@ class Session:
         """Whether a barrier could have something to say about what was published."""
         return self._published != self._confirmed or bool(self._in_doubt or self._rejection_count)
 
-    @property
-    def _gone(self) -> bool:
-        """Whether there is no connection, and none will be made."""
-        return self._transport is None and self._due == FOREVER
-
     def _check(self) -> None:
         if self._closed:
             raise errors.ClosedError(self._closed)
         if self._transport is None and self._due == FOREVER:
-            raise self._fault.with_traceback(None)
+            raise self._fault.with_traceback(None)  # there will be no other connection
 
     def _check_backlog(self) -> None:
         """Who waits for answers reads on; who never receives must not go on like that."""
@@ -182,13 +181,12 @@ class Session:
 
     async def _connect(self) -> None:
         """Make the first connection; tries for ``wait`` seconds, or ``timeout`` where a daemon is busy."""
-        self._begun, self._patience, self._due = monotonic(), self._first_wait, 0.0
+        now, self._due = monotonic(), 0.0
+        self._until = now + self._first_wait, now + max(self._first_wait, self._timeout)
         try:
             await self._available(FOREVER)
         except BaseException:
-            self._let_go()
-            self._held.clear()
-            self._due = FOREVER
+            self._let_go(self._fault)
             raise
 
     def _advance(self) -> None:
@@ -204,13 +202,8 @@ class Session:
             self._end(error)
             return
         self._due, self._said = monotonic() + self._timeout, ""
-        wishes = (
-            dict(self._wishes) if self._wanted_name is None else {"name": self._wanted_name, **self._wishes}
-        )
-        if self._inbox.listening or self._exchanges.listening:
-            wishes["listen"] = None
         subscriptions = [build_sub(pattern) for pattern, _ in self._inbox.subscriptions]
-        self._greeting = [Entry(build_control(key, value), key=key) for key, value in wishes.items()]
+        self._greeting = [Entry(build_control(key, value), key=key) for key, value in self._wishes.items()]
         self._greeting.append(Entry(*subscriptions, build_control("whoami"), key="whoami"))
         self._unsent.extend(self._greeting)
         for entry in self._held:  # the greeting says what was to be sent before a request
@@ -219,20 +212,18 @@ class Session:
 
     def _greeted(self) -> None:
         """The greeting is answered."""
-        answers = {entry.expected: entry.value for entry in self._greeting}
         complaints = [entry.error for entry in self._greeting if isinstance(entry.error, RejectedError)]
         # Our old connection may still hold our name: a little later it is granted.
         taken = self._was_connected and any(each.code == "name-taken" for each in complaints)
-        if complaints and (taken or self._patience is not None):
+        if complaints and (taken or self._until is not None):
             self._end(complaints[0])
             return
-        state, _, limit = answers.get("pack", "").partition(" ")
-        self._pack_limit = int(limit) if state == "on" and is_number(limit) else 0
+        self._granted = {entry.expected: entry.value for entry in self._greeting}
         if self._was_connected:
             self._notify("reconnected", "connected to the daemon again")
         for each in complaints:
             self._notify("rejected", str(each), 1, each)
-        self._name, self._pauses, self._due, self._patience = answers["whoami"], pauses(), FOREVER, None
+        self._pauses, self._due, self._until = pauses(), FOREVER, None
         self.connected = self._was_connected = True
         self._unsent, self._held = self._held, self._unsent
         self._flush()
@@ -251,18 +242,15 @@ class Session:
             self._notify("disconnected", str(error), doubt)
         else:
             self._due += next(self._pauses)
-        self._let_go()
-        if self._patience is not None:
-            patience = max(self._patience, self._timeout) if self._fault.reason == BUSY else self._patience
-            in_vain = self._due > self._begun + patience or error is not self._fault
+        if self._until is not None:
+            in_vain = self._due > self._until[self._fault.reason == BUSY] or error is not self._fault
         else:
             in_vain = self._was_connected and not self._reconnect
-        if in_vain:
-            self._abandon(error)
+        self._let_go(error if in_vain else None)
         self._changed()
 
-    def _let_go(self) -> None:
-        """Close the transport, if there is one. What it did not answer is to be asked again."""
+    def _let_go(self, error: BccnError | None) -> None:
+        """Close the transport, if there is one. Who waits gets the ``error`` where there will be no other."""
         transport, self._transport = self._transport, None
         if transport is not None:
             self._closing(transport)
@@ -271,20 +259,17 @@ class Session:
         self._held = deque(entry for entry in waiting if not entry.done)
         self._asked.clear()
         self._unsent.clear()
-        self.connected, self._name, self._pack_limit, self._confirmed = False, "", 0, self._published
-
-    def _abandon(self, error: BccnError) -> None:
-        """There will be no other connection: everybody who waits gets the error."""
-        self._due = FOREVER
-        while self._held:
-            self._held.popleft().finish(error)
-        self._exchanges.wake()
+        self.connected, self._granted, self._confirmed = False, {}, self._published
+        if error is not None:
+            self._due = FOREVER
+            while self._held:
+                self._held.popleft().finish(error)
+            self._exchanges.wake()
 
     def _close(self) -> None:
         """Let go of the connection at once; calls that wait for it raise ClosedError."""
         self._closed = "the client is closed"
-        self._let_go()
-        self._abandon(errors.ClosedError(self._closed))
+        self._let_go(errors.ClosedError(self._closed))
         self._changed()
 
     # --- what comes ---
@@ -298,18 +283,17 @@ class Session:
             if size is None:
                 return False
             self._feed(bytes(self._memory[:size]))
-        except UnavailableError as error:
+        except (UnavailableError, ProtocolError) as error:
             self._end(error)
-        except ProtocolError as error:
-            self._end(error)
-            raise
+            if isinstance(error, ProtocolError):
+                raise
         else:
             if not self.connected and self._greeting[-1].done:
                 self._greeted()
         return True
 
     def _work(self, limit: int) -> None:
-        """Do what can be done without waiting: what is due, send what is queued, read so many packets."""
+        """Do what can be done without waiting: what is due, send what is unsent, read so many packets."""
         if self._due != FOREVER:
             self._advance()
         self._flush()
@@ -328,7 +312,7 @@ class Session:
                 self._control(*event)
             elif event.channel[:1] != "!" or not (
                 exchanges.take(event)
-                or (exchanges.listening and not (inbox.listening or inbox.subscriptions))
+                or ("listen" in self._wishes and not (inbox.listening or inbox.subscriptions))
             ):
                 inbox.put(event)
         if inbox.waiting_size > BACKLOG_LIMIT:
@@ -388,7 +372,7 @@ class Session:
 
     def _pass_on_notices(self) -> None:
         while self._notices:
-            (self.on_notice or log_notice)(self._notices.popleft())
+            (self.on_notice or Notice.log)(self._notices.popleft())
 
     # --- what goes ---
 
@@ -448,20 +432,19 @@ class Session:
         self._check()
         if not self.connected:
             await self._available()
-        if self._packer is None and self._pack_limit:
-            self._packer = Packer(self._pack_limit)
-        self._batches += 1
+        state, _, limit = self._granted.get("pack", "").partition(" ")
+        if self._packer is None and state == "on" and is_number(limit):
+            self._packer = Packer(int(limit))
+        if self._packer is not None:
+            self._packer.batches += 1
 
     async def _close_batch(self) -> None:
-        packer, self._batches = self._packer, self._batches - 1
-        if self._batches <= 0:
-            self._packer, self._batches = None, 0
-        for full, messages in packer.flush() if packer is not None else ():
-            await self._transmit(full, messages)
-
-    def _gather(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
-        """What to send now that there is one message more: nothing, while an open batch has room."""
-        return [(packet, 1)] if self._packer is None else self._packer.add(packet)
+        if (packer := self._packer) is not None:
+            packer.batches -= 1
+            if not packer.batches:
+                self._packer = None
+            for full, messages in packer.flush():
+                await self._transmit(full, messages)
 
     async def _ask(
         self, key: str, value: str | None = None, *, before: Sequence[bytes] = (), timeout: float | None = None
@@ -470,8 +453,7 @@ class Session:
         if self._packer is not None:
             for full, messages in self._packer.flush():
                 await self._transmit(full, messages)
-        if self._inbox.waiting_size > BACKLOG_LIMIT:
-            self._check_backlog()
+        self._check_backlog()
         return await self._deliver(Entry(*before, build_control(key, value), key=key), timeout)
 
     async def _deliver(self, entry: Entry, timeout: float | None = None) -> str:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any, Self
 
-from bccn.errors import ClosedError, ProtocolError, RejectedError
+from bccn.errors import ClosedError, ProtocolError
 from bccn.exchange import FOREVER, Pending, Request
 from bccn.operations import Handler, Operations
 from bccn.protocol import Message
@@ -84,14 +84,8 @@ class AsyncClient(Operations):
 
     async def connect(self) -> None:
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
-        if self._closed:
-            raise ClosedError("the client is closed")
-        try:
-            if not self.connected:
-                await self._connect()
-        except RejectedError:
-            await self.close()
-            raise
+        if not self.connected:
+            await self._connect()
 
     async def close(self) -> None:
         """Let go of the connection at once; ``async with`` waits for a barrier first."""

@@ -74,11 +74,7 @@ class Client(Session):
         self._readiness: Readiness | None = None
 
     def _begin(self) -> None:
-        try:
-            finish(self._connect())
-        except BaseException:
-            self.close()
-            raise
+        finish(self._connect())
 
     def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; waits only while it is away or takes no more.
@@ -212,11 +208,9 @@ class Client(Session):
 
     def _run(self, operation: Coroutine[Any, Any, T]) -> T:
         try:
-            result = finish(operation)
-            self._glance()
-            return result
+            return finish(operation)
         finally:
-            self._settle()
+            self._glance()
 
     async def _wait(self, pending: Pending, deadline: float) -> None:
         # An answer takes the daemon longer than us: a first attempt to read would be in vain.
@@ -246,12 +240,12 @@ class Client(Session):
         return monotonic() < deadline
 
     def _glance(self) -> None:
-        """Once in a while: see what the daemon has to say to a program that only publishes."""
+        """Settle, and once in a while see what the daemon has to say to a program that only publishes."""
         if (now := monotonic()) >= self._glance_due:
             self._glance_due = now + GLANCE_INTERVAL
             if self._inbox.waiting_size < GLANCE_LIMIT:
                 self._work(READ_LIMIT)
-            self._settle()
+        self._settle()
 
     async def _give_way(self) -> None:
         self._glance()

@@ -137,8 +137,7 @@ class Operations(Session):
                         raise NobodyListensError(f"nobody listens to {channel}")
                     questions, ask_at = questions - 1, now + ASK_EVERY
                     await Operations._ask_other_hosts(self, exchange, deadline - now)
-                self._check()
-                self._check_backlog()
+                self._check(asks=True)
                 await self._wait(exchange, deadline if exchange.settled else min(deadline, ask_at))
                 self._pass_on_notices()
         finally:

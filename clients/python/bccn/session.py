@@ -166,21 +166,21 @@ class Session:
         """Whether a barrier could have something to say about what was published."""
         return self._published != self._confirmed or bool(self._in_doubt or self._rejection_count)
 
-    def _check(self) -> None:
+    def _check(self, *, asks: bool = False) -> None:
+        """Raise why there is nothing to wait for. Who asks reads on, and must not do only that."""
         if self._closed:
             raise errors.ClosedError(self._closed)
         if self._transport is None and self._due == FOREVER:
-            raise self._fault.with_traceback(None)  # there will be no other connection
-
-    def _check_backlog(self) -> None:
-        """Who waits for answers reads on; who never receives must not go on like that."""
-        if self._inbox.waiting_size > BACKLOG_LIMIT:
+            raise self._fault.with_traceback(None)
+        if asks and self._inbox.waiting_size > BACKLOG_LIMIT:
             raise errors.BacklogError(f"{len(self._inbox)} messages wait to be received: call receive()")
 
     # --- one connection after the other ---
 
     async def _connect(self) -> None:
         """Make the first connection; tries for ``wait`` seconds, or ``timeout`` where a daemon is busy."""
+        if self._closed:
+            raise errors.ClosedError(self._closed)
         now, self._due = monotonic(), 0.0
         self._until = now + self._first_wait, now + max(self._first_wait, self._timeout)
         try:
@@ -453,7 +453,7 @@ class Session:
         if self._packer is not None:
             for full, messages in self._packer.flush():
                 await self._transmit(full, messages)
-        self._check_backlog()
+        self._check(asks=True)
         return await self._deliver(Entry(*before, build_control(key, value), key=key), timeout)
 
     async def _deliver(self, entry: Entry, timeout: float | None = None) -> str:

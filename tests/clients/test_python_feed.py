@@ -87,7 +87,7 @@ def test_a_tap_asks_for_everything(tmp_path: Path, feeds: list[Feed]) -> None:
         assert (feed.host, feed.local) == ("here", ("local/>", "x/*"))
         feed.close()
     assert scripted.seen == [
-        b"CMSG status", b"CMSG queue\0packets=9", b"CMSG pack\0on", b"CMSG tap\0interface",
+        b"CMSG status\0", b"CMSG queue\0packets=9", b"CMSG pack\0on", b"CMSG tap\0interface",
     ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ Rules
 - A connection that ends is read to its end: nothing that the daemon had sent is lost.
 """
 
+import json
 import os
 import select
 import weakref
@@ -78,7 +79,7 @@ class _Greeter(Client):
         self._transport, self._due, self._until = transport, monotonic() + self._timeout, None
         self.connected = self._was_connected = True
         try:
-            status = self.status()
+            status: dict[str, Any] = json.loads(self.control("status", ""))
         except RefusedError:
             if not patterns:
                 self.control("tap", "interface")  # refused, too: that is what its user has to be granted

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -433,6 +434,36 @@ def test_a_message_cancelled_in_a_full_socket_is_not_sent(tmp_path: Path) -> Non
         asyncio.run(test(), debug=True)
     sent = [packet[4:5] for packet in scripted.seen if packet.startswith(b"MSG")]
     assert sent == [b"a"] * 1000 + [b"c"]
+
+
+def test_what_is_published_while_a_batch_ends_is_sent(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        return packet.startswith(b"MSG") and go_on.wait(PATIENCE)
+
+    async def test() -> None:
+        async with bccn.AsyncClient(scripted.path, pack=True, timeout=PATIENCE) as client:
+            while client._send_now(b"MSG full\0" + bytes(1000)):
+                pass
+
+            async def end_a_batch() -> None:
+                async with client.batch():
+                    await client.publish("a", "1")
+
+            ending = asyncio.create_task(end_a_batch())
+            await until(lambda: client._unsent)
+            late = asyncio.create_task(client.publish("b", "2"))
+            await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.gather(ending, late)
+            await client.barrier()
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        asyncio.run(test(), debug=True)
+    assert [packet for packet in scripted.seen if b"full" not in packet and packet.startswith(b"MSG")] == [
+        b"MSG a\x001", b"MSG b\x002",
+    ]  # fmt: skip
 
 
 def test_a_daemon_that_misspeaks_is_left_and_found_again(tmp_path: Path) -> None:

@@ -77,7 +77,9 @@ def test_heartbeats_survive_a_reconnection(daemon: DaemonProcess, run: Run) -> N
             await client.subscribe("heartbeat/>")
             assert await received(client) == (f"heartbeat/{client.name}", b"at work")
             await client.heartbeat(0)
-            assert await received(client) == (f"heartbeat/{client.name}", b"leaving")
+            while (beat := await received(client)) == (f"heartbeat/{client.name}", b"at work"):
+                pass  # one that was due meanwhile
+            assert beat == (f"heartbeat/{client.name}", b"leaving")
 
     run(test())
 
@@ -268,7 +270,8 @@ def test_the_client_survives_a_killed_daemon(daemon: DaemonProcess, run: Run) ->
 
 def test_calls_time_out_while_the_daemon_is_away(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
-        async with bccn.AsyncClient(daemon.socket, timeout=1.0, on_notice=lambda _: None) as client:
+        async with bccn.AsyncClient(daemon.socket, on_notice=lambda _: None) as client:
+            client._timeout = 1.0
             daemon.kill()
             await until(lambda: not client.connected)
             attempts: list[Awaitable[object]] = [
@@ -344,7 +347,8 @@ def test_concurrent_requests_each_get_their_answer(daemon: DaemonProcess, run: R
 
 def test_a_silent_daemon_times_out(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
-        async with bccn.AsyncClient(scripted.path, timeout=1.0) as client:
+        async with bccn.AsyncClient(scripted.path) as client:
+            client._timeout = 1.0
             with pytest.raises(bccn.TimedOutError):
                 await client.status()
 

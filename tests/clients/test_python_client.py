@@ -343,9 +343,11 @@ def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
         return False
 
     with ScriptedDaemon(tmp_path / "bus", script) as scripted:
-        client = bccn.Client(scripted.path, timeout=1.0)
+        client = bccn.Client(scripted.path, timeout=PATIENCE)
+        client._timeout = 1.0
         with pytest.raises(bccn.TimedOutError):
             client.control("ping", "late")
+        client._timeout = PATIENCE
         go_on.set()
         assert client.control("ping", "next") == "next"
         client.close()

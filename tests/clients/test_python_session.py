@@ -333,7 +333,8 @@ def test_receive_waits_its_whole_timeout(connect: Connect, daemon: DaemonProcess
 
 
 def test_calls_time_out_while_the_daemon_is_away(connect: Connect, daemon: DaemonProcess) -> None:
-    client = connect(timeout=0.3, on_notice=lambda _: None)
+    client = connect(on_notice=lambda _: None)
+    client._timeout = 0.3
     daemon.kill()
     with pytest.raises(bccn.UnavailableError, match="no daemon at"):
         client.publish("a")
@@ -443,7 +444,8 @@ def test_last_messages_arrive_and_doubt_is_raised(tmp_path: Path) -> None:
 
 def test_a_silent_daemon_times_out(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet == b"CMSG status") as scripted:
-        client = bccn.Client(scripted.path, timeout=1.0)
+        client = bccn.Client(scripted.path, timeout=PATIENCE)
+        client._timeout = 1.0
         with pytest.raises(bccn.TimedOutError):
             client.control("status")
         client.close()
@@ -513,7 +515,8 @@ def test_a_full_socket_times_out(tmp_path: Path) -> None:
     with ScriptedDaemon(
         tmp_path / "bus", lambda _, packet: packet.startswith(b"MSG") and go_on.wait(PATIENCE)
     ) as scripted:
-        client = bccn.Client(scripted.path, timeout=1.0)
+        client = bccn.Client(scripted.path, timeout=PATIENCE)
+        client._timeout = 1.0
         with pytest.raises(bccn.TimedOutError, match="takes no more"):
             client.publish_many(("a", b"x" * 1000) for _ in range(100_000))
         client.close()

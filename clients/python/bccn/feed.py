@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from mmap import mmap
 from time import monotonic
-from typing import Any
 
 from bccn.client import Client
 from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
@@ -74,12 +73,12 @@ class _Greeter(Client):
     def _begin(self) -> None:
         self.early: list[bytes] = []
 
-    def greet(self, transport: Transport, patterns: Sequence[str], queues: Sequence[str]) -> dict[str, Any]:
+    def greet(self, transport: Transport, patterns: Sequence[str], queues: Sequence[str]) -> str:
         """Ask for everything; returns the status of the daemon."""
         self._transport, self._due, self._until = transport, monotonic() + self._timeout, None
         self.connected = self._was_connected = True
         try:
-            status: dict[str, Any] = json.loads(self.control("status", ""))
+            status = self.control("status", "")
         except RefusedError:
             if not patterns:
                 self.control("tap", "interface")  # refused, too: that is what its user has to be granted
@@ -109,7 +108,8 @@ class _Greeter(Client):
 class Feed:
     """The packets of the bus, from one connection after the other.
 
-    ``connect`` sets ``host``, the name of the host, and ``local``, the patterns of channels that stay there.
+    ``connect`` sets ``host``, the name of the host, ``local``, the patterns of channels that stay there, and
+    ``status``, the answer to that request (JSON) that was given before all packets.
     ``path`` is looked up as ``Client`` does. ``timeout``: seconds for the greeting.
     """
 
@@ -117,7 +117,7 @@ class Feed:
         self, path: str | os.PathLike[str] | None = None, patterns: Sequence[str] = (),
         *, queues: Sequence[str] = (), timeout: float = 5.0,
     ) -> None:  # fmt: skip
-        self.host = ""
+        self.host = self.status = ""
         self.local: tuple[str, ...] = ()
         self._path, self._patterns, self._queues, self._timeout = path, patterns, queues, timeout
         self._transport: Transport | None = None
@@ -134,10 +134,11 @@ class Feed:
         transport = Transport(self._path)
         greeter = _Greeter(reconnect=False, timeout=self._timeout, on_notice=lambda _: None)
         try:
-            status = greeter.greet(transport, self._patterns, self._queues)
+            self.status = greeter.greet(transport, self._patterns, self._queues)
         except BaseException:
             greeter.close()
             raise
+        status = json.loads(self.status)
         self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         self._transport, self._early = transport, greeter.early
         self._ready.register(transport, select.POLLIN)

@@ -150,6 +150,7 @@ class Writer:
         if self._gone is not None:
             after, gone_ns = self._gone
             self._mark(Mark.RETURNED, {"after": after.value, "gone_ns": gone_ns})
+        self._take(self._account.heard("status", opened.status, opened.time_ns))
 
     def _close(self, closed: Closed) -> None:
         assert self._recording is not None  # noqa: S101 - it was opened

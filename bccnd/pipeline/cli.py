@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
+from time import time_ns
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -71,12 +72,14 @@ versions/) and report.html.
 
 
 def moment(text: str) -> int:
-    """ISO 8601, UTC unless it says otherwise -> nanoseconds since 1970."""
+    """ISO 8601, UTC unless it says otherwise, or so many hours or days ago, ``24h`` -> nanoseconds since 1970."""
+    if ago := re.fullmatch("([1-9][0-9]{0,4})([hd])", text, re.ASCII):
+        return time_ns() - int(ago[1]) * {"h": 3600, "d": 86_400}[ago[2]] * 10**9
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; write it like 2026-01-31 or 2026-01-31T14:00 (UTC)"
+            f"{text!r} is not a time; write it like 2026-01-31 or 2026-01-31T14:00 (UTC), 24h or 7d"
         ) from None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
@@ -112,7 +115,10 @@ def parser() -> CommandLine:
         help="keep ingesting new files until interrupted (ingest)",
     )
     top.add_argument(
-        "--since", metavar="TIME", type=moment, help="leave out what is earlier; UTC (analyse, run)"
+        "--since",
+        metavar="TIME",
+        type=moment,
+        help="leave out what is earlier; UTC, or 24h or 7d ago (analyse, run)",
     )
     top.add_argument(
         "--until", metavar="TIME", type=moment, help="leave out what is later; UTC (analyse, run)"

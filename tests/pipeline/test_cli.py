@@ -1,5 +1,6 @@
 """``bccnd/pipeline/cli.py``: the command as people use it."""
 
+import argparse
 import os
 import signal
 import subprocess
@@ -83,6 +84,20 @@ def test_times_are_utc_unless_they_have_a_zone() -> None:
     noon = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()) * 10**9
     assert cli.moment("2026-01-31T12:00") == cli.moment("2026-01-31T13:00+01:00") == noon
     assert cli.moment("2026-01-31T12:00:00.000001") == noon + 1000
+
+
+@pytest.mark.parametrize(("text", "hours"), [("1h", 1), ("24h", 24), ("7d", 168)])
+def test_a_time_can_be_so_long_ago(text: str, hours: int) -> None:
+    ago_ns = hours * 3600 * 10**9
+    before = time.time_ns()
+    found = cli.moment(text)
+    assert before - ago_ns <= found <= time.time_ns() - ago_ns
+
+
+@pytest.mark.parametrize("text", ["0h", "h", "-1d", "1w", "1.5h", "\u0661h", "999999d"])
+def test_other_words_are_no_times(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="write it like"):
+        cli.moment(text)
 
 
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:

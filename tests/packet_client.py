@@ -101,6 +101,10 @@ class PacketClient:
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.request("status")))
 
+    def holds(self) -> int:
+        """How many publishers wait for the clients on the first page."""
+        return sum(row["holds"] for row in json.loads(self.request("clients"))["clients"])
+
     def rejected(self, reason: str) -> int:
         return int(self.status()["rejected"].get(reason, 0))
 

@@ -6,6 +6,8 @@ import itertools
 import socket
 from functools import cache
 
+from tests.packet_client import PATIENCE
+
 PORTS = 200  # of a block
 _held: list[socket.socket] = []
 _taken = itertools.count()
@@ -18,7 +20,7 @@ def datagram(src: str, seq: int, chan: str, payload: bytes = b"", key: bytes | N
     return f"BCCN1[{len(body)}{integrity}]".encode() + body
 
 
-def plain_socket(port: int, *, seconds: float = 10) -> socket.socket:
+def plain_socket(port: int, *, seconds: float = PATIENCE) -> socket.socket:
     """Bound to 0.0.0.0:`port` beside others (SO_REUSEADDR), may broadcast; waits up to `seconds`."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -32,26 +34,32 @@ def plain_socket(port: int, *, seconds: float = 10) -> socket.socket:
     return sock
 
 
-def free_port() -> int:
-    """A UDP port that nobody holds at this moment, outside the range that the system hands out by itself.
+def free_port(kind: socket.SocketKind = socket.SOCK_DGRAM) -> int:
+    """A UDP port that nobody holds at this moment, outside the range that the system hands out by itself; a TCP port
+    with SOCK_STREAM.
 
     Test runs go side by side. Each process takes its ports from a block that no other process has.
     """
     first = _block_of_ports()
     for _ in range(PORTS):
         port = first + next(_taken) % PORTS
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        with socket.socket(socket.AF_INET, kind) as sock:
             try:
                 sock.bind(("0.0.0.0", port))  # noqa: S104
             except OSError:
                 continue
             return port
-    raise RuntimeError(f"no free UDP port between {first} and {first + PORTS - 1}")
+    raise RuntimeError(f"no free port between {first} and {first + PORTS - 1}")
+
+
+def free_address() -> str:
+    """Where on the loopback a program of the test can listen for TCP, as ``host:port``."""
+    return f"127.0.0.1:{free_port(socket.SOCK_STREAM)}"
 
 
 @cache
 def _block_of_ports() -> int:
-    """The first port of this process's block. An abstract socket holds the block until the process ends."""
+    """The first port of this process's block, of UDP and TCP. An abstract socket holds it until the process ends."""
     for first in range(10000, 30000, PORTS):
         holder = socket.socket(socket.AF_UNIX)
         try:
@@ -61,4 +69,4 @@ def _block_of_ports() -> int:
             continue
         _held.append(holder)
         return first
-    raise RuntimeError("every block of UDP ports between 10000 and 30000 is taken")
+    raise RuntimeError("every block of ports between 10000 and 30000 is taken")

@@ -1,7 +1,6 @@
 """Settings and keys that are read again while clients are connected."""
 
 import itertools
-import json
 import os
 import signal
 import socket
@@ -99,8 +98,7 @@ class Reloadable:
         new.replace(self.file)
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.daemon.log.splitlines() if line.startswith("{")]
-        return [line for line in lines if line["event"] == event]
+        return self.daemon.logged(event)
 
     def reload(self, toml: str | None = None, event: str = "reloaded") -> dict[str, Any]:
         """Send SIGHUP. Returns the line that the daemon logs about it."""

@@ -114,8 +114,7 @@ def allowed(client: PacketClient, packet: bytes) -> bool:
 
 
 def refusals(daemon: DaemonProcess) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in daemon.log.splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == "refused"]
+    return daemon.logged("refused")
 
 
 # --- the identity of a client ---
@@ -522,6 +521,7 @@ def test_owner_group_and_mode_are_right_from_the_start(folder: Path, start: Star
     settings.write_text(
         settings.read_text().replace('"0666"', f'"0640"\nsocket_owner = "nobody"\nsocket_group = "{BADGE}"')
     )
+    final = (0o640, NOBODY, BADGE)
     seen: set[tuple[int, int, int]] = set()
     done = threading.Event()
 
@@ -539,11 +539,10 @@ def test_owner_group_and_mode_are_right_from_the_start(folder: Path, start: Star
     try:
         with daemon:
             status = daemon.socket.lstat()
+            wait_until(lambda: final in seen, "the observer")
     finally:
         done.set()
         observer.join()
         os.umask(before)
-    final = (0o640, NOBODY, BADGE)
     assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == final
     assert seen <= {(0, 0, 0), (0, NOBODY, BADGE), final}
-    assert final in seen

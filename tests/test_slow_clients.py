@@ -22,7 +22,7 @@ local = ["flow/local/>"]
 packets = 5000
 bytes = 1048576
 total_bytes = 4194304
-block_seconds = 1.5
+block_seconds = 6
 """
 PACK_BYTES = 60_000
 
@@ -85,10 +85,6 @@ def wait_until_read(daemon: DaemonProcess, *clients: Subscriber) -> None:
     wait_until(lambda: not any(row(daemon, client)["queued"] for client in clients), "nothing to be queued")
 
 
-def lines(daemon: DaemonProcess, event: str) -> list[dict[str, Any]]:
-    return [line for line in map(json.loads, daemon.log.splitlines()) if line["event"] == event]
-
-
 def end(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as publisher:
         publisher.publish("flow/end")
@@ -122,9 +118,10 @@ def test_a_dropping_reader_learns_its_exact_loss(
     assert seen["wrong"] == []
     assert seen["lost"] == stopped["dropped"]
     assert seen["received"] + seen["lost"] == count
-    wait_until(lambda: lines(daemon, "client too slow"), "a line in the log")
-    [line] = lines(daemon, "client too slow")
-    assert (line["pid"], line["policy"], line["reason"]) == (victim.pid, policy, "loses messages")
+    wait_until(lambda: daemon.logged("client too slow"), "a line in the log")
+    # A machine can be so busy that one of the readers has one, too.
+    [line] = [line for line in daemon.logged("client too slow") if line["pid"] == victim.pid]
+    assert (line["policy"], line["reason"]) == (policy, "loses messages")
     assert line.keys() >= {"name", "uid", "program", "queued", "queued_bytes", "dropped"}
     assert line["level"] == "warning"
 
@@ -144,7 +141,7 @@ def test_disconnect_closes_only_the_slow_reader(
     seen = victim.result()
     assert (seen["closed"], seen["lost"], seen["wrong"]) == (True, 0, [])
     assert 0 < seen["received"] < count
-    [line] = lines(daemon, "client closed")
+    [line] = daemon.logged("client closed")
     assert (line["pid"], line["policy"], line["reason"]) == (victim.pid, "disconnect", "slow")
 
 
@@ -181,7 +178,7 @@ def test_block_holds_publishers_for_its_time_only(
         publishing.join()
     end(daemon)
     assert [reader.result() for reader in readers] == [complete(count + heard)] * 2
-    [line] = lines(daemon, "client closed")
+    [line] = daemon.logged("client closed")
     assert (line["pid"], line["policy"], line["reason"]) == (victim.pid, "block", "slow")
     assert (line["holds"], line["held"]) == (1, [name])
     victim.signal(signal.SIGCONT)

@@ -162,7 +162,12 @@ def _from_tap(arguments: argparse.Namespace) -> int:
         )
         return REFUSED
     with bus:
-        status = bus.status()
+        try:
+            status = bus.status()
+        except bccn.RefusedError:
+            if revoked:  # and reported
+                return REFUSED
+            raise
         tap = Tap(status)
         output = Output(arguments, status["segments"])
         if os.isatty(STDERR):

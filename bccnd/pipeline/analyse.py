@@ -27,6 +27,7 @@ from bccnd.pipeline import (
     rejected,
     reordering,
     segments,
+    steps,
     storage,
     versions,
     words,
@@ -40,9 +41,6 @@ SLOT_NS = 10 * SECOND_NS
 # A record shorter than this has slots of a second.
 SHORT_NS = HOUR_NS
 SHORT_SLOT_NS = SECOND_NS
-# Its charts have steps shorter than a minute, and about as many as longer charts have.
-STEPS_S = (1, 2, 5, 10, 15)
-STEPS = 240
 
 
 class Span(NamedTuple):
@@ -143,7 +141,7 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     yield delivery.by_source(matched, guessed, slot_ns)
     yield delivery.senders(matched, slot_ns)
     yield copies.copies(by_minute)
-    yield delivery.steps(matched, guessed, minutes, slot_ns, _step_seconds(span_ns))
+    yield steps.steps(matched, guessed, minutes, slot_ns, steps.seconds_of(span_ns))
 
     yield channels.channels(channels.witnessed(traffic), keep)
     yield liveness.silences(keep(liveness.beats(traffic)), stretches, keep)
@@ -175,8 +173,3 @@ def _span_ns(covered: DataFrame) -> int:
     if row is None or row[0] is None:
         raise ConfigError("nothing was recorded in the time asked for (--since, --until)")
     return int(row[1] - row[0])
-
-
-def _step_seconds(span_ns: int) -> int | None:
-    """The length of the steps of charts; None if that is a minute or more."""
-    return next((step for step in STEPS_S if span_ns < STEPS * step * SECOND_NS), None)

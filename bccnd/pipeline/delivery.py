@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import words
 from bccnd.pipeline.coverage import whole
-from bccnd.pipeline.layout import OF_ONE_HOST, PAIR, PAIRS_DRAWN
+from bccnd.pipeline.layout import PAIR
 from bccnd.pipeline.times import MINUTE_NS, SECOND_NS, hour, minute, moment
 
 _NUMBERED = ("src", "word", "era")
@@ -163,61 +163,6 @@ def by_minute(matched_words: DataFrame, slot_ns: int) -> DataFrame:
     )
 
 
-def steps(
-    matched_words: DataFrame, guessed: DataFrame, all_minutes: DataFrame, slot_ns: int, seconds: int | None
-) -> DataFrame:
-    """``matched``, ``by_gaps`` and ``counted`` -> table ``steps``: of the worst pairs, and of all together.
-
-    There are none without ``seconds``, the length of a step.
-    """
-    if seconds is None:
-        return all_minutes.where("false").select(
-            *PAIR, F.col("minute").alias("from"), F.lit(0).alias("seconds"), *_COUNTS
-        )
-    worst = F.broadcast(worst_pairs(all_minutes).withColumn("drawn", F.lit(True)))
-    names = [F.when(F.col("drawn"), F.col(name)).otherwise("").alias(name) for name in PAIR]
-    recorded = matched_words.select(*PAIR, "bits", F.explode("slots").alias("at")).select(
-        *PAIR,
-        F.expr(f"at.slot * {slot_ns} div {seconds * SECOND_NS}").alias("step"),
-        F.expr("bit_count(at.bits)").alias("sent"),
-        F.expr("bit_count(at.bits & ~bits)").alias("lost"),
-    )
-    gaps = guessed.select(*PAIR, F.expr(f"from_ns div {seconds * SECOND_NS}").alias("step"), "sent", "lost")
-    sums = [F.sum(name).alias(name) for name in ("sent", "lost")]
-    own = recorded.union(gaps).join(worst, list(PAIR), "left").groupBy(*names, "step").agg(*sums)
-    # Those of the worst count twice: on their own, and among all.
-    nobody = "named_struct('sender', '', 'receiver', '')"
-    every = F.expr(f"IF(sender = '', array({nobody}), array({nobody}, struct(sender, receiver)))")
-    return (
-        own.select("step", "sent", "lost", F.explode(every).alias("pair"))
-        .groupBy(*(f"pair.{name}" for name in PAIR), "step")
-        .agg(*sums)
-        .select(
-            *PAIR,
-            F.timestamp_seconds(F.col("step") * seconds).alias("from"),
-            F.lit(seconds).alias("seconds"),
-            "sent",
-            "lost",
-        )
-    )
-
-
-def worst_pairs(all_minutes: DataFrame) -> DataFrame:
-    """``counted`` -> (sender, receiver): those that the page draws (``report.queries.Summaries.worst_pairs``)."""
-    sums = (
-        all_minutes.where("sender != receiver")
-        .groupBy(*PAIR)
-        .agg(F.sum("lost").alias("lost"))
-        .where("lost > 0")
-    )
-    places = {
-        f"of_{one}": F.row_number().over(Window.partitionBy(one).orderBy(F.desc("lost"), other))
-        for one, other in (PAIR, PAIR[::-1])
-    }
-    few = sums.withColumns(places).where(f"of_sender <= {OF_ONE_HOST} AND of_receiver <= {OF_ONE_HOST}")
-    return few.orderBy(F.desc("lost"), "sender").limit(PAIRS_DRAWN).select(*PAIR)
-
-
 def by_source(matched_words: DataFrame, guessed: DataFrame, slot_ns: int) -> DataFrame:
     """``matched`` and ``by_gaps`` -> table ``losses``."""
     counted = matched_words.select(
@@ -304,11 +249,12 @@ def _sent_ns(slots: str, bit: str) -> Column:
 def by_gaps(
     gaps: DataFrame, sent_words: DataFrame, owned: DataFrame, stretches: DataFrame, offsets: DataFrame
 ) -> DataFrame:
-    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, from_ns, until_ns, missing, sent, lost, late), of
-    senders without a record, and of others while theirs has a hole.
+    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, span, missing, sent, lost, late), of senders
+    without a record, and of others while theirs has a hole.
 
-    ``missing`` are bits of ``word``. ``sent`` is what was received and what is missing in between, without what the
-    sender's record has: that is ``matched``.
+    ``missing`` are bits of ``word``. Of ``span``, the number ``from`` came at ``from_ns`` and ``until`` at
+    ``until_ns``; both are counted from bit 0 of ``word``. ``sent`` is what was received and what is missing in
+    between, without what the sender's record has: that is ``matched``.
     """
     by_receiver = F.expr(
         """exists(stretches, s -> s.from_ns + coalesce(most_ns, 0) <= coalesce(since_ns, first_ns)
@@ -339,14 +285,23 @@ def by_gaps(
             minute("first_ns").alias("minute"),
             F.expr("IF(before > 0, since_ns, first_ns)").alias("from_ns"),
             F.expr("IF(inside = 0, first_ns, last_ns)").alias("until_ns"),
+            F.expr("IF(before > 0, previous, word)").alias("from_word"),
+            F.expr("IF(before > 0, previous_high, low)").alias("from_bit"),
+            F.col("word").alias("until_word"),
+            F.when(F.col("inside") == 0, F.col("low")).otherwise(words.highest("bits")).alias("until_bit"),
             F.explode(pieces).alias("piece"),
         )
         .select("*", "piece.*")
+        .withColumn(
+            "span",
+            F.expr("""named_struct('from_ns', from_ns, 'until_ns', until_ns,
+            'from', (from_word - word) * 64 + from_bit, 'until', (until_word - word) * 64 + until_bit)"""),
+        )
         .join(known, ["src", "word"], "left")
         .withColumn("known", F.coalesce("known", F.lit(0).cast("bigint")))
         .withColumn("missing", F.expr("missing & ~known"))
         .select(
-            *(*PAIR, "src", "epoch", "word", "minute", "from_ns", "until_ns", "missing"),
+            *(*PAIR, "src", "epoch", "word", "minute", "span", "missing"),
             F.expr("bit_count(missing) + bit_count(got & ~known)").alias("sent"),
             F.bit_count("missing").alias("lost"),
             F.bit_count(F.expr("missing & late")).alias("late"),
@@ -356,10 +311,27 @@ def by_gaps(
 
 
 def guessed_bursts(guessed: DataFrame) -> DataFrame:
-    """``by_gaps`` -> as ``bursts``, but by the receiver's clock."""
+    """``by_gaps`` -> as ``bursts``, but by the receiver's clock, as if the sender sent evenly from the last number
+    before the gap to the first after it.
+    """
     key = (*PAIR, "src", "epoch")
-    found = words.runs(guessed.drop("sent", "lost", "late"))
-    return words.stitched(found, *key).select(*PAIR, "src", "minute", "from_ns", "until_ns", "length")
+    found = words.stitched(words.runs(guessed.drop("sent", "lost", "late")), *key)
+    return found.select(
+        *PAIR,
+        "src",
+        "minute",
+        _guessed_ns("start").alias("from_ns"),
+        _guessed_ns("start + length - 1").alias("until_ns"),
+        "length",
+    )
+
+
+def _guessed_ns(bit: str) -> Column:
+    """When the number of that bit, counted from the word of ``span``, would have come."""
+    return F.expr(
+        f"""span.from_ns + CAST((span.until_ns - span.from_ns) * (CAST({bit} - span.from AS double)
+            / greatest(1, span.until - span.from)) AS bigint)"""
+    )
 
 
 def counted(recorded: DataFrame, guessed: DataFrame) -> DataFrame:

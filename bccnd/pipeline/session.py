@@ -176,7 +176,7 @@ def _reason(error: BaseException, stderr: IO[bytes]) -> str:
     """The last cause in the Java stack traces of ``error`` and ``stderr``, in one line; else the first exception."""
     stderr.seek(0)
     lines = [*str(error).splitlines(), *stderr.read().decode("utf-8", "replace").splitlines()]
-    raised = [line for line in lines if re.search(r"(Exception|Error): \S", line)]
+    raised = [line for line in lines if re.search(r"(Exception|Error)(: \S|\s*$)", line)]
     causes = [line for line in raised if line.lstrip().startswith("Caused by:")]
     line = (causes or raised or lines or [type(error).__name__])[-1 if causes else 0]
     return re.sub(r'^\s*(Exception in thread "\S+" |Caused by: |: )?([\w.$]+\.)?', "", line)

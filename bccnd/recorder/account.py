@@ -1,14 +1,14 @@
 """The daemon's account of itself, as marks: who delivers here by which settings, and what was lost inside the host.
 
-    tap ── status, every LOOK_SECONDS ──> daemon
-    tap <── the answer, among the datagrams ── daemon
+    tap ── status, in the greeting and every LOOK_SECONDS ──> daemon
+    tap <── the answer, before and among the datagrams ── daemon
      └──> writer ──> Account ──> marks in the file
                         └── clients, page after page, where any has lost messages ──> tap
 
 Rules
 - The mark ``daemon`` says what the daemon is. It is due when that is known first, and whenever it changes.
 - The mark ``counters`` says what the daemon has counted since the look before: increments, which a reader adds up.
-  The first look of a connection only says from where counting goes.
+  The first look of a connection, its greeting, only says from where counting goes.
 - A counter that has fallen began again at zero.
 - A healthy daemon is asked one question a look. Clients are asked for only if the daemon has dropped messages since
   it was last asked for them. A client's losses can be named a look after the daemon counted them.
@@ -88,7 +88,7 @@ class Account:
         self._lost: dict[str, int] = {}
         self._naming: _Naming | None = None
 
-    def heard(self, key: str, value: bytes, time_ns: int) -> Iterator[Ask | Said]:
+    def heard(self, key: str, value: str | bytes, time_ns: int) -> Iterator[Ask | Said]:
         """An answer of the daemon, which was given at this time."""
         answer = _object(value)
         if answer is None:
@@ -185,7 +185,7 @@ def _more(now: int, before: int) -> int:
     return now - before if now >= before else now
 
 
-def _object(value: bytes) -> dict[str, Any] | None:
+def _object(value: str | bytes) -> dict[str, Any] | None:
     try:
         made = json.loads(value)
     except (ValueError, RecursionError):

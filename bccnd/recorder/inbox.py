@@ -27,11 +27,15 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The tap is on since ``time_ns`` (Unix). ``local``: patterns of channels that stay on the ``host``."""
+    """The tap is on since ``time_ns`` (Unix). ``local``: patterns of channels that stay on the ``host``.
+
+    ``status``: what the daemon said of itself right before (JSON).
+    """
 
     time_ns: int
     host: str
     local: tuple[str, ...]
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True)

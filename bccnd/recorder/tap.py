@@ -7,8 +7,9 @@ Rules
   ``block``: a recorder holds no publisher up.
 - The tap sends a ping a second, with the time as its value. The daemon answers in the order of everything else, so
   each answer says up to when everything has been read.
-- Every LOOK_SECONDS, and when the recorder stops, the tap asks the daemon for its account of itself (``account``),
-  and in between for what the writer wants to know (``ask``). The answers come in the order of everything else.
+- In its greeting, every LOOK_SECONDS, and when the recorder stops, the tap asks the daemon for its account of itself
+  (``account``), and in between for what the writer wants to know (``ask``). The answers come in the order of
+  everything else. That of the greeting opens the record: a daemon that dies at once has said what it was.
 - When the daemon goes, the tap waits for it to come back. It does not wait for the right to tap.
 """
 
@@ -119,10 +120,10 @@ class Tap:
 
     def _record(self) -> None:
         """Record this connection from its first packet to its last."""
-        self._inbox.put(Opened(time.time_ns(), self._feed.host, self._feed.local))
-        self.connected = True
         self._questions.clear()
         self._reason = ""
+        self.connected = True  # first: the writer may be at it before the next line
+        self._inbox.put(Opened(time.time_ns(), self._feed.host, self._feed.local, self._feed.status))
         closed_ns = gone_ns = None
         try:
             closed_ns = self._read(self._first_block())
@@ -142,7 +143,8 @@ class Tap:
 
     def _read(self, block: Block) -> int | None:
         """Read until the connection ends, or everything is read after ``stop``; up to when, if that is known."""
-        ping_at = look_at = handed_over = 0.0
+        ping_at = handed_over = 0.0
+        look_at = time.monotonic() + LOOK_SECONDS
         asked_ns, last, deadline = 0, b"", float("inf")
         try:
             while True:

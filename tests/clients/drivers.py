@@ -20,10 +20,10 @@ from urllib.parse import unquote_to_bytes
 
 from tests.daemon_process import die_with_parent
 from tests.needs import require
+from tests.packet_client import PATIENCE
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 BUILD_SECONDS = 300
-PATIENCE = 20.0  # seconds until a driver that says nothing is given up; its own waits are shorter
 
 Word = str | bytes | int
 

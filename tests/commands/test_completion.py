@@ -8,6 +8,7 @@ import pytest
 
 from bccnd.commands import completion
 from bccnd.commands.parsers import COMMANDS
+from tests.packet_client import PATIENCE
 
 
 def completed(*words: str, folder: Path = Path("/")) -> list[str]:
@@ -20,7 +21,7 @@ def completed(*words: str, folder: Path = Path("/")) -> list[str]:
         ["bash", "--norc", "-c", script, "bash", *words],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=2 * PATIENCE,
         check=True,
         cwd=folder,
     )
@@ -65,7 +66,7 @@ def test_a_shell_can_read_its_script(shell: str, flag: str, tmp_path: Path) -> N
     script.write_text(getattr(completion, shell)())
     if shutil.which(shell):
         run = subprocess.run(
-            [shell, flag, str(script)], capture_output=True, text=True, timeout=30, check=False
+            [shell, flag, str(script)], capture_output=True, text=True, timeout=2 * PATIENCE, check=False
         )
         assert (run.returncode, run.stderr) == (0, "")
 

@@ -13,6 +13,7 @@ import pytest
 
 from bccnd.wire.bccn1 import Integrity, Level
 from bccnd.wire.pcap import Reader
+from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.command_line import bccn, ended, publish, start
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import require
@@ -102,7 +103,7 @@ def test_each_datagram_is_a_line(daemon: DaemonProcess) -> None:
     ],
 )
 def test_filters_choose_datagrams(daemon: DaemonProcess, arguments: list[str], payloads: list[str]) -> None:
-    process = dumping(daemon, "--json", *arguments, "-C", str(len(payloads) + 1), "-W", "1.5")
+    process = dumping(daemon, "--json", *arguments, "-C", str(len(payloads) + 1), "-W", "3")
     publish(daemon, ("a/b", b"1"), ("local/c", b"2"), ("!kitchen", b"3"), ("!", b"4"))
     send(daemon, SOUND, BROKEN)
     code, out, err = ended(process)
@@ -110,7 +111,7 @@ def test_filters_choose_datagrams(daemon: DaemonProcess, arguments: list[str], p
     wanted = len(payloads) + 1
     assert (code, err) == (
         3,
-        f"bccn: dump: timed out after 1.5 s and {len(payloads)} of {wanted} datagrams\n",
+        f"bccn: dump: timed out after 3 s and {len(payloads)} of {wanted} datagrams\n",
     )
 
 
@@ -170,6 +171,20 @@ def test_a_revoked_right_ends_it(tmp_path: Path, loopback_port: int) -> None:
         daemon.process.send_signal(signal.SIGHUP)
         code, _, err = ended(process)
     assert (code, err) == (4, "bccn: no longer allowed: CMSG tap\n")
+
+
+def test_a_right_revoked_at_once_is_reported_once(tmp_path: Path) -> None:
+    """Before it has asked what the daemon is, which it may no longer know either."""
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if not packet.startswith(b"CMSG status"):
+            return False
+        connection.send(b"CMSG revoked\0CMSG tap")
+        return bool(connection.send(b"CMSG error\0refused CMSG status: no right to observe"))
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        done = bccn(scripted.path, "dump")
+    assert (done.returncode, done.stdout, done.stderr) == (4, b"", b"bccn: no longer allowed: CMSG tap\n")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +339,7 @@ def test_wireshark_opens_the_capture(daemon: DaemonProcess, loopback_port: int, 
     lua = ["-X", f"lua_script:{DISSECTOR}"]
     done = subprocess.run(
         ["tshark", "-n", *lua, *checks, "-r", str(path), "-T", "fields", *flags],
-        capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True, text=True, timeout=4 * PATIENCE, check=True, env={**os.environ, "HOME": str(tmp_path)},
     )  # fmt: skip
     port = str(loopback_port)
     rows = sorted(line.split("\t") for line in done.stdout.splitlines())

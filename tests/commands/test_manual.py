@@ -11,6 +11,7 @@ from bccnd.commands.parsers import COMMANDS
 from bccnd.process.configuration import FLAGS, described
 from tests.command_line import bccn
 from tests.needs import require
+from tests.packet_client import PATIENCE
 
 PAGES = pages()
 
@@ -22,7 +23,7 @@ def shown(name: str, folder: Path) -> str:
     file.write_text(PAGES[name])
     run = subprocess.run(
         ["man", "--warnings", "-E", "UTF-8", "-l", str(file)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=2 * PATIENCE, check=False,
         env={**os.environ, "MANWIDTH": "80", "LANG": "C.UTF-8"},
     )  # fmt: skip
     assert (run.returncode, run.stderr) == (0, "")

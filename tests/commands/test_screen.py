@@ -74,7 +74,7 @@ def test_keys_are_read(ends: tuple[int, int], typed: bytes, keys: list[str]) -> 
     master, slave = ends
     with Screen(slave, slave) as screen:
         os.write(master, typed)
-        assert screen.wait(5) == keys
+        assert screen.wait(PATIENCE) == keys
         assert screen.wait(0) == []
 
 
@@ -82,16 +82,16 @@ def test_a_letter_may_come_in_two_parts(ends: tuple[int, int]) -> None:
     master, slave = ends
     with Screen(slave, slave) as screen:
         os.write(master, b"\xc3")
-        assert screen.wait(5) == []
+        assert screen.wait(PATIENCE) == []
         os.write(master, b"\xa9")
-        assert screen.wait(5) == ["é"]
+        assert screen.wait(PATIENCE) == ["é"]
 
 
 def test_a_terminal_that_is_gone_ends_it() -> None:
     master, slave = pty.openpty()
     with Screen(slave, slave) as screen:
         os.close(master)
-        assert screen.wait(5) == []
+        assert screen.wait(PATIENCE) == []
         assert screen.ended_by
         screen.draw([Line("nobody sees it")])
     os.close(slave)

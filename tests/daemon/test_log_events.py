@@ -1,12 +1,12 @@
 """Every line of the daemon's log is one that no peer can cause, or limited: read from the source."""
 
 import ast
-import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from bccnd.daemon.log_events import LIMITED, NO_PEER
-from bccnd.process.log_limit import OF_ONE_KIND
+from bccnd.process.log_limit import OF_ONE_KIND, REPORT_SECONDS
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient
 
@@ -50,7 +50,7 @@ def test_no_module_logs_but_by_the_logger_of_its_own() -> None:
 
 
 def test_a_client_that_breaks_its_packets_makes_a_short_log(daemon: DaemonProcess) -> None:
-    rounds = 300
+    rounds, begun = 300, time.monotonic()
     for _ in range(rounds):
         with PacketClient(daemon.socket) as client:
             client.request("pack", "on")
@@ -58,9 +58,9 @@ def test_a_client_that_breaks_its_packets_makes_a_short_log(daemon: DaemonProces
             while client.receive():
                 pass
     assert daemon.terminate() == 0
-    lines = [json.loads(line) for line in daemon.log.splitlines()]
-    closed = [line for line in lines if line["event"] == "client closed"]
-    (more,) = [line for line in lines if line["event"] == "more like this"]
-    assert len(closed) <= OF_ONE_KIND.burst + 2
-    assert more["of"] == "client closed"
-    assert more["more"] + len(closed) == rounds
+    closed, more = daemon.logged("client closed"), daemon.logged("more like this")
+    seconds = time.monotonic() - begun  # those that a slow machine takes give room again
+    assert len(closed) <= OF_ONE_KIND.burst + seconds / OF_ONE_KIND.seconds + 1
+    assert len(more) <= seconds / REPORT_SECONDS + 1
+    assert {line["of"] for line in more} == {"client closed"}
+    assert sum(line["more"] for line in more) + len(closed) == rounds

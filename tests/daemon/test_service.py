@@ -18,8 +18,7 @@ def test_a_signal_ends_the_daemon_in_order(
 ) -> None:
     path = tmp_path / "bus.sock"
     process = start(*loopback, "--socket", path)
-    wait_until(path.exists, "the socket")
-    wait_until(lambda: answers(str(path)), "an answer")
+    wait_until(lambda: answers(path), "an answer")
     with PacketClient(path) as client:
         client.subscribe("demo/>")
         process.send_signal(sign)

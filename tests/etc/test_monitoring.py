@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
+from tests.packet_client import PATIENCE
+from tests.plain_bccn import free_address, free_port
 from tests.recorder_process import RecorderProcess
 
 ETC = Path(__file__).parents[2] / "etc"
@@ -26,11 +27,8 @@ ADDED_BY_PROMETHEUS = {"instance", "job"}
 def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[str]]]:
     """The samples of a real scrape: names and labels."""
     folder = tmp_path_factory.mktemp("daemon")
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        daemon_at, recorder_at = (f"127.0.0.1:{probe.getsockname()[1]}" for probe in (one, other))
-    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", "10124")
+    daemon_at, recorder_at = free_address(), free_address()
+    flags = ("--broadcast", LOOPBACK_BROADCAST, "--port", str(free_port()))
     environ = {"BCCND_METRICS__LISTEN": daemon_at}
     with (
         DaemonProcess(folder, *flags, environ=environ) as daemon,
@@ -41,7 +39,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[str
 
 
 def scraped(address: str) -> list[Metric]:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE) as response:
         return list(text_string_to_metric_families(response.read().decode()))
 
 

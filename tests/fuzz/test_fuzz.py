@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from tests.fuzz.fuzzer import HERE, ROOT, fuzzers, load
 from tests.fuzz.run import run
 from tests.needs import cannot_run
+from tests.packet_client import PATIENCE
 
 SECONDS = 1  # for each fuzzer, besides its start
 EXAMPLES = 500  # of hypothesis, which knows nothing of coverage
@@ -65,9 +66,12 @@ def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
         judge_made_up(fuzzer.one_input, list(fuzzer.seeds()), min(EXAMPLES, 5 * least))
         return
     require_atheris()
-    report = run(path, SECONDS, tmp_path / "corpus", tmp_path / "findings")
-    assert not report.findings, report.output
-    assert report.executions > least, report.output
+    executions = 0
+    while executions <= least:  # on a slow machine in several runs, each behind the corpus of the one before
+        report = run(path, SECONDS, tmp_path / "corpus", tmp_path / "findings")
+        assert not report.findings, report.output
+        assert report.executions, report.output
+        executions += report.executions
 
 
 @pytest.mark.parametrize("path", FOUND_ONCE, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -87,7 +91,7 @@ def faulty(tmp_path: Path) -> Path:
 
 def fuzz(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, HERE / "run.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
 
 
 def test_a_finding_is_kept_and_reported(faulty: Path) -> None:

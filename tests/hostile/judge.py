@@ -13,6 +13,7 @@ How late messages came is measured and asserted nowhere: a busy machine makes ev
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -72,8 +73,8 @@ class Outcome:
 class Bystander:
     """The process; see ``bystander.py``."""
 
-    def __init__(self, socket: Path, behaviour: Behaviour, port: int, gives_up: float) -> None:
-        command = [sys.executable, "-I", "-S", str(PROGRAM), str(socket), str(RATE), str(gives_up)]
+    def __init__(self, path: Path, behaviour: Behaviour, port: int, gives_up: float) -> None:
+        command = [sys.executable, "-I", "-S", str(PROGRAM), str(path), str(RATE), str(gives_up)]
         command += [str(behaviour.pause)] + ([str(port)] if behaviour.segment else [])
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=die_with_parent
@@ -166,7 +167,7 @@ def _flags(behaviour: Behaviour, folder: Path, port: int) -> list[str]:
 
 def judge(behaviour: Behaviour, seconds: float = SECONDS, gives_up: float = GIVES_UP) -> Outcome:
     """Runs the behaviour, for ``seconds`` beside what it needs to prepare."""
-    port, metrics_port = free_port(), free_port()
+    port, metrics_port = free_port(), free_port(socket.SOCK_STREAM)
     environ = {"BCCND_METRICS__LISTEN": f"127.0.0.1:{metrics_port}"} if behaviour.metrics else {}
     with _many_descriptors(), _folder() as folder:
         daemon = ObservedDaemon(folder, *_flags(behaviour, folder, port), environ=environ)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.hostile.attack import Attack
 from tests.hostile.behaviour import Behaviour, behaviours
-from tests.hostile.judge import judge
+from tests.hostile.judge import GIVES_UP, judge
 from tests.hostile.known import KNOWN
 
 ALL = behaviours()
@@ -65,17 +65,17 @@ def stop(attack: Attack) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "faults"),
+    ("behaviour", "gives_up", "faults"),
     [
-        (harmful(nothing), []),
-        (harmful(nothing, memory=-1, lines=1), ["more memory", "lines in the log"]),
-        (harmful(nothing, settings="[queue]\npackets = 1\n", pause=0.8), ["the bystander lost"]),
-        (harmful(kill), ["a newcomer", "connection was closed", "has died"]),
-        (harmful(stop), ["a newcomer", "late", "has not ended"]),
+        (harmful(nothing), GIVES_UP, []),
+        (harmful(nothing, memory=-1, lines=1), GIVES_UP, ["more memory", "lines in the log"]),
+        (harmful(nothing, settings="[queue]\npackets = 1\n", pause=0.8), GIVES_UP, ["the bystander lost"]),
+        (harmful(kill), 1.0, ["a newcomer", "connection was closed", "has died"]),
+        (harmful(stop), 1.0, ["a newcomer", "late", "has not ended"]),
     ],
     ids=["nothing", "what-it-keeps-and-logs", "loss", "death", "standstill"],
 )
-def test_the_judge_sees(behaviour: Behaviour, faults: list[str]) -> None:
-    found = judge(behaviour, gives_up=1.0).faults
+def test_the_judge_sees(behaviour: Behaviour, gives_up: float, faults: list[str]) -> None:
+    found = judge(behaviour, gives_up=gives_up).faults
     assert len(found) == len(faults), found
     assert all(part in fault for part, fault in zip(faults, found, strict=True)), found

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from tests.daemon_process import die_with_parent
-from tests.packet_client import wait_until
+from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import plain_socket
 
 BROADCAST = "255.255.255.255"
@@ -38,7 +38,7 @@ _CLONE_NEWNET = 0x40000000
 
 def ip(*arguments: str) -> str:
     """Runs ip(8). Its error message becomes that of the exception."""
-    result = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    result = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
     if result.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {result.stderr.strip()}")
     return result.stdout
@@ -77,6 +77,15 @@ def _enter(descriptor: int) -> None:
         raise OSError(ctypes.get_errno(), "setns")
 
 
+def forwards(namespace: str, bridge: str) -> bool:
+    """Whether all ports of a bridge forward.
+
+    On a busy machine it drops what comes until the kernel has seen all links up.
+    """
+    ports = json.loads(ip("-n", namespace, "-d", "-j", "link", "show", "master", bridge))
+    return all(port["linkinfo"]["info_slave_data"]["state"] == "forwarding" for port in ports)
+
+
 class Host:
     """One namespace of a segment. Its daemon uses ``name`` as the host's name."""
 
@@ -96,7 +105,7 @@ class Host:
     def run(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(argv),
-            **{"capture_output": True, "text": True, "timeout": 30, "check": True} | options,
+            **{"capture_output": True, "text": True, "timeout": PATIENCE, "check": True} | options,
         )
 
     def make(self, factory: Callable[[], T]) -> T:
@@ -124,7 +133,7 @@ class Segment:
             ip("-n", self._switch, "link", "set", "br0", "up")
             for number, name in enumerate(names, start=1):
                 self._add_host(name, f"10.99.0.{number}")
-            wait_until(self._forwards, "the bridge to forward")
+            wait_until(lambda: forwards(self._switch, "br0"), "the bridge to forward")
         except BaseException:
             self.close()
             raise
@@ -157,11 +166,6 @@ class Segment:
         ip("-n", host.namespace, "link", "set", "eth0", "up")
         ip("-n", host.namespace, "route", "add", "default", "dev", "eth0")
         self.hosts.append(host)
-
-    def _forwards(self) -> bool:
-        """On a busy machine the bridge drops what comes until the kernel has seen all links up."""
-        ports = json.loads(ip("-n", self._switch, "-d", "-j", "link", "show", "master", "br0"))
-        return all(port["linkinfo"]["info_slave_data"]["state"] == "forwarding" for port in ports)
 
     def close(self) -> None:
         while self._made:

@@ -78,6 +78,15 @@ def wait_until_rejected(daemon: DaemonProcess, reason: str, times: int) -> None:
     wait_until(lambda: rejected(daemon, reason) >= times, f"{times} {reason} at {daemon.socket}")
 
 
+def wait_until_all_rejected(daemons: list[DaemonProcess], times: int) -> None:
+    """What was sent without a key of the segment, so many times, whichever way it is refused."""
+
+    def all_rejected() -> bool:
+        return all(rejected(each, "hmac") + rejected(each, "unauthenticated") >= times for each in daemons)
+
+    wait_until(all_rejected, f"{times} refused")
+
+
 def assert_heard_all(subscriber: PacketClient, published: dict[str, int]) -> None:
     """Of every channel the messages 0, 1, 2 ... in order, up to the number published, and no others."""
     heard: dict[str, list[int]] = {}
@@ -129,6 +138,7 @@ def test_key_rotation_loses_nothing_and_admits_no_forgery(
         for subscriber in subscribers:
             assert_heard_all(subscriber, published)
 
+        wait_until_all_rejected(daemons, forging.times)
         # The old key is worth as much as none. The new key still works.
         before = [rejected(daemon, "hmac") for daemon in daemons]
         assert min(before) >= BETWEEN_STEPS

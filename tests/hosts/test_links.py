@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import PORT, StartDaemon
-from tests.hosts.segment import Host, Segment, ip
+from tests.hosts.segment import Host, Segment, forwards, ip
 from tests.packet_client import PacketClient, wait_until
 
 GROUP, GROUP6 = "239.54.0.1", "ff02::5400"
@@ -50,6 +50,7 @@ def plug(host: Host, name: str, address: str, switch: str, bridge: str) -> None:
     ip("-n", switch, "link", "set", port, "master", bridge, "up")
     ip("-n", host.namespace, "address", "add", address, "brd", "+", "dev", name)
     ip("-n", host.namespace, "link", "set", name, "up")
+    wait_until(lambda: forwards(switch, bridge), "the bridge to forward")
 
 
 @pytest.mark.parametrize("address", ["255.255.255.255", "10.99.0.255", "subnet", GROUP, GROUP6])

@@ -1,7 +1,9 @@
 """Questions about listeners on the other hosts of a segment, and requests that those answer."""
 
+import itertools
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -11,7 +13,7 @@ from tests import command_line
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import PORT, StartDaemon
 from tests.hosts.segment import BROADCAST, Segment
-from tests.packet_client import PacketClient
+from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import datagram
 from tests.request_server import serving
 
@@ -161,4 +163,13 @@ def test_requests_in_a_crowd_find_their_service(start_daemon: StartDaemon, segme
                 while not (answer := client.receive()).startswith(b"CMSG"):
                     assert answer.endswith(b"listeners 1")
                 assert answer.split(b"\0")[1] in (b"0 asked", b"1 asked")
-        assert answer == b"CMSG listeners\x001 asked", "what one has heard, all know"
+
+        def knows(client: PacketClient, tokens: Iterator[int]) -> bool:
+            client.send(f"CMSG listeners\0demo/x v{next(tokens)}".encode())
+            while not (answer := client.receive()).startswith(b"CMSG"):
+                assert answer.endswith(b"listeners 1")
+            return answer == b"CMSG listeners\x001 asked"
+
+        for client in asking:
+            tokens = itertools.count()
+            wait_until(lambda c=client, t=tokens: knows(c, t), "that what one has heard, all know")

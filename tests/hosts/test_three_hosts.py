@@ -175,7 +175,8 @@ def test_tampered_bytes_reach_nobody_and_are_counted(
             forwarder.sendto(tampered, (BROADCAST, PORT))
     expected = {"hmac": len(flipped), "length": len(resized), "unauthenticated": len(stripped)}
     for client, counts in zip(subscribers, before, strict=True):
-        wait_until(lambda c=client: c.rejected("unauthenticated"), "the last one to be counted")
+        last = counts.get("unauthenticated", 0) + 1
+        wait_until(lambda c=client, n=last: c.rejected("unauthenticated") == n, "the last one to be counted")
         after = client.status()["rejected"]
         assert {reason: after.get(reason, 0) - counts.get(reason, 0) for reason in expected} == expected
         assert client.messages() == []
@@ -359,9 +360,14 @@ def test_local_messages_flow_while_the_link_is_down(
     wait_until(lambda: near.status()["counters"]["unsent"] == 1, "the unsent datagram to be counted")
     segment.hosts[0].run(["ip", "link", "set", "eth0", "up"])
     segment.hosts[0].run(["ip", "route", "replace", "default", "dev", "eth0"])
-    publisher.publish("demo/x", b"together")
-    assert near.message() == ("demo/x", b"together")
-    assert far.message() == ("demo/x", b"together")
+
+    def arrives() -> bool:
+        publisher.publish("demo/x", b"together")
+        assert near.message() == ("demo/x", b"together")
+        return ("demo/x", b"together") in far.messages()
+
+    wait_until(arrives, "the daemon and the bridge to use the link again")
+    assert near.messages() == []
 
 
 def test_a_named_interface_needs_no_route(

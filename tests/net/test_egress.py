@@ -16,6 +16,7 @@ from bccnd.net import egress
 from bccnd.net.broadcast import SegmentSocket, SegmentWriter, gather_bytes
 from bccnd.net.egress import COPIES_LIMIT, PENDING_LIMIT, RETRY_SECONDS, STALL_SECONDS, Egress
 from bccnd.net.mmsg import Arena
+from tests.packet_client import PATIENCE
 
 
 class ManualLoop:
@@ -466,7 +467,7 @@ async def test_through_a_full_socket_all_arrive_in_order(full_sometimes: FullSom
     assert outbound.congested
     assert 0 < outbound.sent < 5000
     loop.add_reader(full_sometimes.theirs, full_sometimes.read, 500)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await relieved.wait()
         outbound.send_bytes(datagrams[5000:])
         while len(full_sometimes.arrived) < PENDING_LIMIT:
@@ -486,7 +487,7 @@ async def test_a_reader_that_stops_costs_a_second(
     relieved = asyncio.Event()
     outbound = Egress(asyncio.get_running_loop(), writer, relieved.set)
     outbound.send_bytes([b"x"] * PENDING_LIMIT)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await relieved.wait()
     assert outbound.sent + outbound.unsent == PENDING_LIMIT
     full_sometimes.read(PENDING_LIMIT)

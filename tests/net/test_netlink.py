@@ -22,6 +22,7 @@ from bccnd.net.netlink import (
     dump_links,
     parse,
 )
+from tests.packet_client import PATIENCE
 
 NEWLINK, DELLINK, NEWADDR, DELADDR, DONE, ERROR = 16, 17, 20, 21, 3, 2
 UP = IFF_UP | IFF_BROADCAST
@@ -151,7 +152,7 @@ def test_a_damaged_message_is_events_or_the_one_error(data: st.DataObject) -> No
 
 def test_the_kernel_answers_the_requests() -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-        kernel.settimeout(10)
+        kernel.settimeout(PATIENCE)
         for request, expected in ((dump_links(), Link), (dump_addresses(), Address)):
             kernel.send(request)
             found: list[object] = []

@@ -35,7 +35,7 @@ def datagram(
     direction: str = "in",
     verdict: str = "ok",
     channel: str | None = "a/b",
-    payload: bytes = b"payload",
+    payload: bytes | None = b"payload",
     peer: str | None = "10.0.0.1:4321",
     size: int = 60,
 ) -> tuple[Any, ...]:

@@ -52,18 +52,6 @@ def test_minutes_add_up_and_the_deaf_minute_is_found(analysed: Analysed) -> None
     assert worst == [2]
 
 
-def test_steps_of_a_short_record_are_of_all_and_of_the_worst(analysed: Analysed) -> None:
-    whole = {(row.sender, row.receiver): (row.sent, row.lost) for row in analysed.table("delivery").collect()}
-    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for row in analysed.table("steps").collect():
-        # 300 seconds, and EDGE_SECONDS before and after.
-        assert (row.seconds, row["from"].second % 2) == (2, 0)
-        sums[row.sender, row.receiver][0] += row.sent
-        sums[row.sender, row.receiver][1] += row.lost
-    assert tuple(sums.pop(("", ""))) == tuple(map(sum, zip(*whole.values(), strict=True)))
-    assert {pair: tuple(counts) for pair, counts in sums.items()} == whole  # all nine lost some
-
-
 def test_loss_of_unrecorded_senders_comes_from_gaps(analysed: Analysed) -> None:
     found = analysed.by_pair("delivery", "basis = 'gaps'")
     assert set(found) == {(PLAN.name(3), name) for name in RECORDED}

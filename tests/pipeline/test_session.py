@@ -42,6 +42,8 @@ Caused by: java.net.ConnectException: Connection refused
     assert session._reason(RuntimeError("gone"), io.BytesIO(trace)) == "ConnectException: Connection refused"
     assert session._reason(RuntimeError("gone"), io.BytesIO(trace[:80])) == "SparkException: no executor"
     assert session._reason(RuntimeError("gone"), io.BytesIO()) == "gone"
+    silent = trace.replace(b"ConnectException: Connection refused", b"ConnectException")
+    assert session._reason(RuntimeError("gone"), io.BytesIO(silent)) == "ConnectException"
 
 
 def test_heap_of_a_local_master_can_be_set() -> None:

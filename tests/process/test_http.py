@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bccnd.process import http
 from bccnd.process.http import CONNECTIONS, HEAD_LIMIT, HttpServer, Response, answer, plain
+from tests.packet_client import PATIENCE
 
 
 def handler(path: str, headers: dict[str, str]) -> Response | None:
@@ -83,7 +84,7 @@ class Served:
         reader, writer = await self.connect()
         writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
         try:
-            return await asyncio.wait_for(reader.read(), 10)
+            return await asyncio.wait_for(reader.read(), PATIENCE)
         finally:
             writer.close()
 
@@ -103,7 +104,7 @@ async def test_a_request_in_pieces_and_an_answer_in_pieces(served: Served) -> No
         await writer.drain()
         await asyncio.sleep(0)
     writer.write(b"and more that nobody asked for" * 100)
-    answered = await asyncio.wait_for(reader.read(), 10)
+    answered = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
     assert answered.endswith(BIG)
 
@@ -111,7 +112,7 @@ async def test_a_request_in_pieces_and_an_answer_in_pieces(served: Served) -> No
 async def test_a_head_without_end_is_refused(served: Served) -> None:
     reader, writer = await served.connect()
     writer.write(b"GET / HTTP/1.1\r\nA: " + b"a" * HEAD_LIMIT)
-    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 431 ")
+    assert (await asyncio.wait_for(reader.read(), PATIENCE)).startswith(b"HTTP/1.1 431 ")
     writer.close()
 
 
@@ -129,7 +130,7 @@ async def test_the_oldest_connection_is_closed_for_a_new_one(served: Served) -> 
     idle = [await served.connect() for _ in range(CONNECTIONS + 3)]
     assert b" 200 " in await served.get("/")
     assert len(served.server._connections) <= CONNECTIONS
-    assert await asyncio.wait_for(idle[0][0].read(), 10) == b""
+    assert await asyncio.wait_for(idle[0][0].read(), PATIENCE) == b""
     for _, writer in idle:
         writer.close()
 
@@ -139,8 +140,8 @@ async def test_an_idle_connection_is_closed_in_time(served: Served, monkeypatch:
     silent, silent_writer = await served.connect()
     deaf = socket.create_connection(served.listening.getsockname())
     deaf.send(b"GET /big HTTP/1.1\r\n\r\n")
-    assert await asyncio.wait_for(silent.read(), 10) == b""
-    async with asyncio.timeout(10):
+    assert await asyncio.wait_for(silent.read(), PATIENCE) == b""
+    async with asyncio.timeout(PATIENCE):
         while served.server._connections:
             await asyncio.sleep(0.01)
     silent_writer.close()

@@ -4,6 +4,7 @@ import threading
 
 from bccn.feed import Block
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Lost, Opened
+from tests.packet_client import PATIENCE
 
 
 def test_blocks_go_round_and_are_limited():
@@ -43,5 +44,5 @@ def test_put_wakes_a_waiting_writer():
     waiting = threading.Thread(target=lambda: got.append(inbox.get(60)))
     waiting.start()
     inbox.put(Finished())
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert got == [Finished()]

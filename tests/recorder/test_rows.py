@@ -12,7 +12,7 @@ from bccnd.recorder.rows import Answer, Dropped, Ended, ReadUntil, Rows, message
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Integrity, Level
 from tests.relay.fakes import datagram
-from tests.wire.test_columns import laid_out
+from tests.wire.memory import laid_out
 
 OURS, THEIRS = b"here/prog/1", b"there/prog/1"
 ELSEWHERE = b"10.0.0.2:5400"
@@ -66,6 +66,24 @@ def test_without_a_header_all_of_a_datagram_is_payload():
     assert [noise[name] for name in ("src", "seq", "channel", "mode")] == [None] * 4
     assert (noise["payload"], noise["size"]) == (b"noise", 5)
     assert (plain["src"], plain["seq"], plain["mode"]) == ("there/prog/1", 0, "none")
+
+
+def test_without_payloads_heartbeats_alone_keep_theirs():
+    rows = Rows(["local/>"], "here", payloads=False)
+    packets = [
+        recv(datagram(THEIRS, 1, b"a/b", b"secret" * 20)),
+        recv(datagram(THEIRS, 2, b"heartbeat/there/prog/1", b"leaving")),
+        recv(datagram(THEIRS, 3, b"a/heartbeat/", b"")),
+        recv(b"noise", b"magic"),
+    ]
+    (found,) = items_of(packets, rows)
+    assert [row["payload"] for row in found] == [None, b"leaving", None, None]
+    (whole,) = items_of(packets)
+    for row in (*found, *whole):
+        del row["payload"]
+    assert found == whole
+    ((only,),) = items_of([recv(datagram(THEIRS, 1, b"heartbeat/there/prog/1"))], rows)
+    assert only["payload"] == b""
 
 
 def test_the_direction_of_each_datagram():

@@ -1,5 +1,6 @@
 """The recorder beside a real daemon: the files hold exactly what happened, whatever fails."""
 
+import json
 import os
 import signal
 import socket
@@ -16,8 +17,8 @@ import pytest
 from bccnd import __version__
 from bccnd.wire import sbus
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
-from tests.packet_client import PacketClient, wait_until
-from tests.plain_bccn import datagram
+from tests.packet_client import PATIENCE, PacketClient, wait_until
+from tests.plain_bccn import datagram, free_address
 from tests.recorder_process import RecorderProcess, assert_well_kept, rows_of
 from tests.replaceable_daemon import ReplaceableDaemon
 
@@ -95,6 +96,24 @@ def test_all_sent_received_and_rejected_is_recorded_exactly(
     assert (bad["magic"]["src"], bad["magic"]["payload"], bad["magic"]["size"]) == (None, b"noise", 5)
     assert (bad["length"]["src"], bad["length"]["seq"], bad["length"]["channel"]) == ("x", 1, "a")
     assert {row["payload"] for row in (bad["algorithm"], bad["sequence"])} == set(malformed[2:])
+
+
+def test_numbers_are_recorded_without_payloads(tmp_path: Path, daemon: DaemonProcess):
+    with (
+        RecorderProcess(tmp_path, daemon.socket, "--payloads", "none") as recorder,
+        PacketClient(daemon.socket) as client,
+    ):
+        name = client.request("whoami")
+        for number in range(20):
+            client.publish("demo/x", b"secret %d" % number)
+        client.drain()
+        received_by(daemon, 20)
+    rows = recorder.rows()
+    said = [row for row in rows if row["src"] == name and row["direction"] == "out"]
+    assert len({row["seq"] for row in said}) == len(said) == 20
+    assert {row["payload"] for row in said} == {None}
+    assert all(row["size"] > len("secret 1") for row in said)
+    assert recorder.marks("daemon"), "marks say what they say"
 
 
 def test_an_echo_after_its_sender_has_left_is_still_an_echo(
@@ -244,8 +263,8 @@ def test_the_record_names_who_lost_messages_inside_the_host(
         daemon.process.send_signal(signal.SIGCONT)
         wait_until(lambda: client.status()["kernel"]["dropped"], "datagrams that the kernel dropped")
         client.drain()
-        status = client.status()
         recorder.terminate()
+        status = client.status()
     rows = recorder.rows()
     assert_well_kept(rows)
     looks = recorder.marks("counters")
@@ -275,6 +294,11 @@ def test_a_replacement_of_the_daemon_goes_unnoticed(tmp_path: Path, loopback_por
     ]
 
 
+def queued(client: PacketClient) -> int:
+    """How many messages wait for clients."""
+    return sum(row["queued"] for row in json.loads(client.request("clients"))["clients"])
+
+
 def test_messages_dropped_for_a_stopped_recorder_are_marked(tmp_path: Path, daemon: DaemonProcess):
     count = 0
     with RecorderProcess(tmp_path, daemon.socket) as recorder, PacketClient(daemon.socket) as client:
@@ -286,7 +310,7 @@ def test_messages_dropped_for_a_stopped_recorder_are_marked(tmp_path: Path, daem
                 client.send(pack)
             count += 10_000
         recorder.process.send_signal(signal.SIGCONT)
-        client.drain()
+        wait_until(lambda: not queued(client), "a recorder that has caught up")
     rows = recorder.rows()
     assert_well_kept(rows)
     unrecorded = sum(row["size"] for row in rows if row["verdict"] == "unrecorded")
@@ -344,10 +368,10 @@ def test_messages_beyond_memory_are_counted_on_a_full_disk(
                     client.publish("local/x", payload)
                 client.drain()
                 sent += len(payloads)
-            wait_until(lambda: recorder.logged("not recorded"), "a line about what is missing", seconds=30)
+            wait_until(lambda: recorder.logged("not recorded"), "a line about what is missing")
             subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
             wait_until(lambda: recorder.logged("writing again"), "a line that it is over")
-            wait_until(lambda: accounted_for(recorder.rows()) == sent, "room for more", seconds=30)
+            wait_until(lambda: accounted_for(recorder.rows()) == sent, "room for more")
             client.publish("local/x", b"last")
             client.drain()
             sent += 1
@@ -384,7 +408,7 @@ def test_two_recorders_of_a_host_do_not_share_a_directory(tmp_path: Path, daemon
     with RecorderProcess(tmp_path, daemon.socket) as recorder:
         second = RecorderProcess(tmp_path / "second", daemon.socket, output=recorder.output)
         second.launch()
-        assert second.process.wait(10) == 5
+        assert second.process.wait(PATIENCE) == 5
         assert "another process records host here there" in second.log
         assert "Traceback" not in second.log
 
@@ -396,7 +420,7 @@ def test_without_the_right_to_tap_it_ends(tmp_path: Path, loopback_port: int):
     with DaemonProcess(tmp_path, "--config", str(configuration), *flags) as daemon:
         recorder = RecorderProcess(tmp_path, daemon.socket)
         recorder.launch()
-        assert recorder.process.wait(10) == 4
+        assert recorder.process.wait(PATIENCE) == 4
         assert "no right to tap" in recorder.log.splitlines()[-1]
 
 
@@ -409,7 +433,7 @@ def test_a_revoked_right_ends_it(tmp_path: Path, loopback_port: int):
         recorder.start()
         configuration.write_text('[[rights]]\npublish = [">"]\n')
         daemon.process.send_signal(signal.SIGHUP)
-        assert recorder.process.wait(10) == 4
+        assert recorder.process.wait(PATIENCE) == 4
         assert "revoked" in recorder.log.splitlines()[-1]
         assert_well_kept(recorder.rows())
 
@@ -417,7 +441,7 @@ def test_a_revoked_right_ends_it(tmp_path: Path, loopback_port: int):
 def test_the_service_manager_gets_status_and_watchdog(tmp_path: Path, daemon: DaemonProcess):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(10)
+        manager.settimeout(PATIENCE)
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
         with RecorderProcess(tmp_path, daemon.socket, environ=environ):
             got = [manager.recv(4096).decode() for _ in range(4)]
@@ -429,12 +453,10 @@ def test_the_service_manager_gets_status_and_watchdog(tmp_path: Path, daemon: Da
 
 
 def test_metrics_and_health_are_served(tmp_path: Path, daemon: DaemonProcess):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        where = f"127.0.0.1:{probe.getsockname()[1]}"
+    where = free_address()
 
     def get(path: str) -> str:
-        with urllib.request.urlopen(f"http://{where}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{where}{path}", timeout=PATIENCE) as answer:
             return str(answer.read().decode())
 
     with RecorderProcess(tmp_path, daemon.socket, "--metrics", where), PacketClient(daemon.socket) as client:

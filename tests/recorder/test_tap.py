@@ -118,6 +118,7 @@ def test_the_greeting_asks_for_the_largest_queue(daemon: FakeDaemon, tmp_path: P
         opened = next_item(inbox, Opened)
     assert isinstance(opened, Opened)
     assert (opened.host, opened.local) == ("here", ("local/>", "x/*"))
+    assert opened.status == STATUS.decode()
     assert daemon.asked == [
         b"CMSG status\0",
         b"CMSG queue\0packets=100000 bytes=67108864 policy=drop-oldest",
@@ -217,7 +218,7 @@ def test_stopping_reads_the_rest_and_notes_up_to_when(
 def test_the_daemon_is_asked_for_its_account(
     daemon: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """At the start, every LOOK_SECONDS, when the writer wants more, and before the tap ends."""
+    """In its greeting, every LOOK_SECONDS, when the writer wants more, and before the tap ends."""
     monkeypatch.setattr("bccnd.recorder.tap.LOOK_SECONDS", 0.0)
     with running(tmp_path / "bus.sock", Inbox(4 * BLOCK_BYTES)) as (tap, _):
         daemon.accept()

@@ -221,6 +221,29 @@ def test_answers_of_the_daemon_become_marks_where_they_stand(running: Running):
     assert [(row["name"], row["dropped"]) for row in counted["clients"]] == [("a/b/1", 5)]
 
 
+def test_each_connection_begins_with_who_the_daemon_is(running: Running):
+    """Also one that ends at once, and also if the daemon has lost messages before."""
+    for number in range(3):
+        status = json.dumps({"pid": number, "counters": {"dropped": number}})
+        running.inbox.put(Opened(NOON + number * SECOND, "here", (), status))
+        running.inbox.put(Closed(None, NOON + number * SECOND + 10**6))
+    marks = inner(running.finish())
+    assert [(at, about["pid"]) for verdict, at, about in marks if verdict == "daemon"] == [
+        (0, 0),
+        (1000, 1),
+        (2000, 2),
+    ]
+
+
+def test_what_is_lost_counts_from_the_greeting(running: Running):
+    status = '{"pid":7,"uptime":1.0,"counters":{"dropped":%d}}'
+    running.inbox.put(Opened(NOON, "here", (), status % 3))
+    running.read(recv(NOON + 10**6), b"CMSG status\0" + (status % 5).encode())
+    running.inbox.put(Closed(NOON + SECOND))
+    (_, counted) = (about for _, _, about in inner(running.finish()))
+    assert (counted["from_ns"], counted["dropped"]) == (NOON, 2)
+
+
 def test_what_another_daemon_was_is_forgotten(running: Running):
     for start in (NOON, NOON + SECOND):
         running.inbox.put(Opened(start, "here", ()))

@@ -140,7 +140,7 @@ class Clients:
 
     def __init__(self, daemon: ReplaceableDaemon, stack: ExitStack) -> None:
         def connect() -> PacketClient:
-            client = stack.enter_context(PacketClient(daemon.socket, seconds=30))
+            client = stack.enter_context(PacketClient(daemon.socket))
             client.request(
                 "queue", "packets=100000 bytes=67108864"
             )  # however slow this machine is at listening
@@ -186,6 +186,15 @@ def numbers_on_the_network(listener: Listener) -> dict[str, list[int]]:
     return numbers
 
 
+def all_went(asking: PacketClient, turns: int) -> bool:
+    """Whether the daemon has read all that these turns sent, and has passed it on to the sockets of its clients."""
+    status = asking.status()
+    echoes = status["rejected"].get("own", 0) == len(PUBLISHERS) * turns * LOCAL_A_TURN
+    heard = status["counters"]["accepted"] == turns * NETWORK_A_TURN
+    again = status["rejected"].get("duplicate", 0) == REPLACEMENTS
+    return echoes and heard and again and not status["queued"]["packets"]
+
+
 def verdicts(listener: Listener) -> Counter[bytes]:
     """What the tap received of each datagram."""
     return Counter(packet.partition(b"\0")[0].rsplit(b" ", 1)[1] for packet in listener.heard["tap"])
@@ -219,9 +228,10 @@ def test_ten_replacements_under_load(tmp_path: Path, loopback_port: int) -> None
                 pids.add(daemon.replace())
                 # Once more what was sent a moment ago; mostly the predecessor had it.
                 neighbour.sendto(sent[-10], (LOOPBACK_BROADCAST, loopback_port))
+            load.stop()
+            wait_until(lambda: all_went(clients.asking, load.turns), "the daemon to be done with all of it")
         finally:
             load.stop()
-            clients.asking.drain()
             listener.finish()
 
         assert len(pids) == REPLACEMENTS + 1

@@ -98,7 +98,7 @@ def test_agreements_of_a_client_survive(start: Start) -> None:
 
 
 def test_a_large_backlog_and_a_held_publisher_survive(start: Start) -> None:
-    daemon = start()
+    daemon = start(environ={"BCCND_QUEUE__BLOCK_SECONDS": "60"})  # more than two replacements take anywhere
     with (
         PacketClient(daemon.socket) as slow,
         PacketClient(daemon.socket) as heavy,

@@ -46,6 +46,11 @@ def main_pid(host: BootedHost) -> int:
     return int(host.show("MainPID"))
 
 
+def wait_until_told(host: BootedHost, line: str) -> None:
+    """The journal has a line a while after it was written."""
+    wait_until(lambda: line in host.journal(), line)
+
+
 def drop_in(host: BootedHost, text: str) -> None:
     host.write("/run/units/bccnd.service.d/test.conf", f"[Service]\n{text}\n")
     host.run("systemctl", "daemon-reload")
@@ -93,7 +98,7 @@ def test_systemd_sees_a_reload_succeed_and_fail(host: BootedHost) -> None:
     wait_until(lambda: '"event": "reloaded", "changed": ["copies"]' in host.journal(), "the reload")
     host.write("/etc/bccnd/bccnd.toml", 'host = "here"\nbroadcast = "127.255.255.255"\ncopies = "many"\n')
     assert host.code("systemctl", "reload", "bccnd.service") != 0
-    assert "/etc/bccnd/bccnd.toml: copies: must be a whole number" in host.journal()
+    wait_until_told(host, "/etc/bccnd/bccnd.toml: copies: must be a whole number")
     # Told by SIGHUP alone, the daemon refuses it as well, and says so.
     host.run("systemctl", "kill", "--kill-whom=main", "-s", "HUP", "bccnd.service")
     wait_until(lambda: "not reloaded, the old settings stay" in host.journal(), "the refusal")
@@ -135,7 +140,7 @@ def test_a_hanging_daemon_is_killed_and_restarted(host: BootedHost, replaced: bo
     wait_until(lambda: main_pid(host) not in (0, pid) and host.show("ActiveState") == "active", "a restart")
     wait_until(lambda: "Watchdog timeout (limit 2s)!" in host.journal(), "the reason in the journal")
     if not replaced:  # systemd gives a process that it did not start no time to log
-        assert "Fatal Python error: Aborted" in host.journal()  # and where
+        wait_until_told(host, "Fatal Python error: Aborted")  # and where
 
 
 def test_wrong_settings_fail_once_without_a_retry(host: BootedHost) -> None:
@@ -144,7 +149,7 @@ def test_wrong_settings_fail_once_without_a_retry(host: BootedHost) -> None:
     assert host.code("systemctl", "start", "bccnd.service") != 0
     assert host.show("ActiveState") == "failed"
     assert (host.show("ExecMainStatus"), host.show("NRestarts")) == ("2", "0")
-    assert "bccnd: BCCND_PORT: must be a whole number" in host.journal()
+    wait_until_told(host, "bccnd: BCCND_PORT: must be a whole number")
 
 
 def test_wrong_settings_with_a_waiting_client_fail_in_the_end(host: BootedHost) -> None:

@@ -198,8 +198,8 @@ class Summaries(Evidence):
         )
         rows = self._rows(
             """select channel, sum(messages) as messages, sum(bytes) as size, max(rate_peak) as rate_peak,
-                      1.0 * sum(payload_p50 * messages) / max(sum(messages), 1) as payload_p50,
-                      1.0 * sum(payload_p95 * messages) / max(sum(messages), 1) as payload_p95,
+                      1.0 * sum(payload_p50 * messages) / sum(messages * (payload_p50 is not null)) as payload_p50,
+                      1.0 * sum(payload_p95 * messages) / sum(messages * (payload_p95 is not null)) as payload_p95,
                       max(payload_max) as payload_max
                from {channels} group by channel order by sum(messages) desc, channel limit :limit""",
             limit=TABLE_ROWS,

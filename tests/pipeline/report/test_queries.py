@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bccnd.pipeline.report import sections
 from bccnd.pipeline.report.queries import THUMBNAIL, Summaries, block_hosts
 from bccnd.pipeline.report.rows import (
     Bin,
@@ -257,6 +258,24 @@ def test_broadcast_rejected_by_several_hosts_counts_once(tmp_path: Path) -> None
             Reason("hmac", 15, 1, 2),
             Reason("magic", 1, 0, 1),
         ]
+
+
+def test_sizes_are_those_of_hours_that_have_payloads(tmp_path: Path) -> None:
+    """``bccnd-record --payloads none`` leaves them out."""
+    channels = [
+        {
+            "channel": channel, "hour": hour, "messages": 5, "bytes": 50, "rate_peak": 1, "payload_p50": size,
+            "payload_p95": size, "payload_max": size,
+        }
+        for channel, hour, size in (("never", NOON, None), ("once", NOON, 8), ("once", at(60), None))
+    ]  # fmt: skip
+    with asked(tmp_path, channels=channels) as ask:
+        (once, never), *_ = ask.channels()
+    assert (once.channel, once.messages, once.payload_p50, once.payload_max) == ("once", 10, 8.0, 8)
+    assert (never.payload_p50, never.payload_p95, never.payload_max) == (None, None, None)
+    shown = sections.busiest([once, never], 2, 15)
+    assert shown is not None
+    assert [row[-3:] for row in shown["table"].rows] == [["8", "8", "8"], ["-", "-", "-"]]
 
 
 def test_channels_sources_reordering_and_copies_are_summed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real daemon in a process of its own."""
+"""A real daemon, or another service, in a process of its own."""
 
 import ctypes
 import json
@@ -49,25 +49,23 @@ def log_lines(log: str, event: str = "") -> list[dict[str, Any]]:
     return [line for line in lines if not event or line["event"] == event]
 
 
-class DaemonProcess:
-    """``bccnd`` with its socket and its log in `folder`; a context manager that ends it.
+class ServiceProcess:
+    """A program that serves until it is told to leave, with its log in a file; a context manager that ends it.
 
-    At its end it asserts that the daemon leaves by itself on SIGTERM, with code 0 and no traceback in its log.
+    At its end it asserts that the program leaves by itself on SIGTERM, with code 0 and no traceback in its log.
     """
 
-    def __init__(
-        self, folder: Path, *flags: str, prefix: Sequence[str] = (), environ: Mapping[str, str] = {}
-    ) -> None:
-        self.socket = folder / "bus.sock"
-        self.log_file = folder / "log"
-        self._command = [*prefix, *BCCND, "--socket", str(self.socket), *flags]
-        self._environ = {"BCCND_HEARTBEAT__SECONDS": "0", **os.environ, **environ}
+    patience = PATIENCE  # seconds until a program that does not leave is given up
+
+    def __init__(self, command: Sequence[str], log_file: Path, environ: Mapping[str, str]) -> None:
+        self.log_file = log_file
+        self._command = list(command)
+        self._environ = {**os.environ, **environ}
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:
-        """Starts or restarts the daemon. Returns once it answers."""
-        self.launch()
-        self.wait_until_ready()
+        """Starts or restarts it. Returns once it serves."""
+        raise NotImplementedError
 
     def launch(self) -> None:
         with self.log_file.open("ab") as log:
@@ -75,16 +73,9 @@ class DaemonProcess:
                 self._command, stderr=log, env=self._environ, preexec_fn=die_with_parent
             )
 
-    def wait_until_ready(self) -> None:
-        wait_until(self.answers, "an answer of the daemon")
-
-    def answers(self) -> bool:
-        assert self.process.poll() is None, self.log
-        return answers(self.socket)
-
     @property
     def log(self) -> str:
-        return self.log_file.read_text()
+        return self.log_file.read_text() if self.log_file.exists() else ""
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         """The log lines of this event."""
@@ -93,7 +84,7 @@ class DaemonProcess:
     def terminate(self) -> int:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(self.patience)
 
     def kill(self) -> None:
         """SIGKILL: nothing is tidied up."""
@@ -109,3 +100,27 @@ class DaemonProcess:
         if kind is None:
             assert "Traceback" not in self.log, self.log
             assert code in (0, -signal.SIGKILL), self.log
+
+
+class DaemonProcess(ServiceProcess):
+    """``bccnd`` with its socket and its log in `folder`."""
+
+    def __init__(
+        self, folder: Path, *flags: str, prefix: Sequence[str] = (), environ: Mapping[str, str] = {}
+    ) -> None:
+        self.socket = folder / "bus.sock"
+        command = [*prefix, *BCCND, "--socket", str(self.socket), *flags]
+        super().__init__(command, folder / "log", environ)
+        self._environ.setdefault("BCCND_HEARTBEAT__SECONDS", "0")
+
+    def start(self) -> None:
+        """Starts or restarts the daemon. Returns once it answers."""
+        self.launch()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        wait_until(self.answers, "an answer of the daemon")
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self.log
+        return answers(self.socket)

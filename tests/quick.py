@@ -58,8 +58,8 @@ def _starts_a_program(named: Any, seen: set[int]) -> bool:
 
 
 def _function(named: Any) -> Callable[..., Any] | None:
-    """What is called in the end: below decorators, of a property its getter."""
-    for layer in ("__wrapped__", "__func__", "fget"):
+    """What is called in the end: below decorators, of a property its getter, of a partial its function."""
+    for layer in ("__wrapped__", "__func__", "fget", "func"):
         named = getattr(named, layer, named)
     return named if hasattr(named, "__code__") else None
 

@@ -1,28 +1,24 @@
 """A real recorder in a process of its own, and what it has recorded."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.daemon_process import die_with_parent, log_lines
+from tests.daemon_process import ServiceProcess
 from tests.packet_client import PATIENCE, wait_until
 
 # The marks between ``opened`` and ``closed``.
 INNER = {"unrecorded", "daemon", "counters", "stopped", "disappeared", "disconnected", "returned"}
 
 
-class RecorderProcess:
-    """``bccnd-record`` with its log and its files in `folder`; a context manager that ends it.
+class RecorderProcess(ServiceProcess):
+    """``bccnd-record`` with its log and its files in `folder`."""
 
-    It must end on SIGTERM with code 0 and without a traceback in its log.
-    """
+    patience = 3 * PATIENCE  # it writes what it holds first
 
     def __init__(
         self,
@@ -33,17 +29,9 @@ class RecorderProcess:
         environ: Mapping[str, str] = {},
     ) -> None:
         self.output = output or folder / "recorded"
-        self.log_file = folder / "recorder.log"
         paths = ["--socket", str(socket), "--output", str(self.output)]
-        self._command = [sys.executable, "-m", "bccnd.recorder", *paths, *flags]
-        self._environ = {**os.environ, **environ}
-        self.process: subprocess.Popen[bytes]
-
-    def launch(self) -> None:
-        with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command, stderr=log, env=self._environ, preexec_fn=die_with_parent
-            )
+        command = [sys.executable, "-m", "bccnd.recorder", *paths, *flags]
+        super().__init__(command, folder / "recorder.log", environ)
 
     def start(self) -> None:
         """Start it, for the first time or again, and return once it records."""
@@ -54,14 +42,6 @@ class RecorderProcess:
 
     def _left(self) -> bool:
         return self.process.poll() is not None
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text() if self.log_file.exists() else ""
-
-    def logged(self, event: str) -> list[dict[str, Any]]:
-        """The log lines with this event."""
-        return log_lines(self.log, event)
 
     def files(self) -> list[Path]:
         """The whole files, oldest first."""
@@ -78,25 +58,6 @@ class RecorderProcess:
 
     def datagrams(self) -> list[dict[str, Any]]:
         return [row for row in self.rows() if row["direction"]]
-
-    def terminate(self) -> int:
-        """Send SIGTERM; returns the exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(3 * PATIENCE)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(PATIENCE)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        code = self.terminate() if self.process.poll() is None else self.process.returncode
-        if kind is None:
-            assert "Traceback" not in self.log, self.log
-            assert code in (0, -signal.SIGKILL), self.log
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ is everyone's. Imports under ``TYPE_CHECKING`` and inside functions count as wel
 """
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,11 @@ ONLY_IN = {
     "pydantic_core": {"process"},  # pydantic's own
     "pydantic_settings": {"process"},
 }
+
+# Test files that lie beside those of single modules, and show what several of them do together.
+OF_SEVERAL_MODULES = [
+    "daemon/test_clock", "daemon/test_stop", "pipeline/test_cluster", "relay/test_day", "relay/test_interleaving",
+]  # fmt: skip
 
 # What a checkout has at its top; dotfiles, and the LICENSE that pyproject.toml names, besides.
 TOP_LEVEL = {"pyproject.toml", "bccnd", "clients", "systemd", "tests", "etc", "README.md", "LICENSE"}
@@ -225,3 +231,18 @@ def test_every_part_has_a_rule() -> None:
 def test_every_module_has_a_test_file_of_its_own(path: Path) -> None:
     inside = path.relative_to(PACKAGE)
     assert (ROOT / "tests" / inside.parent / f"test_{inside.stem}.py").is_file()
+
+
+def test_every_test_file_is_of_a_module_or_of_a_part_of_one() -> None:
+    """``test_delivery.py`` is of ``delivery.py``, and ``test_delivery_room.py`` is a part of the same."""
+    of_none = []
+    for folder in {path.parent for path in MODULES if path.parent != PACKAGE}:
+        inside = folder.relative_to(PACKAGE)
+        subjects = "|".join(sorted({path.stem for path in folder.iterdir()} - {"__init__", "__pycache__"}))
+        of_a_subject = re.compile(rf"test_({subjects})(_[a-z0-9_]+)?")
+        of_none += [
+            str(inside / path.stem)
+            for path in (ROOT / "tests" / inside).glob("test_*.py")
+            if not of_a_subject.fullmatch(path.stem)
+        ]
+    assert sorted(of_none) == OF_SEVERAL_MODULES

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,23 +15,7 @@ from tests.packet_client import PATIENCE, PacketClient
 
 FOLDER = CLIENTS / "go"
 pytestmark = pytest.mark.needs("go", "gofmt", "gcc")  # gcc: the race detector is linked by cgo
-SECONDS = 300
-
-
-def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:
-    """What a command says, which must be a success."""
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout
-    return result.stdout
+run = partial(workers.run, folder=FOLDER)
 
 
 def test_its_own_tests_pass_with_the_race_detector(daemon: DaemonProcess) -> None:
@@ -56,16 +41,8 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
     log = tmp_path / "worker.log"
     with workers.running(["build/worker", daemon.socket], FOLDER, log) as worker:
         name = f"here/worker/{worker.pid}"
-        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
-        daemon.terminate()
-        daemon.start()
-        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
-        assert workers.stop(daemon, name, worker) == (0, f"{name} is ready\n2 done\n")
-    assert log.read_text().splitlines() == [
-        "worker: the daemon closes the connection: shutdown",
-        "worker: the daemon went away",
-        "worker: connected to the daemon again",
-    ]
+        assert workers.output_over_a_restart(daemon, name, worker) == f"{name} is ready\n2 done\n"
+    assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
 
 
 def test_the_readme_program_works(daemon: DaemonProcess, tmp_path: Path) -> None:

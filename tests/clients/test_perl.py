@@ -1,9 +1,8 @@
 """The Perl client beyond the conformance suite: its own tests, its worker, the program of its README, its package."""
 
-import os
 import re
 import shutil
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,26 +10,10 @@ import pytest
 from tests.clients import workers
 from tests.clients.drivers import CLIENTS
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PATIENCE, PacketClient
 
 FOLDER = CLIENTS / "perl"
 pytestmark = pytest.mark.needs("perl", "prove")
-
-
-def run(*command: str, folder: Path = FOLDER, **environ: str) -> str:
-    """What a command says, which must be a success."""
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout
-    return result.stdout
+run = partial(workers.run, folder=FOLDER)
 
 
 def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
@@ -52,16 +35,8 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
     command = ["perl", "-Ilib", "examples/worker.pl", daemon.socket]
     with workers.running(command, FOLDER, log) as worker:
         name = f"here/perl/{worker.pid}"
-        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
-        daemon.terminate()
-        daemon.start()
-        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
-        assert workers.stop(daemon, name, worker) == (0, f"{name} is ready\n2 done\n")
-    assert log.read_text().splitlines() == [
-        "bccn: the daemon closes the connection: shutdown",
-        "bccn: the daemon went away",
-        "bccn: connected to the daemon again",
-    ]
+        assert workers.output_over_a_restart(daemon, name, worker) == f"{name} is ready\n2 done\n"
+    assert log.read_text().splitlines() == workers.told_of_a_restart("bccn: ")
 
 
 def test_the_readme_program_works(daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -114,12 +89,4 @@ def test_a_poll_loop_waits_for_the_daemon_without_spinning(daemon: DaemonProcess
         'print "$turns\\n";\n'
     )
     with workers.running(["perl", "-Ilib", program, daemon.socket], FOLDER, tmp_path / "stderr") as process:
-        assert process.stdout
-        assert process.stdout.readline() == b"ready\n"
-        daemon.terminate()
-        with pytest.raises(FileNotFoundError):
-            PacketClient(daemon.socket)
-        daemon.start()
-        turns = int(process.stdout.readline())
-        assert process.wait(PATIENCE) == 0
-    assert turns < 100
+        assert workers.turns_over_a_restart(daemon, process) < 100

@@ -23,13 +23,5 @@ def test_the_worker_survives_its_daemon(
         ready = worker.stdout.readline().decode()
         name = ready.split(" ")[0]  # here/<what the interpreter is called>/<pid>
         assert (ready, name.split("/")[::2]) == (f"{name} is ready\n", ["here", str(worker.pid)])
-        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
-        daemon.terminate()
-        daemon.start()
-        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
-        assert workers.stop(daemon, name, worker) == (0, "2 done\n")
-    assert log.read_text().splitlines() == [
-        "the daemon closes the connection: shutdown",
-        "the daemon went away",
-        "connected to the daemon again",
-    ]
+        assert workers.output_over_a_restart(daemon, name, worker) == "2 done\n"
+    assert log.read_text().splitlines() == workers.told_of_a_restart("")

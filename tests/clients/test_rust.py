@@ -1,9 +1,8 @@
 """The Rust client beyond the conformance suite: its own tests, its form, its worker, programs that use the crate."""
 
-import os
 import re
 import shutil
-import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,12 @@ import pytest
 from tests.clients import workers
 from tests.clients.drivers import CLIENTS
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PATIENCE, PacketClient
+from tests.packet_client import PacketClient
 
 FOLDER = CLIENTS / "rust"
 TARGET = FOLDER / "build"  # shared with the driver, and kept between runs
 pytestmark = pytest.mark.needs("cargo", "rustfmt", "clippy-driver", "cc")
-SECONDS = 300
+run = partial(workers.run, folder=FOLDER, CARGO_TARGET_DIR=str(TARGET))
 
 LOOP = """
 use bccn::{NoticeKind, Options};
@@ -39,22 +38,6 @@ fn main() -> bccn::Result<()> {
     Ok(())
 }
 """
-
-
-def run(*command: str | Path, folder: Path = FOLDER, **environ: str) -> str:
-    """What a command says, which must be a success."""
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "CARGO_TARGET_DIR": str(TARGET), **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -102,16 +85,8 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
     log = tmp_path / "worker.log"
     with workers.running([TARGET / "release/examples/worker", daemon.socket], FOLDER, log) as worker:
         name = f"here/worker/{worker.pid}"
-        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
-        daemon.terminate()
-        daemon.start()
-        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
-        assert workers.stop(daemon, name, worker) == (0, f"{name} is ready\n2 done\n")
-    assert log.read_text().splitlines() == [
-        "worker: the daemon closes the connection: shutdown",
-        "worker: the daemon went away",
-        "worker: connected to the daemon again",
-    ]
+        assert workers.output_over_a_restart(daemon, name, worker) == f"{name} is ready\n2 done\n"
+    assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
 
 
 def test_the_readme_program_works(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -133,12 +108,4 @@ def test_a_poll_loop_waits_for_the_daemon_without_spinning(
 ) -> None:
     log = tmp_path / "stderr"
     with workers.running(["env", f"BCCN_SOCKET={daemon.socket}", programs / "loop"], FOLDER, log) as process:
-        assert process.stdout
-        assert process.stdout.readline() == b"ready\n"
-        daemon.terminate()
-        with pytest.raises(FileNotFoundError):
-            PacketClient(daemon.socket)
-        daemon.start()
-        turns = int(process.stdout.readline())
-        assert process.wait(PATIENCE) == 0
-    assert turns < 100
+        assert workers.turns_over_a_restart(daemon, process) < 100

@@ -69,16 +69,8 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
         name = ready.split(" ")[0]
         assert name.startswith("here/worker.sh/")
         assert ready == f"{name} is ready\n"
-        assert workers.ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
-        daemon.terminate()
-        daemon.start()
-        assert workers.ask(daemon, name, b"") == (b"token\n", b"2 done")
-        assert workers.stop(daemon, name, worker) == (0, "2 done\n")
-    assert log.read_text().splitlines() == [
-        "bccn: the daemon closes the connection: shutdown",
-        "bccn: the daemon went away",
-        "bccn: connected to the daemon again",
-    ]
+        assert workers.output_over_a_restart(daemon, name, worker) == "2 done\n"
+    assert log.read_text().splitlines() == workers.told_of_a_restart("bccn: ")
 
 
 @each_shell

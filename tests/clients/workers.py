@@ -1,15 +1,19 @@
-"""The example worker of every client.
+"""Programs of every client: its tools, its example worker, and one that waits in a poll loop.
 
-It answers on jobs/upper in capitals, counts its jobs in its heartbeat, reconnects to a new daemon, and ends on the
-message ``stop``.
+The worker answers on jobs/upper in capitals, counts its jobs in its heartbeat, reconnects to a new daemon, and ends
+on the message ``stop``.
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from tests.clients.drivers import BUILD_SECONDS
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import PATIENCE, PacketClient, wait_until
 
@@ -27,6 +31,22 @@ def running(command: Sequence[str | Path], folder: Path, log: Path) -> Iterator[
             yield process
         finally:
             process.kill()
+
+
+def run(*command: str | Path, folder: Path, **environ: str) -> str:
+    """What a command says, which must be a success."""
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
 
 
 def sockets_for_streams(
@@ -76,3 +96,37 @@ def stop(daemon: DaemonProcess, name: str, worker: subprocess.Popen[bytes]) -> t
         client.drain()
     output, _ = worker.communicate(timeout=PATIENCE)
     return worker.returncode, output.decode()
+
+
+def output_over_a_restart(daemon: DaemonProcess, name: str, worker: subprocess.Popen[bytes]) -> str:
+    """What a worker prints from now on that serves two daemons, one after the other, and is stopped."""
+    assert ask(daemon, name, b"hello\0there") == (b"token\nHELLO\0THERE", b"1 done")
+    daemon.terminate()
+    daemon.start()
+    assert ask(daemon, name, b"") == (b"token\n", b"2 done")
+    code, output = stop(daemon, name, worker)
+    assert code == 0
+    return output
+
+
+def told_of_a_restart(prefix: str) -> list[str]:
+    """The lines of its log."""
+    lines = (
+        "the daemon closes the connection: shutdown",
+        "the daemon went away",
+        "connected to the daemon again",
+    )
+    return [prefix + line for line in lines]
+
+
+def turns_over_a_restart(daemon: DaemonProcess, loop: subprocess.Popen[bytes]) -> int:
+    """How often a program polls that says it is ready, and at the end how often, once it is back."""
+    assert loop.stdout
+    assert loop.stdout.readline() == b"ready\n"
+    daemon.terminate()
+    with pytest.raises(FileNotFoundError):
+        PacketClient(daemon.socket)
+    daemon.start()
+    turns = int(loop.stdout.readline())
+    assert loop.wait(PATIENCE) == 0
+    return turns

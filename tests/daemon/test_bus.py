@@ -1,4 +1,4 @@
-"""The daemon on bad days of its sockets: clients that leave in a hurry, no descriptors, a listener shut down."""
+"""The daemon and its clients' sockets: who leaves in a hurry, who is held, and whose turn it is."""
 
 import asyncio
 import select
@@ -15,6 +15,12 @@ from bccnd.wire import sbus
 from tests.daemon.in_process import InProcess, stopped
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
+
+# A PACK that takes many short turns.
+MUCH = sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900)
+
+
+# --- last words ---
 
 
 def roomy(client: PacketClient) -> None:
@@ -61,9 +67,6 @@ def test_last_words_of_a_client_that_a_delivery_finds_gone(daemon: DaemonProcess
         wait_until(lambda: listener.status()["clients"] == 2, "the client to be forgotten")
 
 
-# --- the listener ---
-
-
 def test_last_words_that_find_the_next_client_gone(daemon: DaemonProcess) -> None:
     count = 300
     with PacketClient(daemon.socket) as listener, ExitStack() as row:
@@ -79,7 +82,64 @@ def test_last_words_that_find_the_next_client_gone(daemon: DaemonProcess) -> Non
         wait_until(lambda: listener.status()["clients"] == 1, "the clients to be forgotten")
 
 
-# --- the end with everybody stuck ---
+@pytest.mark.parametrize("empty", [1, 64, 130], ids=["one", "a batch", "more"])
+def test_last_words_behind_empty_packets(daemon: DaemonProcess, empty: int) -> None:
+    """An empty packet looks like the end of a connection."""
+    with PacketClient(daemon.socket) as listener, PacketClient(daemon.socket) as hasty:
+        listener.subscribe("last/>")
+        roomy(hasty)
+        hasty.drain()
+        with stopped(daemon):
+            for _ in range(empty):
+                hasty.send(b"")
+            hasty.publish("last/x", b"words")
+            hasty.close()
+        assert listener.message() == ("last/x", b"words")
+
+
+async def test_last_words_behind_a_reset_are_read_at_the_end(in_process: InProcess) -> None:
+    daemon = in_process.daemon
+    listener, hasty = await in_process.client(), await in_process.client()
+    await asyncio.to_thread(listener.subscribe, "last/>")
+    await asyncio.to_thread(hasty.subscribe, "busy/>")
+    listener.publish("busy/x", b"never read")
+    await asyncio.to_thread(listener.drain)
+    hasty.publish("last/x", b"words")
+    hasty.close()
+    daemon._bus.read_the_rest(time.monotonic() + PATIENCE)
+    assert listener.message() == ("last/x", b"words")
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["read", "left of a turn"])
+async def test_a_fault_of_ours_at_the_end_costs_one_client(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch, left: bool
+) -> None:
+    daemon = in_process.daemon
+    listener, unlucky, other = [await in_process.client() for _ in range(3)]
+    await asyncio.to_thread(listener.subscribe, "last/>")
+    assert await asyncio.to_thread(unlucky.request, "pack", "on")
+    await asyncio.to_thread(other.drain)
+    first = next(session for session in daemon.relay.sessions.values() if session.packed)
+    read = daemon.relay.from_client
+
+    def broken(session: Session, *arguments: Any) -> Any:
+        if session is first:
+            raise ZeroDivisionError
+        return read(session, *arguments)
+
+    if left:
+        spans = [0], [4]
+        daemon._bus._turns.put_aside(first, (spans, 0, 0))
+    else:
+        unlucky.publish("last/x", b"never")
+    other.publish("last/x", b"words")
+    monkeypatch.setattr(daemon.relay, "from_client", broken)
+    daemon._bus.read_the_rest(time.monotonic() + PATIENCE)
+    assert listener.message() == ("last/x", b"words")
+    assert first.closing == "fault"
+
+
+# --- held and closed clients ---
 
 
 def test_sigterm_while_a_publisher_is_held(daemon: DaemonProcess) -> None:
@@ -99,7 +159,21 @@ def is_held(publisher: PacketClient) -> bool:
     return not select.select([], [publisher.socket], [], 0.2)[1]
 
 
-# --- inside one process: what must not be left to the next tick, or to chance ---
+async def test_a_held_publisher_goes_on_when_the_client_leaves(in_process: InProcess) -> None:
+    daemon = in_process.daemon
+    subscriber, publisher = await in_process.client(), await in_process.client()
+    await asyncio.to_thread(subscriber.request, "queue", "packets=10 policy=block")
+    await asyncio.to_thread(subscriber.subscribe, "flood/>")
+    publisher.socket.setblocking(False)
+    async with asyncio.timeout(PATIENCE):
+        while not any(session.waits_for for session in daemon.relay.sessions.values()):
+            with suppress(BlockingIOError):
+                publisher.publish("flood/x", bytes(1000))
+            await asyncio.sleep(0)
+    subscriber.socket.shutdown(socket.SHUT_WR)  # the end, without a reset
+    await in_process.until(lambda: len(daemon.relay.sessions) == 1)
+    publisher.socket.settimeout(PATIENCE)
+    assert await asyncio.to_thread(publisher.drain) == []
 
 
 async def test_a_client_closed_while_congested_is_not_read_again(
@@ -121,23 +195,6 @@ async def test_a_client_closed_while_congested_is_not_read_again(
     assert await asyncio.to_thread(other.drain) == []
 
 
-async def test_a_held_publisher_goes_on_when_the_client_leaves(in_process: InProcess) -> None:
-    daemon = in_process.daemon
-    subscriber, publisher = await in_process.client(), await in_process.client()
-    await asyncio.to_thread(subscriber.request, "queue", "packets=10 policy=block")
-    await asyncio.to_thread(subscriber.subscribe, "flood/>")
-    publisher.socket.setblocking(False)
-    async with asyncio.timeout(PATIENCE):
-        while not any(session.waits_for for session in daemon.relay.sessions.values()):
-            with suppress(BlockingIOError):
-                publisher.publish("flood/x", bytes(1000))
-            await asyncio.sleep(0)
-    subscriber.socket.shutdown(socket.SHUT_WR)  # the end, without a reset
-    await in_process.until(lambda: len(daemon.relay.sessions) == 1)
-    publisher.socket.settimeout(PATIENCE)
-    assert await asyncio.to_thread(publisher.drain) == []
-
-
 def test_a_shell_may_write_several_lines_at_once(daemon: DaemonProcess) -> None:
     with PacketClient(daemon.socket) as plain, PacketClient(daemon.socket) as shell:
         plain.subscribe("a", "b")
@@ -146,28 +203,36 @@ def test_a_shell_may_write_several_lines_at_once(daemon: DaemonProcess) -> None:
         assert shell.receive() == b"MSG own z\n"
 
 
+# --- turns ---
+
+
+def calls_of(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Session]:
+    """Of this method of every bus from now on: the session of each call."""
+    sessions: list[Session] = []
+    method = getattr(bus.Bus, name)
+
+    def noted(self: bus.Bus, session: Session) -> Any:
+        sessions.append(session)
+        return method(self, session)
+
+    monkeypatch.setattr(bus.Bus, name, noted)
+    return sessions
+
+
 async def test_a_client_with_packets_left_has_one_turn_a_round(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two turns the loop looks after everybody else."""
     monkeypatch.setattr(bus, "TURN_NS", 1000)
-    given = 0
-    take_turn = bus.Bus._take_turn
-
-    def counted(self: bus.Bus, session: Session) -> bool:
-        nonlocal given
-        given += 1
-        return take_turn(self, session)
-
-    monkeypatch.setattr(bus.Bus, "_take_turn", counted)
+    turns_taken = calls_of(monkeypatch, "_take_turn")
     client = await in_process.client()
     assert await asyncio.to_thread(client.request, "pack", "on")
-    client.send(sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900))
-    await in_process.until(lambda: given)
+    client.send(MUCH)
+    await in_process.until(lambda: turns_taken)
     for _ in range(6):
-        before = given
+        before = len(turns_taken)
         await asyncio.sleep(0)
-        assert given - before <= 1
+        assert len(turns_taken) - before <= 1
     await in_process.until(lambda: not in_process.daemon._bus._turns.left)
 
 
@@ -178,14 +243,7 @@ async def test_a_round_has_one_long_turn_however_many_are_busy(
     for name in ("LONG_NS", "LONG_STEPS", "ROUND_NS"):  # each turn of a client that sends is one
         monkeypatch.setattr(turns, name, 0)
     busy = [await in_process.client() for _ in range(5)]
-    served: list[Session] = []
-    serve = bus.Bus._serve
-
-    def counted(self: bus.Bus, session: Session) -> None:
-        served.append(session)
-        serve(self, session)
-
-    monkeypatch.setattr(bus.Bus, "_serve", counted)
+    served = calls_of(monkeypatch, "_serve")
 
     def all_send() -> None:
         for client in busy:
@@ -209,14 +267,7 @@ async def test_a_round_reads_as_many_as_its_budget_allows(
 ) -> None:
     """The others are read in the next rounds, and each once."""
     senders = [await in_process.client() for _ in range(30)]
-    served: list[Session] = []
-    serve = bus.Bus._serve
-
-    def counted(self: bus.Bus, session: Session) -> None:
-        served.append(session)
-        serve(self, session)
-
-    monkeypatch.setattr(bus.Bus, "_serve", counted)
+    served = calls_of(monkeypatch, "_serve")
     monkeypatch.setattr(turns, "ROUND_NS", 0)  # any turn spends it
     for client in senders:
         client.publish("busy/x", b"")
@@ -262,50 +313,6 @@ async def test_a_turn_is_as_long_whatever_its_first_call_takes(
         assert calls - before <= 2
 
 
-@pytest.mark.parametrize("left", [False, True], ids=["read", "left of a turn"])
-async def test_a_fault_of_ours_at_the_end_costs_one_client(
-    in_process: InProcess, monkeypatch: pytest.MonkeyPatch, left: bool
-) -> None:
-    daemon = in_process.daemon
-    listener, unlucky, other = [await in_process.client() for _ in range(3)]
-    await asyncio.to_thread(listener.subscribe, "last/>")
-    assert await asyncio.to_thread(unlucky.request, "pack", "on")
-    await asyncio.to_thread(other.drain)
-    first = next(session for session in daemon.relay.sessions.values() if session.packed)
-    read = daemon.relay.from_client
-
-    def broken(session: Session, *arguments: Any) -> Any:
-        if session is first:
-            raise ZeroDivisionError
-        return read(session, *arguments)
-
-    if left:
-        spans = [0], [4]
-        daemon._bus._turns.put_aside(first, (spans, 0, 0))
-    else:
-        unlucky.publish("last/x", b"never")
-    other.publish("last/x", b"words")
-    monkeypatch.setattr(daemon.relay, "from_client", broken)
-    daemon._bus.read_the_rest(time.monotonic() + PATIENCE)
-    assert listener.message() == ("last/x", b"words")
-    assert first.closing == "fault"
-
-
-@pytest.mark.parametrize("empty", [1, 64, 130], ids=["one", "a batch", "more"])
-def test_last_words_behind_empty_packets(daemon: DaemonProcess, empty: int) -> None:
-    """An empty packet looks like the end of a connection."""
-    with PacketClient(daemon.socket) as listener, PacketClient(daemon.socket) as hasty:
-        listener.subscribe("last/>")
-        roomy(hasty)
-        hasty.drain()
-        with stopped(daemon):
-            for _ in range(empty):
-                hasty.send(b"")
-            hasty.publish("last/x", b"words")
-            hasty.close()
-        assert listener.message() == ("last/x", b"words")
-
-
 async def test_packets_left_are_in_the_account_of_their_client(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,28 +320,15 @@ async def test_packets_left_are_in_the_account_of_their_client(
     relay, left = in_process.daemon.relay, in_process.daemon._bus._turns.left
     client = await in_process.client()
     assert await asyncio.to_thread(client.request, "pack", "on")
-    client.send(sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900))
+    client.send(MUCH)
     await in_process.until(lambda: left)
     (session,) = left
     assert session.outbox.left == relay.state.ledger.left == sum(map(len, left[session])) > 0
     await in_process.until(lambda: not left)
     assert session.outbox.left == relay.state.ledger.left == 0
     monkeypatch.setattr(bus, "TURN_NS", 0)
-    client.send(sbus.pack([b"SUB a*", b"UNSUB a*"] * 2900))
+    client.send(MUCH)
     await in_process.until(lambda: left)
     client.send(b"PACK \xff\xff\xff\xff")
     await in_process.until(lambda: not relay.sessions)
     assert relay.state.ledger.left == 0
-
-
-async def test_last_words_behind_a_reset_are_read_at_the_end(in_process: InProcess) -> None:
-    daemon = in_process.daemon
-    listener, hasty = await in_process.client(), await in_process.client()
-    await asyncio.to_thread(listener.subscribe, "last/>")
-    await asyncio.to_thread(hasty.subscribe, "busy/>")
-    listener.publish("busy/x", b"never read")
-    await asyncio.to_thread(listener.drain)
-    hasty.publish("last/x", b"words")
-    hasty.close()
-    daemon._bus.read_the_rest(time.monotonic() + PATIENCE)
-    assert listener.message() == ("last/x", b"words")

@@ -5,25 +5,17 @@ br0   alpha (10.99.0.1)   beta (10.99.0.2)   gamma, another key   delta, deaf   
       second comes late.
 """
 
-import html
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
 
 from tests.daemon_process import DaemonProcess
 from tests.hosts.conftest import KEY, PORT, StartDaemon
+from tests.hosts.recorded import Network, publish_everywhere, recording, wait_beyond
 from tests.hosts.segment import Host, Segment, ip
 from tests.hosts.test_links import plug, wait_for_interfaces
-from tests.hosts.test_recorded_loss import BEYOND, PIPELINE_SECONDS, publish_everywhere, until
-from tests.recorder_process import RecorderProcess
 
 OTHER_KEY = b"a-key-that-no-other-host-of-this-segment-has"
 # Messages come so fast that the second copy of one comes after the first of others.
@@ -62,29 +54,15 @@ def test_the_report_accuses_the_right_hosts_and_only_them(
         daemon.wait_until_ready()
     wait_for_interfaces(daemons[0], "eth0", "eth1")
     filtered(delta, f"ip saddr != {delta.address}")
-    with ExitStack() as running:
-        for daemon in daemons:
-            folder, output = tmp_path / daemon.socket.parent.name, tmp_path / "recorded"
-            running.enter_context(RecorderProcess(folder, daemon.socket, "--rotate-seconds=3", output=output))
-        until(time.monotonic() + BEYOND)
+    with recording(daemons, tmp_path):
+        wait_beyond()
         filtered(alpha, f"ip saddr {beta.address} numgen inc mod 21 == 0")
         publish_everywhere(daemons)
-        until(time.monotonic() + BEYOND)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "bccnd.pipeline.cli", "run", "--master=local[2]"),
-            *(f"--input={tmp_path / 'recorded'}", f"--output={tmp_path / 'network'}"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PIPELINE_SECONDS,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+        wait_beyond()
+    network = Network(tmp_path)
 
     sums: dict[tuple[str, str], list[int]] = {}
-    for row in ds.dataset(tmp_path / "network" / "tables" / "delivery").to_table().to_pylist():
+    for row in network.delivery():
         of = sums.setdefault((row["sender"], row["receiver"]), [0, 0, 0])
         for place, name in enumerate(("sent", "lost", "late")):
             of[place] += row[name]
@@ -99,11 +77,10 @@ def test_the_report_accuses_the_right_hosts_and_only_them(
     _, lost, late = sums["beta", "alpha"]
     assert lost >= late > 0, sums
 
-    findings = [line for line in done.stdout.splitlines() if line.startswith(("Problem", "Warning"))]
+    findings = [line for line in network.said.splitlines() if line.startswith(("Problem", "Warning"))]
     assert findings[0].startswith("Problem: Host gamma has another key than")
     assert findings[1].startswith("Problem: Host delta heard nothing")
-    assert re.search(rf"daemon of host alpha dropped {late:,} messages? of host beta as late", done.stdout)
-    assert "signed with an unknown key" not in done.stdout
-    assert "silent" not in done.stdout
-    page = html.unescape((tmp_path / "network" / "report.html").read_text())
-    assert "Host gamma has another key" in page
+    assert re.search(rf"daemon of host alpha dropped {late:,} messages? of host beta as late", network.said)
+    assert "signed with an unknown key" not in network.said
+    assert "silent" not in network.said
+    assert "Host gamma has another key" in network.page()

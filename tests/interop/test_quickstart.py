@@ -39,46 +39,40 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(folder)}
 
 
-def test_quickstart_shows_messages_and_leaves_nothing(checkout: Path, scratch: Path) -> None:
+def quickstart(checkout: Path, scratch: Path, *arguments: str, seconds: float) -> str:
+    """What it shows, which is no complaint."""
     shown = subprocess.run(
-        ["sh", "etc/quickstart.sh"],
+        ["sh", "etc/quickstart.sh", *arguments],
         cwd=checkout,
         env=environment(scratch),
         capture_output=True,
         text=True,
-        timeout=4 * PATIENCE,
+        timeout=seconds,
         check=False,
     )
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert shown.stderr == ""
-    heard = shown.stdout.partition("What the subscriber heard")[2].splitlines()[1:3]
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stdout
+    assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
+    return shown.stdout
+
+
+def test_quickstart_shows_messages_and_leaves_nothing(checkout: Path, scratch: Path) -> None:
+    shown = quickstart(checkout, scratch, seconds=4 * PATIENCE)
+    heard = shown.partition("What the subscriber heard")[2].splitlines()[1:3]
     assert [line.strip() for line in heard] == [
         "demo/greeting hello from a second program",
         "demo/raw hello from plain UDP",
     ]
     assert list(scratch.iterdir()) == []
-    assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
 
 
 @pytest.mark.spark
 @pytest.mark.needs("java")
 def test_quickstart_reports_on_its_own_traffic(checkout: Path, scratch: Path) -> None:
-    shown = subprocess.run(
-        ["sh", "etc/quickstart.sh", "--report", str(scratch / "network")],
-        cwd=checkout,
-        env=environment(scratch),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "lost 9.9 percent of host raw's messages" in shown.stdout
-    assert "(10 of 101)" in shown.stdout
-    assert shown.stderr == ""
+    shown = quickstart(checkout, scratch, "--report", str(scratch / "network"), seconds=600)
+    assert "lost 9.9 percent of host raw's messages" in shown
+    assert "(10 of 101)" in shown
     assert [path.name for path in scratch.iterdir()] == ["network"]
     assert (scratch / "network" / "report.html").read_text().startswith("<!DOCTYPE html>")
-    assert sorted(path.name for path in checkout.iterdir()) == [".venv", "etc"]
 
 
 def test_an_interrupted_quickstart_leaves_nothing(checkout: Path, scratch: Path) -> None:

@@ -1,8 +1,6 @@
 """Segments on the loopback's broadcast address, and on links of network namespaces that can be slow or go down."""
 
 import asyncio
-import ctypes
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -23,11 +21,11 @@ from tests.daemon_process import LOOPBACK_BROADCAST
 from tests.hosts.segment import BROADCAST, Host, ip
 from tests.hosts.segment import Segment as Link
 from tests.needs import require
+from tests.net.nobody import as_nobody
 from tests.packet_client import PATIENCE, wait_until
 from tests.plain_bccn import plain_socket
 
 LIMIT = 1400  # bytes of a datagram in these tests
-CLONE_NEWNET = 0x40000000
 
 Open = Callable[..., SegmentSocket]
 
@@ -140,31 +138,6 @@ def test_a_port_that_only_root_may_use(loopback_port: int) -> None:
     assert as_nobody(refusal, namespace=True) == (
         "port 99/udp: not permitted to bind to it; needs root or CAP_NET_BIND_SERVICE, or a port from 1024 on"
     )
-
-
-def as_nobody(told: Callable[[], str], *, namespace: bool = False) -> str:
-    """What `told` says in a process without rights; with `namespace`, in a network of its own with the kernel's
-    default of ports for root alone.
-    """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            if namespace:
-                assert ctypes.CDLL(None).unshare(CLONE_NEWNET) == 0
-            os.setgroups([])
-            os.setresgid(65534, 65534, 65534)
-            os.setresuid(65534, 65534, 65534)
-            text = told()
-        except BaseException as error:  # noqa: BLE001 - the parent judges it
-            text = repr(error)
-        os.write(writing, text.encode())
-        os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as pipe:
-        text = pipe.read().decode()
-    os.waitpid(child, 0)
-    return text
 
 
 # --- sharing the port ---

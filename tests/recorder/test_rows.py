@@ -12,7 +12,7 @@ from bccnd.recorder.rows import Answer, Dropped, Ended, ReadUntil, Rows, message
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import Integrity, Level
 from tests.relay.fakes import datagram
-from tests.wire.test_columns import laid_out
+from tests.wire.memory import laid_out
 
 OURS, THEIRS = b"here/prog/1", b"there/prog/1"
 ELSEWHERE = b"10.0.0.2:5400"

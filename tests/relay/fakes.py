@@ -85,6 +85,11 @@ _ESCAPE = re.compile(rb"\\(x..|.)")
 _MEANS = {b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
+def messages(*numbers: int) -> list[bytes]:
+    """To the channel ``a``, each with its number."""
+    return [b"MSG a\0%d" % number for number in numbers]
+
+
 def value_of(answers: list[bytes], key: bytes) -> Any:
     """The JSON in the one answer there is."""
     (answer,) = answers
@@ -173,6 +178,10 @@ class FakeClient:
         """What came since the last look, as it came."""
         return self.bus.transport.taken.pop(self.port, [])
 
+    def shown(self) -> list[sbus.Recv]:
+        """What came since the last look, where all of it are datagrams."""
+        return [recv_of(packet) for packet in self.heard()]
+
     def heard(self) -> list[bytes]:
         """What came since the last look, every PACK taken apart."""
         heard: list[bytes] = []
@@ -198,6 +207,13 @@ class FakeClient:
             self.bus.relay.writable(self.session, self.bus.moment)
             self.bus.settle()
         return self.heard()
+
+    def take_a_turn(self) -> list[bytes]:
+        """Make room for everything, and give what the daemon sends in one turn, as it comes."""
+        self.bus.transport.room[self.port] = UNLIMITED
+        self.bus.relay.writable(self.session, self.bus.moment)
+        self.bus.settle()
+        return self.heard_packets()
 
     def vanish(self) -> None:
         """Be gone without the daemon having noticed."""
@@ -258,6 +274,10 @@ class Bus:
         )
 
     @property
+    def numbers_sent(self) -> list[int]:
+        return [self.integrity.open(sent)[1] for sent in self.sent]
+
+    @property
     def moment(self) -> Moment:
         return Moment(self.now, self.unix_us * 1000)
 
@@ -290,6 +310,12 @@ class Bus:
         assert client is not None
         client.say(*packets)
         client.heard()
+        return client
+
+    def connect_stuck(self, *packets: bytes, uid: int = 1000) -> FakeClient:
+        """A client that takes nothing more until it is told to."""
+        client = self.connect(*packets, uid=uid)
+        client.stop_reading()
         return client
 
     def try_connect(
@@ -419,3 +445,9 @@ class Bus:
             self.memory[start : start + len(packet)] = packet
             ends.append(start + len(packet))
         return list(slots[: len(packets)]), ends
+
+
+def slow(bus: Bus, policy: str, packets: int = 4, chan: bytes = b"", uid: int = 1000) -> FakeClient:
+    """A subscriber, to everything but for ``chan``, that takes nothing until it is told to."""
+    queue = b"CMSG queue\0packets=%d policy=%b" % (packets, policy.encode())
+    return bus.connect_stuck(b"SUB " + chan, queue, uid=uid)

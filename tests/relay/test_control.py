@@ -363,15 +363,15 @@ def test_a_tap_with_the_interface_and_one_without(bus: Bus):
     assert second.ask(b"CMSG tap\0interface") == [b"CMSG tap\0interface"]
     bus.hear(datagram(b"x", 1, b"b"), b"BCCN1[9]short", interface=b"wlan0")
     bus.clients[full.session.number].say(b"MSG c\0")
-    told = [sbus.Recv.parse(packet[5:]) for packet in second.heard()]
+    told = second.shown()
     assert [(recv.verdict, recv.interface) for recv in told] == [
         (b"ok", b"wlan0"),
         (b"length", b"wlan0"),
         (b"ok", sbus.NOWHERE),
     ]
     untold = [replace(recv, interface=b"") for recv in told]
-    assert [sbus.Recv.parse(packet[5:]) for packet in first.heard()] == untold
-    assert [sbus.Recv.parse(packet[5:]) for packet in full.heard()] == [untold[0], untold[2]]
+    assert first.shown() == untold
+    assert full.shown() == [untold[0], untold[2]]
     assert second.ask(b"CMSG tap\0on") == [b"CMSG tap\0on"]
     bus.hear(datagram(b"x", 2, b"b"))
     assert second.heard() == first.heard()

@@ -210,9 +210,7 @@ def test_at_the_end_nobody_is_told_who_else_leaves() -> None:
     assert [told(hearer) for hearer in hearers] == [[], [], []]
 
 
-def test_the_last_words_of_many_cost_little(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_last_words_of_many_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "LAST_STEPS", 10 * BEAT_STEPS)
     bus = Bus(heartbeat_seconds=10)
     bus.begin()
@@ -261,14 +259,21 @@ def test_news_of_clients_takes_a_part_of_the_time() -> None:
     assert calls >= 100 - said
 
 
-def test_a_full_queue_loses_who_came_and_left_first(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hearer(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    """Of a daemon that says one notice a turn, and lets four wait."""
     monkeypatch.setattr(notices, "WAITING_LIMIT", 4)
     monkeypatch.setattr(notices, "STEPS_AT_ONCE", 0)
     bus = Bus()
     hearer = bus.connect(b"SUB local/presence/>")
     bus.connect()
-    later(bus, 0.0)
+    later(bus, 60.0)
     hearer.heard()
+    return hearer
+
+
+def test_a_full_queue_loses_who_came_and_left_first(hearer: FakeClient) -> None:
+    bus = hearer.bus
     stays = bus.connect(pid=1000)
     for pid in (1001, 1002):
         bus.connect(pid=pid).leave()
@@ -283,14 +288,8 @@ def test_a_full_queue_loses_who_came_and_left_first(monkeypatch: pytest.MonkeyPa
     assert events(hearer) == ["left/here/prog/1003"]
 
 
-def test_how_many_notices_were_lost_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "WAITING_LIMIT", 4)
-    monkeypatch.setattr(notices, "STEPS_AT_ONCE", 0)
-    bus = Bus()
-    hearer = bus.connect(b"SUB local/presence/>")
-    bus.connect()
-    later(bus, 60.0)
-    hearer.heard()
+def test_how_many_notices_were_lost_is_told(hearer: FakeClient) -> None:
+    bus = hearer.bus
     for pid in range(1000, 1010):
         bus.connect(pid=pid)
     later(bus, 60.0)

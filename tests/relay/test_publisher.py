@@ -3,7 +3,6 @@
 import pytest
 
 from bccnd.relay.succession import restore, state_of
-from bccnd.wire.sbus import Recv
 from tests.relay.fakes import CLOCK, HERE, Bus, datagram
 
 
@@ -85,7 +84,7 @@ def test_local_numbers_count_what_is_seen_whole() -> None:
     publisher = bus.connect(b"MSG local/a\0", b"MSG local/a\0")
     full = bus.connect(b"CMSG format\0full", b"SUB local/>")
     publisher.say(b"MSG local/a\0", b"MSG local/a\0")
-    shown = [bus.integrity.open(Recv.parse(packet[5:]).datagram) for packet in full.heard()]
+    shown = [bus.integrity.open(recv.datagram) for recv in full.shown()]
     assert [seq for _, seq, *_ in shown] == [1, 2]
 
 

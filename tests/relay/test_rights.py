@@ -15,7 +15,7 @@ from bccnd.relay.rights import (
     Rights,
     unrestricted,
 )
-from tests.relay.fakes import Bus, FakeClient, datagram, value_of
+from tests.relay.fakes import Bus, FakeClient, datagram, slow, value_of
 
 PEER = Peer(7, 1000, 100, b"sensord", frozenset({4, 27}), resident=True)
 
@@ -216,12 +216,6 @@ def test_the_policy_block_needs_a_right():
     assert blocker.ask(b"CMSG queue\0policy=block")[0].endswith(b"policy=block")
 
 
-def blocking(bus: Bus, uid: int) -> FakeClient:
-    client = bus.connect(b"CMSG queue\0packets=2 policy=block", b"SUB a", uid=uid)
-    client.stop_reading()
-    return client
-
-
 def is_held(publisher: FakeClient) -> bool:
     """Whether somebody holds it for what it publishes."""
     publisher.say(*[b"MSG a\0x"] * 5)
@@ -230,7 +224,7 @@ def is_held(publisher: FakeClient) -> bool:
 
 def test_a_stranger_holds_nobody_by_default():
     bus = Bus()
-    stranger = blocking(bus, 2)
+    stranger = slow(bus, "block", packets=2, uid=2)
     assert not is_held(bus.connect(uid=1))
     assert not is_held(bus.connect(uid=0))
     assert stranger.session.outbox.dropped
@@ -239,20 +233,19 @@ def test_a_stranger_holds_nobody_by_default():
 
 def test_an_owner_holds_everybody_by_default():
     bus = Bus()
-    blocking(bus, 0)
+    slow(bus, "block", packets=2, uid=0)
     assert is_held(bus.connect(uid=1))
 
 
 def test_a_policy_that_the_settings_give_holds_everybody():
     bus = Bus(policy=Policy.BLOCK)
-    bus.connect(b"SUB a", uid=2).stop_reading()
+    bus.connect_stuck(b"SUB a", uid=2)
     assert is_held(bus.connect(uid=1))
 
 
 def test_a_revoked_policy_holds_nobody_any_more():
     bus = bus_with(Grant(publish=(b">",), subscribe=(b">",), block=True))
-    reader, publisher = bus.connect(b"SUB a", b"CMSG queue\0policy=block"), bus.connect()
-    reader.stop_reading()
+    reader, publisher = bus.connect_stuck(b"SUB a", b"CMSG queue\0policy=block"), bus.connect()
     publisher.say(b"MSG a\0one")
     assert publisher.held
     bus.reconfigure(access=AccessList([Grant(publish=(b">",), subscribe=(b">",))]))

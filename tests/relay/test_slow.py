@@ -1,17 +1,7 @@
 """Episodes: when one begins, when it is over, and that each is reported once at either end."""
 
 from bccnd.relay.slow import CALM_SECONDS, Episode, SlowClients, Trouble
-from tests.relay.fakes import Bus, FakeClient, datagram
-
-
-def messages(count: int) -> list[bytes]:
-    return [b"MSG a\0%d" % number for number in range(count)]
-
-
-def slow(bus: Bus, policy: bytes) -> FakeClient:
-    client = bus.connect(b"SUB ", b"CMSG queue\0packets=4 policy=" + policy)
-    client.stop_reading()
-    return client
+from tests.relay.fakes import Bus, datagram, messages, slow
 
 
 def reports(bus: Bus) -> tuple[list[Episode], list[Episode]]:
@@ -20,22 +10,22 @@ def reports(bus: Bus) -> tuple[list[Episode], list[Episode]]:
 
 def test_it_begins_with_the_first_loss_and_is_reported_once():
     bus = Bus()
-    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
-    publisher.say(*messages(4))
+    reader, publisher = slow(bus, "drop-oldest"), bus.connect()
+    publisher.say(*messages(*range(4)))
     assert reports(bus) == ([], [])
-    publisher.say(*messages(3))
+    publisher.say(*messages(*range(3)))
     [episode], over = reports(bus)
     assert (episode.session, episode.trouble, episode.lost) == (reader.session, Trouble.LOSES, 3)
     assert over == []
-    publisher.say(*messages(10))
+    publisher.say(*messages(*range(10)))
     assert reports(bus) == ([], [])
     assert episode.lost == 13
 
 
 def test_it_is_over_when_everything_has_been_taken():
     bus = Bus()
-    reader, publisher = slow(bus, b"drop-newest"), bus.connect()
-    publisher.say(*messages(6))
+    reader, publisher = slow(bus, "drop-newest"), bus.connect()
+    publisher.say(*messages(*range(6)))
     [episode], _ = reports(bus)
     bus.tick(CALM_SECONDS + 5)
     reader.take(2)
@@ -49,11 +39,11 @@ def test_it_is_over_when_everything_has_been_taken():
 
 def test_client_slow_again_and_again_is_reported_once():
     bus = Bus()
-    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
+    reader, publisher = slow(bus, "drop-oldest"), bus.connect()
     begun: list[Episode] = []
     for _ in range(int(CALM_SECONDS)):
         reader.stop_reading()
-        publisher.say(*messages(5))
+        publisher.say(*messages(*range(5)))
         reader.take()
         begun += reports(bus)[0]
         bus.tick(0.9)
@@ -66,9 +56,9 @@ def test_client_slow_again_and_again_is_reported_once():
 
 def test_the_next_one_counts_anew():
     bus = Bus()
-    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
+    reader, publisher = slow(bus, "drop-oldest"), bus.connect()
     for lost in (1, 2):
-        publisher.say(*messages(4 + lost))
+        publisher.say(*messages(*range(4 + lost)))
         reader.take()
         bus.tick(CALM_SECONDS + 1)
         [episode], over = reports(bus)
@@ -78,8 +68,8 @@ def test_the_next_one_counts_anew():
 
 def test_leaving_ends_it():
     bus = Bus()
-    reader, publisher = slow(bus, b"drop-oldest"), bus.connect()
-    publisher.say(*messages(6))
+    reader, publisher = slow(bus, "drop-oldest"), bus.connect()
+    publisher.say(*messages(*range(6)))
     reader.leave()
     [episode], over = reports(bus)
     assert over == [episode]
@@ -89,8 +79,8 @@ def test_leaving_ends_it():
 
 def test_holding_publishers_for_a_moment_is_what_block_is_for():
     bus = Bus()
-    reader, publisher = slow(bus, b"block"), bus.connect()
-    publisher.say(*messages(4))
+    reader, publisher = slow(bus, "block"), bus.connect()
+    publisher.say(*messages(*range(4)))
     bus.tick(0.5)
     assert publisher.held
     assert reports(bus) == ([], [])
@@ -101,8 +91,8 @@ def test_holding_publishers_for_a_moment_is_what_block_is_for():
 
 def test_block_client_that_is_closed():
     bus = Bus(block_seconds=5)
-    reader, publisher = slow(bus, b"block"), bus.connect()
-    publisher.say(*messages(4))
+    reader, publisher = slow(bus, "block"), bus.connect()
+    publisher.say(*messages(*range(4)))
     bus.hear(datagram(b"x", 1, b"a"))
     bus.tick(6)
     [episode], over = reports(bus)
@@ -113,8 +103,8 @@ def test_block_client_that_is_closed():
 
 def test_client_that_holds_itself_is_not_slow():
     bus = Bus()
-    client = slow(bus, b"block")
-    client.say(*messages(4))
+    client = slow(bus, "block")
+    client.say(*messages(*range(4)))
     assert client.held
     bus.tick(3)
     assert reports(bus) == ([], [])

@@ -1,10 +1,9 @@
 """Whole batches: the compiled functions against those in Python, and those against the plain way, byte by byte."""
 
-import mmap
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from bccnd.wire import batch, native, sbus
 from bccnd.wire.bccn1 import RECEIVE_LIMIT, SEQ_LIMIT, Integrity, Level, Message
 from tests.golden import entries
 from tests.needs import cannot_run
-from tests.relay.rubble import mostly, payloads
+from tests.relay.rubble import datagrams, mostly, payloads
+from tests.wire.memory import laid_out
 
 KEYS = (b"correct horse battery staple", b"yesterday's key", b"k" * 65)
 DEPLOYMENTS = [
@@ -32,19 +32,6 @@ ROOM = 64 * RECEIVE_LIMIT
 thorough = settings(deadline=None, max_examples=400)
 
 
-def laid_out(packets: Sequence[bytes], *, room: int = 0) -> tuple[mmap.mmap, list[int], list[int]]:
-    """The packets in a memory, with what was there before around them, and ``room`` bytes at its end."""
-    memory = mmap.mmap(-1, sum(map(len, packets)) + 16 * (len(packets) + 1) + room)
-    memory[:] = b"MSG " * (len(memory) // 4) + b"MSG "[: len(memory) % 4]
-    starts, ends, at = [], [], 16
-    for packet in packets:
-        memory[at : at + len(packet)] = packet
-        starts.append(at)
-        ends.append(at + len(packet))
-        at += len(packet) + 16
-    return memory, starts, ends
-
-
 def test_the_extension_was_built():
     """Or half of this file compares nothing."""
     if os.environ.get("BCCN_PURE"):
@@ -54,31 +41,12 @@ def test_the_extension_was_built():
 
 # Datagrams in
 
-datagrams = mostly(
-    st.builds(
-        lambda integrity, src, seq, chan, payload: integrity.seal(b"%b:%d:%b|%b" % (src, seq, chan, payload)),
-        st.sampled_from(DEPLOYMENTS),
-        st.sampled_from([b"x", b"y", b"?", b"host/prog/1", b"s" * 128, b"s" * 129, b"", b"a b"]),
-        st.integers(1, 4) | st.sampled_from([10**18, 10**19 - 1, 10**19, SEQ_LIMIT - 1, SEQ_LIMIT]),
-        st.sampled_from([b"demo/a", b"demo/b", b"!", b"!?", b"!?x", b"c" * 1024, b"c" * 1025, b"", b"\x80"]),
-        payloads | st.just(b"p" * 1900),
-    ),
-    [
-        b"BCCN1",
-        b"BCCN2",
-        b"[",
-        b"8",
-        b"]",
-        b"x:1:a",
-        b"x:2:ab|",
-        b"|",
-        b":",
-        b"\0",
-        b":hmac=",
-        b"0",
-        b"\x0b",
-        b"F",
-    ],
+received = datagrams(
+    DEPLOYMENTS,
+    [b"x", b"y", b"?", b"host/prog/1", b"s" * 128, b"s" * 129, b"", b"a b"],
+    st.integers(1, 4) | st.sampled_from([10**18, 10**19 - 1, 10**19, SEQ_LIMIT - 1, SEQ_LIMIT]),
+    st.sampled_from([b"demo/a", b"demo/b", b"!", b"!?", b"!?x", b"c" * 1024, b"c" * 1025, b"", b"\x80"]),
+    payloads | st.just(b"p" * 1900),
 )
 
 
@@ -94,7 +62,7 @@ def plainly(integrity: Integrity, datagram: bytes) -> Message | None:
 @thorough
 @given(
     integrity=st.sampled_from(DEPLOYMENTS),
-    read=st.lists(datagrams, max_size=12),
+    read=st.lists(received, max_size=12),
     room=st.just(ROOM) | st.integers(0, 200),
 )
 def test_a_batch_opens_as_its_datagrams_do(integrity: Integrity, read: list[bytes], room: int):

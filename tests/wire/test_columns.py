@@ -1,6 +1,5 @@
 """RECV packets as columns: the compiled form against the one in Python, and that against the parsers."""
 
-import mmap
 from array import array
 
 from hypothesis import given, settings
@@ -10,6 +9,7 @@ from bccnd.errors import WireError
 from bccnd.wire import columns, native, sbus
 from bccnd.wire.bccn1 import SEQ_LIMIT, Envelope, Integrity, Level, Message
 from tests.golden import entries
+from tests.wire.memory import laid_out
 
 DEPLOYMENTS = [Integrity(), Integrity([b"k" * 32], Level.HMAC), Integrity((), Level.CRC32)]
 thorough = settings(deadline=None, max_examples=300)
@@ -57,17 +57,6 @@ packets = st.one_of(
         lambda inside: sbus.pack([sbus.pack(inside), b"CMSG pong\0"])
     ),
 )
-
-
-def laid_out(packets: list[bytes]) -> tuple[mmap.mmap, list[int], list[int]]:
-    memory = mmap.mmap(-1, sum(map(len, packets)) + 3 * len(packets) + 1)
-    starts, ends, at = [], [], 0
-    for packet in packets:
-        memory[at : at + len(packet)] = packet
-        starts.append(at)
-        ends.append(at + len(packet))
-        at += len(packet) + 3
-    return memory, starts, ends
 
 
 @thorough

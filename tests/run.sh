@@ -30,7 +30,8 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # --- system tools: "<command>:<package>" ---
 tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc g++:g++ make:make perl:perl
        systemctl:systemd tshark:tshark man:man-db go:golang-go gofmt:golang-go
-       cargo:cargo rustfmt:rustfmt clippy-driver:rust-clippy java:openjdk-17-jre-headless'
+       cargo:cargo rustfmt:rustfmt clippy-driver:rust-clippy java:openjdk-17-jre-headless
+       rsync:rsync'
 
 # The commands of $tools that are not there, with "field 1", or their packages, with "field 2".
 missing() {

@@ -15,6 +15,7 @@ import socket
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
+from time import time_ns
 from typing import Any
 
 import structlog
@@ -30,13 +31,17 @@ from bccnd.process import fatal
 from bccnd.process.sequence import SequenceFile
 from bccnd.relay.client_input import Left
 from bccnd.relay.core import Relay
-from bccnd.relay.effects import Effects
+from bccnd.relay.effects import OfClients
 from bccnd.relay.identity import Peer
 from bccnd.relay.moment import Moment
 from bccnd.relay.session import Session
 
-# Batches read from one client in one turn, which TURN_NS may end earlier.
+# Batches read from one client in one turn, which READING_NS may end earlier.
 CLIENT_BATCHES = 8
+
+# No batch is read so many nanoseconds after a turn began: it would seldom be done when the turn is over, and what is
+# left has to be copied.
+READING_NS = TURN_NS // 2
 
 # Batches read from one client at the end: a client that never stops sending must not keep the daemon.
 LAST_BATCHES = 64
@@ -56,8 +61,8 @@ class Bus:
     """Serves the clients of one listener.
 
     ``packet_limit``: the longest packet of a client, in bytes; ``client_bytes``: the send buffer of its socket;
-    ``settle``: called after each turn, returns True when a datagram went to the segment; ``congested``: whether the
-    network side is; ``on_idle``: called when the last client has left.
+    ``settle``: carries out effects, returns True if datagrams went to the segment and the network side is congested;
+    ``on_idle``: called when the last client has left.
     """
 
     def __init__(
@@ -71,17 +76,16 @@ class Bus:
         packet_limit: int,
         client_bytes: int,
         settle: Callable[[], bool],
-        congested: Callable[[], bool],
         on_idle: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._relay = relay
         # A byte more, so that a longer packet is seen to be too long.
         self._table = ReceiveTable(arena, packet_limit + 1)
+        self._read_one = self._table.read_one
         self._sequence = sequence
         self._client_bytes = client_bytes
         self._settle = settle
-        self._is_congested = congested
         self._on_idle = on_idle
         self._turns = Turns(arena.memory, self._table.region)
         self._left = self._turns.left
@@ -90,8 +94,6 @@ class Bus:
         # Publishers that are not read until the network side is no longer congested.
         self._held_back: set[Session] = set()
         self._places = Places()
-        # When a turn was long the last time.
-        self._busy_ns = 0
         self._serving = False
         # Whether the loop is to begin a round: it gives one turn, however many are in line.
         self._round_is_due = False
@@ -99,6 +101,7 @@ class Bus:
         self._begun = 0
         # The steps of this turn so far.
         self._steps = 0
+        self.end_turn = self._turns.end
         self.door = Door(loop, listener, self._let_in, lambda: len(relay.sessions), self.end_turn)
 
     @staticmethod
@@ -147,7 +150,7 @@ class Bus:
                 self._go_on(session)
         self._held_back.clear()
 
-    def carry_out(self, effects: Effects) -> None:
+    def carry_out(self, effects: OfClients) -> None:
         """Watch, resume and close clients as the relay wants. Closing one can have further effects."""
         for session in effects.watch:
             if self._relay.is_backlogged(session):
@@ -191,7 +194,8 @@ class Bus:
     # -- clients send
 
     def _readable(self, session: Session) -> None:
-        if self._turns.must_wait(session):
+        turns = self._turns
+        if turns.are_scarce and turns.must_wait(session):
             self._loop.remove_reader(session.port)
             self._line_up(session)
         else:
@@ -199,41 +203,40 @@ class Bus:
 
     def _serve(self, session: Session) -> None:
         """Give a client its turn."""
-        self._begun = begun = time.time_ns()
+        turns = self._turns
+        self._begun = begun = time_ns()
         self._steps = 0
         try:
             if session not in self._left or (self._take_turn(session) and not self._turn_is_over()):
-                self._read_on(session, begun)
+                # After a silence it has mostly sent one packet: read that with the cheapest call.
+                if begun - session.read_ns > ALONE_NS and abs(begun - turns.gathered_ns) > BUSY_NS:
+                    self._read(session, self._read_one, begun)
+                else:
+                    self._read_on(session, begun)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
             self._give_up(session, error)
-        session.read_ns = now = self.end_turn(begun)
-        if session.number in self._sockets and self._turns.took(session, begun, now, self._steps):
+        session.read_ns = now = time_ns()
+        if session.number in self._sockets and turns.took(session, begun, now, self._steps):
             self._have_round_begin()
 
     def _read_on(self, session: Session, unix_ns: int) -> None:
         """Read a few batches in one turn: another read costs less than another round of the loop.
 
-        A client that was silent for ALONE_NS has mostly sent one packet: read that with the cheapest call. Of one
-        that does not read its answers no more is read at once: what else it asks for waits in its own socket.
+        Of a client that does not read its answers no more is read at once: what else it asks for waits in its own
+        socket.
         """
-        alone = abs(unix_ns - session.read_ns) > ALONE_NS and abs(unix_ns - self._busy_ns) > BUSY_NS
-        if alone or self._turns.have_many(session) or session.outbox.answers:
-            self._read(session, self._table.read_one, unix_ns)
+        if self._turns.have_many(session) or session.outbox.answers:
+            self._read(session, self._read_one, unix_ns)
             return
         for _ in range(CLIENT_BATCHES):
-            if not self._read(session, self._table.read, unix_ns) or self._turn_is_over():
+            if not self._read(session, self._table.read, unix_ns):
                 break
-            unix_ns = time.time_ns()
+            unix_ns = time_ns()
+            if not 0 <= unix_ns - self._begun < READING_NS:
+                break
 
     def _turn_is_over(self) -> bool:
-        return not 0 <= time.time_ns() - self._begun < TURN_NS
-
-    def end_turn(self, begun: int) -> int:
-        """Note whether what the loop began at this time, in nanoseconds since 1970, was long. Returns the time."""
-        now = time.time_ns()
-        if now - begun > ALONE_NS:
-            self._busy_ns = now
-        return now
+        return not 0 <= time_ns() - self._begun < TURN_NS
 
     def _read(self, session: Session, read: Read, unix_ns: int) -> bool:
         """Read one batch; True when there may be more."""
@@ -261,7 +264,16 @@ class Bus:
                 return False
         left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
         self._steps += self._outgoing.steps
-        return self._go_on_or_wait(session, left, self._settle())
+        congested = self._settle()
+        if (
+            left
+            or congested
+            or session.waits_for
+            or session.outbox.left
+            or session.number not in self._sockets
+        ):
+            return self._go_on_or_wait(session, left, congested)
+        return True
 
     def _take_turn(self, session: Session) -> bool:
         """Go on with the packets that are left; True when the client may be read on."""
@@ -269,19 +281,19 @@ class Bus:
         self._steps += self._outgoing.steps
         return self._go_on_or_wait(session, left, self._settle())
 
-    def _go_on_or_wait(self, session: Session, left: Left | None, sends: bool) -> bool:
+    def _go_on_or_wait(self, session: Session, left: Left | None, congested: bool) -> bool:
         """Give the relay what is left of a client's packets until its turn is over; True when it may be read on.
 
-        ``sends``: whether a datagram went to the segment already.
+        ``congested``: whether it is to be held back.
         """
         turns = self._turns
         while (left or session in self._left) and self._may_go_on(session) and not self._turn_is_over():
             left = self._relay.from_client(session, self._moment(), *(left or turns.take(session)))
             self._steps += self._outgoing.steps
-            sends |= self._settle()
+            congested |= self._settle()
         if session.number not in self._sockets:
             return False
-        if sends and self._is_congested():
+        if congested:
             self._held_back.add(session)
         if left:
             turns.put_aside(session, left)
@@ -352,7 +364,7 @@ class Bus:
         self._settle()
 
     def _moment(self) -> Moment:
-        return Moment(self._loop.time(), time.time_ns())
+        return Moment(self._loop.time(), time_ns())
 
     # -- clients leave
 
@@ -389,11 +401,11 @@ class Bus:
     def _read_last(self, session: Session, deadline: float) -> None:
         for _ in range(LAST_BATCHES):
             while session in self._left and self._may_go_on(session) and time.monotonic() < deadline:
-                self._begun = time.time_ns()
+                self._begun = time_ns()
                 self._take_turn(session)
             if not self._may_go_on(session) or time.monotonic() > deadline:
                 break
-            self._begun = time.time_ns()
+            self._begun = time_ns()
             if not self._read(session, self._table.read, self._begun):
                 break
 

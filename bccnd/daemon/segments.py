@@ -173,7 +173,7 @@ class Segments:
             log.debug("segment not readable", **_named(segment.binding), error=error.strerror)
             return False
         if starts:
-            interface = os.fsencode(segment.binding.interface or "") or NOWHERE
+            interface = (segment.binding.interface or "").encode(errors="surrogateescape") or NOWHERE
             moment = Moment(self._loop.time(), time.time_ns())
             try:
                 self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
@@ -185,16 +185,19 @@ class Segments:
 
     # -- datagrams go out
 
-    def send(self, starts: list[int], ends: list[int], beyond: list[bytes]) -> None:
-        """Send the datagrams at these spans of the arena, then those ``beyond`` it."""
+    def send(self, starts: list[int], ends: list[int], beyond: list[bytes]) -> bool:
+        """Send the datagrams at these spans of the arena, then those ``beyond`` it. True if ``congested`` now."""
+        congested = False
         for egress in self._egresses:
             if starts:
                 egress.send(starts, ends)
             if beyond:
                 egress.send_bytes(beyond)
+            congested |= egress.congested
         if not self._egresses:
             sent, unsent = self._before
             self._before = sent, unsent + len(starts) + len(beyond)
+        return congested
 
     @property
     def congested(self) -> bool:

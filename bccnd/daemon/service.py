@@ -150,7 +150,6 @@ class Daemon:
             packet_limit=rules.packet_limit,
             client_bytes=settings.buffers.client_bytes,
             settle=self._settle,
-            congested=lambda: self._segments.congested,
             on_idle=self._idle,
         )
 
@@ -208,23 +207,25 @@ class Daemon:
         self._metrics.resume()
 
     def _settle(self) -> bool:
-        """Carry out effects until the relay has none. Returns True when a datagram went to the segment."""
-        sends = False
+        """Carry out effects until the relay has none. True if datagrams went out and the network is congested."""
+        congested = False
         while (effects := self.relay.take_effects()) is not None:
             if effects.starts or effects.beyond:
-                self._segments.send(effects.starts, effects.ends, effects.beyond)
-                sends = True
-            if effects.taps is not None:
-                self._kernel.tapped(effects.taps)
-            if effects.asked:
-                self._answer(*effects.asked)
-            self._bus.carry_out(effects)
+                congested |= self._segments.send(effects.starts, effects.ends, effects.beyond)
+            clients = effects.clients
+            if clients is None:  # nothing else has further effects
+                break
+            if clients.taps is not None:
+                self._kernel.tapped(clients.taps)
+            if clients.asked:
+                self._answer(*clients.asked)
+            self._bus.carry_out(clients)
         if self.relay.alarm.due != self._due:
             self._set_alarm()
-        return sends
+        return congested
 
     def _answer(self, session: Session, answer: Cmsg) -> None:
-        """Answer a request that the relay leaves to the daemon (``Effects.asked``), after its other effects."""
+        """Answer a request that the relay leaves to the daemon (``OfClients.asked``), after its other effects."""
         if answer.key == b"status":
             answer = Cmsg(answer.key, json.dumps(self._status(), separators=(",", ":")).encode())
         self.relay.answer(session, answer, self._moment())

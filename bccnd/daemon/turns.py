@@ -50,6 +50,9 @@ ROUND_NS = 1_000_000
 LONG_NS = 500_000
 LONG_STEPS = 256
 
+# While one turn takes so many nanoseconds, others send several packets.
+GATHERING_NS = 200_000
+
 # For so many nanoseconds after a long turn a client is expected to want another. Who means well hardly notices.
 LATELY_NS = 10_000_000_000
 
@@ -205,6 +208,10 @@ class Turns:
         # What this round has taken, and when its last turn ended, in nanoseconds.
         self._used = 0
         self._ended = 0
+        # When a turn was so long the last time that others have gathered packets, in nanoseconds since 1970.
+        self.gathered_ns = 0
+        # Whether some have to wait: the budget of the round is spent, or somebody is in line.
+        self.are_scarce = False
 
     def have_many(self, session: Session) -> bool:
         """Whether no more than one packet of this client is to be read."""
@@ -220,20 +227,34 @@ class Turns:
 
     def begin_round(self) -> None:
         self._used = 0
+        self._count()
+
+    def end(self, begun: int) -> None:
+        """Note how long something else took that the loop began at this time, in nanoseconds since 1970."""
+        now = time.time_ns()
+        if now - begun > GATHERING_NS:
+            self.gathered_ns = now
 
     def took(self, session: Session, begun: int, now: int, steps: int) -> bool:
         """Note how long a turn was, by the clock, in nanoseconds. True when the budget of the round is spent."""
-        used = now - begun if now >= begun else TURN_NS
-        self._used = used if begun - self._ended > PAUSE_NS else self._used + used
-        self._ended = now
-        if used > LONG_NS and steps >= LONG_STEPS:
-            self._long[session] = now
-        return self._used > ROUND_NS
+        used = now - begun
+        if not 0 <= used <= GATHERING_NS:
+            used = used if used > 0 else TURN_NS
+            if steps >= LONG_STEPS:
+                self.gathered_ns = now
+                if used > LONG_NS:
+                    self._long[session] = now
+        if begun - self._ended <= PAUSE_NS:
+            used += self._used
+        self._used, self._ended = used, now
+        if used <= ROUND_NS:
+            return False
+        self.are_scarce = True
+        return True
 
     def must_wait(self, session: Session) -> bool:
         """Whether a client has to get in line: a busy one if anybody else is, others if the budget is spent."""
-        spent = self._used > ROUND_NS
-        return (spent or self._in_line > 0) and (spent or self._is_busy(session))
+        return self.are_scarce and (self.is_spent or self._is_busy(session))
 
     def _is_busy(self, session: Session) -> bool:
         if session in self.left:
@@ -255,7 +276,7 @@ class Turns:
             self._busy.add(session, left=session in self.left)
         else:
             self._modest.add(session, left=False)
-        self._in_line = len(self._busy) + len(self._modest)
+        self._count()
 
     def next_modest(self) -> Session | None:
         """Who is first in line of those that ask for little, and no longer from now on."""
@@ -267,8 +288,12 @@ class Turns:
 
     def _next_of(self, line: Line) -> Session | None:
         session = line.next(self._of_users)
-        self._in_line = len(self._busy) + len(self._modest)
+        self._count()
         return session
+
+    def _count(self) -> None:
+        self._in_line = len(self._busy) + len(self._modest)
+        self.are_scarce = self.is_spent or self._in_line > 0
 
     def take(self, session: Session) -> Left:
         """The next packets of a client, laid out in the region."""
@@ -319,7 +344,7 @@ class Turns:
         self.left.pop(session, None)
         self._busy.remove(session)
         self._modest.remove(session)
-        self._in_line = len(self._busy) + len(self._modest)
+        self._count()
         self._long.pop(session, None)
 
     def _account(self, session: Session, size: int) -> None:

@@ -3,8 +3,8 @@
 Rules
 - The words (``words``) are made in one pass and kept for the run. Rows are read again only for what words lack:
   channels, heartbeats, rejected traffic, order, and a sample for the latency.
-- The tables are written to a directory of their own and replace the old ones together. So a report is of one run, and
-  a run that is killed leaves the tables of the run before.
+- The tables are written to a directory of their own and replace the old ones together (``versions``). So a report is
+  of one run, and a run that is killed leaves the tables of the run before.
 """
 
 import re
@@ -28,9 +28,10 @@ from bccnd.pipeline import (
     reordering,
     segments,
     storage,
+    versions,
     words,
 )
-from bccnd.pipeline.layout import TABLES, Output
+from bccnd.pipeline.layout import MARGIN_NS, TABLES, Output
 from bccnd.pipeline.progress import Progress
 from bccnd.pipeline.times import HOUR_NS, SECOND_NS, date
 from bccnd.recorder.layout import Direction
@@ -80,17 +81,16 @@ class Keeping:
 
 def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress) -> None:
     """Write all ``TABLES`` below ``output.tables``. Raises ConfigError if nothing was ingested or recorded then."""
-    aside = f"{output.tables}.new"
-    storage.delete(spark, aside)
+    version = versions.begin(spark, output)
     keep = Keeping(spark)
     try:
         made = tables(storage.traffic(spark, output), span, keep)
         for number, name in enumerate(TABLES, 1):
             with progress.step(f"analyse {number}/{len(TABLES)}: {name}"):
-                typed(next(made), name).write.parquet(f"{aside}/{name}")
+                typed(next(made), name).write.parquet(f"{version}/{name}")
     finally:
         keep.release()
-    storage.replace(spark, aside, output.tables)
+    versions.publish(spark, output, version)
 
 
 def typed(table: DataFrame, name: str) -> DataFrame:
@@ -101,7 +101,7 @@ def typed(table: DataFrame, name: str) -> DataFrame:
 
 def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFrame]:
     """``TRAFFIC`` -> the tables in the order of ``TABLES``."""
-    seen_span = span.widened(coverage.MARGIN_NS)
+    seen_span = span.widened(MARGIN_NS)
     days = _of_days(all_traffic, seen_span)
     covered = keep(coverage.coverage(days, *seen_span))
     days = coverage.counted(days, coverage.captured_twice(covered))

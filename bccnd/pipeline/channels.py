@@ -3,6 +3,7 @@
 Rules
 - A message counts once: at the host that sent it, or, if that has no record, at the receiver that has most of its
   source. Messages on local channels count at their host.
+- A recorder may leave payloads out (``bccnd-record --payloads none``). Then nothing is known of their sizes.
 - Bytes are those of the datagrams. Percentiles are exact: they are taken of the sizes, weighted by how often each
   occurs, and there are at most as many sizes as a datagram has bytes.
 """
@@ -43,7 +44,7 @@ def channels(witnessed_rows: DataFrame) -> DataFrame:
         witnessed_rows.groupBy(
             "channel",
             F.expr(f"time_ns div {SECOND_NS}").alias("second"),
-            F.coalesce(F.octet_length("payload"), F.lit(0)).alias("length"),
+            F.octet_length("payload").alias("length"),
         )
         .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
         .withColumn("hour", F.expr(f"second div {_SECONDS_AN_HOUR}"))

@@ -1,7 +1,9 @@
 """The ``bccnd-pipeline`` command: recorded files in, tables and a report out.
 
 Exit codes are those of ``bccnd`` and ``bccn``: 0 done, 1 internal fault, 2 wrong settings or usage, 4 refused by the
-system, 5 no Spark available. An interrupt ends it with 130 and loses nothing that is done.
+system, 5 no Spark available, or somebody else at work in OUTPUT. An interrupt ends it with 130 and loses nothing that
+is done.
+With --check they are those of ``Status``.
 """
 
 import argparse
@@ -10,25 +12,37 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from bccnd.errors import BccndError, RefusedError
-from bccnd.pipeline import session
+from bccnd.pipeline import amounts, java, locks, preconditions, session
 from bccnd.pipeline.layout import Output
 from bccnd.pipeline.progress import Progress
-from bccnd.process.standard_streams import CommandLine, OutputError, complain, guarded, printable, say
+from bccnd.pipeline.status import Status
+from bccnd.process.standard_streams import CommandLine, OutputError, complain, guarded, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bccnd.pipeline.ingest import Batch
+    from bccnd.pipeline.report import Said
 
 PROGRAM = "bccnd-pipeline"
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
+# What each action keeps others from doing at the same time.
+WORK: dict[str, tuple[str, ...]] = {
+    "ingest": (locks.INGEST,),
+    "analyse": (locks.ANALYSE,),
+    "report": (),
+    "run": (locks.INGEST, locks.ANALYSE),
+    "maintain": (locks.MAINTAIN,),
+}
 
 DESCRIPTION = """\
 Find out what a network lost, where and when, from what bccnd-record wrote on its hosts.
@@ -37,10 +51,12 @@ Find out what a network lost, where and when, from what bccnd-record wrote on it
   analyse   make tables of everything ingested: which host lost how many messages of which host, when, in which bursts
   report    make a page for people of the tables, OUTPUT/report.html, and print its findings
   run       all three
+  maintain  merge what was ingested in many small files, and with --keep-days remove what is older
 """
 EPILOG = """\
 examples:
   bccnd-pipeline run --input /var/lib/bccnd-record --output ~/network
+  bccnd-pipeline report --output ~/network --check
   bccnd-pipeline analyse --output ~/network --since 2026-01-31T14:00 --until 2026-01-31T15:00
   bccnd-pipeline ingest --input hdfs:///record --output hdfs:///network --master spark://head:7077 --continuous
   spark-submit --master yarn "$(python3 -c 'from bccnd.pipeline import cli; print(cli.__file__)')" \\
@@ -49,7 +65,8 @@ examples:
 The workers of a cluster need Spark and access to the files, but neither Python nor bccnd.
 
 OUTPUT holds traffic/ (what was ingested), checkpoint/ (which files were ingested: keep it with traffic/),
-rejected-files/ (files that could not be read, and why), tables/ (Parquet, for any tool) and report.html.
+rejected-files/ (files that could not be read, and why), tables/ (Parquet, for any tool: a link to the newest of
+versions/) and report.html.
 """
 
 
@@ -65,10 +82,17 @@ def moment(text: str) -> int:
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
 
 
+def days(text: str) -> int:
+    """A number of days, at least one."""
+    if not re.fullmatch("[1-9][0-9]{0,4}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, 1 or more")
+    return int(text)
+
+
 def parser() -> CommandLine:
     formatter = argparse.RawDescriptionHelpFormatter
     top = CommandLine(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, formatter_class=formatter)
-    top.add_argument("action", choices=("ingest", "analyse", "report", "run"), help="what to do; see above")
+    top.add_argument("action", choices=tuple(WORK), help="what to do; see above")
     top.add_argument(
         "--input",
         metavar="DIR",
@@ -93,6 +117,27 @@ def parser() -> CommandLine:
     top.add_argument(
         "--until", metavar="TIME", type=moment, help="leave out what is later; UTC (analyse, run)"
     )
+    top.add_argument(
+        "--keep-days",
+        metavar="N",
+        type=days,
+        help="remove traffic that is older, and with the next analyse its tables; all is kept by default (maintain)",
+    )
+    top.add_argument(
+        "--json", action="store_true", help="print the findings as one JSON object (report, run)"
+    )
+    top.add_argument(
+        "--check",
+        action="store_true",
+        help="exit as a check of Nagios: 0 all well, 1 warnings, 2 problems, 3 nothing is known (report, run)",
+    )
+    top.add_argument(
+        "--max-age",
+        metavar="HOURS",
+        type=float,
+        default=24.0,
+        help="with --check, nothing is known if the record ends earlier than that; 24 by default",
+    )
     return top
 
 
@@ -104,6 +149,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         top.error(f"{given.action} needs --input DIR: the directory that bccnd-record writes to")
     if given.continuous and given.action != "ingest":
         top.error("--continuous goes with ingest only; analyse and report may run beside it")
+    if given.keep_days is not None and given.action != "maintain":
+        top.error("--keep-days goes with maintain only: the others remove nothing")
+    if (given.json or given.check) and given.action not in {"report", "run"}:
+        top.error("--json and --check go with report and run only: the others find nothing")
     if given.since is not None and given.until is not None and given.since >= given.until:
         top.error("--since must be before --until")
     return given
@@ -111,7 +160,16 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    return guarded(PROGRAM, lambda: _start(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        code = guarded(PROGRAM, lambda: _start(argv))
+    except SystemExit as ended:
+        if ended.code != USAGE or "--check" not in argv:
+            raise
+        code = USAGE
+    # The other codes would say of the network that something is wrong with it.
+    known = isinstance(code, Status) or code == INTERRUPTED or "--check" not in argv
+    return int(code) if known else Status.UNKNOWN
 
 
 def _start(argv: Sequence[str]) -> int:
@@ -126,9 +184,15 @@ def _start(argv: Sequence[str]) -> int:
 
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        with session.connect(given.master, f"bccnd-pipeline {given.action}") as spark:
-            signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
-            _run(given, spark)
+        with _ready(given) as size:
+            if given.action == "report" and (place := _place(given, given.output)):
+                return _report(
+                    given, None, Output(str(place)), Progress()
+                )  # starting a JVM would take longest
+            settings = session.sized(size, os.environ)
+            with session.connect(given.master, f"bccnd-pipeline {given.action}", settings) as spark:
+                signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
+                return _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputError:
@@ -144,10 +208,43 @@ def _start(argv: Sequence[str]) -> int:
         refused = _refusal(error)
         _complain(refused or f"{_first_line(error)}  (BCCND_TRACE=1 shows the whole error)")
         return RefusedError.exit_code if refused else FAULT
-    return 0
 
 
-def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
+@contextmanager
+def _ready(given: argparse.Namespace) -> Iterator[int | None]:
+    """Find out what is wrong before Spark starts, and keep out others that do the same work on the same directory.
+
+    Says how much there is to read, and yields the bytes that all steps read; None if they are not on this machine.
+    """
+    source = given.input and _place(given, given.input)
+    if source:
+        preconditions.recordings(source, later=given.continuous)
+    output = _place(given, given.output)
+    if output is None:
+        yield None
+        return
+    if given.action in {"analyse", "maintain"}:
+        preconditions.ingested(output)
+        source = output / "traffic"
+    if given.action == "report":
+        preconditions.analysed(output)
+    preconditions.writable(output, os.environ)
+    with locks.held(output, *WORK[given.action]):
+        if given.action == "report" or not source:
+            yield None
+            return
+        java.require()
+        amount = amounts.below(source)
+        Progress().say(f"{given.action}: {amount} in {source}")
+        yield amount.size + (amounts.below(output / "traffic").size if given.action == "run" else 0)
+
+
+def _place(given: argparse.Namespace, path: str) -> Path | None:
+    return preconditions.of_this_machine(path, given.master, os.environ)
+
+
+def _run(given: argparse.Namespace, spark: "SparkSession") -> int:
+    """Do it; returns the exit code."""
     from bccnd.pipeline.analyse import Span, analyse
     from bccnd.pipeline.ingest import ingest
 
@@ -164,15 +261,57 @@ def _run(given: argparse.Namespace, spark: "SparkSession") -> None:
                 )
         if given.action in {"analyse", "run"}:
             analyse(spark, output, Span(given.since, given.until), progress)
+        if given.action == "maintain":
+            _maintain(given, spark, progress)
         if given.action in {"report", "run"}:
-            report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
-            with progress.step("report"):
-                findings = report.write(
-                    spark, output.tables, output.report, rejected_files=output.rejected_files
-                )
-            progress.say(f"report: {output.report}")
-            for finding in findings:
-                say(printable(str(finding)))
+            return _report(given, spark, output, progress)
+    return 0
+
+
+def _report(
+    given: argparse.Namespace, spark: "SparkSession | None", output: Output, progress: Progress
+) -> int:
+    """Make the page, and say what is on it; returns the exit code. Without ``spark`` all is on this machine."""
+    from bccnd.pipeline import storage, versions
+
+    report = import_module("bccnd.pipeline.report")  # only here: it needs jinja2
+    with (
+        progress.step("report"),
+        versions.reading(spark, output) as tables,
+        storage.brought_here(spark, tables) as here,
+        storage.brought_here(spark, output.rejected_files) as rejected,
+        storage.sent_there(spark, output.report) as page,
+    ):
+        said: Said = report.write(here, page, rejected_files=str(rejected))
+    progress.say(f"report: {output.report}")
+    return _tell(given, said._replace(page=output.report))
+
+
+def _maintain(given: argparse.Namespace, spark: "SparkSession", progress: Progress) -> None:
+    from bccnd.pipeline.maintain import first_day, maintain
+
+    here = preconditions.of_this_machine(given.output, given.master, os.environ)
+    with progress.step("maintain"):
+        maintain(
+            spark,
+            Output(given.output),
+            first_day(datetime.now(UTC).date(), given.keep_days),
+            progress.say,
+            readers=lambda: here is not None and locks.is_held(here, locks.ANALYSE),
+        )
+
+
+def _tell(given: argparse.Namespace, said: "Said") -> int:
+    """Print what the report says, as it was asked for; returns the exit code."""
+    now, oldest = datetime.now(UTC), timedelta(hours=given.max_age)
+    if given.json:
+        say(said.as_json())
+    else:
+        if given.check:
+            say(said.summary(now, oldest))
+        for line in said.lines():
+            say(line)
+    return said.status(now, oldest) if given.check else 0
 
 
 def _report_batch(progress: Progress, batch: "Batch") -> None:

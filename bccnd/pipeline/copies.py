@@ -6,6 +6,7 @@ Rules
 - p, the share of datagrams that was lost, is 1 - rows / (copies * sent). With one copy, p * sent messages would have
   been lost; the copies saved what was lost less than that. A burst takes all copies, so against bursts copies save
   little. They never cost any.
+- Where no number arrived in time, their copies say nothing.
 """
 
 from pyspark.sql import DataFrame
@@ -19,7 +20,7 @@ def copies(recorded_minutes: DataFrame) -> DataFrame:
     sums = (
         recorded_minutes.groupBy(*PAIR, F.date_trunc("hour", "minute").alias("hour"))
         .agg(*(F.sum(name).alias(name) for name in ("sent", "lost", "rows")))
-        .where("rows > 0")
+        .where("rows > 0 AND lost < sent")
     )
     lost_share = F.greatest(F.lit(0.0), 1 - F.col("rows") / (F.col("copies") * F.col("sent")))
     return (

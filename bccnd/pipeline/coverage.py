@@ -18,11 +18,9 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline.times import SECOND_NS
+from bccnd.pipeline.layout import MARGIN_NS
 from bccnd.pipeline.words import so_far
 from bccnd.recorder.layout import Direction, Mark
-
-MARGIN_NS = 2 * SECOND_NS
 
 
 def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | None = None) -> DataFrame:

@@ -5,7 +5,8 @@ Rules
 - Every reader states its schema. Left to infer one, Spark makes numbers of the hosts ``007`` and ``1e5``.
 - ``seq`` is an unsigned 64-bit number, too large for a bigint: decimal(20,0). For arithmetic it is split without loss
   into ``word`` = floor(seq / 64) and ``bit`` = seq mod 64.
-- A batch counts once its directory has ``_SUCCESS``. The tables are replaced all at once.
+- A batch counts once its directory has ``_SUCCESS``, until a merged one that holds it has, too (``maintain``). The
+  tables are replaced all at once (``versions``).
 - Paths are strings, because they may be of any file system that Spark knows (``hdfs://``, ``s3a://``).
 """
 
@@ -20,12 +21,15 @@ RECORDED = (
 TRAFFIC = (
     "time_ns bigint, interface string, direction string, verdict string, mode string, peer string, src string, "
     "seq decimal(20,0), channel string, payload binary, size int, word bigint, bit int, capture boolean, "
-    "batch bigint, date string, host string"
+    "batch string, date string, host string"
 )
 REJECTED_FILES = "path string, reason string"
 
 # The source of senders without a name. Many share it, so its numbers mean nothing.
 NAMELESS = "?"
+
+# The clocks of two hosts differ, and messages take time (``coverage``).
+MARGIN_NS = 2 * 10**9
 
 # Loss is of a pair: what a receiver lost of a sender.
 PAIR = ("sender", "receiver")
@@ -83,7 +87,7 @@ class Output(NamedTuple):
 
     @property
     def traffic(self) -> str:
-        """``batch=<id>/date=/host=/*.parquet`` of ``TRAFFIC``."""
+        """``batch=<id>/date=/host=/*.parquet`` of ``TRAFFIC``; merged, ``batch=<first>-<last>``."""
         return self.at("traffic")
 
     def batch(self, number: int) -> str:
@@ -101,8 +105,16 @@ class Output(NamedTuple):
 
     @property
     def tables(self) -> str:
-        """``<name>/*.parquet`` of ``TABLES``."""
+        """``<name>/*.parquet`` of ``TABLES``: a link to the newest of ``versions``, where there can be one."""
         return self.at("tables")
+
+    @property
+    def versions(self) -> str:
+        """``<number>/<name>/*.parquet`` of ``TABLES`` (``versions``)."""
+        return self.at("versions")
+
+    def version(self, number: int) -> str:
+        return self.at("versions", str(number))
 
     @property
     def report(self) -> str:

@@ -35,6 +35,8 @@ CHANNELS = 65536
 LOCAL = b"local"
 # Local whatever the settings say.
 NOTICES = b"local/presence/"
+# Their payload, a word at most, says whether the source leaves (``bccnd/wire/BCCN1.md``, "Heartbeats").
+HEARTBEATS = b"heartbeat/"
 # The requests whose answers the record has a use for.
 ANSWERS = (b"status", b"clients")
 OWN, DUPLICATE = Verdict.OWN.encode(), Verdict.DUPLICATE.encode()
@@ -79,12 +81,15 @@ Item: TypeAlias = pa.RecordBatch | Dropped | ReadUntil | Ended | Answer
 
 
 class Rows:
-    """``local``: the patterns of channels that stay on this host; ``host``: its name."""
+    """``local``: the patterns of channels that stay on this host; ``host``: its name; ``payloads``: whether rows have
+    them.
+    """
 
-    def __init__(self, local: Iterable[str], host: str) -> None:
+    def __init__(self, local: Iterable[str], host: str, *, payloads: bool = True) -> None:
         # How the names of this host's clients begin, unless they take others.
         self._beginning = host.encode() + b"/"
         self._local = tuple(local)
+        self._payloads = payloads
         self._known: dict[bytes, bool] = {}
         self._ours: OrderedDict[bytes, None] = OrderedDict()
 
@@ -118,12 +123,19 @@ class Rows:
             _words(_where(src, sound), _decoded(made.src)),
             _where(_numbers(made.seq, pa.uint64(), rows), sound),
             _words(_where(chan, sound), _decoded(made.chan)),
-            pa.Array.from_buffers(
-                pa.binary(), rows, [None, pa.py_buffer(made.payload_at), pa.py_buffer(made.payload)]
-            ),
+            self._payload(made, chan),
             _numbers(made.size, pa.int32(), rows),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def _payload(self, made: Columns, chan: pa.Array) -> pa.Array:
+        buffers = [None, pa.py_buffer(made.payload_at), pa.py_buffer(made.payload)]
+        payload = pa.Array.from_buffers(pa.binary(), made.rows, buffers)
+        if self._payloads:
+            return payload
+        beats = [word.startswith(HEARTBEATS) for word in made.chan[1]]
+        kept = pa.array(beats, pa.bool_()).take(chan)
+        return pc.if_else(kept, payload, pa.scalar(None, pa.binary()))
 
     def _directions(
         self, made: Columns, peer: pa.Array, verdict: pa.Array, src: pa.Array, chan: pa.Array

@@ -52,7 +52,8 @@ class Recorder:
     """Runs from ``start`` to ``stop``. A thread that cannot go on calls ``on_fault``.
 
     ``socket``: the daemon's; ``patterns``: the channels to record, all if there are none; ``recording``: begins the
-    recording of a host; ``buffer_bytes``: memory, half for what was read, half for what the disk has not taken.
+    recording of a host; ``buffer_bytes``: memory, half for what was read, half for what the disk has not taken;
+    ``payloads``: whether they are recorded.
     """
 
     def __init__(
@@ -62,10 +63,20 @@ class Recorder:
         recording: Callable[[str, Counts], Recording],
         buffer_bytes: int,
         on_fault: Callable[[BaseException], None],
+        *,
+        payloads: bool = True,
     ) -> None:
         self.inbox = Inbox(buffer_bytes // 2)
         self.tap = Tap(socket, self.inbox, on_fault, patterns)
-        self.writer = Writer(recording, self.inbox, buffer_bytes // 2, self.tap.ended, self.tap.ask, on_fault)
+        self.writer = Writer(
+            recording,
+            self.inbox,
+            buffer_bytes // 2,
+            self.tap.ended,
+            self.tap.ask,
+            on_fault,
+            payloads=payloads,
+        )
         self._threads = [
             threading.Thread(target=self.tap.run, name="tap", daemon=True),
             threading.Thread(target=self.writer.run, name="writer", daemon=True),
@@ -123,6 +134,7 @@ def of_settings(settings: RecorderSettings, on_fault: Callable[[BaseException], 
         lambda host, counts: recorded(settings.output, host, limits, counts),
         settings.buffer_bytes,
         on_fault,
+        payloads=settings.payloads == "all",
     )
 
 

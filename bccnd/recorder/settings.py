@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
@@ -70,6 +70,10 @@ class RecorderSettings(BaseModel):
         le=64 * GIB,
         description="bytes of memory for what the disk has not taken yet",
     )
+    payloads: Literal["all", "none"] = Field(
+        default="all",
+        description="all, or none: what was sent and lost, in a tenth of the bytes; only heartbeats keep theirs",
+    )
     metrics: ListenAddress = Field(
         default="",
         description="serve Prometheus metrics at 127.0.0.1:PORT, [::1]:PORT or a socket path (default: none)",
@@ -105,6 +109,7 @@ class RecorderSettings(BaseModel):
 METAVARS = {
     "socket": "PATH",
     "output": "DIR",
+    "payloads": "WHICH",
     "metrics": "ADDRESS",
     "log_level": "LEVEL",
     "log_format": "FORMAT",

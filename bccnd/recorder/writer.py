@@ -45,7 +45,8 @@ class Writer:
 
     ``recording`` begins the recording of a host, given what was counted before; ``backlog_limit``: bytes that may
     wait in memory for the disk; ``ended`` is called with the daemon's reason for ending the connection or the tap;
-    ``ask`` is called with a request for the daemon; ``fault`` is called with the exception that ended the thread.
+    ``ask`` is called with a request for the daemon; ``fault`` is called with the exception that ended the thread;
+    ``payloads``: whether rows have them.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class Writer:
         ended: Callable[[str], None],
         ask: Callable[[str, str], None],
         fault: Callable[[BaseException], None],
+        *,
+        payloads: bool = True,
     ) -> None:
         # Messages that the daemon dropped, as the recorder read too slowly.
         self.dropped = 0
@@ -68,6 +71,7 @@ class Writer:
         self._ended = ended
         self._ask = ask
         self._fault = fault
+        self._payloads = payloads
         self._recording: Recording | None = None
         # The counts of the recordings before this one: a daemon whose host name changes begins another.
         self._before = Counts()
@@ -133,7 +137,7 @@ class Writer:
             self._end()
             self._recording = self._begin(opened.host, self._before)
             self.host, self._gone = opened.host, None
-        self._rows = Rows(opened.local, opened.host)
+        self._rows = Rows(opened.local, opened.host, payloads=self._payloads)
         self._missing = 0
         self._account, self._reason = Account(), ""
         if self.until:

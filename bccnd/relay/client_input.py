@@ -4,8 +4,8 @@ Rules
 - Consecutive messages with one route are published together. Only the first on each channel is looked up, and asked
   for rights. What comes between messages (SUB, CMSG, ...) sees everything before it done.
 - Reading stops early when the datagrams of this call fill their region, when a request needs the caller
-  (``Effects.asked``), when the client is to read its answers first, and after STEPS: then the others have their turn.
-  The caller takes the effects and comes back with the packets that are left.
+  (``OfClients.asked``), when the client is to read its answers first, and after STEPS: then the others have their
+  turn. The caller takes the effects and comes back with the packets that are left.
 - What is retained is handed over from the moment on at which the pattern that it matches is in force, a page at a
   time: the SUB is done again until the last page is out, so nothing that its client sent behind it comes before. What
   others say meanwhile is delivered as it comes; a value that it replaces goes out no more.
@@ -33,9 +33,9 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
 from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
-# What a call may cost, in steps of about a quarter of a microsecond: some two milliseconds. A message is a step, and
-# one for each delivery; a request is REQUEST_STEPS, and one for every 8 bytes of its answer; a channel that is looked
-# up is what the search takes. Nothing that is asked for with one packet costs more than a page of rows.
+# What a call may cost, in steps of about a quarter of a microsecond: some two milliseconds. A message is a step and
+# those of its deliveries; a request is REQUEST_STEPS, and one for every 8 bytes of its answer; a channel that is
+# looked up is what the search takes. Nothing that is asked for with one packet costs more than a page of rows.
 STEPS = 8192
 REQUEST_STEPS = 16
 # What a pattern that comes or goes takes beside that, and how many of its bytes are a step.
@@ -55,6 +55,9 @@ LARGE = 1024
 TAP_STEPS = 5
 # Bytes that are looked through for lines in a step: most of them may be line ends.
 LINE_BYTES_A_STEP = 16
+
+# What is around the channel in a MSG packet, before the payload: ``MSG <chan> NUL``.
+AROUND_CHAN = len(b"MSG \0")
 
 # So many packets are enough to go on with: no more of what was read is taken apart before they are done.
 APART = 4096
@@ -106,10 +109,10 @@ class ClientInput:
                 continue
             index = at
             try:
-                width, end = self._header(session, starts[at], ends[at])
-                if width:
+                chan, end = self._head(session, starts[at], ends[at])
+                if chan is not None:
                     ends[at] = end  # without the end of a typed line
-                    at = self._publish(session, packets, at, width, moment)
+                    at = self._publish(session, packets, at, chan, moment)
                     if at < count and not (outgoing.room and outgoing.steps < STEPS):
                         break
                 else:
@@ -126,7 +129,7 @@ class ClientInput:
                         at -= 1  # the SUB again
                         if session in session.waits_for:
                             break
-                    if outgoing.asked or outgoing.steps >= STEPS or session.outbox.wants_rest:
+                    if outgoing.is_asked or outgoing.steps >= STEPS or session.outbox.wants_rest:
                         break
             except PacketError as error:
                 at = count if isinstance(error, FramingError) else index + 1  # what follows cannot be trusted
@@ -171,34 +174,27 @@ class ClientInput:
             self._outgoing.steps += (end - start) // LINE_BYTES_A_STEP
         return [start + first for first, _ in spans], [start + last for _, last in spans]
 
-    def _publish(self, session: Session, packets: Spans, first: int, width: int, moment: Moment) -> int:
+    def _publish(self, session: Session, packets: Spans, first: int, chan: bytes, moment: Moment) -> int:
         """Publish a MSG packet, and those that follow it with the same route. Returns the index of the next."""
         memory, (starts, ends) = self._memory, packets
-        chan = memory[starts[first] + 4 : starts[first] + width - 1]
-        route, longest = self._publishable(session, chan, width, ends[first] - starts[first])
+        size = ends[first] - starts[first]
+        route, longest = self._publishable(session, chan, size)
         after, count = first + 1, len(starts)
-        # And about as much for those like it.
-        cost = route.steps + route.size * ((ends[first] - starts[first]) // LARGE)
-        asks = (route.noted or not route.open) and calls_a_daemon(chan)
+        # What its length costs, and its taps; and about as much for those like it.
+        more = route.size * (size // LARGE) if size >= LARGE else 0
+        asks = not route.ordinary and calls_a_daemon(chan)
         if self._taps and not route.private:
-            cost += TAP_STEPS * len(self._taps)
+            more += TAP_STEPS * len(self._taps)
         if asks:
-            self._check_question(session, chan, memory[starts[first] + width : ends[first]])
-            cost += QUESTION_STEPS
+            self._check_question(session, chan, memory[starts[first] + len(chan) + AROUND_CHAN : ends[first]])
+            more += QUESTION_STEPS
+        steps = route.steps + more
         if after < count and not asks:
-            several = route.open and session.rights.publish_all and not route.noted
-            routes = self._router.cached if several else {chan: route}
-            # No further than there is room or time: each part of many messages would cost as much as all of them.
-            most = (STEPS - self._outgoing.steps) // cost
-            if not route.local:
-                most = min(most, self._outgoing.room)
-            if count - first <= most:
-                after = alike(memory, packets, after, routes, route, longest)
-            elif most > 1:
-                near = slice(first, first + most)
-                after = first + alike(memory, (starts[near], ends[near]), 1, routes, route, longest)
+            after = self._alike(session, packets, first, chan, route, longest, route.shared_steps + more)
+            if after > first + 1:
+                steps = (route.shared_steps + more) * (after - first) + len(route.packed)
         session.published += after - first
-        self._outgoing.steps += (after - first) * cost
+        self._outgoing.steps += steps
         if first or after < count:
             packets = starts[first:after], ends[first:after]
         self._publisher.publish(session, route, packets, session, moment)
@@ -209,36 +205,60 @@ class ClientInput:
                     self._answers.request(session.name, chan, payload, moment)
         return after
 
-    def _header(self, session: Session, start: int, end: int) -> tuple[int, int]:
-        """How long ``MSG <chan> NUL`` is, 0 for another packet; and where the packet ends."""
+    def _alike(
+        self,
+        session: Session,
+        packets: Spans,
+        first: int,
+        chan: bytes,
+        route: Route,
+        longest: tuple[int, int],
+        cost: int,
+    ) -> int:
+        """Up to which index packets are published with the first; ``cost``: of each, in steps."""
+        memory, (starts, ends) = self._memory, packets
+        several = route.open and session.rights.publish_all and not route.noted
+        routes = self._router.cached if several else {chan: route}
+        # No further than there is room or time: each part of many messages would cost as much as all of them.
+        most = (STEPS - self._outgoing.steps) // cost
+        if not route.local:
+            most = min(most, self._outgoing.room)
+        if len(starts) - first <= most:
+            return alike(memory, packets, first + 1, routes, route, longest)
+        if most > 1:
+            near = slice(first, first + most)
+            return first + alike(memory, (starts[near], ends[near]), 1, routes, route, longest)
+        return first + 1
+
+    def _head(self, session: Session, start: int, end: int) -> tuple[bytes | None, int]:
+        """The channel of a MSG packet, None for another packet; and where the packet ends."""
         memory = self._memory
-        if memory[start : start + 4] != b"MSG " or end - start < 4:
-            return 0, end
-        nul = memory.find(b"\0", start + 4, end)
+        nul = memory.find(b"\0", start, end)
         if nul >= 0:
-            return nul + 1 - start, end
+            head = memory[start:nul]
+            return head[4:] if head[:4] == b"MSG " else None, end
+        if memory[start : min(start + 4, end)] != b"MSG ":
+            return None, end
         if session.format is not Format.LINES:
             raise PacketError("bad-packet", "packet: MSG needs a NUL between channel and payload")
         message = sbus.Msg.parse_line(memory[start + 4 : end])
         nul = start + 4 + len(message.chan)
         memory[nul : nul + 1] = b"\0"
-        return nul + 1 - start, nul + 1 + len(message.payload)
+        return message.chan, nul + 1 + len(message.payload)
 
-    def _publishable(
-        self, session: Session, chan: bytes, width: int, size: int
-    ) -> tuple[Route, tuple[int, int]]:
+    def _publishable(self, session: Session, chan: bytes, size: int) -> tuple[Route, tuple[int, int]]:
         """The route of ``chan``, and how long a MSG packet to it, and its payload, may be.
 
-        ``width``, ``size``: of ``MSG <chan> NUL``, and of the whole packet.
+        ``size``: of the whole packet.
         """
         rules = self._rules
         route = self._router.cached.get(chan)
         if route is None or not (route.open and session.rights.publish_all):
             route = self._permitted(session, chan)
         if route.local:
-            limit = rules.options.limits.local_payload
-            if size - width > limit:
-                raise _too_large(chan, size - width, "of payload", limit, cut=size > rules.packet_limit)
+            limit, payload = rules.options.limits.local_payload, size - len(chan) - AROUND_CHAN
+            if payload > limit:
+                raise _too_large(chan, payload, "of payload", limit, cut=size > rules.packet_limit)
             return route, (rules.packet_limit, limit)
         # Beside the envelope and "<src>:<seq>:" a datagram has as many bytes as the packet but for "MSG ".
         around = rules.integrity.overhead + len(b"%b:%d:" % (session.name, session.seq)) - len(b"MSG ")

@@ -57,8 +57,8 @@ class Control:
             raise PacketError("unknown-key", "the keys are " + ", ".join(key.decode() for key in self.KEYS))
         key = b"pong" if request.key == b"ping" else request.key
         answer = Cmsg(key, method(self, session, request.value, moment))
-        if request.key == b"status" or self._state.outgoing.taps is not None:
-            self._state.outgoing.asked = session, answer
+        if request.key == b"status" or self._state.outgoing.taps_change:
+            self._state.outgoing.clients.asked = session, answer
         else:
             self._delivery.answer(session, answer, moment)
 

@@ -201,7 +201,7 @@ class Delivery:
             session.progress = now
         if not outbox:
             self.backlogged.discard(session)
-            self._outgoing.unwatch.append(session)
+            self._outgoing.clients.unwatch.append(session)
             self.slow.catches_up(session, now)
         if session.holds and outbox.relaxed:
             self.holding.release(session)
@@ -210,7 +210,7 @@ class Delivery:
         """Have the caller disconnect a client. The client gets the reason if it can still read."""
         if session.closing in ("", "gone") and session.closing != reason:
             session.closing = reason
-            self._outgoing.close.append(session)
+            self._outgoing.clients.close.append(session)
             if reason == "gone":
                 self._write_off(session)
             elif session not in self.backlogged:
@@ -249,8 +249,7 @@ class Delivery:
         self._ledger.delivered += count * len(sessions)
         if fell_short or behind:
             packets = as_bytes(self._memory, starts, ends)
-            for session in behind or ():
-                self._queue(session, packets, 0, group.sender, now)
+            self._queue_behind(behind or (), packets, group.sender, now)
             for port, went in fell_short.items():
                 self._queue(self._ports[port], packets, went, group.sender, now)
 
@@ -306,6 +305,28 @@ class Delivery:
 
     # -- backlog and backpressure
 
+    def _queue_behind(
+        self, sessions: Sequence[Session], packets: Sequence[bytes], sender: Sender, now: float
+    ) -> None:
+        """Queue messages for clients that have others waiting. There can be thousands that read nothing, so what is
+        the same for all of them is looked at once, and what is seldom is left to ``_queue``.
+        """
+        size, count, ledger = sum(map(len, packets)), len(packets), self._ledger
+        for session in sessions:
+            outbox = session.outbox
+            before = outbox.dropped
+            if outbox.policy is not Policy.DROP_OLDEST or session not in self.backlogged:
+                self._queue(session, packets, 0, sender, now)
+                continue
+            if ledger.excess(size, count) > 0:
+                self._make_room(session, size, count, now)
+            if not outbox.put_group(packets, size):
+                self._queue(session, packets, 0, sender, now)
+                continue
+            self._note_growth(outbox)
+            if outbox.dropped > before:
+                self.slow.falls_behind(session, Trouble.LOSES, now, outbox.dropped - before)
+
     def _queue(
         self, session: Session, entries: Sequence[Entry], went: int, sender: Sender, now: float
     ) -> None:
@@ -319,7 +340,7 @@ class Delivery:
         entries = entries[went:]
         self._make_room(session, sum(map(len, entries)), len(entries), now)
         packets = [entry for entry in entries if not isinstance(entry, CountedPack)]
-        if len(packets) < len(entries) or not outbox.put_group(packets):
+        if len(packets) < len(entries) or not outbox.put_group(packets, sum(map(len, packets))):
             for entry in entries:
                 # A pack that is too long for the queue is split into its messages.
                 split = isinstance(entry, CountedPack) and not outbox.can_hold(entry)
@@ -337,13 +358,16 @@ class Delivery:
     def _backlog(self, session: Session, now: float) -> None:
         if session not in self.backlogged:
             self.backlogged.add(session)
-            self._outgoing.watch.append(session)
+            self._outgoing.clients.watch.append(session)
             session.progress = now
 
     def _note_growth(self, outbox: Outbox) -> None:
-        account = outbox.account
-        account.most = max(account.most, outbox.held)
-        self._most_held = max(self._most_held, account.held)
+        account, held = outbox.account, outbox.held
+        if held > account.most:
+            account.most = held
+        held = account.bytes + account.entries * ENTRY_BYTES
+        if held > self._most_held:
+            self._most_held = held
 
     def _make_room(self, asker: Session, size: int, entries: int, now: float) -> None:
         """Have those give who hold more than ``asker`` does with so much more, until that fits: another user than
@@ -402,7 +426,7 @@ class Delivery:
         session.outbox.clear()
         if session in self.backlogged:
             self.backlogged.discard(session)
-            self._outgoing.unwatch.append(session)
+            self._outgoing.clients.unwatch.append(session)
         self.holding.release(session)
 
     def release_unless_blocking(self, session: Session) -> None:

@@ -9,7 +9,7 @@ Rules
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bccnd.relay.meter import Meter
 from bccnd.relay.session import Session
@@ -26,22 +26,29 @@ Sealed = Spans | list[bytes]  # where they lie, or the datagrams themselves
 
 
 @dataclass(slots=True)
+class OfClients:
+    """``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
+    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
+    """
+
+    watch: list[Session] = field(default_factory=list)
+    unwatch: list[Session] = field(default_factory=list)
+    resume: list[Session] = field(default_factory=list)
+    close: list[Session] = field(default_factory=list)
+    taps: bool | None = None
+    asked: tuple[Session, Cmsg] | None = None
+
+
+@dataclass(slots=True)
 class Effects:
     """Datagrams to the segment: those at the spans ``starts``, ``ends`` of the arena, then those ``beyond`` it.
-
-    ``watch``, ``unwatch``: call ``writable`` when the client has room, or no more; ``resume``: read it again;
-    ``close``: disconnect it (``Session.closing`` says why); ``taps``: whether anybody taps now, None for no change.
+    ``clients``: what is to be done with clients, which can have further effects.
     """
 
     starts: list[int]
     ends: list[int]
     beyond: list[bytes]
-    watch: Sequence[Session] = ()
-    unwatch: Sequence[Session] = ()
-    resume: Sequence[Session] = ()
-    close: Sequence[Session] = ()
-    taps: bool | None = None
-    asked: tuple[Session, Cmsg] | None = None
+    clients: OfClients | None
 
 
 class Outgoing(Meter):
@@ -54,24 +61,34 @@ class Outgoing(Meter):
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._beyond: list[bytes] = []
-        self.watch: list[Session] = []
-        self.unwatch: list[Session] = []
-        self.resume: list[Session] = []
-        self.close: list[Session] = []
-        self.taps: bool | None = None
-        self.asked: tuple[Session, Cmsg] | None = None
+        # Most calls want nothing done with clients.
+        self._clients: OfClients | None = None
+
+    @property
+    def clients(self) -> OfClients:
+        """What is to be done with clients, to be added to."""
+        if self._clients is None:
+            self._clients = OfClients()
+        return self._clients
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a request waits for the caller."""
+        return self._clients is not None and self._clients.asked is not None
+
+    @property
+    def taps_change(self) -> bool:
+        return self._clients is not None and self._clients.taps is not None
 
     def take(self) -> Effects | None:
         """What has come together, None for nothing; from here on it comes together anew."""
-        starts, ends, beyond = self._starts, self._ends, self._beyond
+        starts, ends, beyond, clients = self._starts, self._ends, self._beyond, self._clients
         if starts or beyond:
             self._starts, self._ends, self._beyond = [], [], []
-        if self.watch or self.unwatch or self.resume or self.close or self.asked or self.taps is not None:
-            of_clients = self.watch, self.unwatch, self.resume, self.close, self.taps, self.asked
-            self.watch, self.unwatch, self.resume, self.close = [], [], [], []
-            self.taps = self.asked = None
-            return Effects(starts, ends, beyond, *of_clients)
-        return Effects(starts, ends, beyond) if starts or beyond else None
+        elif clients is None:
+            return None
+        self._clients = None
+        return Effects(starts, ends, beyond, clients)
 
     @property
     def room(self) -> int:

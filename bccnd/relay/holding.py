@@ -107,7 +107,7 @@ class Holding:
         for publisher in session.holds:
             publisher.waits_for.discard(session)
             if not publisher.waits_for:
-                self._outgoing.resume.append(publisher)
+                self._outgoing.clients.resume.append(publisher)
         session.holds.clear()
 
     def forget(self, session: Session) -> None:

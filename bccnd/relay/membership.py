@@ -70,7 +70,7 @@ class Membership:
         self.size_queue(session)
         if session.outbox:
             self._delivery.backlogged.add(session)
-            self._state.outgoing.watch.append(session)
+            self._state.outgoing.clients.watch.append(session)
 
     def disconnect(self, session: Session, moment: Moment) -> None:
         """Forget a client; what waited for it is dropped."""
@@ -145,7 +145,7 @@ class Membership:
         if session.tap is not on:
             session.tap = on
             taps[:] = [tap for tap in self._state.sessions.values() if tap.tap]
-            self._state.outgoing.taps = bool(taps)
+            self._state.outgoing.clients.taps = bool(taps)
             self._state.router.service_changed(session)
 
     def apply_rights(self, moment: Moment) -> None:

@@ -193,7 +193,7 @@ class Outbox:
     @property
     def held(self) -> int:
         """Bytes that it holds, with the memory that the entries take."""
-        return self._droppable + self.answers_size + self.answers * ENTRY_BYTES + self.left
+        return self.size + self.answers_size + (self.entries + self.answers) * ENTRY_BYTES + self.left
 
     @property
     def waiting(self) -> int:
@@ -238,16 +238,16 @@ class Outbox:
         self._append(entry, size, messages)
         return Outcome.QUEUED
 
-    def put_group(self, packets: Sequence[bytes]) -> bool:
-        """The same for messages that come together, at a fraction of the cost, if all can be queued; else False, and
-        nothing was done."""
-        size, messages = sum(map(len, packets)), len(packets)
+    def put_group(self, packets: Sequence[bytes], size: int) -> bool:
+        """The same for messages that come together, ``size`` bytes in all, at a fraction of the cost, if all can be
+        queued; else False, and nothing was done."""
+        messages = len(packets)
         if self._lacks_room(size, messages, messages):
             if self.policy is not Policy.DROP_OLDEST:
                 return False
             if messages > self.max_packets or size > self.max_size:
                 return self._put_end(packets)
-            if self._ledger.excess(size, messages) > self._droppable:
+            if self._ledger.excess(size, messages) > self.size + self.entries * ENTRY_BYTES:
                 return False
             self._make_room(size, messages)
         self._entries.extend(packets)
@@ -449,7 +449,7 @@ class Outbox:
             elif isinstance(entry, _Gap):
                 self._gap += entry.lost
             else:
-                packets -= _messages(entry)
+                packets -= 1 if type(entry) is bytes else _messages(entry)
                 left -= len(entry)
                 entries += 1
                 excess -= len(entry) + ENTRY_BYTES

@@ -11,7 +11,7 @@ Rules
 - Channels with the same subscribers that are treated alike share one route, so that messages are grouped by identity.
 
 The cache
-- Routes are cached by channel. Those in ``_young`` hold now, and are used without a question.
+- Routes are cached by channel. Those in ``cached`` hold now, and are used without a question.
 - A change never looks for the channels that it concerns. It sets the young routes aside, as a generation that held up
   to this version. A channel that is used again is compared with the patterns that have changed since: one look-up in
   an index of them. If none matches, its route holds; only if one does, its subscribers are looked up anew.
@@ -57,6 +57,10 @@ GATHERED_A_STEP = 8
 SORT_STEPS = 2
 # What a message takes beside its step and those of its deliveries if the daemon keeps it.
 KEPT_STEPS = 16
+# What a delivery takes: a part of a system call, or room in a queue.
+DELIVERY_STEPS = 2
+# Deliveries of messages that go as one PACK in a step: they are parts of a copy.
+PACKED_A_STEP = 8
 # Sessions that have left and are in routes which nobody has used since, some kilobytes each.
 DEPARTED_LIMIT = 256
 
@@ -77,9 +81,10 @@ class Route:
     ``single``: subscribers that take a single MSG packet as it is, ``plain`` and ``packed`` together; ``*_ports``:
     the port of each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
     ``local``: it never leaves the host; ``retained``: its newest message is kept; ``noted``: its messages are
-    heartbeats, or for the daemon itself; ``private``: no tap sees them; ``whole``: somebody wants whole datagrams.
-    ``steps``: what a short message takes; ``members``: the subscribers, with those that tap; ``sorted_at``: the
-    version at which they were sorted.
+    heartbeats, or for the daemon itself; ``ordinary``: open, and not noted; ``private``: no tap sees them;
+    ``whole``: somebody wants whole datagrams. ``steps``: what a short message takes; ``shared_steps``: what one of
+    several takes, which take a step together for each that is ``packed``; ``members``: the subscribers, with those
+    that tap; ``sorted_at``: the version at which they were sorted.
     """
 
     __slots__ = (
@@ -89,11 +94,13 @@ class Route:
         "members",
         "noted",
         "open",
+        "ordinary",
         "packed",
         "plain",
         "plain_ports",
         "private",
         "retained",
+        "shared_steps",
         "single",
         "single_ports",
         "size",
@@ -107,6 +114,7 @@ class Route:
         self.members = members
         self.treatment = treatment
         self.open, self.local, self.retained, self.noted, self.private = treatment
+        self.ordinary = self.open and not self.noted
         self.sort(version)
 
     def sort(self, version: int) -> None:
@@ -115,13 +123,16 @@ class Route:
         served = [session for session in self.members if self.private or not session.tap]
         served.sort(key=lambda session: session.number)
         self.size = len(served)
-        self.steps = 1 + self.size + KEPT_STEPS * self.retained
+        around = 1 + KEPT_STEPS * self.retained
+        self.steps = around + self.size * DELIVERY_STEPS
         self.full = [session for session in served if session.format is Format.FULL]
         self.lines = [session for session in served if session.format is Format.LINES]
         self.whole = self.retained or bool(self.full)
         self.single = [session for session in served if session.format is Format.PLAIN]
         self.plain = [session for session in self.single if not session.packed]
         self.packed = [session for session in self.single if session.packed]
+        others = self.size - len(self.packed)
+        self.shared_steps = around + others * DELIVERY_STEPS + -(-len(self.packed) // PACKED_A_STEP)
         self.single_ports = [session.port for session in self.single]
         self.plain_ports = [session.port for session in self.plain]
 
@@ -189,7 +200,8 @@ class Router:
         self._served_at = 0  # the version of the last change in how somebody is served
         self.footprint = 0  # bytes that the patterns of all sessions take at most
         self.footprints: Counter[int] = Counter()  # and those of a user's, by uid
-        self._young: dict[bytes, Route] = {}
+        # Some of what ``known`` would find, to be looked up only.
+        self.cached: dict[bytes, Route] = {}
         self._long = 0  # how many channels those remembered lately count for beside themselves
         self._aged: list[Generation] = []  # the youngest first
         self._changes = Changes(self._meter)  # since the oldest of them
@@ -294,17 +306,12 @@ class Router:
     def route(self, channel: bytes) -> Route:
         """Who gets messages on this (valid) channel."""
         return (
-            self._young.get(channel) or self._recall(channel) or self._remember(channel, self._find(channel))
+            self.cached.get(channel) or self._recall(channel) or self._remember(channel, self._find(channel))
         )
-
-    @property
-    def cached(self) -> dict[bytes, Route]:
-        """Some of what ``known`` would find, to be looked up only."""
-        return self._young
 
     def known(self, channel: bytes) -> Route | None:
         """The same for a channel that may be none, and only if it was looked up lately."""
-        return self._young.get(channel) or self._recall(channel)
+        return self.cached.get(channel) or self._recall(channel)
 
     def _recall(self, channel: bytes) -> Route | None:
         """The route that was set aside, as it is by now."""
@@ -318,10 +325,10 @@ class Router:
 
     def _remember(self, channel: bytes, route: Route) -> Route:
         self._long += len(channel) // LONG
-        if (len(self._young) + self._long) * 2 >= self._cache_limit:
-            self._aged, self._young, self._long = [(self._version, self._young)], {}, 0
+        if (len(self.cached) + self._long) * 2 >= self._cache_limit:
+            self._aged, self.cached, self._long = [(self._version, self.cached)], {}, 0
             self._changes = Changes(self._meter)
-        self._young[channel] = route
+        self.cached[channel] = route
         return route
 
     def _find(self, channel: bytes) -> Route:
@@ -432,9 +439,9 @@ class Router:
     def _new_version(self) -> None:
         """Set the young routes aside: they held up to now."""
         aged = self._aged
-        if self._young:
-            aged.insert(0, (self._version, self._young))
-            self._young = {}
+        if self.cached:
+            aged.insert(0, (self._version, self.cached))
+            self.cached = {}
             while len(aged) > 1 and 2 * sum([len(routes) for _, routes in aged]) > self._cache_limit:
                 aged.pop()
             if len(aged) > GENERATIONS:
@@ -459,12 +466,12 @@ class Router:
             self._forget(b"!" + value + b"/*")
 
     def _forget(self, channel: bytes) -> None:
-        self._young.pop(channel, None)
+        self.cached.pop(channel, None)
         for _, routes in self._aged:
             routes.pop(channel, None)
 
     def _forget_all(self) -> None:
-        self._young, self._aged, self._shared, self._long = {}, [], {}, 0
+        self.cached, self._aged, self._shared, self._long = {}, [], {}, 0
         self._changes = Changes(self._meter)
         self._departed = 0
 

@@ -138,6 +138,8 @@ class SegmentInput:
             elif self._sources.has_sent(holder.name, seq):
                 ours = 1
         verdict, same = (Verdict.OWN, ours) if ours else (Verdict.CONFLICT, 1 if seq < holder.seq else count)
+        if same == 1:
+            return verdict, 1
         following = range(index + 1, index + same)
         return verdict, next((at - index for at in following if origin.peer(at) != sender), same)
 

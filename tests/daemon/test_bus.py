@@ -176,6 +176,25 @@ async def test_a_held_publisher_goes_on_when_the_client_leaves(in_process: InPro
     assert await asyncio.to_thread(publisher.drain) == []
 
 
+@pytest.mark.parametrize(("late", "read"), [(0, 64), (1 << 62, 150)], ids=["late", "early"])
+async def test_no_batch_is_read_late_in_a_turn(
+    in_process: InProcess, monkeypatch: pytest.MonkeyPatch, late: int, read: int
+) -> None:
+    """What is left of it would have to be copied."""
+    monkeypatch.setattr(bus, "ALONE_NS", 1 << 63)
+    monkeypatch.setattr(bus, "TURN_NS", 1 << 62)
+    monkeypatch.setattr(bus, "READING_NS", late)
+    daemon = in_process.daemon
+    publisher = await in_process.client()
+    await asyncio.to_thread(publisher.drain)
+    roomy(publisher)
+    for _ in range(150):
+        publisher.publish("local/x")
+    (session,) = daemon.relay.sessions.values()
+    daemon._bus._serve(session)
+    assert session.published == read
+
+
 async def test_a_client_closed_while_congested_is_not_read_again(
     in_process: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bccnd.daemon import turns as turns_module
 from bccnd.daemon.turns import (
+    GATHERING_NS,
     LATELY_NS,
     LITTLE,
     LONG_NS,
@@ -189,6 +190,16 @@ def test_many_short_turns_spend_a_round() -> None:
     assert (given, len(turns)) == (11, 89)
     turns.begin_round()
     assert not turns.must_wait(client(100))
+
+
+@pytest.mark.parametrize(("steps", "gathers"), [(LONG_STEPS - 1, False), (LONG_STEPS, True)])
+def test_others_gather_packets_while_a_turn_works(steps: int, gathers: bool) -> None:
+    """But not while the machine does something else."""
+    read = read_of([])
+    turns = Turns(read.arena.memory, read.region)
+    now = time.time_ns()
+    turns.took(client(1), now - GATHERING_NS - 1, now, steps)
+    assert turns.gathered_ns == (now if gathers else 0)
 
 
 def test_a_pause_of_the_loop_begins_a_round() -> None:

@@ -35,7 +35,7 @@ def datagram(
     direction: str = "in",
     verdict: str = "ok",
     channel: str | None = "a/b",
-    payload: bytes = b"payload",
+    payload: bytes | None = b"payload",
     peer: str | None = "10.0.0.1:4321",
     size: int = 60,
 ) -> tuple[Any, ...]:
@@ -43,7 +43,7 @@ def datagram(
     number = None if seq is None else Decimal(seq)
     return (
         ns(seconds), "eth0", direction, verdict, "none", peer, src, number, channel, payload, size, word, bit,
-        False, 0, "2026-01-31", host,
+        False, "0", "2026-01-31", host,
     )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def sent(host: str, seconds: float, src: str, seq: int, **others: Any) -> tuple[
 
 def mark(host: str, seconds: float, what: str, size: int = 0) -> tuple[Any, ...]:
     return (
-        ns(seconds), None, "", what, None, None, None, None, None, None, size, None, None, False, 0,
+        ns(seconds), None, "", what, None, None, None, None, None, None, size, None, None, False, "0",
         "2026-01-31", host,
     )  # fmt: skip
 

@@ -23,12 +23,14 @@ def test_message_counts_once(spark: SparkSession) -> None:
         datagram("c", 11, "b/p/1", 2, channel="only/seen", verdict="duplicate"),
         datagram("c", 12, "b/p/1", 4, channel="forged", verdict="hmac"),
         datagram("c", 12, "c/p/1", 1, channel="local/work", direction="local", payload=b"123", size=70),
+        *(datagram("c", 12, "e/p/1", place, channel="numbers", payload=None) for place in range(2)),
     ]
     expected = [
         ("a/b", at(0), 4, 470, 4, 10, 171, 200),
         ("a/b", at(3600), 1, 60, 1, 0, 0, 0),
         ("only/seen", at(0), 3, 180, 1, 2, 2, 2),
         ("local/work", at(0), 1, 70, 1, 3, 3, 3),
+        ("numbers", at(0), 2, 120, 2, None, None, None),
     ]
     found = channels.channels(channels.witnessed(traffic(spark, rows)))
     assertDataFrameEqual(found, table(spark, "channels", expected), ignoreNullable=True)

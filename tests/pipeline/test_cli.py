@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bccnd.pipeline import cli
+from bccnd.pipeline import cli, locks
 from tests.pipeline import network
+from tests.pipeline.report.tables import write_tables
 
 DEADLINE_SECONDS = 300
 
@@ -28,7 +29,10 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
         cli.main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(word in said for word in ("ingest", "analyse", "report", "run", "examples:", "--since TIME"))
+    assert all(
+        word in said
+        for word in ("ingest", "analyse", "report", "run", "maintain", "examples:", "--since TIME")
+    )
     assert max(map(len, said.splitlines())) <= 118
 
 
@@ -45,6 +49,9 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
             "must be before --until",
         ),
         (["fetch", "--output", "x"], "invalid choice"),
+        (["analyse", "--output", "x", "--keep-days", "7"], "--keep-days goes with maintain only"),
+        (["maintain", "--output", "x", "--keep-days", "0"], "is not a number of days, 1 or more"),
+        (["ingest", "--input", "x", "--output", "x", "--json"], "--json and --check go with report and run"),
     ],
 )
 def test_wrong_usage_gives_one_line_and_exit_code_2(
@@ -56,13 +63,61 @@ def test_wrong_usage_gives_one_line_and_exit_code_2(
     assert complaint in capfd.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--check"],
+        ["report", "--check", "--output", "/nowhere"],
+        ["analyse", "--check", "--output", "/nowhere"],
+        ["report", "--check", "--max-age", "soon", "--output", "/nowhere"],
+    ],
+)
+def test_a_check_that_finds_nothing_out_is_unknown(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 3
+    assert capfd.readouterr().out == ""
+
+
 def test_times_are_utc_unless_they_have_a_zone() -> None:
     noon = int(datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()) * 10**9
     assert cli.moment("2026-01-31T12:00") == cli.moment("2026-01-31T13:00+01:00") == noon
     assert cli.moment("2026-01-31T12:00:00.000001") == noon + 1000
 
 
+def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command where there is no Java, so what it says is said before Spark starts."""
+    return command(*arguments, JAVA_HOME="/nowhere")
+
+
+def test_a_wrong_directory_is_told_before_spark_starts(tmp_path: Path) -> None:
+    day = network.write(network.Plan(hosts=2, sources=1, messages=20), tmp_path / "in") and "date=2026-01-31"
+    output = str(tmp_path / "out")
+    for arguments, complaint in (
+        (["run", "--input", str(tmp_path), "--output", output], f"but in {tmp_path / 'in'}; give that"),
+        (["ingest", "--input", str(tmp_path / "in" / day), "--output", output], f"give {tmp_path / 'in'}"),
+        (["ingest", "--continuous", "--input", output, "--output", output], "no such directory"),
+        (["analyse", "--output", output], "no such directory"),
+        (["report", "--output", output], "no such directory"),
+        (["maintain", "--output", output], "no such directory"),
+        (["report", "--output", str(tmp_path)], "no tables are there"),
+    ):
+        ended = ran(*arguments)
+        assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1), ended.stderr
+        assert complaint in ended.stderr
+    assert not Path(output).exists()
+
+
+def test_the_second_run_on_an_output_names_the_first(tmp_path: Path) -> None:
+    network.write(network.Plan(hosts=2, sources=1, messages=20), tmp_path / "in")
+    with locks.held(tmp_path / "out", locks.INGEST):
+        ended = ran("run", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
+    assert ended.returncode == 5
+    assert f"bccnd-pipeline, pid {os.getpid()}, is at work there (ingest); wait" in ended.stderr
+
+
 def test_missing_java_or_master_gives_one_line_and_exit_code_5(tmp_path: Path) -> None:
+    (tmp_path / "traffic" / "batch=0").mkdir(parents=True)
     for arguments, environment, complaint in (
         ([], {"JAVA_HOME": str(tmp_path)}, "no Java found"),
         (["--master", "spark://127.0.0.1:1"], {}, "no Spark on spark://127.0.0.1:1: nobody answers there"),
@@ -81,9 +136,12 @@ def test_ingest_reports_in_plain_lines(tmp_path: Path) -> None:
     )
     assert (ended.returncode, ended.stdout) == (0, "")
     lines = ended.stderr.splitlines()
-    assert lines[0].startswith("ingest: batch 0, ")
-    assert lines[1].startswith("ingest  ")
-    assert len(lines) == 2
+    # Before Spark starts: what is read, and how much.
+    assert lines[0].startswith("ingest: 2 files, ")
+    assert lines[0].endswith(f"B in {tmp_path / 'in'}")
+    assert lines[1].startswith("ingest: batch 0, ")
+    assert lines[2].startswith("ingest  ")
+    assert len(lines) == 3
     assert "\x1b" not in ended.stderr
 
 
@@ -108,4 +166,16 @@ def test_continuous_ingests_new_files_until_terminated(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == cli.INTERRUPTED
-    assert [line.split(",")[0] for line in said.splitlines()] == ["ingest: batch 0", "ingest: batch 1"]
+    assert [line.split(",")[0] for line in said.splitlines()] == [
+        "ingest: 2 files",
+        "ingest: batch 0",
+        "ingest: batch 1",
+    ]
+
+
+def test_report_on_this_machine_starts_no_java(tmp_path: Path) -> None:
+    write_tables(tmp_path / "tables", 3, minutes=60)
+    ended = ran("report", "--output", str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert "Problem: " in ended.stdout
+    assert "</html>" in (tmp_path / "report.html").read_text()

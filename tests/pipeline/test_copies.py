@@ -15,6 +15,7 @@ def test_second_copies_save_what_single_copies_would_lose(spark: SparkSession) -
             ("a", "b", at(120), 400, 4, 720),  # 2000 copies, 200 of them lost
             ("a", "c", at(60), 1000, 100, 901),  # one copy, a duplicate
             ("a", "d", at(60), 1000, 1000, 0),  # nothing came: nothing is known
+            ("a", "e", at(60), 1000, 1000, 900),  # all that came was late
         ],
         "sender string, receiver string, minute timestamp, sent bigint, lost bigint, rows bigint",
     )

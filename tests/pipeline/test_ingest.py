@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
-from bccnd.errors import ConfigError
+from bccnd.errors import ConfigError, RefusedError
 from bccnd.pipeline import ingest, storage
 from bccnd.pipeline.layout import REJECTED_FILES, Output
 from bccnd.pipeline.source import inputs
@@ -153,6 +154,48 @@ def test_a_file_that_was_forgotten_is_not_ingested_twice(
     ]
     assert taken(spark, tmp_path) == [], "set aside once"
     assert storage.traffic(spark, Output(str(tmp_path / "out"))).count() == 2 * (ROWS + 2)
+
+
+def test_small_files_become_few_in_one_job(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, files = 2, 100
+    for number in range(files):
+        path = folder(tmp_path, f"h{number % hosts}") / f"{number}-00000000.parquet"
+        pq.write_table(table(3, first_seq=1 + 3 * number), path)
+    looked = []
+    exists = storage.exists
+    monkeypatch.setattr(storage, "exists", lambda *of: (looked.append(of), exists(*of))[1])
+    spark.sparkContext.setJobGroup("small files", "")
+    try:
+        (batch,) = taken(spark, tmp_path)
+        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("small files")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert (batch.files, batch.rows) == (files, 5 * files)
+    assert len(jobs) == 1
+    assert len(looked) < files
+    written = list((tmp_path / "out" / "traffic").rglob("*.parquet"))
+    assert len(written) <= hosts * spark.sparkContext.defaultParallelism
+
+
+def test_a_file_that_may_not_be_read_ends_it_and_comes_later(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read anything, so what Spark says is replaced."""
+    pq.write_table(table(), folder(tmp_path) / "1-00000000.parquet")
+    with monkeypatch.context() as patched:
+        said = f"FileNotFoundException: {folder(tmp_path)}/1-00000000.parquet (Permission denied)"
+
+        def refuse(*_: object) -> DataFrame:
+            raise PySparkException(said)
+
+        patched.setattr(ingest, "recorded", refuse)
+        with pytest.raises(
+            RefusedError, match=r"1-00000000.parquet: permission denied; nothing is set aside"
+        ):
+            taken(spark, tmp_path)
+    assert [batch.rows for batch in taken(spark, tmp_path)] == [ROWS + 2]
 
 
 def test_captures_are_ingested_as_the_record_of_a_host(spark: SparkSession, tmp_path: Path) -> None:

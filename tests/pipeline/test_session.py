@@ -4,7 +4,9 @@ import io
 import sys
 
 import pytest
+from pyspark.errors import ArithmeticException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.errors import UnavailableError
 from bccnd.pipeline import session
@@ -12,6 +14,18 @@ from bccnd.pipeline import session
 
 def test_settings_that_results_depend_on_are_set(spark: SparkSession) -> None:
     assert {key: spark.conf.get(key) for key in session.SETTINGS} == session.SETTINGS
+
+
+def test_a_fault_in_a_query_is_said_by_its_exception_alone(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for broken in (
+        lambda: spark.sql("SELECT 1 / (id - id) FROM range(1)").collect(),
+        lambda: spark.range(1).select(F.col("id") / (F.col("id") - F.col("id"))).collect(),
+    ):
+        with pytest.raises(ArithmeticException):
+            broken()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_missing_pyspark_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,8 +42,20 @@ Caused by: java.net.ConnectException: Connection refused
     assert session._reason(RuntimeError("gone"), io.BytesIO(trace)) == "ConnectException: Connection refused"
     assert session._reason(RuntimeError("gone"), io.BytesIO(trace[:80])) == "SparkException: no executor"
     assert session._reason(RuntimeError("gone"), io.BytesIO()) == "gone"
+    silent = trace.replace(b"ConnectException: Connection refused", b"ConnectException")
+    assert session._reason(RuntimeError("gone"), io.BytesIO(silent)) == "ConnectException"
 
 
 def test_heap_of_a_local_master_can_be_set() -> None:
     assert session.local({})["spark.driver.memory"] == session.LOCAL_MEMORY
     assert session.local({"SPARK_DRIVER_MEMORY": "16g"})["spark.driver.memory"] == "16g"
+
+
+def test_jvm_suits_how_much_there_is_to_read() -> None:
+    options = "spark.driver.extraJavaOptions"
+    small, large = (session.sized(size, {}) for size in (session.SMALL - 1, session.SMALL))
+    assert small == {options: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
+    assert large == {options: "-XX:+UseParallelGC"}
+    assert session.sized(None, {}) == {}
+    # With two ways to collect garbage a JVM does not start.
+    assert session.sized(1, {"JDK_JAVA_OPTIONS": "-XX:+UseZGC", "SPARK_DRIVER_MEMORY": "2g"}) == {}

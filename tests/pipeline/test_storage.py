@@ -18,15 +18,17 @@ def test_whole_batches_are_listed_in_order(spark: SparkSession, tmp_path: Path) 
     assert storage.batches(spark, output) == [output.batch(9), output.batch(10)]
 
 
-def test_directory_replaces_another(spark: SparkSession, tmp_path: Path) -> None:
-    for name in ("new", "old", "old.before"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    storage.replace(spark, str(tmp_path / "new"), str(tmp_path / "old"))
-    assert [path.name for path in tmp_path.rglob("*")] == ["old", "new"]
+def test_a_folder_is_deleted_with_what_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "old" / "deep").mkdir(parents=True)
     storage.delete(spark, str(tmp_path / "old"))
     storage.delete(spark, str(tmp_path / "old"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_of_this_machine_are_known(spark: SparkSession, tmp_path: Path) -> None:
+    for path in (f"{tmp_path}/a b%20", f"file:{tmp_path}/a b%20", f"file://{tmp_path}/a b%20"):
+        assert storage.on_this_machine(spark, path) == tmp_path / "a b%20"
+    assert storage.on_this_machine(spark, "hdfs://127.0.0.1:1/in") is None
 
 
 def test_text_is_replaced_where_only_spark_can_write(spark: SparkSession, tmp_path: Path) -> None:

@@ -68,6 +68,24 @@ def test_without_a_header_all_of_a_datagram_is_payload():
     assert (plain["src"], plain["seq"], plain["mode"]) == ("there/prog/1", 0, "none")
 
 
+def test_without_payloads_heartbeats_alone_keep_theirs():
+    rows = Rows(["local/>"], "here", payloads=False)
+    packets = [
+        recv(datagram(THEIRS, 1, b"a/b", b"secret" * 20)),
+        recv(datagram(THEIRS, 2, b"heartbeat/there/prog/1", b"leaving")),
+        recv(datagram(THEIRS, 3, b"a/heartbeat/", b"")),
+        recv(b"noise", b"magic"),
+    ]
+    (found,) = items_of(packets, rows)
+    assert [row["payload"] for row in found] == [None, b"leaving", None, None]
+    (whole,) = items_of(packets)
+    for row in (*found, *whole):
+        del row["payload"]
+    assert found == whole
+    ((only,),) = items_of([recv(datagram(THEIRS, 1, b"heartbeat/there/prog/1"))], rows)
+    assert only["payload"] == b""
+
+
 def test_the_direction_of_each_datagram():
     rows = Rows(["local/>", "here/*/state"], "here")
     packets = {

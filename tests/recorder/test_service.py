@@ -98,6 +98,24 @@ def test_all_sent_received_and_rejected_is_recorded_exactly(
     assert {row["payload"] for row in (bad["algorithm"], bad["sequence"])} == set(malformed[2:])
 
 
+def test_numbers_are_recorded_without_payloads(tmp_path: Path, daemon: DaemonProcess):
+    with (
+        RecorderProcess(tmp_path, daemon.socket, "--payloads", "none") as recorder,
+        PacketClient(daemon.socket) as client,
+    ):
+        name = client.request("whoami")
+        for number in range(20):
+            client.publish("demo/x", b"secret %d" % number)
+        client.drain()
+        received_by(daemon, 20)
+    rows = recorder.rows()
+    said = [row for row in rows if row["src"] == name and row["direction"] == "out"]
+    assert len({row["seq"] for row in said}) == len(said) == 20
+    assert {row["payload"] for row in said} == {None}
+    assert all(row["size"] > len("secret 1") for row in said)
+    assert recorder.marks("daemon"), "marks say what they say"
+
+
 def test_an_echo_after_its_sender_has_left_is_still_an_echo(
     tmp_path: Path, daemon: DaemonProcess, plain: socket.socket
 ):

@@ -17,7 +17,7 @@ from bccnd.daemon.turns import Leftover
 from bccnd.relay.client_input import Left
 from bccnd.relay.core import Regions, Relay
 from bccnd.relay.delivery import GONE
-from bccnd.relay.effects import Effects, as_bytes
+from bccnd.relay.effects import Effects, OfClients, as_bytes
 from bccnd.relay.identity import LocalSource, Peer
 from bccnd.relay.listing import as_json
 from bccnd.relay.moment import Moment
@@ -100,7 +100,7 @@ def value_of(answers: list[bytes], key: bytes) -> Any:
 
 def routes_of(router: Router) -> list[Route]:
     """All that it remembers, for channels and to share."""
-    generations = [router._young, *(routes for _, routes in router._aged)]
+    generations = [router.cached, *(routes for _, routes in router._aged)]
     return [route for routes in (*generations, router._shared) for route in routes.values()]
 
 
@@ -381,18 +381,19 @@ class Bus:
     def settle(self) -> None:
         resumed = False
         while (effects := self.relay.take_effects()) is not None:
-            resumed |= bool(effects.resume)  # read() looks for itself
             self.sent += self.datagrams_of(effects)
-            if effects.taps is not None:
-                self.tapped = effects.taps
-            self.watched |= {session for session in effects.watch if self.relay.is_backlogged(session)}
-            self.watched -= {session for session in effects.unwatch if not self.relay.is_backlogged(session)}
-            if effects.asked:
-                session, answer = effects.asked
+            clients = effects.clients or OfClients()
+            resumed |= bool(clients.resume)  # read() looks for itself
+            if clients.taps is not None:
+                self.tapped = clients.taps
+            self.watched |= {session for session in clients.watch if self.relay.is_backlogged(session)}
+            self.watched -= {session for session in clients.unwatch if not self.relay.is_backlogged(session)}
+            if clients.asked:
+                session, answer = clients.asked
                 if answer.key == b"status":
                     answer = Cmsg(answer.key, as_json(self.relay.status()))
                 self.relay.answer(session, answer, self.moment)
-            for session in effects.close:
+            for session in clients.close:
                 self.closed[session.name] = session.closing
                 if session.closing == "gone":
                     resumed = True  # it is read to the end first

@@ -12,7 +12,14 @@ from bccnd.relay.client_input import (
     TAP_STEPS,
 )
 from bccnd.relay.pattern import NODE_STEPS
-from bccnd.relay.router import GATHERED_A_STEP, KEPT_STEPS, LOOKUP_STEPS, SORT_STEPS
+from bccnd.relay.router import (
+    DELIVERY_STEPS,
+    GATHERED_A_STEP,
+    KEPT_STEPS,
+    LOOKUP_STEPS,
+    PACKED_A_STEP,
+    SORT_STEPS,
+)
 from bccnd.wire import sbus
 from tests.relay.fakes import Bus, FakeClient, datagram
 
@@ -148,3 +155,27 @@ def test_lines_are_looked_for_in_so_many_bytes_a_call(packet: bytes):
     while left:
         left, calls = bus.relay.from_client(client.session, bus.moment, *left), calls + 1
     assert calls >= 16 // 3
+
+
+@pytest.mark.parametrize(
+    ("packed", "each"), [(False, 1 + 64 * DELIVERY_STEPS), (True, 1 + 64 // PACKED_A_STEP)]
+)
+def test_deliveries_in_one_piece_are_cheaper(packed: bool, each: int):
+    bus = Bus()
+    for _ in range(64):
+        bus.connect(b"CMSG pack\0on" if packed else b"CMSG listen", b"SUB demo")
+    client = bus.connect(b"CMSG pack\0on")
+    done = done_at_once(client, [b"MSG demo\0x"] * 1500)
+    most = (STEPS - LOOKUP_STEPS) // each
+    assert most * 3 // 4 <= done <= most
+
+
+def test_each_piece_costs_a_step_for_whom_it_goes_to():
+    """Messages on two channels by turns make many pieces of two."""
+    bus = Bus()
+    for _ in range(64):
+        bus.connect(b"CMSG pack\0on", b"SUB one")
+        bus.connect(b"CMSG pack\0on", b"SUB two")
+    client = bus.connect(b"CMSG pack\0on")
+    done = done_at_once(client, [b"MSG one\0x", b"MSG one\0y", b"MSG two\0x", b"MSG two\0y"] * 400)
+    assert done <= 2 * STEPS // 64

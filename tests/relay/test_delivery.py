@@ -353,5 +353,5 @@ def test_a_client_found_gone_is_still_closed_for_a_fault():
     bus.relay.close(client.session, "fault")
     effects = bus.relay.take_effects()
     assert effects is not None
-    assert list(effects.close) == [client.session] * 2
+    assert list(effects.clients.close) == [client.session] * 2
     assert client.session.closing == "fault"

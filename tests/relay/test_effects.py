@@ -33,20 +33,17 @@ def test_nothing_is_wanted_at_first():
 def test_effects_are_taken_once():
     effects = gathering()
     client = session()
-    effects.watch.append(client)
-    effects.close.append(client)
-    effects.taps = False
-    effects.asked = client, Cmsg(b"status", b"")
+    effects.clients.watch.append(client)
+    effects.clients.close.append(client)
+    effects.clients.taps = False
+    effects.clients.asked = client, Cmsg(b"status", b"")
     effects.add(b"x")
     taken = effects.take()
     assert taken is not None
-    assert (taken.watch, taken.close, taken.taps, taken.starts) == (
-        [client],
-        [client],
-        False,
-        [0],
-    )
-    assert taken.asked == (client, Cmsg(b"status", b""))
+    assert taken.clients is not None
+    assert (taken.clients.watch, taken.clients.close, taken.clients.taps) == ([client], [client], False)
+    assert taken.clients.asked == (client, Cmsg(b"status", b""))
+    assert taken.starts == [0]
     assert effects.take() is None
     assert effects.room == SEALED_LIMIT
 
@@ -54,20 +51,29 @@ def test_effects_are_taken_once():
 @pytest.mark.parametrize("name", ["watch", "unwatch", "resume", "close"])
 def test_each_list_counts_and_is_not_shared(name: str):
     effects = gathering()
-    getattr(effects, name).append(session())
+    getattr(effects.clients, name).append(session())
     taken = effects.take()
     assert taken is not None
-    getattr(effects, name).append(session())
-    assert len(getattr(taken, name)) == 1
+    getattr(effects.clients, name).append(session())
+    assert len(getattr(taken.clients, name)) == 1
 
 
 @pytest.mark.parametrize("taps", [True, False])
 def test_a_change_of_taps_counts(taps: bool):
     effects = gathering()
-    effects.taps = taps
+    effects.clients.taps = taps
     taken = effects.take()
     assert taken is not None
-    assert taken.taps is taps
+    assert taken.clients is not None
+    assert taken.clients.taps is taps
+
+
+def test_datagrams_alone_want_nothing_of_clients():
+    effects = gathering()
+    effects.add(b"x")
+    taken = effects.take()
+    assert taken is not None
+    assert taken.clients is None
 
 
 # What is sealed

@@ -119,7 +119,7 @@ class Routes(RuleBasedStateMachine):
 
     @invariant()
     def is_bounded_and_counted(self):
-        sizes = [len(self.router._young), *(len(routes) for _, routes in self.router._aged)]
+        sizes = [len(self.router.cached), *(len(routes) for _, routes in self.router._aged)]
         assert sum(sizes) <= self.cache_limit + 1
         assert len(sizes) <= 1 + GENERATIONS
         held = [sum(session.subscriptions.values()) for session in self.sessions]
@@ -253,7 +253,7 @@ def test_subscription_to_one_channel_keeps_others_cached():
     kept = host.router.route(b"b")
     host.router.route(b"a")
     host.router.unsubscribe(session, b"a")
-    assert set(host.router._young) == {b"b"}
+    assert set(host.router.cached) == {b"b"}
     assert host.router.route(b"b") is kept
 
 
@@ -275,7 +275,7 @@ def test_the_oldest_channels_leave_a_full_cache():
     for number in range(10):
         assert host.members(b"a/%d" % number) == [session]
     ((_, aged),) = host.router._aged
-    assert [*aged, *host.router._young] == [b"a/6", b"a/7", b"a/8", b"a/9"]
+    assert [*aged, *host.router.cached] == [b"a/6", b"a/7", b"a/8", b"a/9"]
 
 
 def test_a_channel_in_use_stays_in_the_cache():
@@ -301,7 +301,7 @@ def test_long_channels_count_for_more_in_the_cache() -> None:
     host = Host(cache_limit=1000)
     for number in range(5000):
         host.router.route(b"x" * 1000 + b"/%d" % number)
-    routes = [host.router._young, *(routes for _, routes in host.router._aged)]
+    routes = [host.router.cached, *(routes for _, routes in host.router._aged)]
     assert sum(len(channel) for generation in routes for channel in generation) < 1000 * 170
 
 

@@ -48,7 +48,7 @@ def test_a_pattern_costs_the_same_for_any_number_of_channels():
         host = Host(cache_limit=10_000)
         session = host.session(b"a/>")
         cached(host, count)
-        young = host.router._young
+        young = host.router.cached
         costs.append(steps(partial(toggle, host, session, b"*")))
         assert [routes is young for _, routes in host.router._aged] == [True]
     assert costs[0] == costs[1]

@@ -31,6 +31,8 @@ import sys
 sys.path[:0] = ["/opt/checkout", "/opt/checkout/clients/python", "/opt/packages"]
 if sys.argv[0].endswith("-record"):
     from bccnd.recorder.command import main
+elif sys.argv[0].endswith("-pipeline"):
+    from bccnd.pipeline.cli import main
 else:
     from bccnd.daemon import main
 sys.exit(main())
@@ -53,11 +55,12 @@ for place in checkout:{root} packages:{packages}; do
 done
 cp {folder}/bccnd /usr/bin/bccnd
 cp {folder}/bccnd /usr/bin/bccnd-record
+cp {folder}/bccnd /usr/bin/bccnd-pipeline
 mkdir -p /run/units /etc/bccnd
 for unit in {base_units}; do ln -s /lib/systemd/system/$unit /run/units/; done
 cp {root}/systemd/bccnd*.service {root}/systemd/bccnd.socket /run/units/
 case {base} in /home/* | /root/*)
-    for unit in bccnd.service bccnd-record.service; do
+    for unit in bccnd.service bccnd-record.service bccnd-pipeline.service; do
         mkdir /run/units/$unit.d
         printf '[Service]\\nProtectHome=tmpfs\\nBindReadOnlyPaths={base}\\n' >/run/units/$unit.d/interpreter.conf
     done ;;

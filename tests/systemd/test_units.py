@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.pipeline.cli import arguments
 from bccnd.process.configuration import load
 from bccnd.recorder.settings import load as load_recorder
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "systemd"
-UNITS = sorted([*FOLDER.glob("*.service"), *FOLDER.glob("*.socket")])
+UNITS = sorted(path for end in ("service", "socket", "timer") for path in FOLDER.glob(f"*.{end}"))
 SERVICES = [unit for unit in UNITS if unit.suffix == ".service"]
 MOST_EXPOSURE = 1.5
 
@@ -32,13 +33,18 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
 
 
 def test_the_units_are_all_there() -> None:
-    assert [unit.name for unit in UNITS] == ["bccnd-record.service", "bccnd.service", "bccnd.socket"]
+    assert [unit.name for unit in UNITS] == [
+        "bccnd-collect@.service", "bccnd-collect@.timer", "bccnd-pipeline.service", "bccnd-pipeline.timer",
+        "bccnd-record.service", "bccnd.service", "bccnd.socket",
+    ]  # fmt: skip
 
 
 def test_systemd_verifies_the_units(tmp_path: Path) -> None:
     """With another program's path, as ours need not be installed where the tests run."""
     for unit in UNITS:
-        text = re.sub(r"/usr/bin/bccnd(-record)?\b", shutil.which("true") or "", unit.read_text())
+        text = re.sub(
+            r"/usr/bin/(bccnd(-record|-pipeline)?|rsync)\b", shutil.which("true") or "", unit.read_text()
+        )
         (tmp_path / unit.name).write_text(re.sub("^Documentation=.*\n", "", text, flags=re.MULTILINE))
     done = subprocess.run(
         ["systemd-analyze", "verify", *(tmp_path / unit.name for unit in UNITS)],
@@ -46,6 +52,13 @@ def test_systemd_verifies_the_units(tmp_path: Path) -> None:
         text=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("timer", [unit for unit in UNITS if unit.suffix == ".timer"], ids=name_of)
+def test_a_timer_names_times_that_systemd_knows(timer: Path) -> None:
+    (when,) = settings_of(timer)["OnCalendar"]
+    subprocess.run(["systemd-analyze", "calendar", when], check=True, capture_output=True)
+    assert timer.with_suffix(".service") in UNITS
 
 
 @pytest.mark.parametrize("unit", SERVICES, ids=name_of)
@@ -74,6 +87,21 @@ def test_the_recorder_unit_fits_the_socket_and_its_folder() -> None:
     settings = load_recorder(argv, {}, "").settings
     assert settings.socket == load(["--config", "/dev/null"], {}).settings.socket
     assert settings.output == Path("/var/lib") / unit["StateDirectory"][0]
+
+
+def test_the_pipeline_unit_uses_what_the_collecting_one_fetches() -> None:
+    collecting, pipeline = (
+        settings_of(FOLDER / f"bccnd-{name}.service") for name in ("collect@", "pipeline")
+    )
+    assert collecting["StateDirectory"] == pipeline["StateDirectory"]
+    runs = [command.split() for command in pipeline["ExecStart"]]
+    run, maintain = (arguments(argv) for program, *argv in runs if program == "/usr/bin/bccnd-pipeline")
+    recorded = "/var/lib/" + collecting["StateDirectory"][0].split()[1]
+    assert (run.action, maintain.action, run.input) == ("run", "maintain", recorded)
+    assert run.output == maintain.output == str(Path(recorded).parent)
+    assert collecting["ExecStart"][0].endswith(f" ${{FROM}} {recorded}/")
+    (days,) = re.findall(r"parquet -mtime \+(\d+)", pipeline["ExecStart"][2])
+    assert int(days) > load_recorder(["--output", "x"], {}, "/x").settings.keep_days
 
 
 def test_socket_and_service_name_the_same_path() -> None:

@@ -1,5 +1,6 @@
 """The report: one page for people, made from the tables of ``analyse``."""
 
 from bccnd.pipeline.report.page import write
+from bccnd.pipeline.report.said import Said
 
-__all__ = ["write"]
+__all__ = ["Said", "write"]

@@ -2,17 +2,16 @@
 
 Rules
 - A fault is shown by what third hosts saw, so these questions compare pairs with each other. ``faults`` judges.
-- The sums of all pairs are kept between questions.
+- The sums of all pairs, ``pairs``, are kept between questions.
 """
 
+# ruff: noqa: S608 - queries of constants
+
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-
-from bccnd.pipeline import storage
-from bccnd.pipeline.layout import TABLES
+from bccnd.pipeline.report.database import Tables
 from bccnd.pipeline.report.rows import (
     OF_ONE_HOST,
     Culprit,
@@ -41,73 +40,62 @@ def moment(microseconds: int) -> datetime:
 
 
 class Evidence:
-    """The tables below a directory, and what they show of faults. Close it: the matrix is kept between questions."""
+    """The tables below a local directory, and what they show of faults. Close it."""
 
-    def __init__(self, spark: SparkSession, tables_dir: str) -> None:
-        self._spark = spark
-        self._directory = tables_dir.rstrip("/")
-        self._tables = {name: self._table(name) for name in TABLES}
-        self._pairs = self._sql(
-            """with timed as (select *, if(latency_p50_us is null, 0, greatest(received, 1)) as weight
+    def __init__(self, directory: str, rejected_files: str | None = None) -> None:
+        self._tables = Tables(directory, rejected_files)
+        self._tables.keep(
+            "pairs",
+            """with timed as (select *, case when latency_p50_us is null then 0 else max(received, 1) end as weight
                               from {delivery} where sender <> receiver)
                select sender, receiver, sum(sent) as sent, sum(lost) as lost, sum(coalesce(late, 0)) as late,
-                      if(min(basis) = max(basis), min(basis), 'both') as basis,
+                      case when min(basis) = max(basis) then min(basis) else 'both' end as basis,
                       sum(bursts) as bursts, max_by(burst_p50, lost) as burst_p50,
                       max(burst_max) as burst_max, min(latency_method) as method,
                       sum(latency_p50_us * weight) / nullif(sum(weight), 0) as p50,
                       sum(latency_p90_us * weight) / nullif(sum(weight), 0) as p90,
                       sum(latency_p99_us * weight) / nullif(sum(weight), 0) as p99,
                       max(latency_max_us) as top
-               from timed group by sender, receiver"""
-        ).persist()
+               from timed group by sender, receiver""",
+        )
 
     def close(self) -> None:
-        self._pairs.unpersist()
-
-    def _table(self, name: str) -> DataFrame:
-        try:
-            return self._spark.read.schema(TABLES[name]).parquet(f"{self._directory}/{name}")
-        except AnalysisException:  # no such path
-            return storage.empty(self._spark, TABLES[name])
-
-    def _sql(self, query: str, **values: object) -> DataFrame:
-        named = {name: table for name, table in self._tables.items() if f"{{{name}}}" in query}
-        return self._spark.sql(query, **named, **values)  # type: ignore[arg-type]
+        self._tables.close()
 
     def _rows(self, query: str, **values: object) -> list[Any]:
-        return self._sql(query, **values).collect()
+        return self._tables.rows(query, **values)
 
     def host_losses(self) -> list[HostLoss]:
         rows = self._rows(
             """with by_host as (
-                 select receiver as host, 'receiver' as role, count(*) as partners, count_if(lost > 0) as lossy,
-                        sum(sent) as sent, sum(lost) as lost from {pairs} group by receiver
+                 select receiver as host, 'receiver' as role, count(*) as partners,
+                        count(*) filter (where lost > 0) as lossy, sum(sent) as sent, sum(lost) as lost
+                 from pairs group by receiver
                  union all
-                 select sender, 'sender', count(*), count_if(lost > 0), sum(sent), sum(lost)
-                   from {pairs} group by sender),
-               worst as (select * from by_host where lost > 0 order by lost desc, host, role limit {limit}),
+                 select sender, 'sender', count(*), count(*) filter (where lost > 0), sum(sent), sum(lost)
+                   from pairs group by sender),
+               worst as (select * from by_host where lost > 0 order by lost desc, host, role limit :limit),
                within as (
-                 select receiver as host, 'receiver' as role, min(`from`) as start, max(until) as end
+                 select receiver as host, 'receiver' as role, min(`from`) as start, max(until) as finish
                    from {episodes} group by receiver
                  union all
                  select sender, 'sender', min(`from`), max(until) from {episodes} group by sender),
                everywhere as (
-                 select sender, sum(lost_everywhere) / nullif(sum(lost), 0) as common from {senders} group by sender
-                 having sum(lost) > 0),
+                 select sender, 1.0 * lost_everywhere / lost as common from {senders} where lost > 0),
                evidence as (
                  select sender as host, 'sender' as role, common from everywhere
                  union all
                  select receiver, 'receiver', sum(lost * common) / nullif(sum(lost), 0)
-                   from {pairs} join everywhere using (sender) where lost > 0 group by receiver)
-               select worst.*, unix_micros(start) as start, unix_micros(end) as end, common
+                   from pairs join everywhere using (sender) where lost > 0 group by receiver)
+               select worst.*, start, finish, common
                from worst left join within using (host, role) left join evidence using (host, role)
                order by lost desc, host, role""",
-            pairs=self._pairs, limit=HOST_LOSSES,
+            limit=HOST_LOSSES,
         )  # fmt: skip
         return [
             HostLoss(
                 row.host, row.role, row.partners, row.lossy, row.sent, row.lost,
-                row.start and moment(row.start), row.end and moment(row.end), row.common,
+                row.start and moment(row.start), row.finish and moment(row.finish), row.common,
             )
             for row in rows
         ]  # fmt: skip
@@ -117,10 +105,11 @@ class Evidence:
         rows = self._rows(
             """with offsets as (select sender, receiver, percentile(clock_offset_us, 0.5) as ahead from {delivery}
                                 where clock_offset_us is not null and sender <> receiver group by sender, receiver)
-               select receiver as host, percentile(ahead, 0.5) filter (where abs(ahead) >= {far}) as ahead,
-                      count_if(abs(ahead) >= {far}) as apart, count(*) as partners
-               from offsets group by receiver having 2 * count_if(abs(ahead) >= {far}) > count(*)
-               order by abs(ahead) desc, host limit {limit}""",
+               select * from (select receiver as host,
+                                     percentile(ahead, 0.5) filter (where abs(ahead) >= :far) as ahead,
+                                     count(*) filter (where abs(ahead) >= :far) as apart, count(*) as partners
+                              from offsets group by receiver)
+               where 2 * apart > partners order by abs(ahead) desc, host limit :limit""",
             far=CLOCK_OFF_US, limit=HOST_LOSSES,
         )  # fmt: skip
         return [OffClock(*row) for row in rows]
@@ -129,53 +118,53 @@ class Evidence:
         """The sources that carry what was lost of their hosts, though others of these sent as much."""
         rows = self._rows(
             """with by_source as (
-                 select sender, src, sum(sent) as sent, sum(lost) as lost, count_if(lost > 0) as lossy,
-                        transform(slice(array_sort(collect_list(struct(-lost as lack, receiver as name))
-                                  filter (where lost > 0)), 1, {named}), each -> each.name) as receivers
-                 from (select sender, receiver, src, sum(sent) as sent, sum(lost) as lost from {losses}
-                       where sender <> receiver group by sender, receiver, src)
-                 group by sender, src),
+                 select sender, src, sum(sent) as sent, sum(lost) as lost, count(*) filter (where lost > 0) as lossy,
+                        json_group_array(json_array(-lost, receiver)) filter (where lost > 0) as receivers
+                 from {losses} where sender <> receiver group by sender, src),
                by_host as (select sender, sum(sent) as host_sent, sum(lost) as host_lost from by_source
                            group by sender)
                select src, sender, sent, lost, host_sent, host_lost, receivers, lossy
                from by_source join by_host using (sender)
-               where lost >= {least} and lost >= {most} * host_lost and sent <= {few} * host_sent
-               order by lost desc, src limit {limit}""",
-            named=OF_ONE_HOST, least=CULPRIT_LOST, most=CULPRIT_SHARE, few=CULPRIT_SENT, limit=HOST_LOSSES,
+               where lost >= :least and lost >= :most * host_lost and sent <= :few * host_sent
+               order by lost desc, src limit :limit""",
+            least=CULPRIT_LOST, most=CULPRIT_SHARE, few=CULPRIT_SENT, limit=HOST_LOSSES,
         )  # fmt: skip
-        return [Culprit(*row)._replace(receivers=tuple(row.receivers)) for row in rows]
+        return [
+            Culprit(*row)._replace(
+                receivers=tuple(name for _, name in sorted(json.loads(row.receivers))[:OF_ONE_HOST])
+            )
+            for row in rows
+        ]
 
     def cut_off(self) -> tuple[list[CutOff], list[Unheard]]:
         """The hosts that heard nobody or that nobody heard; and the pairs of which nobody knows whose fault it is."""
-        silent = self._sql(
-            """select *, min(lost = sent) over (partition by receiver) as deaf,
-                      min(lost = sent) over (partition by sender) as mute
-               from {pairs} where sent > 0""",
-            pairs=self._pairs,
-        ).where("lost = sent AND (deaf OR mute)")
+        silent = """with silent as (
+                      select * from (select *, min(lost = sent) over (partition by receiver) as deaf,
+                                            min(lost = sent) over (partition by sender) as mute
+                                     from pairs where sent > 0)
+                      where lost = sent and (deaf or mute)),
+                    blamed as (
+                      select receiver as host, 'deaf' as role, count(*) as partners, sum(sent) as sent
+                      from silent where deaf and not mute group by receiver
+                      union all
+                      select sender, 'mute', count(*), sum(sent) from silent where mute and not deaf
+                      group by sender)"""
         rows = self._rows(
-            """select receiver as host, 'deaf' as role, count(*) as partners, sum(sent) as sent
-               from {silent} where deaf and not mute group by receiver
-               union all
-               select sender, 'mute', count(*), sum(sent) from {silent} where mute and not deaf group by sender
-               order by sent desc, host, role limit {limit}""",
-            silent=silent, limit=HOST_LOSSES,
-        )  # fmt: skip
+            f"{silent} select * from blamed order by sent desc, host, role limit :limit", limit=HOST_LOSSES
+        )
         told = self._rows(
-            """with blamed as (select receiver as host from {silent} where deaf and not mute
-                               union select sender from {silent} where mute and not deaf)
-               select sender, receiver, sent from {silent} where deaf and mute
-                 and sender not in (select host from blamed) and receiver not in (select host from blamed)
-               order by sent desc, sender, receiver limit {limit}""",
-            silent=silent, limit=HOST_LOSSES,
-        )  # fmt: skip
+            f"""{silent} select sender, receiver, sent from silent where deaf and mute
+                  and sender not in (select host from blamed) and receiver not in (select host from blamed)
+                order by sent desc, sender, receiver limit :limit""",
+            limit=HOST_LOSSES,
+        )
         return [CutOff(*row) for row in rows], [Unheard(*row) for row in told]
 
     def drops(self) -> list[Dropped]:
         """What was lost inside hosts, the most first."""
         rows = self._rows(
             """select host, client, sum(messages) as messages from {drops} group by host, client
-               order by messages desc, host, client limit {limit}""",
+               order by messages desc, host, client limit :limit""",
             limit=HOST_LOSSES,
         )
         return [Dropped(*row) for row in rows]
@@ -184,9 +173,9 @@ class Evidence:
         """The recorded hosts that are in no pair, though others are: no segment is known to be theirs."""
         rows = self._rows(
             """select distinct host from {coverage}
-               where host not in (select sender from {pairs} union select receiver from {pairs})
-                 and exists (select * from {pairs}) order by host limit {limit}""",
-            pairs=self._pairs, limit=HOST_LOSSES,
+               where host not in (select sender from pairs union select receiver from pairs)
+                 and exists (select * from pairs) order by host limit :limit""",
+            limit=HOST_LOSSES,
         )  # fmt: skip
         return [row.host for row in rows]
 
@@ -197,14 +186,15 @@ class Evidence:
                  select host, peer_host, sum(datagrams) as datagrams from {rejected}
                  where verdict in ('hmac', 'unauthenticated') and peer_host <> host group by host, peer_host),
                lasting as (
-                 select r.* from refused r left join {pairs} p on p.sender = peer_host and p.receiver = host
+                 select r.* from refused r left join pairs p on p.sender = peer_host and p.receiver = host
                  where coalesce(p.sent = p.lost, true)),
                sides as (
                  select host, peer_host as other, 0 as theirs, datagrams as own from lasting
                  union all select peer_host, host, datagrams, 0 from lasting)
-               select host, count(distinct other) as partners, max(theirs) as theirs, sum(own) as own
-               from sides group by host order by partners desc, theirs + own desc, host limit {limit}""",
-            pairs=self._pairs, limit=KEYS,
+               select * from (select host, count(distinct other) as partners, max(theirs) as theirs, sum(own) as own
+                              from sides group by host)
+               order by partners desc, theirs + own desc, host limit :limit""",
+            limit=KEYS,
         )  # fmt: skip
         return [OtherKey(*row) for row in rows]
 
@@ -212,14 +202,14 @@ class Evidence:
         """The hosts whose daemons dropped most messages as late."""
         rows = self._rows(
             """with by_host as (
-                 select receiver, max_by(sender, late) as sender, count_if(late > 0) as senders,
+                 select receiver, max_by(sender, late) as sender, count(*) filter (where late > 0) as senders,
                         sum(sent) filter (where late > 0) as sent, sum(late) as late
-                 from {pairs} group by receiver having sum(late) > 0),
+                 from pairs group by receiver having sum(late) > 0),
                known as (select receiver, sum(late) as known from {sources} group by receiver),
                behind as (select receiver, max(distance_max) as behind from {reordering} group by receiver)
                select by_host.*, coalesce(behind, 1) as behind, late > coalesce(known, 0) as further
                from by_host left join known using (receiver) left join behind using (receiver)
-               order by late desc, receiver limit {limit}""",
-            pairs=self._pairs, limit=HOST_LOSSES,
+               order by late desc, receiver limit :limit""",
+            limit=HOST_LOSSES,
         )  # fmt: skip
-        return [Late(*row) for row in rows]
+        return [Late(*row)._replace(further=bool(row.further)) for row in rows]

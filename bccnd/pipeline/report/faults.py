@@ -78,7 +78,7 @@ def widespread(hosts: Iterable[HostLoss], clock: Clock) -> list[Finding]:
                 else f"each of them others, so look for the cause at these and their links, not at host {name}"
             )
         text = f"{what}{when}, {percent(host.loss)} in all: {where}."
-        found.append(Finding(loss_level(host.loss), text, "matrix"))
+        found.append(Finding(loss_level(host.loss), text, "matrix", {"host": host.host}))
     return found
 
 
@@ -111,7 +111,7 @@ def keys(rows: Sequence[OtherKey], hosts: int) -> list[Finding]:
             f"{counted(row.theirs, 'datagram')} of it each, and it rejected {row.own:,} of theirs. Give host {name} "
             "the key file of the others."
         )
-        found.append(Finding(Level.PROBLEM, text, "matrix"))
+        found.append(Finding(Level.PROBLEM, text, "matrix", {"host": row.host}))
     return worst(found, "host with another key", "hosts with another key")
 
 
@@ -138,14 +138,16 @@ def cut_off(rows: Sequence[CutOff], told: Sequence[Unheard], explained: Sequence
             sent = counted(mute.sent if mute else 0, "message")
             what = f"was heard by nobody: none of its {sent} reached {_others(mute)}, though others were heard there"
             where = "its address for broadcasts, its firewall and its link"
-        found.append(Finding(Level.PROBLEM, f"Host {name} {what}. Look at {where}.", "matrix"))
+        text = f"Host {name} {what}. Look at {where}."
+        found.append(Finding(Level.PROBLEM, text, "matrix", {"host": host}))
     for pair in told:
         if not {pair.sender, pair.receiver} & {*explained}:
             text = (
                 f"Host {shown(pair.receiver)} heard nothing of host {shown(pair.sender)}: "
                 f"{all_of(pair.sent, 'message')} were lost, and no third host shows at which of them."
             )
-            found.append(Finding(Level.PROBLEM, text, "matrix"))
+            about = {"sender": pair.sender, "receiver": pair.receiver}
+            found.append(Finding(Level.PROBLEM, text, "matrix", about))
     return worst(found, "host that is cut off", "hosts that are cut off")
 
 
@@ -167,7 +169,8 @@ def drops(rows: Sequence[Dropped]) -> list[Finding]:
                 f"Client {shown(row.client)} of host {host} read too slowly and lost "
                 f"{counted(row.messages, 'message')}: let it read faster, subscribe to less, or have a larger queue."
             )
-        found.append(Finding(Level.PROBLEM, text, anchor("coverage", row.host)))
+        about = {"host": row.host, **({"client": row.client} if row.client is not None else {})}
+        found.append(Finding(Level.PROBLEM, text, anchor("coverage", row.host), about))
     return worst(
         found, "place inside a host where messages were lost", "places inside hosts where messages were lost"
     )
@@ -181,7 +184,7 @@ def placeless(hosts: Sequence[str]) -> list[Finding]:
             f"Host {shown(host)} heard no other host, and no other host heard it; nothing in its record says which "
             "hosts are on its segment. Look at its link and its address for broadcasts."
         )
-        found.append(Finding(Level.PROBLEM, text, anchor("coverage", host)))
+        found.append(Finding(Level.PROBLEM, text, anchor("coverage", host), {"host": host}))
     return worst(found, "host without a segment", "hosts without a segment")
 
 
@@ -197,7 +200,7 @@ def culprits(rows: Sequence[Culprit]) -> list[Finding]:
             f"counted once per receiver) at {names}; the other sources of host {shown(row.sender)} lost "
             f"{percent(others)}: look at how fast and how large it sends."
         )
-        found.append(Finding(loss_level(row.loss), text, anchor("sources", row.src)))
+        found.append(Finding(loss_level(row.loss), text, anchor("sources", row.src), {"source": row.src}))
     return worst(
         found, "source that carries the loss of its host", "sources that carry the loss of their hosts"
     )
@@ -214,7 +217,7 @@ def clocks(rows: Sequence[OffClock], hosts: int) -> list[Finding]:
         side = "ahead of" if row.ahead > 0 else "behind"
         others = counted(row.apart, "other host")
         text = f"The clock of host {shown(row.host)} is {latency(abs(row.ahead))} {side} those of {others}"
-        found.append(Finding(Level.WARNING, f"{text}: {CLOCK_REMEDY}"))
+        found.append(Finding(Level.WARNING, f"{text}: {CLOCK_REMEDY}", about={"host": row.host}))
     return worst(found, "clock that is off", "clocks that are off")
 
 
@@ -233,6 +236,11 @@ def late(rows: Sequence[Late]) -> list[Finding]:
             remedy = f"dedup.reorder = {MOST_REORDER} at {host} delivers those that come no later than that"
         text = f"The daemon of {host} dropped {counted(row.late, 'message')} of {of} as late, {behind}: {remedy}."
         found.append(
-            Finding(loss_level(share(row.late, row.sent)), text, anchor("loss", row.sender, row.receiver))
+            Finding(
+                loss_level(share(row.late, row.sent)),
+                text,
+                anchor("loss", row.sender, row.receiver),
+                {"sender": row.sender, "receiver": row.receiver},
+            )
         )
     return worst(found, "host with late messages", "hosts with late messages")

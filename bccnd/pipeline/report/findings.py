@@ -67,11 +67,17 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``link`` is where the page shows more: a section, or an ``anchor`` of a row in one."""
+    """``link`` is where the page shows more: a section, or an ``anchor`` of a row in one.
+
+    For programs, ``kind`` is what it says (``page.context`` names them), and ``about`` of whom: names by their role.
+    Both stay the same as long as the same is wrong, whatever the numbers in the sentence are.
+    """
 
     level: Level
     sentence: str
     link: str = field(default="", compare=False)
+    about: dict[str, str] = field(default_factory=dict, compare=False)
+    kind: str = field(default="", compare=False)
 
 
 def overall(totals: Totals, recorded: bool) -> list[Finding]:
@@ -111,7 +117,7 @@ def _episode(row: Episode, clock: Clock) -> Finding:
     when = clock.between(row.start, row.end)
     if loss >= 1:
         text = f"{receiver} lost {all_of(row.sent, 'message')} of {sender} {when}."
-        return Finding(Level.PROBLEM, text, anchor("loss", row.sender, row.receiver))
+        return Finding(Level.PROBLEM, text, anchor("loss", row.sender, row.receiver), _of_pair(row))
     burst = round(row.burst_p50)
     how = ""
     # As many as were sent in that time, if they were sent evenly.
@@ -128,7 +134,11 @@ def _episode(row: Episode, clock: Clock) -> Finding:
     text = (
         f"{receiver} lost {percent(loss)} of {sender}'s messages {when}{how} ({row.lost:,} of {row.sent:,})."
     )
-    return Finding(loss_level(loss), text, anchor("loss", row.sender, row.receiver))
+    return Finding(loss_level(loss), text, anchor("loss", row.sender, row.receiver), _of_pair(row))
+
+
+def _of_pair(row: Episode | Pair) -> dict[str, str]:
+    return {"sender": row.sender, "receiver": row.receiver}
 
 
 def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int = 0) -> list[Finding]:
@@ -141,6 +151,7 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int =
             f"{_source(row.src)} has been silent since {clock.at(row.start)}; a heartbeat was due "
             f"{_every(row.expected)}{_witnesses(row, observers)}.",
             anchor("silences", row.src),
+            {"source": row.src},
         )
         for row in sorted(lasting, key=lambda row: row.start)
     ]
@@ -150,6 +161,7 @@ def silences(rows: Sequence[Silence], observers: int, clock: Clock, total: int =
             f"{_source(row.src)} was silent for {duration((row.end - row.start).total_seconds())}, "
             f"{clock.between(row.start, row.end)}{_witnesses(row, observers)}.",
             anchor("silences", row.src),
+            {"source": row.src},
         )
         for row in sorted(ended, key=lambda row: row.start - row.end)
     ]
@@ -171,7 +183,17 @@ def rejections(rows: Iterable[Rejection], clock: Clock, total: int = 0) -> list[
         peers = by_word[word]
         named = peers if len(peers) <= PEERS else peers[: PEERS - 1]
         found += [
-            Finding(level, _rejection(row, clock), anchor("rejected", row.verdict, row.peer)) for row in named
+            Finding(
+                level,
+                _rejection(row, clock),
+                anchor("rejected", row.verdict, row.peer),
+                {
+                    "verdict": row.verdict,
+                    "peer": row.peer,
+                    **({"host": row.peer_host} if row.peer_host else {}),
+                },
+            )
+            for row in named
         ]
         if rest := peers[len(named) :]:
             count = sum(row.datagrams for row in rest)
@@ -212,7 +234,10 @@ def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
             text = f"Host {shown(row.host)}'s recorder missed {counted(row.unrecorded, 'message')}: loss at the host "
             found.append(
                 Finding(
-                    Level.UNKNOWN, text + "is not counted around those times.", anchor("coverage", row.host)
+                    Level.UNKNOWN,
+                    text + "is not counted around those times.",
+                    anchor("coverage", row.host),
+                    {"host": row.host},
                 )
             )
     found = worst(found, "recorder that missed messages", "recorders that missed messages")
@@ -224,7 +249,7 @@ def coverage(recorders: Sequence[Recorder], clock: Clock) -> list[Finding]:
                 f"Host {shown(row.host)} recorded nothing {when}: what it lost then is unknown, and what others lost "
                 "of it is counted from gaps in its sequence numbers."
             )
-            off.append(Finding(Level.UNKNOWN, text, anchor("coverage", row.host)))
+            off.append(Finding(Level.UNKNOWN, text, anchor("coverage", row.host), {"host": row.host}))
     return found + worst(
         off, "pause of a recorder", "pauses of recorders", sum(row.pauses for row in recorders)
     )
@@ -283,7 +308,7 @@ def latencies(pairs: Iterable[Pair]) -> list[Finding]:
         f"Messages from host {shown(slowest.sender)} to host {shown(slowest.receiver)} took longest: half of them at "
         f"most {latency(slowest.p50)}{beyond}, 99 of 100 at most {latency(slowest.p99)}{beyond}."
     )
-    return [Finding(Level.NOTE, text, anchor("latency", slowest.sender, slowest.receiver))]
+    return [Finding(Level.NOTE, text, anchor("latency", slowest.sender, slowest.receiver), _of_pair(slowest))]
 
 
 def reorderings(rows: Iterable[Reordering]) -> list[Finding]:
@@ -295,7 +320,14 @@ def reorderings(rows: Iterable[Reordering]) -> list[Finding]:
         f"{counted(worst.reordered, 'message')} of source {shown(worst.src)} reached host {shown(worst.receiver)} "
         f"out of order{part}, up to {counted(worst.distance_max, 'number')} late."
     )
-    return [Finding(Level.NOTE, text, anchor("reordering", worst.src, worst.receiver))]
+    return [
+        Finding(
+            Level.NOTE,
+            text,
+            anchor("reordering", worst.src, worst.receiver),
+            {"source": worst.src, "receiver": worst.receiver},
+        )
+    ]
 
 
 def copies(rows: Iterable[Copies]) -> list[Finding]:
@@ -324,6 +356,7 @@ def restarts(rows: Iterable[Source]) -> list[Finding]:
             Level.NOTE,
             f"Source {shown(worst.src)} restarted its sequence numbers {times}.",
             anchor("sources", worst.src),
+            {"source": worst.src},
         )
     ]
 
@@ -337,7 +370,7 @@ def busiest(rows: Sequence[Channel], messages: int) -> list[Finding]:
         f"The busiest channel is {shown(top.channel)} with {percent(top.messages / messages)} of all messages, "
         f"and {counted(top.rate_peak, 'message')} in its busiest second."
     )
-    return [Finding(Level.NOTE, text, anchor("channels", top.channel))]
+    return [Finding(Level.NOTE, text, anchor("channels", top.channel), {"channel": top.channel})]
 
 
 def by_importance(found: Iterable[Finding]) -> list[Finding]:

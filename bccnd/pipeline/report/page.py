@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from pyspark.sql import SparkSession
 
 import bccnd
-from bccnd.pipeline import storage
 from bccnd.pipeline.report import faults, findings, sections
-from bccnd.pipeline.report.findings import Level
 from bccnd.pipeline.report.queries import MATRIX_HOSTS, Summaries, block_hosts
 from bccnd.pipeline.report.rows import Pair, Totals
+from bccnd.pipeline.report.said import LEVELS, Said
 from bccnd.pipeline.report.scales import LOSS_LABELS, bin_minutes
 from bccnd.pipeline.report.sections import Period, Table, Values
 from bccnd.pipeline.report.wording import Clock
@@ -37,34 +35,24 @@ SECTIONS = {
     "channels": "Channels", "silences": "Silences", "rejected": "Rejected", "reordering": "Reordering",
     "copies": "Copies", "coverage": "Coverage", "sources": "Sources",
 }  # fmt: skip
-LEVELS = {
-    Level.PROBLEM: "Problem", Level.WARNING: "Warning", Level.GOOD: "Good", Level.UNKNOWN: "Unknown",
-    Level.NOTE: "Note",
-}  # fmt: skip
 
 
 def write(
-    spark: SparkSession,
     tables_dir: str | os.PathLike[str],
     output_html: Path | str,
     title: str = TITLE,
     rejected_files: str | None = None,
-) -> list[str]:
-    """Make the page ``output_html`` from the tables below ``tables_dir``, both on any file system that Spark knows.
+) -> Said:
+    """Make the page ``output_html`` from the tables below ``tables_dir``, both on this machine.
 
     ``rejected_files`` is the directory that says which files were set aside.
 
-    Returns the findings, a line each, the most important first. Raises OSError if a local file cannot be written.
+    Returns what it says, for programs. Raises OSError if the file cannot be written.
     """
-    with closing(Summaries(spark, os.fspath(tables_dir))) as summaries:
-        values = context(summaries, title, rejected_files)
-    whole = render(values)
-    target = os.fspath(output_html)
-    if "://" in target or target.startswith("file:"):
-        storage.write_text(spark, target, whole)
-    else:
-        replace_file(Path(target), whole)
-    return [f"{LEVELS[finding.level]}: {finding.sentence}" for finding in values["findings"]]
+    with closing(Summaries(os.fspath(tables_dir), rejected_files)) as summaries:
+        values = context(summaries, title)
+    replace_file(Path(output_html), render(values))
+    return Said(os.fspath(output_html), values["span"], values["totals"], values["findings"])
 
 
 def replace_file(target: Path, whole: str) -> None:
@@ -87,7 +75,7 @@ def render(values: dict[str, Any]) -> str:
     return environment.get_template("page.html.j2").render(values)
 
 
-def context(ask: Summaries, title: str, rejected_files: str | None = None) -> dict[str, Any]:
+def context(ask: Summaries, title: str) -> dict[str, Any]:
     """Everything that the templates use."""
     period = ask.period()
     clock = Clock(*period) if period else Clock(None, None)
@@ -103,31 +91,32 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
     unexplained, unexplained_count = ask.rejections(odd) if odd else (rejections, rejection_count)
     (channels, channel_count, messages, volume), (sources, source_count) = ask.channels(), ask.sources()
     (reorderings, reordering_count), (copies, copied, copy_count) = ask.reorderings(), ask.copies()
-    set_aside, set_aside_count = ask.set_aside(rejected_files)
+    set_aside, set_aside_count = ask.set_aside()
     causes = [row for row in faults.causes(ask.host_losses(), totals) if row.host not in apart]
-    said = [
-        *faults.keys(keys, totals.hosts),
-        *faults.cut_off(cut_off, unheard, odd),
-        *faults.placeless(ask.placeless()),
-        *findings.overall(totals, bool(recorders)),
-        *faults.widespread(causes, clock),
-        *findings.episodes(*ask.episodes(causes, apart), clock),
-        *faults.drops(ask.drops()),
-        *faults.culprits(ask.culprits() if totals.lost else []),
-        *faults.late(ask.late() if totals.late else []),
-        *faults.clocks(ask.clocks(), totals.hosts),
-        *findings.silences(silences, recorder_count, clock, silence_count),
-        *findings.rejections(unexplained, clock, unexplained_count),
-        *findings.coverage(recorders, clock),
-        *findings.captured(*ask.captured()),
-        *findings.set_aside(set_aside, set_aside_count),
-        *findings.without_recorder(*ask.hosts_without_recorder()),
-        *findings.copies([copied]),
-        *findings.latencies(slowest),
-        *findings.reorderings(reorderings),
-        *findings.restarts(sources),
-        *findings.busiest(channels, messages),
-    ]
+    # By kind, which is for programs: bccnd/pipeline/README.md, "Monitoring".
+    said = {
+        "key": faults.keys(keys, totals.hosts),
+        "cut-off": faults.cut_off(cut_off, unheard, odd),
+        "placeless": faults.placeless(ask.placeless()),
+        "overall": findings.overall(totals, bool(recorders)),
+        "loss-at-host": faults.widespread(causes, clock),
+        "loss": findings.episodes(*ask.episodes(causes, apart), clock),
+        "dropped": faults.drops(ask.drops()),
+        "loss-of-source": faults.culprits(ask.culprits() if totals.lost else []),
+        "late": faults.late(ask.late() if totals.late else []),
+        "clock": faults.clocks(ask.clocks(), totals.hosts),
+        "silence": findings.silences(silences, recorder_count, clock, silence_count),
+        "rejected": findings.rejections(unexplained, clock, unexplained_count),
+        "recorder": findings.coverage(recorders, clock),
+        "capture": findings.captured(*ask.captured()),
+        "set-aside": findings.set_aside(set_aside, set_aside_count),
+        "no-recorder": findings.without_recorder(*ask.hosts_without_recorder()),
+        "copies": findings.copies([copied]),
+        "latency": findings.latencies(slowest),
+        "reordering": findings.reorderings(reorderings),
+        "restart": findings.restarts(sources),
+        "channel": findings.busiest(channels, messages),
+    }
     values: dict[str, Any] = {
         "title": title,
         "period": f"{clock.period()}, all times in UTC" if period else "Nothing was recorded",
@@ -145,12 +134,14 @@ def context(ask: Summaries, title: str, rejected_files: str | None = None) -> di
         "coverage": sections.coverage(recorders, recorder_count, period, clock),
         "sources": sections.source_table(sources, source_count),
         "set_aside": sections.set_aside(set_aside, set_aside_count),
-        "sections_by_id": SECTIONS,
+        "sections_by_id": SECTIONS, "span": period, "totals": totals,
     }  # fmt: skip
     ids = _ids(values)
     values["findings"] = [
         replace(finding, link=finding.link if finding.link in ids else finding.link.partition("-")[0])
-        for finding in findings.by_importance(said)
+        for finding in findings.by_importance(
+            replace(finding, kind=kind) for kind, found in said.items() for finding in found
+        )
     ]
     return values
 

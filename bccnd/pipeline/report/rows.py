@@ -186,9 +186,10 @@ class Channel(NamedTuple):
     messages: int
     size: int  # bytes
     rate_peak: int  # messages in its busiest second
-    payload_p50: float
-    payload_p95: float
-    payload_max: int
+    # None if payloads were not recorded.
+    payload_p50: float | None
+    payload_p95: float | None
+    payload_max: int | None
 
 
 class Source(NamedTuple):

@@ -261,7 +261,7 @@ def busiest(rows: Sequence[Channel], total: int, messages: int) -> Values | None
         [
             shown(row.channel), charts.bar(row.messages, most), f"{row.messages:,}",
             percent(row.messages / messages, " %") if messages else "", size(row.size), f"{row.rate_peak:,}",
-            f"{row.payload_p50:,.0f}", f"{row.payload_p95:,.0f}", f"{row.payload_max:,}",
+            *map(_bytes, (row.payload_p50, row.payload_p95, row.payload_max)),
         ]
         for row in rows
     ]  # fmt: skip
@@ -276,6 +276,11 @@ def busiest(rows: Sequence[Channel], total: int, messages: int) -> Values | None
         "lead": "A message counts once. Peak/s: messages in the busiest second. Payload in bytes.",
         "table": Table(caption, columns, cells, [anchor("channels", row.channel) for row in rows]),
     }
+
+
+def _bytes(count: float | None) -> str:
+    """A dash where payloads were not recorded."""
+    return "-" if count is None else f"{count:,.0f}"
 
 
 def silent(rows: Sequence[Silence], total: int, period: Period | None, clock: Clock) -> Values | None:

@@ -85,6 +85,12 @@ class Ledger:
         return json.dumps({"taken": sorted(self.taken), "forgotten": self.forgotten})
 
 
+def numbers(spark: SparkSession, checkpoint: str, which: str) -> list[int]:
+    """The batches that are noted one by one as PLANNED or TAKEN, in order."""
+    names = map(_NAME.fullmatch, storage.children(spark, f"{checkpoint}/{which}"))
+    return sorted(int(found[1]) for found in names if found and not found[2])
+
+
 class Plan(NamedTuple):
     """The files of a batch: those to be ingested, and those that may have been before."""
 
@@ -173,9 +179,7 @@ class Inputs:
         ]
 
     def _numbers(self, which: str) -> list[int]:
-        """The batches that are noted one by one, in order."""
-        names = map(_NAME.fullmatch, storage.children(self._spark, self._at(which)))
-        return sorted(int(found[1]) for found in names if found and not found[2])
+        return numbers(self._spark, self._checkpoint, which)
 
     def _read(self, *names: str) -> dict[str, Any]:
         path = self._at(*names)

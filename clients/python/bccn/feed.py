@@ -24,9 +24,8 @@ from contextlib import suppress
 from mmap import mmap
 from time import monotonic
 
-from bccn.client import BlockingSession, finish
+from bccn.client import Client
 from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
-from bccn.exchange import FOREVER
 from bccn.protocol import build_control, build_sub
 from bccn.transport import Transport, pauses
 
@@ -68,19 +67,38 @@ class Block:
         self.ends.clear()
 
 
-class _Greeter(BlockingSession):
+class _Greeter(Client):
     """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
 
-    def __init__(self, transport: Transport, timeout: float) -> None:
-        super().__init__(None, None, "/", {}, reconnect=False, timeout=FOREVER)
+    def _begin(self) -> None:
         self.early: list[bytes] = []
-        self.transport, self.due, self._patience = transport, monotonic() + timeout, None
-        self.ready = self._was_ready = True
 
-    def feed(self, packet: bytes) -> None:
+    def greet(self, transport: Transport, patterns: Sequence[str], queues: Sequence[str]) -> str:
+        """Ask for everything; returns the status of the daemon."""
+        self._transport, self._due, self._until = transport, monotonic() + self._timeout, None
+        self.connected = self._was_connected = True
+        try:
+            status = self.control("status", "")
+        except RefusedError:
+            if not patterns:
+                self.control("tap", "interface")  # refused, too: that is what its user has to be granted
+            raise
+        for queue in queues:
+            with suppress(RejectedError):
+                self.control("queue", queue)
+                break
+        self.control("pack", "on")
+        if patterns:
+            self.control("format", "full")
+            self._run(self._ask("ping", "", before=[build_sub(pattern) for pattern in patterns]))
+        else:
+            self.control("tap", "interface")
+        return status
+
+    def _feed(self, packet: bytes) -> None:
         awaited = len(self._asked)
         if packet.startswith(b"CMSG "):
-            super().feed(packet)
+            super()._feed(packet)
         if len(self._asked) == awaited:
             self.early.append(packet)
         if self._said:
@@ -113,12 +131,15 @@ class Feed:
     def connect(self) -> None:
         """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
         self.close()
-        greeter = _Greeter(transport := Transport(self._path), self._timeout)
+        transport = Transport(self._path)
+        greeter = _Greeter(reconnect=False, timeout=self._timeout, on_notice=lambda _: None)
         try:
-            finish(self._greet(greeter))
+            self.status = greeter.greet(transport, self._patterns, self._queues)
         except BaseException:
             greeter.close()
             raise
+        status = json.loads(self.status)
+        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
         self._transport, self._early = transport, greeter.early
         self._ready.register(transport, select.POLLIN)
         self._pauses = pauses()
@@ -175,26 +196,6 @@ class Feed:
     def wake(self) -> None:
         """End the present wait, or else the next."""
         os.eventfd_write(self._bell, 1)
-
-    async def _greet(self, greeter: _Greeter) -> None:
-        try:
-            self.status = await greeter.ask("status", "")
-        except RefusedError:
-            if not self._patterns:
-                await greeter.ask("tap", "interface")  # refused, too: that is what its user has to be granted
-            raise
-        status = json.loads(self.status)
-        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
-        for queue in self._queues:
-            with suppress(RejectedError):
-                await greeter.ask("queue", queue)
-                break
-        await greeter.ask("pack", "on")
-        if not self._patterns:
-            await greeter.ask("tap", "interface")
-            return
-        await greeter.ask("format", "full")
-        await greeter.ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
 
 
 def _check(length: int) -> None:

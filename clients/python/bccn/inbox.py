@@ -65,12 +65,11 @@ class Notice:
     def __repr__(self) -> str:
         return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
 
+    def log(self) -> None:
+        """Where nobody else looks; without logging configured Python shows warnings on stderr."""
+        import logging
 
-def log_notice(notice: Notice) -> None:
-    """Where nobody else looks; without logging configured Python shows warnings on stderr."""
-    import logging
-
-    logging.getLogger("bccn").warning("%s", notice)
+        logging.getLogger("bccn").warning("%s", self)
 
 
 class Inbox:
@@ -133,21 +132,19 @@ class Inbox:
 
     def subscribe(self, pattern: str, callback: Callback | None) -> None:
         self.subscriptions.append((pattern, callback))
-        self._changed(callback)
+        self.has_callbacks |= callback is not None
+        self._routes.clear()
 
     def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
         """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
         for at, (subscribed, called) in reversed(list(enumerate(self.subscriptions))):
             if subscribed == pattern and callback in (None, called):
                 del self.subscriptions[at]
-                self._changed()
+                self._routes.clear()
                 return
         raise InvalidError(f"pattern {pattern!r}: not subscribed")
 
     def listen(self, callback: Callback | None) -> None:
         self.listening, self.listener = True, callback
-        self._changed(callback)
-
-    def _changed(self, callback: Callback | None = None) -> None:
         self.has_callbacks |= callback is not None
         self._routes.clear()

@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from bccnd.pipeline.report import page
 from tests.pipeline.report.tables import FORGER, SPY, write_table, write_tables
@@ -54,7 +53,7 @@ def read(html: str) -> Reader:
 
 
 @pytest.fixture(scope="session")
-def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory):
+def pages(tmp_path_factory: pytest.TempPathFactory):
     """``pages(hosts)`` is the page of a network of so many hosts, made once; with 0, that of missing tables."""
 
     @cache
@@ -62,7 +61,7 @@ def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory):
         directory: Path = tmp_path_factory.mktemp(f"hosts{hosts}")
         if hosts:
             write_tables(directory, hosts, minutes=180 if hosts < 20 else 40)
-        page.write(spark, directory, directory / "out" / "report.html", f"The <network> of {hosts}")
+        page.write(directory, directory / "out" / "report.html", f"The <network> of {hosts}")
         return (directory / "out" / "report.html").read_text(encoding="utf-8")
 
     return made
@@ -125,27 +124,55 @@ def test_findings_come_first_and_match_the_tables(pages) -> None:
     assert text.index("Host c lost") < text.rindex("Delivery matrix")
 
 
+def test_programs_are_told_what_the_page_says(tmp_path: Path) -> None:
+    write_tables(tmp_path, 3, minutes=180)
+    said = page.write(tmp_path, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    text = " ".join(read(html).text)
+    assert said.page == str(tmp_path / "report.html")
+    assert said.span is not None
+    assert 0 < said.totals.lost < said.totals.sent
+    for finding in said.findings:
+        assert finding.sentence in text
+        assert not finding.link or f'id="{finding.link}"' in html
+        assert finding.kind in documented_kinds()
+    found = {(finding.kind, *sorted(finding.about.items())) for finding in said.findings}
+    assert {
+        ("loss", ("receiver", "c"), ("sender", "a")),
+        ("rejected", ("peer", FORGER), ("verdict", "hmac")),
+        ("recorder", ("host", "c")),
+        ("recorder", ("host", "b")),
+    } <= found
+
+
+def documented_kinds() -> set[str]:
+    readme = (Path(__file__).parents[3] / "bccnd" / "pipeline" / "README.md").read_text()
+    section = readme.partition("## Monitoring")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \| (?:problem|warning|good|unknown|note)", section, re.MULTILINE)
+    return {*re.findall(r"`([a-z-]+)`", " ".join(rows))}
+
+
 def test_page_without_tables_says_so(pages) -> None:
     text = " ".join(read(pages(0)).text)
     assert "Nothing was recorded" in text
     assert "Loss is unknown: there is no recording." in text
 
 
-def test_page_lists_what_was_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+def test_page_lists_what_was_set_aside(tmp_path: Path) -> None:
     write_table(
         tmp_path / "rejected-files", "batch=0", [{"path": "file:/in/<b>.parquet", "reason": "no magic"}]
     )
     directory = str(tmp_path / "rejected-files")
-    said = page.write(spark, tmp_path, tmp_path / "report.html", rejected_files=directory)
+    said = page.write(tmp_path, tmp_path / "report.html", rejected_files=directory).lines()
     assert "Unknown: 1 file could not be read and was set aside: what it holds is not in this report." in said
     text = " ".join(read((tmp_path / "report.html").read_text()).text)
     assert "file:/in/<b>.parquet" in text
     assert "no magic" in text
 
 
-def test_page_without_loss_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_page_without_loss_says_so(tmp_path: Path) -> None:
     write_tables(tmp_path, 3, minutes=60, lossless=True)
-    page.write(spark, tmp_path, tmp_path / "report.html")
+    page.write(tmp_path, tmp_path / "report.html")
     text = " ".join(read((tmp_path / "report.html").read_text()).text)
     assert re.search(r"Nothing was lost: all [\d,]+ messages between 3 hosts arrived\.", text)
     assert "Nothing was lost at any time." in text

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
+from bccnd.pipeline.report import sections
 from bccnd.pipeline.report.queries import THUMBNAIL, Summaries, block_hosts
 from bccnd.pipeline.report.rows import (
     Bin,
@@ -47,18 +47,18 @@ def delivery(
 
 
 @contextmanager
-def asked(spark: SparkSession, directory: Path, **tables: list[dict[str, Any]]) -> Iterator[Summaries]:
+def asked(directory: Path, **tables: list[dict[str, Any]]) -> Iterator[Summaries]:
     for name, rows in tables.items():
         write_table(directory, name, rows)
-    ask = Summaries(spark, str(directory))
+    ask = Summaries(str(directory))
     try:
         yield ask
     finally:
         ask.close()
 
 
-def test_missing_tables_give_no_rows(spark: SparkSession, tmp_path: Path) -> None:
-    with asked(spark, tmp_path) as ask:
+def test_missing_tables_give_no_rows(tmp_path: Path) -> None:
+    with asked(tmp_path) as ask:
         assert ask.period() is None
         assert ask.totals() == Totals()
         assert ask.matrix_hosts(0) == ([], [])
@@ -69,14 +69,14 @@ def test_missing_tables_give_no_rows(spark: SparkSession, tmp_path: Path) -> Non
         assert ask.bins(1, []) == []
 
 
-def test_hours_are_summed_and_a_host_is_no_pair_with_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_hours_are_summed_and_a_host_is_no_pair_with_itself(tmp_path: Path) -> None:
     rows = [
         delivery("a", "b", 100, 10, burst_p50=5),
         delivery("a", "b", 300, 0, at(60), latency_p50_us=500.0, basis="gaps", burst_p50=0),
         delivery("b", "a", 50, 0, latency_method=None, latency_p50_us=None),
         delivery("a", "a", 999, 999),
     ]
-    with asked(spark, tmp_path, delivery=rows) as ask:
+    with asked(tmp_path, delivery=rows) as ask:
         assert ask.totals() == Totals(hosts=2, pairs=2, lossy_pairs=1, sent=450, lost=10, measured=1)
         (worst,) = ask.worst_pairs()
         assert (worst.sent, worst.lost, worst.basis, worst.burst_p50) == (400, 10, "both", 5)
@@ -90,29 +90,29 @@ def test_hours_are_summed_and_a_host_is_no_pair_with_itself(spark: SparkSession,
         ]
 
 
-def test_one_bad_host_does_not_fill_the_worst_pairs(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_bad_host_does_not_fill_the_worst_pairs(tmp_path: Path) -> None:
     rows = [delivery(f"s{n}", "bad", 1000, 100 + n) for n in range(9)] + [delivery("s0", "r", 1000, 1)]
-    with asked(spark, tmp_path, delivery=rows) as ask:
+    with asked(tmp_path, delivery=rows) as ask:
         assert [(pair.sender, pair.receiver) for pair in ask.worst_pairs()] == [
             ("s8", "bad"), ("s7", "bad"), ("s6", "bad"), ("s5", "bad"), ("s0", "r"),
         ]  # fmt: skip
 
 
-def test_hosts_are_in_natural_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_hosts_are_in_natural_order(tmp_path: Path) -> None:
     names = ["node10", "node2", "node1", "gate", "x" + "9" * 30]
     rows = [delivery(name, "gate", 10, 0) for name in names if name != "gate"] + [
         delivery("gate", "node1", 10, 1)
     ]
-    with asked(spark, tmp_path, delivery=rows) as ask:
+    with asked(tmp_path, delivery=rows) as ask:
         senders, receivers = ask.matrix_hosts(5)
         assert senders == ["gate", "node1", "node2", "node10", "x" + "9" * 30]
         assert receivers == ["gate", "node1"]
         assert [pair.loss for pair in ask.matrix(senders, ["node1"])] == [0.1]
 
 
-def test_thumbnail_has_the_worst_of_each_block(spark: SparkSession, tmp_path: Path) -> None:
+def test_thumbnail_has_the_worst_of_each_block(tmp_path: Path) -> None:
     rows = [delivery("n1", "n4", 100, 3), delivery("n2", "n3", 100, 50), delivery("n3", "n1", 100, 0)]
-    with asked(spark, tmp_path, delivery=rows) as ask:
+    with asked(tmp_path, delivery=rows) as ask:
         assert sorted(ask.thumbnail(4)) == [Block(0, 3, 0.03), Block(1, 2, 0.5)]
         assert ask.thumbnail(2 * THUMBNAIL) == [Block(0, 1, 0.5)]
 
@@ -122,7 +122,7 @@ def test_thumbnail_has_a_limit_of_blocks(hosts: int, block: int) -> None:
     assert block_hosts(hosts) == block
 
 
-def test_explained_episodes_are_left_out_unless_severe(spark: SparkSession, tmp_path: Path) -> None:
+def test_explained_episodes_are_left_out_unless_severe(tmp_path: Path) -> None:
     rows = [
         {
             "sender": sender,
@@ -135,14 +135,14 @@ def test_explained_episodes_are_left_out_unless_severe(spark: SparkSession, tmp_
         }
         for sender, receiver, lost in (("a", "bad", 20), ("b", "bad", 60), ("a", "b", 5))
     ]
-    with asked(spark, tmp_path, episodes=rows) as ask:
+    with asked(tmp_path, episodes=rows) as ask:
         found, count = ask.episodes([HostLoss("bad", "receiver", 2, 2, 200, 80)])
         assert ([(row.receiver, row.lost) for row in found], count) == ([("bad", 60), ("b", 5)], 2)
         assert (found[0].start, found[0].end) == (at(1), at(3))
         assert ask.episodes([])[1] == 3
 
 
-def test_captures_are_told_from_recorders(spark: SparkSession, tmp_path: Path) -> None:
+def test_captures_are_told_from_recorders(tmp_path: Path) -> None:
     rows = [
         {
             "host": host, "from_ns": nanoseconds(at(start)), "until_ns": nanoseconds(at(60)), "unrecorded": 0,
@@ -152,19 +152,19 @@ def test_captures_are_told_from_recorders(spark: SparkSession, tmp_path: Path) -
             ("a", 0, False, True), ("a", 30, True, False), ("b", 0, True, True), ("c", 0, False, True),
         )
     ]  # fmt: skip
-    with asked(spark, tmp_path, coverage=rows) as ask:
+    with asked(tmp_path, coverage=rows) as ask:
         assert ask.captured() == (["b"], ["a"])
         assert [(row.host, row.start, row.capture) for row in ask.recorders()[0]] == [
             ("a", at(0), False), ("b", at(0), True), ("c", at(0), False),
         ]  # fmt: skip
 
 
-def test_loss_is_summed_in_bins(spark: SparkSession, tmp_path: Path) -> None:
+def test_loss_is_summed_in_bins(tmp_path: Path) -> None:
     rows = [
         {"sender": sender, "receiver": "b", "minute": at(minute), "sent": 10, "lost": lost}
         for sender, minute, lost in (("a", 0, 1), ("a", 1, 2), ("c", 1, 4), ("a", 5, 0), ("b", 0, 9))
     ]
-    with asked(spark, tmp_path, minutes=rows) as ask:
+    with asked(tmp_path, minutes=rows) as ask:
         assert sorted(ask.bins(5, [Pair("a", "b", 0, 0)])) == [
             Bin("", "", at(0), 30, 7), Bin("", "", at(5), 10, 0),
             Bin("a", "b", at(0), 20, 3), Bin("a", "b", at(5), 10, 0),
@@ -177,12 +177,12 @@ def covered(host: str, start: float, end: float, unrecorded: int = 0) -> dict[st
     }  # fmt: skip
 
 
-def test_gaps_between_files_are_pauses(spark: SparkSession, tmp_path: Path) -> None:
+def test_gaps_between_files_are_pauses(tmp_path: Path) -> None:
     rows = [
         covered("a", 0, 10), covered("a", 10.02, 20, 7), covered("a", 30, 40), covered("a", 25, 31),
         covered("a", 41, 60), covered("b", 0, 60),
     ]  # fmt: skip
-    with asked(spark, tmp_path, coverage=rows) as ask:
+    with asked(tmp_path, coverage=rows) as ask:
         (first, second), count = ask.recorders()
         assert (first.host, first.missing, first.unrecorded, first.pauses) == ("a", 360, 7, 2)
         assert first.gaps == (Gap(at(20), at(25)), Gap(at(40), at(41)))
@@ -190,7 +190,7 @@ def test_gaps_between_files_are_pauses(spark: SparkSession, tmp_path: Path) -> N
         assert ask.period() == (at(0), at(60))
 
 
-def test_overlapping_silences_of_a_source_are_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_overlapping_silences_of_a_source_are_one(tmp_path: Path) -> None:
     rows = [
         {
             "observer": observer, "src": src, "from": at(start), "until": at(end), "seconds": 1.0, "expected_s": 5.0,
@@ -201,7 +201,7 @@ def test_overlapping_silences_of_a_source_are_one(spark: SparkSession, tmp_path:
         )
     ]  # fmt: skip
     marks = [covered("a", 0, 60), covered("b", 0, 60)]
-    with asked(spark, tmp_path, silences=rows, coverage=marks) as ask:
+    with asked(tmp_path, silences=rows, coverage=marks) as ask:
         assert ask.silences() == (
             [
                 Silence("y", at(50), at(60), 5, ("a", "b"), True),
@@ -213,7 +213,7 @@ def test_overlapping_silences_of_a_source_are_one(spark: SparkSession, tmp_path:
         )
 
 
-def test_broadcast_rejected_by_several_hosts_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_broadcast_rejected_by_several_hosts_counts_once(tmp_path: Path) -> None:
     rows = [
         {
             "host": host, "hour": at(hour * 60), "verdict": verdict, "peer": peer, "datagrams": count,
@@ -224,7 +224,7 @@ def test_broadcast_rejected_by_several_hosts_counts_once(spark: SparkSession, tm
             ("a", 0, "duplicate", "q", 500, None), ("a", 0, "magic", None, 1, None),
         )
     ]  # fmt: skip
-    with asked(spark, tmp_path, rejected=rows) as ask:
+    with asked(tmp_path, rejected=rows) as ask:
         assert ask.rejections() == (
             [
                 Rejection("hmac", "p", 15, 2, "a", at(1), at(69), "c"),
@@ -239,7 +239,25 @@ def test_broadcast_rejected_by_several_hosts_counts_once(spark: SparkSession, tm
         ]
 
 
-def test_channels_sources_reordering_and_copies_are_summed(spark: SparkSession, tmp_path: Path) -> None:
+def test_sizes_are_those_of_hours_that_have_payloads(tmp_path: Path) -> None:
+    """``bccnd-record --payloads none`` leaves them out."""
+    channels = [
+        {
+            "channel": channel, "hour": hour, "messages": 5, "bytes": 50, "rate_peak": 1, "payload_p50": size,
+            "payload_p95": size, "payload_max": size,
+        }
+        for channel, hour, size in (("never", NOON, None), ("once", NOON, 8), ("once", at(60), None))
+    ]  # fmt: skip
+    with asked(tmp_path, channels=channels) as ask:
+        (once, never), *_ = ask.channels()
+    assert (once.channel, once.messages, once.payload_p50, once.payload_max) == ("once", 10, 8.0, 8)
+    assert (never.payload_p50, never.payload_p95, never.payload_max) == (None, None, None)
+    shown = sections.busiest([once, never], 2, 15)
+    assert shown is not None
+    assert [row[-3:] for row in shown["table"].rows] == [["8", "8", "8"], ["-", "-", "-"]]
+
+
+def test_channels_sources_reordering_and_copies_are_summed(tmp_path: Path) -> None:
     hours = [NOON, at(60)]
     channels = [
         {
@@ -266,9 +284,7 @@ def test_channels_sources_reordering_and_copies_are_summed(spark: SparkSession, 
         }
         for receiver, number in (("b", 2), ("c", 1))
     ]  # fmt: skip
-    with asked(
-        spark, tmp_path, channels=channels, sources=sources, reordering=reordering, copies=copies
-    ) as ask:
+    with asked(tmp_path, channels=channels, sources=sources, reordering=reordering, copies=copies) as ask:
         assert ask.channels() == ([("t", 6, 60, 3, 8.0, 9.0, 10), ("u", 2, 20, 1, 8.0, 9.0, 10)], 2, 8, 80)
         assert ask.sources() == ([("a/x/1", 2, 400, 4, 8, 12, 2, 404)], 1)
         assert ask.reorderings() == ([("b", "a/x/1", 200, 8, 2, 7)], 1)

@@ -1,0 +1,122 @@
+"""The tables of each analysis lie in a directory of their own: whoever reads gets all of one analysis, at any time.
+
+    <output>/versions/7/<table>/*.parquet     the tables before
+    <output>/versions/8/<table>/*.parquet     the tables now: the highest number that has _SUCCESS
+    <output>/tables -> versions/8             the same by one name, for any tool
+
+Rules
+- A version counts once it has ``_SUCCESS``, which is written last. One that was killed before is removed by the next.
+- The link is replaced by one rename, so there is no moment without it. A file system without links has none
+  (``hdfs://``, ``s3a://``): there, readers look for the highest number themselves, as ``reading`` does.
+- The newest KEPT versions stay, for who began to read before the last was made. On this machine one that ``reading``
+  holds stays as well, until it is let go.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bccnd.errors import ConfigError
+from bccnd.pipeline import storage
+from bccnd.pipeline.layout import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEPT = 2
+WHOLE = "_SUCCESS"
+
+
+def begin(spark: "SparkSession", output: Output) -> str:
+    """The directory to write the next version to; what killed ones have left is removed."""
+    _adopt(spark, output)
+    whole = _whole(spark, output)
+    for number in _numbers(spark, output):
+        if number not in whole:
+            storage.delete(spark, output.version(number))
+    return output.version(max(whole, default=0) + 1)
+
+
+def publish(spark: "SparkSession", output: Output, version: str) -> None:
+    """Make this version the one that is read, and remove old ones."""
+    storage.write_text(spark, f"{version}/{WHOLE}", "")
+    if (link := storage.on_this_machine(spark, output.tables)) is not None:
+        aside = link.with_name(f".{link.name}.link")
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(Path(*Path(version).parts[-2:]))
+        aside.replace(link)
+    for number in _whole(spark, output)[:-KEPT]:
+        _remove(spark, output.version(number))
+
+
+@contextmanager
+def reading(spark: "SparkSession | None", output: Output) -> Iterator[str]:
+    """The directory of the newest tables, which stays as it is meanwhile. Raises ConfigError if there are none."""
+    while True:
+        whole = _whole(spark, output)
+        # A directory that an earlier bccnd-pipeline wrote.
+        found = output.version(whole[-1]) if whole else output.tables
+        if not storage.exists(spark, found):
+            raise ConfigError(f"{output.root}: no tables are there; run bccnd-pipeline analyse first")
+        place = storage.on_this_machine(spark, found)
+        if place is None:
+            yield found
+            return
+        with suppress(FileNotFoundError), _shared(place):
+            if not whole or (place / WHOLE).exists():  # else it was removed just now
+                yield found
+                return
+
+
+def _remove(spark: "SparkSession", version: str) -> None:
+    """Delete a version, but not under a reader: then the next analysis does."""
+    place = storage.on_this_machine(spark, version)
+    if place is None:
+        storage.delete(spark, version)
+        return
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # First: then it is none, whenever the rest is interrupted.
+        (place / WHOLE).unlink()
+        storage.delete(spark, version)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _shared(place: Path) -> Iterator[None]:
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _adopt(spark: "SparkSession", output: Output) -> None:
+    """Make a version of the directory ``tables`` that an earlier bccnd-pipeline wrote; a link can replace it then."""
+    place = storage.on_this_machine(spark, output.tables)
+    if place is not None and place.is_dir() and not place.is_symlink():
+        number = max(_numbers(spark, output), default=0) + 1
+        (place / WHOLE).touch()
+        storage.rename(spark, output.tables, output.version(number))
+        place.symlink_to(Path("versions", str(number)))
+
+
+def _numbers(spark: "SparkSession | None", output: Output) -> list[int]:
+    return sorted(int(name) for name in storage.children(spark, output.versions) if name.isdigit())
+
+
+def _whole(spark: "SparkSession | None", output: Output) -> list[int]:
+    """Those that count, in order."""
+    return [
+        number
+        for number in _numbers(spark, output)
+        if storage.exists(spark, f"{output.version(number)}/{WHOLE}")
+    ]

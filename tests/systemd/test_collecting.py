@@ -1,0 +1,124 @@
+"""Collecting from hosts: the command of ``bccnd-collect@.service``, between two folders.
+
+In place of ssh stands a program that does what sshd does there: it runs the forced command of the recipe.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bccnd.pipeline import preconditions
+from tests.documents import DOCUMENTS
+from tests.systemd.test_units import FOLDER, settings_of
+
+pytestmark = pytest.mark.needs("rsync", "rrsync")
+
+WHOLE = "date=2026-01-31/host=relay01/1-00000000.parquet"
+NETWORK = "/var/lib/bccnd-network"
+
+
+@pytest.fixture
+def collect(tmp_path: Path) -> Callable[[], None]:
+    """Runs the unit's command for a host whose recorder writes to ``record``, into ``recorded``."""
+    (forced,) = re.findall(r'command="([^"]+)"', DOCUMENTS["bccnd/pipeline/README.md"])
+    forced = forced.replace("/var/lib/bccnd-record", str(tmp_path / "record"))
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        f'#!/bin/sh\n[ "$1$2" = -lbccnd-collect ] && [ "$3" = relay01 ] || exit 9\nshift 3\n'
+        f'SSH_ORIGINAL_COMMAND="$*" exec {forced}\n'
+    )
+    ssh.chmod(0o755)
+    unit = settings_of(FOLDER / "bccnd-collect@.service")
+    (source,) = (each.removeprefix("FROM=") for each in unit["Environment"] if each.startswith("FROM="))
+    (command,) = unit["ExecStart"]
+    argv = [
+        word.replace("${FROM}", source.replace("%i", "relay01")).replace(NETWORK, str(tmp_path))
+        for word in shlex.split(command)
+    ]
+
+    def run() -> None:
+        subprocess.run(argv, env={**os.environ, "RSYNC_RSH": str(ssh)}, check=True, timeout=60)
+
+    (tmp_path / "recorded").mkdir()
+    return run
+
+
+def recorded(root: Path, name: str, content: str = "rows") -> Path:
+    path = root / "record" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def collected(root: Path) -> dict[str, str]:
+    files = [path for path in (root / "recorded").rglob("*") if path.is_file()]
+    return {str(path.relative_to(root / "recorded")): path.read_text() for path in files}
+
+
+def test_whole_files_are_fetched_once(collect: Callable[[], None], tmp_path: Path) -> None:
+    first = recorded(tmp_path, WHOLE)
+    os.utime(first, (1_000_000_000, 1_000_000_000))
+    recorded(tmp_path, ".host=relay01.lock")
+    recorded(tmp_path, "date=2026-01-31/host=relay01/.2-00000000.parquet.partial")
+    recorded(tmp_path, "date=2026-02-01/host=relay01/.3-00000000.parquet.partial")
+    collect()
+    assert collected(tmp_path) == {WHOLE: "rows"}
+    here = tmp_path / "recorded" / WHOLE
+    assert (here.stat().st_mtime, here.stat().st_mode & 0o777) == (1_000_000_000, 0o640)
+    assert not (tmp_path / "recorded" / "date=2026-02-01").exists()
+    preconditions.recordings(tmp_path / "recorded")
+    inode = here.stat().st_ino
+    second = WHOLE.replace("/1-", "/4-")
+    recorded(tmp_path, second, "more")
+    collect()
+    assert collected(tmp_path) == {WHOLE: "rows", second: "more"}
+    assert here.stat().st_ino == inode
+    first.unlink()  # as recorders do with their oldest
+    collect()
+    assert collected(tmp_path) == {WHOLE: "rows", second: "more"}
+
+
+def test_the_account_can_neither_write_nor_leave_its_folder(
+    collect: Callable[[], None], tmp_path: Path
+) -> None:
+    recorded(tmp_path, WHOLE)
+    (tmp_path / "secret").write_text("secret")
+    environ = {**os.environ, "RSYNC_RSH": str(tmp_path / "ssh")}
+    host = "bccnd-collect@relay01:"
+    for source, target in (
+        (str(tmp_path / "secret"), f"{host}/"),
+        (f"{host}/../secret", str(tmp_path / "stolen")),
+    ):
+        ran = subprocess.run(
+            ["rsync", source, target], env=environ, capture_output=True, timeout=60, check=False
+        )
+        assert ran.returncode != 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["record", "recorded", "secret", "ssh"]
+    assert not (tmp_path / "record" / "secret").exists()
+
+
+def test_files_go_when_no_recorder_has_them_any_more(tmp_path: Path) -> None:
+    command = settings_of(FOLDER / "bccnd-pipeline.service")["ExecStart"][2]
+    argv = [
+        word.replace(NETWORK, str(tmp_path))
+        for word in shlex.split(command.replace("(", "'('").replace(")", "')'"))
+    ]
+    names = {"date=1/host=a/1.parquet": 10, "date=1/host=b/1.parquet": 7, "date=1/.lock": 99}
+    for name, days in names.items():
+        path = tmp_path / "recorded" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (time.time() - days * 86400,) * 2)
+    subprocess.run(argv, check=True)
+    assert sorted(collected(tmp_path)) == ["date=1/.lock", "date=1/host=b/1.parquet"]
+    empty = tmp_path / "recorded" / "date=1" / "host=a"
+    assert empty.exists(), "perhaps a file is just coming"
+    os.utime(empty, (0, 0))
+    subprocess.run(argv, check=True)
+    assert not empty.exists()

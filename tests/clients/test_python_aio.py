@@ -248,7 +248,10 @@ def test_the_client_survives_a_killed_daemon(daemon: DaemonProcess, run: Run) ->
     async def test() -> None:
         notices: list[str] = []
         async with bccn.AsyncClient(
-            daemon.socket, format="full", on_notice=lambda notice: notices.append(notice.kind)
+            daemon.socket,
+            format="full",
+            timeout=PATIENCE,
+            on_notice=lambda notice: notices.append(notice.kind),
         ) as client:
             await client.set_name(client.name + "/worker")
             name = client.name

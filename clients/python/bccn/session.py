@@ -51,7 +51,7 @@ class Entry(Pending):
 
 
 class Session:
-    """What both clients are. ``_due``: when to call ``_advance``."""
+    """What both clients and a feed are. ``_due``: when to call ``_advance``."""
 
     # Python finds attributes fast while there are less than 30 others than these.
     __slots__ = (

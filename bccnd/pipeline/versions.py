@@ -15,7 +15,7 @@ Rules
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,8 +65,12 @@ def reading(spark: "SparkSession | None", output: Output) -> Iterator[str]:
         if place is None:
             yield found
             return
-        with suppress(FileNotFoundError), _shared(place):
-            if not whole or (place / WHOLE).exists():  # else it was removed just now
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(_shared(place))
+            except FileNotFoundError:
+                continue  # it was removed just now
+            if not whole or (place / WHOLE).exists():  # as above
                 yield found
                 return
 

@@ -72,6 +72,18 @@ def test_a_reader_in_a_loop_always_finds_one_whole_version(spark: SparkSession, 
     assert faults == []
 
 
+def test_a_file_that_the_reader_misses_is_told_to_it(tmp_path: Path) -> None:
+    """It is no version that has gone: reading is not tried again."""
+    version = tmp_path / "versions" / "1"
+    version.mkdir(parents=True)
+    (version / versions.WHOLE).touch()
+    with (
+        pytest.raises(FileNotFoundError, match="losses"),
+        versions.reading(None, Output(str(tmp_path))) as found,
+    ):
+        (Path(found) / "losses").read_text()
+
+
 def test_what_is_being_read_is_not_removed(spark: SparkSession, tmp_path: Path) -> None:
     output = Output(str(tmp_path))
     made(spark, tmp_path, "one")

@@ -4,6 +4,7 @@ Only directories of this machine are looked at; of others nothing is known befor
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from typing import NamedTuple
 from bccnd.recorder.layout import SUFFIX
 
 _CAPTURE = ".pcap"
+# How the names of directories begin that hold such files, from the top: no others are looked into.
+_FOLDERS = ("batch=", "date=", "host=")
 
 
 class Amount(NamedTuple):
@@ -27,19 +30,24 @@ class Amount(NamedTuple):
 
 def below(directory: Path) -> Amount:
     """What a directory holds; nothing if there is none."""
-    sizes = [entry.stat(follow_symlinks=True).st_size for entry in _files(os.fspath(directory))]
+    sizes = list(_sizes(os.fspath(directory), _FOLDERS))
     return Amount(len(sizes), sum(sizes))
 
 
-def _files(directory: str) -> Iterator[os.DirEntry[str]]:
+def _sizes(directory: str, folders: tuple[str, ...]) -> Iterator[int]:
+    """``folders``: how the names begin of those that are looked into, of each only once on the way down."""
     try:
         entries = list(os.scandir(directory))
     except OSError:  # what is wrong, ``preconditions`` says
         return
     for entry in entries:
-        if entry.name[0] in "._":
-            continue
-        if entry.is_dir():
-            yield from _files(entry.path)
-        elif (entry.name.endswith(SUFFIX) or _CAPTURE in entry.name) and entry.is_file():
-            yield entry
+        kind = entry.name.partition("=")[0] + "="
+        if kind in folders:
+            yield from _sizes(entry.path, folders[folders.index(kind) + 1 :])
+        elif entry.name[0] not in "._" and (entry.name.endswith(SUFFIX) or _CAPTURE in entry.name):
+            try:
+                there = entry.stat()
+            except OSError:  # removed meanwhile, as recorders and ``maintain`` do with what is old
+                continue
+            if stat.S_ISREG(there.st_mode):
+                yield there.st_size

@@ -24,7 +24,8 @@ INGEST, ANALYSE, MAINTAIN = "ingest", "analyse", "maintain"
 def held(output: Path, *work: str) -> Iterator[None]:
     """Hold the locks of all this ``work`` in ``output``, which is made if it is missing.
 
-    Raises UnavailableError if another process does such work there, RefusedError if nothing can be written there.
+    Raises UnavailableError if another process does such work there, RefusedError if nothing can be written or
+    locked there.
     """
     with ExitStack() as stack:
         for each in sorted(work):
@@ -52,9 +53,13 @@ def _held(output: Path, work: str) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise UnavailableError(
                 f"{output}: {_holder(descriptor)} is at work there ({work}); wait until it ends, or end it"
+            ) from None
+        except OSError as error:  # such as NFS without its lock service
+            raise RefusedError(
+                f"{path}: cannot be locked: {error.strerror}; give an --output on a file system that has locks"
             ) from None
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".encode(), 0)

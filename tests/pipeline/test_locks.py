@@ -1,5 +1,6 @@
 """``bccnd/pipeline/locks.py``."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -64,6 +65,20 @@ def test_a_holder_on_another_host_is_named_with_it(tmp_path: Path) -> None:
             held(tmp_path, INGEST),
         ):
             pass
+
+
+def test_a_file_system_without_locks_is_nobody_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(_descriptor: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    with (
+        pytest.raises(RefusedError, match=r"ingest.lock: cannot be locked: No locks"),
+        held(tmp_path, INGEST),
+    ):
+        pass
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ Rules
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError
@@ -69,7 +70,7 @@ def analysed(output: Path) -> None:
 
 
 def writable(output: Path, environ: Mapping[str, str]) -> None:
-    """Raises RefusedError if Spark cannot write where it must, or if a disk there is full."""
+    """Raises if Spark cannot write where it must, or if a disk there is full."""
     scratch = environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or environ.get("TMPDIR") or "/tmp"  # noqa: S108
     for path, remedy in (
         (output, "make room, or give another --output"),
@@ -79,6 +80,8 @@ def writable(output: Path, environ: Mapping[str, str]) -> None:
         ),
     ):
         there = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
+        if not there.is_dir():
+            raise ConfigError(f"{there}: is a file, and a directory is needed there")
         if not os.access(there, os.W_OK | os.X_OK):
             raise RefusedError(f"{there}: nothing can be written there; run it as a user that may")
         left = os.statvfs(there)
@@ -99,7 +102,8 @@ def _nothing(output: Path, what: str, before: str) -> ConfigError:
             f"{output}: {what} there, it has recordings; give it to bccnd-pipeline ingest as --input, "
             "and another directory as --output"
         )
-    if right := [path for path in (*_entries(output), output.parent) if (path / "traffic").is_dir()]:
+    # Path.is_dir() raises where this user may not look.
+    if right := [path for path in (*_entries(output), output.parent) if os.path.isdir(path / "traffic")]:  # noqa: PTH112
         return ConfigError(f"{output}: {what} there, but in {_listed(right)}; give that as --output")
     return ConfigError(f"{output}: {what} there; run bccnd-pipeline {before} first")
 
@@ -114,13 +118,20 @@ def _recorded(source: Path) -> Iterator[Path]:
                 yield from {host / min(whole), host / max(whole)}
 
 
+def _has_recordings(folder: Path) -> bool:
+    """Not as far as this user can see, where nothing can be read: nobody has asked for that one."""
+    with suppress(RefusedError):
+        return next(_recorded(folder), None) is not None
+    return False
+
+
 def _instead(source: Path) -> str:
     """Where the recordings may be, if they are not here."""
     parts = source.absolute().parts
     for place, part in enumerate(parts):
         if part.startswith(("date=", "host=")):
             return f"because it is one of the folders that they are in; give {Path(*parts[:place])}"
-    if below := [path for path in _entries(source) if next(_recorded(path), None)]:
+    if below := [path for path in _entries(source) if _has_recordings(path)]:
         give = (
             "give that" if len(below) == 1 else "give one of them, or bring what they hold into one directory"
         )

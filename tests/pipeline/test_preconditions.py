@@ -95,6 +95,31 @@ def test_a_directory_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: p
     assert complaint(tmp_path, RefusedError).startswith("permission denied; run it as")
 
 
+def test_what_may_not_be_seen_beside_it_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as ``lost+found``: nobody asked for it."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    listdir, stat = os.listdir, os.stat
+
+    def refuse(path: Path) -> list[str]:
+        if path == closed:
+            raise PermissionError
+        return listdir(path)
+
+    def refuse_inside(path: Path, **how: bool) -> os.stat_result:
+        if closed in Path(path).parents:
+            raise PermissionError
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "stat", refuse_inside)
+    assert complaint(tmp_path).startswith("no recordings in it, neither date=")
+    with pytest.raises(ConfigError, match=r"nothing was ingested there; run"):
+        preconditions.ingested(tmp_path)
+
+
 def test_nothing_ingested_or_analysed_says_what_comes_first(tmp_path: Path) -> None:
     for check, said in (
         (preconditions.ingested, "nothing was ingested there; run bccnd-pipeline ingest first"),
@@ -139,6 +164,13 @@ def test_a_directory_without_the_right_to_write_is_told(
     monkeypatch.setattr(os, "access", lambda *_path_and_mode: False)
     with pytest.raises(RefusedError, match=f"{tmp_path}: nothing can be written there"):
         preconditions.writable(tmp_path / "out", {})
+
+
+def test_a_file_in_place_of_the_output_is_told(tmp_path: Path) -> None:
+    touch(tmp_path, "file")
+    for path in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises(ConfigError, match=f"{tmp_path / 'file'}: is a file, and a directory is needed"):
+            preconditions.writable(path, {})
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "bccnd-pipeline"
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
+# Names with these Spark would not find, without a word.
+PATTERN = re.compile(r"[*?\[\]{}\\]")
 # What each action keeps others from doing at the same time.
 WORK: dict[str, tuple[str, ...]] = {
     "ingest": (locks.INGEST,),
@@ -159,6 +161,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         top.error("--keep-days goes with maintain only: the others remove nothing")
     if (given.json or given.check) and given.action not in {"report", "run"}:
         top.error("--json and --check go with report and run only: the others find nothing")
+    for path in (given.input, given.output):
+        if path and (found := PATTERN.search(path)):
+            top.error(f"{path}: Spark takes {found[0]} for a pattern; name the directory without *?[]{{}}\\")
     if given.since is not None and given.until is not None and given.since >= given.until:
         top.error("--since must be before --until")
     return given

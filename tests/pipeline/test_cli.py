@@ -52,6 +52,8 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
         (["fetch", "--output", "x"], "invalid choice"),
         (["analyse", "--output", "x", "--keep-days", "7"], "--keep-days goes with maintain only"),
         (["maintain", "--output", "x", "--keep-days", "0"], "is not a number of days, 1 or more"),
+        (["ingest", "--input", "old [1]", "--output", "x"], "old [1]: Spark takes [ for a pattern"),
+        (["analyse", "--output", "a{b,c}"], "a{b,c}: Spark takes { for a pattern"),
         (["ingest", "--input", "x", "--output", "x", "--json"], "--json and --check go with report and run"),
     ],
 )

@@ -146,9 +146,13 @@ def _forget(spark: SparkSession, output: Output, since: str, say: Callable[[str]
 
 
 def _remove_leftovers(spark: SparkSession, output: Output) -> None:
-    """Delete what a ``maintain`` that was killed began to merge; what ``ingest`` began is its own."""
-    for batch in storage.all_batches(spark, output)[1]:
-        if batch.merged:
+    """Delete what a ``maintain`` that was killed began to merge or to remove; what ``ingest`` began is its own."""
+    begun = storage.all_batches(spark, output)[1]
+    # After that, as ``ingest`` notes a batch before it begins it, and until it is whole.
+    planned = inputs.numbers(spark, output.checkpoint, inputs.PLANNED)
+    for batch in begun:
+        in_part = batch.first not in planned and not storage.exists(spark, f"{batch.path}/_SUCCESS")
+        if batch.merged or in_part:
             storage.delete(spark, batch.path)
 
 

@@ -214,6 +214,23 @@ def test_a_batch_that_may_be_written_again_is_left_alone(spark: SparkSession, tm
     assert "batch=0-1" in names(output)
 
 
+def test_what_is_left_of_a_removal_goes_but_not_what_ingest_began(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    output = ingested(spark, tmp_path, 1)
+    for number in (2, 4):
+        ingested(spark, tmp_path, 1, first=number)
+    before = counted(spark, output)
+    for number in (1, 2):
+        (Path(output.batch(number)) / "_SUCCESS").rename(tmp_path / f"removed-{number}")
+    checkpoint = Path(output.checkpoint)
+    (checkpoint / "taken" / "2.json").rename(checkpoint / "planned" / "2.json")
+    maintained(spark, output)
+    assert names(output) == ["batch=0", "batch=2"]
+    ingest(spark, str(tmp_path / "in"), output, lambda _: None)
+    assert counted(spark, output).keys() < before.keys()
+
+
 def size(number: int, megabytes: int, files: int, *folders: str, last: int | None = None) -> Size:
     batch = Batch(number, number if last is None else last, last is not None, "")
     return Size(batch, megabytes << 20, files, frozenset(folders))

@@ -109,7 +109,9 @@ def test_the_account_can_neither_write_nor_leave_its_folder(
 
 
 def test_files_go_when_no_recorder_has_them_any_more(tmp_path: Path) -> None:
-    command = settings_of(FOLDER / "bccnd-pipeline.service")["ExecStart"][2]
+    (command,) = settings_of(FOLDER / "bccnd-pipeline.service")[
+        "ExecStopPost"
+    ]  # whether or not the run fails
     argv = [
         word.replace(NETWORK, str(tmp_path))
         for word in shlex.split(command.replace("(", "'('").replace(")", "')'"))

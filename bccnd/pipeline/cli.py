@@ -239,7 +239,7 @@ def _ready(given: argparse.Namespace) -> Iterator[int | None]:
         source = output / "traffic"
     if given.action == "report":
         preconditions.analysed(output)
-    preconditions.writable(output, os.environ)
+    preconditions.writable(output, os.environ, starts_spark=given.action != "report")
     with locks.held(output, *WORK[given.action]):
         if given.action == "report" or not source:
             yield None

@@ -69,8 +69,8 @@ def analysed(output: Path) -> None:
         raise _nothing(output, "no tables are", before)
 
 
-def writable(output: Path, environ: Mapping[str, str]) -> None:
-    """Raises if Spark cannot write where it must, or if a disk there is full."""
+def writable(output: Path, environ: Mapping[str, str], *, starts_spark: bool = True) -> None:
+    """Raises if nothing can be written there, or where Spark must if it starts, or if a disk there is full."""
     scratch = environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or environ.get("TMPDIR") or "/tmp"  # noqa: S108
     for path, remedy in (
         (output, "make room, or give another --output"),
@@ -78,7 +78,7 @@ def writable(output: Path, environ: Mapping[str, str]) -> None:
             Path(scratch),
             "make room, or set SPARK_LOCAL_DIRS, Spark's scratch space, to a directory that has some",
         ),
-    ):
+    )[: 1 + starts_spark]:
         there = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
         if not there.is_dir():
             raise ConfigError(f"{there}: is a file, and a directory is needed there")

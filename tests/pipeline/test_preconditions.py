@@ -155,6 +155,7 @@ def test_a_full_disk_is_told_before_anything_starts(tmp_path: Path, small_disk: 
         preconditions.writable(small_disk / "out", {})
     with pytest.raises(RefusedError, match="set SPARK_LOCAL_DIRS"):
         preconditions.writable(tmp_path, {"SPARK_LOCAL_DIRS": f"{small_disk},/elsewhere"})
+    preconditions.writable(tmp_path, {"SPARK_LOCAL_DIRS": str(small_disk)}, starts_spark=False)
     preconditions.writable(tmp_path / "out" / "deep", {})
 
 

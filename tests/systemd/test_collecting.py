@@ -109,9 +109,8 @@ def test_the_account_can_neither_write_nor_leave_its_folder(
 
 
 def test_files_go_when_no_recorder_has_them_any_more(tmp_path: Path) -> None:
-    (command,) = settings_of(FOLDER / "bccnd-pipeline.service")[
-        "ExecStopPost"
-    ]  # whether or not the run fails
+    # Whether or not the run fails.
+    command, _ = settings_of(FOLDER / "bccnd-pipeline.service")["ExecStopPost"]
     argv = [
         word.replace(NETWORK, str(tmp_path))
         for word in shlex.split(command.replace("(", "'('").replace(")", "')'"))
@@ -129,6 +128,16 @@ def test_files_go_when_no_recorder_has_them_any_more(tmp_path: Path) -> None:
     os.utime(empty, (0, 0))
     subprocess.run(argv, check=True)
     assert not empty.exists()
+
+
+def test_a_run_that_is_killed_leaves_no_scratch(tmp_path: Path) -> None:
+    unit = settings_of(FOLDER / "bccnd-pipeline.service")
+    scratch = f"/var/cache/{unit['CacheDirectory'][0]}"
+    assert f"SPARK_LOCAL_DIRS={scratch}" in unit["Environment"]
+    (tmp_path / "blockmgr-1" / "0e").mkdir(parents=True)
+    (tmp_path / "blockmgr-1" / "0e" / "shuffle_0_0_0.data").write_text("rows")
+    subprocess.run(shlex.split(unit["ExecStopPost"][1].replace(scratch, str(tmp_path))), check=True)
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.spark

@@ -214,9 +214,7 @@ def test_a_batch_that_may_be_written_again_is_left_alone(spark: SparkSession, tm
     assert "batch=0-1" in names(output)
 
 
-def test_what_is_left_of_a_removal_goes_but_not_what_ingest_began(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_what_is_left_of_a_removal_goes(spark: SparkSession, tmp_path: Path) -> None:
     output = ingested(spark, tmp_path, 1)
     for number in (2, 4):
         ingested(spark, tmp_path, 1, first=number)

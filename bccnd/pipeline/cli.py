@@ -195,7 +195,7 @@ def _start(argv: Sequence[str]) -> int:
                 return _report(
                     given, None, Output(str(place)), Progress()
                 )  # starting a JVM would take longest
-            settings = session.sized(size, os.environ)
+            settings = session.sized(size, os.environ, keeps=given.action in {"analyse", "run"})
             with session.connect(given.master, f"bccnd-pipeline {given.action}", settings) as spark:
                 signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
                 return _run(given, spark)

@@ -247,8 +247,9 @@ def test_sending_waits_for_room(tmp_path: Path, run: Run) -> None:
 def test_the_client_survives_a_killed_daemon(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         notices: list[str] = []
+        settings: dict[str, Any] = {"format": "full", "timeout": PATIENCE}  # for the start of a daemon
         async with bccn.AsyncClient(
-            daemon.socket, format="full", on_notice=lambda notice: notices.append(notice.kind)
+            daemon.socket, **settings, on_notice=lambda notice: notices.append(notice.kind)
         ) as client:
             await client.set_name(client.name + "/worker")
             name = client.name

@@ -40,13 +40,44 @@ READ_LIMIT = 1024
 
 
 def finish(operation: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits in ``Client._wait`` only."""
+    """The result of a coroutine that waits in ``Blocking._wait`` only."""
     try:
         operation.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
     raise AssertionError("the operation waits for something else")
+
+
+class Blocking(Session):
+    """A session that waits with poll(2)."""
+
+    async def _wait(self, pending: Pending, deadline: float) -> None:
+        # An answer takes the daemon longer than us: a first attempt to read would be in vain.
+        transport = self._transport if not self._unsent and not pending.done else None
+        if transport is not None and transport.wait(READABLE, min(deadline, self._due)):
+            self._read()
+        while not pending.done and self._step(deadline):
+            pass
+
+    def _step(self, deadline: float) -> bool:
+        """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
+        if self._transport is None:
+            self._check()
+        if self._unsent:
+            self._flush()
+            if not self._unsent:
+                return True
+        reading = self._wants_packets
+        if reading and self._read():
+            return True
+        transport, until = self._transport, min(deadline, self._due)
+        if transport is None:
+            time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
+        elif transport.wait(READABLE * reading | WRITABLE * bool(self._unsent), until):
+            return True
+        self._advance()
+        return monotonic() < deadline
 
 
 def blocking(
@@ -61,7 +92,7 @@ def blocking(
     return method
 
 
-class Client(Session):
+class Client(Blocking):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
     Raises UnavailableError without a daemon, RejectedError when it does not grant what was asked.
@@ -211,33 +242,6 @@ class Client(Session):
             return finish(operation)
         finally:
             self._glance()
-
-    async def _wait(self, pending: Pending, deadline: float) -> None:
-        # An answer takes the daemon longer than us: a first attempt to read would be in vain.
-        transport = self._transport if not self._unsent and not pending.done else None
-        if transport is not None and transport.wait(READABLE, min(deadline, self._due)):
-            self._read()
-        while not pending.done and self._step(deadline):
-            pass
-
-    def _step(self, deadline: float) -> bool:
-        """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
-        if self._transport is None:
-            self._check()
-        if self._unsent:
-            self._flush()
-            if not self._unsent:
-                return True
-        reading = self._wants_packets
-        if reading and self._read():
-            return True
-        transport, until = self._transport, min(deadline, self._due)
-        if transport is None:
-            time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
-        elif transport.wait(READABLE * reading | WRITABLE * bool(self._unsent), until):
-            return True
-        self._advance()
-        return monotonic() < deadline
 
     def _glance(self) -> None:
         """Settle, and once in a while see what the daemon has to say to a program that only publishes."""

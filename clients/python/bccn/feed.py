@@ -24,7 +24,7 @@ from contextlib import suppress
 from mmap import mmap
 from time import monotonic
 
-from bccn.client import Client
+from bccn.client import Blocking, finish
 from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
 from bccn.protocol import build_control, build_sub
 from bccn.transport import Transport, pauses
@@ -67,45 +67,7 @@ class Block:
         self.ends.clear()
 
 
-class _Greeter(Client):
-    """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
-
-    def _begin(self) -> None:
-        self.early: list[bytes] = []
-
-    def greet(self, transport: Transport, patterns: Sequence[str], queues: Sequence[str]) -> str:
-        """Ask for everything; returns the status of the daemon."""
-        self._transport, self._due, self._until = transport, monotonic() + self._timeout, None
-        self.connected = self._was_connected = True
-        try:
-            status = self.control("status", "")
-        except RefusedError:
-            if not patterns:
-                self.control("tap", "interface")  # refused, too: that is what its user has to be granted
-            raise
-        for queue in queues:
-            with suppress(RejectedError):
-                self.control("queue", queue)
-                break
-        self.control("pack", "on")
-        if patterns:
-            self.control("format", "full")
-            self._run(self._ask("ping", "", before=[build_sub(pattern) for pattern in patterns]))
-        else:
-            self.control("tap", "interface")
-        return status
-
-    def _feed(self, packet: bytes) -> None:
-        awaited = len(self._asked)
-        if packet.startswith(b"CMSG "):
-            super()._feed(packet)
-        if len(self._asked) == awaited:
-            self.early.append(packet)
-        if self._said:
-            raise UnavailableError(f"the daemon closes the connection: {self._said}")
-
-
-class Feed:
+class Feed(Blocking):
     """The packets of the bus, from one connection after the other.
 
     ``connect`` sets ``host``, the name of the host, ``local``, the patterns of channels that stay there, and
@@ -117,12 +79,11 @@ class Feed:
         self, path: str | os.PathLike[str] | None = None, patterns: Sequence[str] = (),
         *, queues: Sequence[str] = (), timeout: float = 5.0,
     ) -> None:  # fmt: skip
+        super().__init__(path, reconnect=False, timeout=timeout)
         self.host = self.status = ""
         self.local: tuple[str, ...] = ()
-        self._path, self._patterns, self._queues, self._timeout = path, patterns, queues, timeout
-        self._transport: Transport | None = None
+        self._patterns, self._queues = patterns, queues
         self._early: list[bytes] = []  # packets that came before the last answer of the greeting
-        self._pauses = pauses()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._bell)
         self._ready = select.poll()
@@ -131,25 +92,54 @@ class Feed:
     def connect(self) -> None:
         """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
         self.close()
-        transport = Transport(self._path)
-        greeter = _Greeter(reconnect=False, timeout=self._timeout, on_notice=lambda _: None)
+        self._transport = transport = Transport(self._path)
+        self._due, self._until, self._said = monotonic() + self._timeout, None, ""
+        self.connected = self._was_connected = True
         try:
-            self.status = greeter.greet(transport, self._patterns, self._queues)
+            finish(self._greet())
         except BaseException:
-            greeter.close()
+            self.close()
             raise
-        status = json.loads(self.status)
-        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
-        self._transport, self._early = transport, greeter.early
         self._ready.register(transport, select.POLLIN)
         self._pauses = pauses()
 
+    async def _greet(self) -> None:
+        try:
+            self.status = await self._ask("status", "")
+        except RefusedError:
+            if not self._patterns:
+                await self._ask("tap", "interface")  # refused, too: that is what its user has to be granted
+            raise
+        status = json.loads(self.status)
+        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
+        for queue in self._queues:
+            with suppress(RejectedError):
+                await self._ask("queue", queue)
+                break
+        await self._ask("pack", "on")
+        if not self._patterns:
+            await self._ask("tap", "interface")
+            return
+        await self._ask("format", "full")
+        await self._ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
+
+    def _feed(self, packet: bytes) -> None:
+        """Put aside what comes during the greeting and answers nothing, as it is."""
+        awaited = len(self._asked)
+        if packet.startswith(b"CMSG "):
+            super()._feed(packet)
+        if len(self._asked) == awaited:
+            self._early.append(packet)
+        if self._said:
+            raise UnavailableError(f"the daemon closes the connection: {self._said}")
+
     def close(self) -> None:
-        if self._transport is not None:
-            self._ready.unregister(self._transport)
-            self._transport.close()
-            self._transport = None
+        self._let_go(None)
         self._early = []
+
+    def _closing(self, transport: Transport, /) -> None:
+        with suppress(KeyError):  # the greeting was not over
+            self._ready.unregister(transport)
 
     def fill(self, block: Block) -> bool:
         """Read what is there, or as much as fits. False: the connection has ended, and all of it was read.

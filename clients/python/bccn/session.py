@@ -6,7 +6,7 @@
       +-------------------------------------+----------------------------------+
                     the transport ends; with ``reconnect=False`` for good
 
-A driver is a subclass. It waits until the transport is readable while it ``_wants_packets``, or has room while it
+A driver is a subclass. It waits until the transport is readable while it ``_wants_packets``, or has room while
 something is ``_unsent``, or the time is ``_due``, and then has it ``_work``. Coroutines wait in ``_wait`` only.
 
 Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
@@ -51,7 +51,7 @@ class Entry(Pending):
 
 
 class Session:
-    """What both clients are. ``_due``: when to call ``_advance``."""
+    """What both clients and a feed are. ``_due``: when to call ``_advance``."""
 
     # Python finds attributes fast while there are less than 30 others than these.
     __slots__ = (

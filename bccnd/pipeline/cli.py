@@ -248,6 +248,9 @@ def _ready(given: argparse.Namespace) -> Iterator[int | None]:
         java.require()
         amount = amounts.below(source)
         Progress().say(f"{given.action}: {amount} in {source}")
+        if given.continuous:
+            yield max(amount.size, session.SMALL)  # a lot may come
+            return
         yield amount.size + (amounts.below(output / "traffic").size if given.action == "run" else 0)
 
 

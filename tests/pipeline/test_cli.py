@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bccnd.pipeline import cli, locks
+from bccnd.pipeline import cli, java, locks, session
 from tests.pipeline import network
 from tests.pipeline.report.tables import write_tables
 
@@ -36,6 +36,21 @@ def test_help_describes_the_command_and_starts_nothing(capsys: pytest.CaptureFix
         for word in ("ingest", "analyse", "report", "run", "maintain", "examples:", "--since TIME")
     )
     assert max(map(len, said.splitlines())) <= 118
+
+
+@pytest.mark.parametrize(("flags", "is_small"), [([], True), (["--continuous"], False)])
+def test_what_is_yet_to_come_is_taken_for_a_lot(
+    flags: list[str], is_small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "relay01.pcap").touch()
+    monkeypatch.setattr(java, "require", lambda: None)
+    given = cli.arguments(
+        ["ingest", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *flags]
+    )
+    with cli._ready(given) as size:
+        assert size is not None
+        assert (size < session.SMALL) is is_small
 
 
 @pytest.mark.parametrize(

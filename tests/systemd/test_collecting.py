@@ -115,7 +115,12 @@ def test_files_go_when_no_recorder_has_them_any_more(tmp_path: Path) -> None:
         word.replace(NETWORK, str(tmp_path))
         for word in shlex.split(command.replace("(", "'('").replace(")", "')'"))
     ]
-    names = {"date=1/host=a/1.parquet": 10, "date=1/host=b/1.parquet": 7, "date=1/.lock": 99}
+    names = {
+        "date=1/host=a/1.parquet": 10,
+        "date=1/host=b/1.parquet": 7,
+        "date=1/.lock": 99,
+        "date=1/host=a/.2.parquet.X7bQ2w": 10,
+    }
     for name, days in names.items():
         path = tmp_path / "recorded" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,7 @@ def test_the_pipeline_unit_uses_what_the_collecting_one_fetches() -> None:
     assert (run.action, maintain.action, run.input) == ("run", "maintain", recorded)
     assert run.output == maintain.output == str(Path(recorded).parent)
     assert collecting["ExecStart"][0].endswith(f" ${{FROM}} {recorded}/")
-    (days,) = re.findall(r"parquet -mtime \+(\d+)", pipeline["ExecStopPost"][0])
+    (days,) = re.findall(r"parquet\* -mtime \+(\d+)", pipeline["ExecStopPost"][0])
     assert int(days) > load_recorder(["--output", "x"], {}, "/x").settings.keep_days
 
 

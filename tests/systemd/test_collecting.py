@@ -70,6 +70,8 @@ def test_whole_files_are_fetched_once(collect: Callable[[], None], tmp_path: Pat
     first = recorded(tmp_path, WHOLE)
     os.utime(first, (1_000_000_000, 1_000_000_000))
     recorded(tmp_path, ".host=relay01.lock")
+    recorded(tmp_path, "mon01.pcap")
+    recorded(tmp_path, "date=2026-01-31/host=relay01/deeper/1-00000000.parquet")
     recorded(tmp_path, "date=2026-01-31/host=relay01/.2-00000000.parquet.partial")
     recorded(tmp_path, "date=2026-02-01/host=relay01/.3-00000000.parquet.partial")
     collect()

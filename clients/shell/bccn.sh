@@ -350,7 +350,8 @@ _bccn_settle() {
 _bccn_is_unwanted() {
     case $_bccn_chan in !*) [ -z "$_bccn_listening$_bccn_subs" ]; return ;; esac
     while IFS=' ' read -r _ _bccn_pattern; do
-        [ -n "$_bccn_pattern" ] && _bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" || continue
+        [ -n "$_bccn_pattern" ] || continue
+        _bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" || continue
         while IFS=' ' read -r _bccn_pattern _; do
             [ -z "$_bccn_pattern" ] || ! _bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" || return 1
         done <<-END

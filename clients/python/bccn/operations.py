@@ -9,11 +9,11 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 
-from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
+from bccn.errors import BacklogError, InvalidError, NobodyListensError, TimedOutError
 from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, request_in
 from bccn.inbox import Callback, Notice
-from bccn.protocol import Message, Packer, build_msg, build_sub, build_unsub
-from bccn.session import Session
+from bccn.protocol import Message, Packer, build_control, build_msg, build_sub, build_unsub
+from bccn.session import Entry, Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
@@ -155,22 +155,43 @@ class Operations:
         self._session.raise_rejections()
 
     async def subscribe(self, pattern: str, callback: Callback | None = None) -> None:
-        """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
-        packet, inbox = build_sub(pattern), self._session.inbox
-        await self._session.available()
-        inbox.subscribe(pattern, callback)
+        """Returns when it is in force; raises when there is none, also when it is cancelled.
+
+        Its messages go to ``callback``, or without one to ``receive``.
+        """
+        session, inbox = self._session, self._session.inbox
+        entry = Entry(build_sub(pattern), build_control("ping"), key="ping")
+        await session.send_batch()
+        session.check_backlog()
+        subscription, newest = inbox.subscribe(pattern, callback), inbox.newest()
+        entry.subscription = subscription
+        inbox.pending.append(subscription)
         try:
-            await self._session.ask("ping", before=[packet])
-        except RejectedError:
-            inbox.unsubscribe(pattern, callback)
+            await session.deliver(entry)
+        except BaseException:
+            entry.subscription = None
+            granted = any(each is subscription for each in inbox.held)
+            inbox.forget(subscription)
+            if granted or (entry.sent and session.ready and entry.error is None):
+                session.withdraw(subscription, newest)
             raise
 
     async def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
-        """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
-        packet = build_unsub(pattern)
-        await self._session.available()
-        self._session.inbox.unsubscribe(pattern, callback)
-        await self._session.ask("ping", before=[packet])
+        """Take back one ``subscribe``, the last one of that pattern (and callback, where given).
+
+        It has ended even if this raises because the daemon does not answer.
+        """
+        session, inbox = self._session, self._session.inbox
+        entry = Entry(build_unsub(pattern), build_control("ping"), key="ping")
+        subscription = inbox.unsubscribe(pattern, callback)
+        try:
+            await session.send_batch()
+            session.check_backlog()
+            await session.deliver(entry)
+        except BaseException:
+            if not entry.sent:
+                session.withdraw(subscription, inbox.newest())
+            raise
 
     async def listen(self, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""

@@ -15,9 +15,11 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
    complaint about a SUB or UNSUB belongs to the request sent after it.
 3. What was published is with the daemon once a later request is answered; else it is in doubt when the connection
    breaks, and the next barrier says so.
-4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for a SUB or
-   UNSUB, which the greeting has said; unsent messages wait.
-5. A child of fork never touches its parent's connection.
+4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for an UNSUB,
+   which the greeting makes needless; unsent messages wait.
+5. A subscribe that fails leaves nothing: an UNSUB follows a SUB that has left (``clients/PROTOCOL.md``, "A subscribe
+   that fails").
+6. A child of fork never touches its parent's connection.
 """
 
 from abc import ABC, abstractmethod
@@ -30,8 +32,8 @@ from weakref import WeakSet
 from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
-from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, log_notice
-from bccn.protocol import Message, Packer, build_control, build_sub, is_number, parse_all
+from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, Subscription, log_notice
+from bccn.protocol import Message, Packer, build_control, build_sub, build_unsub, is_number, parse_all
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
@@ -41,7 +43,7 @@ BACKLOG_LIMIT = 64 * 1024 * 1024
 class Entry(Pending):
     """Packets that leave together: messages, done when sent, or a request, done when answered."""
 
-    __slots__ = ("expected", "messages", "packets", "published", "sent", "value")
+    __slots__ = ("expected", "messages", "packets", "published", "sent", "subscription", "value")
 
     def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
         """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
@@ -49,6 +51,7 @@ class Entry(Pending):
         self.packets, self.messages = packets, messages
         self.expected, self.value = "pong" if key == "ping" else key, ""  # of the answer
         self.sent = self.published = 0  # of the packets; of all messages, before the request
+        self.subscription: Subscription | None = None  # that a SUB before the request makes
 
 
 class Session(ABC):
@@ -98,6 +101,7 @@ class Session(ABC):
         self._pauses = pauses()
         self.inbox.clear()
         self.inbox.lost = 0
+        self.inbox.disconnect()
 
     @abstractmethod
     async def wait(self, pending: Pending, deadline: float) -> bool:
@@ -184,8 +188,8 @@ class Session(ABC):
         self.due, self._said = monotonic() + self.timeout, ""
         self._greeting = self.greeting()
         self._opening.extend(self._greeting)
-        for entry in self._queue:  # the greeting says what was to be sent before a request
-            entry.sent = max(0, len(entry.packets) - 1)
+        for entry in self._queue:  # the greeting says all but a SUB that was to be sent before a request
+            entry.sent = 0 if entry.subscription is not None else max(0, len(entry.packets) - 1)
         self.flush()
 
     def greeting(self) -> list[Entry]:
@@ -193,7 +197,7 @@ class Session(ABC):
         wishes = dict(self.wishes) if self.wanted_name is None else {"name": self.wanted_name, **self.wishes}
         if self.inbox.listening or self.exchanges.listening:
             wishes["listen"] = None
-        subscriptions = [build_sub(pattern) for pattern, _ in self.inbox.subscriptions]
+        subscriptions = [build_sub(pattern) for pattern, _ in self.inbox.held]
         asked = [Entry(build_control(key, value), key=key) for key, value in wishes.items()]
         return [*asked, Entry(*subscriptions, build_control("whoami"), key="whoami")]
 
@@ -247,6 +251,7 @@ class Session(ABC):
         if transport is not None:
             self.closing(transport)
             transport.close()
+        self.inbox.disconnect()
         waiting = (*self._asked, *self._queue) if self.ready else self._queue
         self._queue = deque(entry for entry in waiting if not entry.done)
         self._asked.clear()
@@ -303,7 +308,9 @@ class Session(ABC):
         for event in parse_all(packet):
             if isinstance(event, tuple):
                 self._control(*event)
-            elif event.channel[:1] != "!" or not self._is_for_request(event):
+            elif event.channel[:1] == "!" and self._is_for_request(event):
+                pass
+            elif not inbox.overhears or not inbox.is_unwanted(event.channel):
                 inbox.put(event)
         if inbox.waiting_size > BACKLOG_LIMIT:
             self.exchanges.wake()
@@ -332,6 +339,8 @@ class Session(ABC):
             entry = self._asked.popleft()
             self.confirmed = max(self.confirmed, entry.published)
             entry.value = value
+            if entry.subscription is not None and entry.error is None:
+                self.inbox.settle(entry.subscription)
             entry.finish()
 
     def _error(self, error: RejectedError) -> None:
@@ -413,12 +422,12 @@ class Session(ABC):
     async def available(self, timeout: float | None = None) -> None:
         """Wait until there is a connection."""
         if not self.ready:
-            await self._deliver(Entry(), timeout)
+            await self.deliver(Entry(), timeout)
 
     async def transmit(self, packet: bytes, messages: int = 1) -> None:
         """Publish, through reconnections and a full socket, within ``timeout``."""
         if not self.send_now(packet, messages):
-            await self._deliver(Entry(packet, messages=messages))
+            await self.deliver(Entry(packet, messages=messages))
 
     def gather(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
         """What to send now that there is one message more: nothing, while an open batch has room."""
@@ -438,10 +447,21 @@ class Session(ABC):
         if self.inbox.waiting_size > BACKLOG_LIMIT:
             self.check_backlog()
         entry = Entry(*before, build_control(key, value), key=key)
-        await self._deliver(entry, timeout)
+        await self.deliver(entry, timeout)
         return entry.value
 
-    async def _deliver(self, entry: Entry, timeout: float | None = None) -> None:
+    def withdraw(self, subscription: Subscription, newest: list[Message]) -> None:
+        """Have an UNSUB sent, without waiting for it. What came for it behind the ``newest`` reaches nobody."""
+        inbox, entry = self.inbox, Entry(build_unsub(subscription[0]), build_control("ping"), key="ping")
+        entry.wakers.append(lambda: inbox.settle(subscription))
+        if "tap" not in self.wishes:
+            inbox.overhears = True
+            inbox.withdrawn.append(subscription)
+            inbox.drop_unwanted(newest)
+        self._queue.append(entry)
+        self.flush()
+
+    async def deliver(self, entry: Entry, timeout: float | None = None) -> None:
         """Send it, in its turn, and wait until it is done. Raises what the daemon had against it."""
         self.check()
         self._queue.append(entry)

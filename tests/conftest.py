@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.needs import IN_CI, NOT_IN_CI, require
@@ -17,6 +18,12 @@ from tests.quick import is_quick
 TESTS = Path(__file__).parent
 os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark")
 _left = {"tests": 0}
+
+# However long an example takes: a busy machine may stop it in the middle.
+settings.register_profile(
+    "tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,7 +19,7 @@ def serving(daemon: DaemonProcess, pattern: str, handler: Handler, **settings: A
     names = []
 
     def serve() -> None:
-        with bccn.Client(daemon.socket, format="full", **settings) as bus:
+        with bccn.Client(daemon.socket, format="full", **{"timeout": PATIENCE, **settings}) as bus:
             bus.serve(pattern, handler)
             names.append(bus.name)
             ready.set()

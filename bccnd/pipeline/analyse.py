@@ -139,11 +139,11 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     yield delivery.senders(matched, slot_ns)
     yield copies.copies(by_minute)
 
-    yield channels.channels(channels.witnessed(traffic))
-    yield liveness.silences(keep(liveness.beats(traffic)), stretches)
+    yield channels.channels(channels.witnessed(traffic), keep)
+    yield liveness.silences(keep(liveness.beats(traffic)), stretches, keep)
     yield rejected.rejected(traffic, known)
     yield drops.drops(during)
-    yield reordering.reordering(traffic, slot_ns)
+    yield reordering.reordering(reordering.suspects(during, numbers), slot_ns)
 
 
 def _of_days(traffic: DataFrame, span: Span) -> DataFrame:

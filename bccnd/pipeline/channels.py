@@ -8,6 +8,8 @@ Rules
   occurs, and there are at most as many sizes as a datagram has bytes.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -38,9 +40,11 @@ def witnessed(traffic: DataFrame) -> DataFrame:
     return said.join(F.broadcast(best), same, "left_semi")
 
 
-def channels(witnessed_rows: DataFrame) -> DataFrame:
-    """``witnessed`` -> table ``channels``."""
-    sizes = (
+def channels(
+    witnessed_rows: DataFrame, keep: Callable[[DataFrame], DataFrame] = lambda frame: frame
+) -> DataFrame:
+    """``witnessed`` -> table ``channels``. ``keep`` is given a frame that is used twice."""
+    sizes = keep(
         witnessed_rows.groupBy(
             "channel",
             F.expr(f"time_ns div {SECOND_NS}").alias("second"),

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
+from time import time_ns
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -71,12 +72,14 @@ versions/) and report.html.
 
 
 def moment(text: str) -> int:
-    """ISO 8601, UTC unless it says otherwise -> nanoseconds since 1970."""
+    """ISO 8601, UTC unless it says otherwise, or so many hours or days ago, ``24h`` -> nanoseconds since 1970."""
+    if ago := re.fullmatch("([1-9][0-9]{0,4})([hd])", text, re.ASCII):
+        return time_ns() - int(ago[1]) * {"h": 3600, "d": 86_400}[ago[2]] * 10**9
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; write it like 2026-01-31 or 2026-01-31T14:00 (UTC)"
+            f"{text!r} is not a time; write it like 2026-01-31 or 2026-01-31T14:00 (UTC), 24h or 7d"
         ) from None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
@@ -112,7 +115,10 @@ def parser() -> CommandLine:
         help="keep ingesting new files until interrupted (ingest)",
     )
     top.add_argument(
-        "--since", metavar="TIME", type=moment, help="leave out what is earlier; UTC (analyse, run)"
+        "--since",
+        metavar="TIME",
+        type=moment,
+        help="leave out what is earlier; UTC, or 24h or 7d ago (analyse, run)",
     )
     top.add_argument(
         "--until", metavar="TIME", type=moment, help="leave out what is later; UTC (analyse, run)"
@@ -189,7 +195,7 @@ def _start(argv: Sequence[str]) -> int:
                 return _report(
                     given, None, Output(str(place)), Progress()
                 )  # starting a JVM would take longest
-            settings = session.sized(size, os.environ)
+            settings = session.sized(size, os.environ, keeps=given.action in {"analyse", "run"})
             with session.connect(given.master, f"bccnd-pipeline {given.action}", settings) as spark:
                 signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
                 return _run(given, spark)
@@ -205,7 +211,7 @@ def _start(argv: Sequence[str]) -> int:
             return error.exit_code
         if os.environ.get("BCCND_TRACE"):
             raise
-        refused = _refusal(error)
+        refused = _refusal(error, given.output)
         _complain(refused or f"{_first_line(error)}  (BCCND_TRACE=1 shows the whole error)")
         return RefusedError.exit_code if refused else FAULT
 
@@ -320,15 +326,17 @@ def _report_batch(progress: Progress, batch: "Batch") -> None:
         progress.say(f"ingest: set aside {path}: {reason}")
 
 
-def _refusal(error: BaseException) -> str | None:
+def _refusal(error: BaseException, output: str) -> str | None:
     """The line to show if the system refused to read or write, or has no room left."""
-    found = re.search(
-        r"(/\S+)? ?\((Permission denied|No space left on device)\)|Permission denied: (\S+)", str(error)
-    )
-    if found:
-        return found.group().strip()
-    full = "No space left on device"
-    return full if full in str(error) else None
+    said = str(error)
+    if "No space left on device" in said:
+        return (
+            f"{output}: no space left on its disk, or on that of Spark's scratch space (SPARK_LOCAL_DIRS); "
+            "make room and run it again, nothing is lost"
+        )
+    if found := re.search(r"(/\S+) ?\(Permission denied\)|Permission denied:? (\S+)", said):
+        return f"{found[1] or found[2]}: permission denied; run it as a user that may, and nothing is lost"
+    return None
 
 
 def _first_line(error: BaseException) -> str:

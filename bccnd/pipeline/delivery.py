@@ -249,11 +249,12 @@ def _sent_ns(slots: str, bit: str) -> Column:
 def by_gaps(
     gaps: DataFrame, sent_words: DataFrame, owned: DataFrame, stretches: DataFrame, offsets: DataFrame
 ) -> DataFrame:
-    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, from_ns, until_ns, missing, sent, lost, late), of
-    senders without a record, and of others while theirs has a hole.
+    """``loss.gaps`` -> (sender, receiver, src, epoch, word, minute, span, missing, sent, lost, late), of senders
+    without a record, and of others while theirs has a hole.
 
-    ``missing`` are bits of ``word``. ``sent`` is what was received and what is missing in between, without what the
-    sender's record has: that is ``matched``.
+    ``missing`` are bits of ``word``. Of ``span``, the number ``from`` came at ``from_ns`` and ``until`` at
+    ``until_ns``; both are counted from bit 0 of ``word``. ``sent`` is what was received and what is missing in
+    between, without what the sender's record has: that is ``matched``.
     """
     by_receiver = F.expr(
         """exists(stretches, s -> s.from_ns + coalesce(most_ns, 0) <= coalesce(since_ns, first_ns)
@@ -284,14 +285,23 @@ def by_gaps(
             minute("first_ns").alias("minute"),
             F.expr("IF(before > 0, since_ns, first_ns)").alias("from_ns"),
             F.expr("IF(inside = 0, first_ns, last_ns)").alias("until_ns"),
+            F.expr("IF(before > 0, previous, word)").alias("from_word"),
+            F.expr("IF(before > 0, previous_high, low)").alias("from_bit"),
+            F.col("word").alias("until_word"),
+            F.when(F.col("inside") == 0, F.col("low")).otherwise(words.highest("bits")).alias("until_bit"),
             F.explode(pieces).alias("piece"),
         )
         .select("*", "piece.*")
+        .withColumn(
+            "span",
+            F.expr("""named_struct('from_ns', from_ns, 'until_ns', until_ns,
+            'from', (from_word - word) * 64 + from_bit, 'until', (until_word - word) * 64 + until_bit)"""),
+        )
         .join(known, ["src", "word"], "left")
         .withColumn("known", F.coalesce("known", F.lit(0).cast("bigint")))
         .withColumn("missing", F.expr("missing & ~known"))
         .select(
-            *(*PAIR, "src", "epoch", "word", "minute", "from_ns", "until_ns", "missing"),
+            *(*PAIR, "src", "epoch", "word", "minute", "span", "missing"),
             F.expr("bit_count(missing) + bit_count(got & ~known)").alias("sent"),
             F.bit_count("missing").alias("lost"),
             F.bit_count(F.expr("missing & late")).alias("late"),
@@ -301,10 +311,27 @@ def by_gaps(
 
 
 def guessed_bursts(guessed: DataFrame) -> DataFrame:
-    """``by_gaps`` -> as ``bursts``, but by the receiver's clock."""
+    """``by_gaps`` -> as ``bursts``, but by the receiver's clock, as if the sender sent evenly from the last number
+    before the gap to the first after it.
+    """
     key = (*PAIR, "src", "epoch")
-    found = words.runs(guessed.drop("sent", "lost", "late"))
-    return words.stitched(found, *key).select(*PAIR, "src", "minute", "from_ns", "until_ns", "length")
+    found = words.stitched(words.runs(guessed.drop("sent", "lost", "late")), *key)
+    return found.select(
+        *PAIR,
+        "src",
+        "minute",
+        _guessed_ns("start").alias("from_ns"),
+        _guessed_ns("start + length - 1").alias("until_ns"),
+        "length",
+    )
+
+
+def _guessed_ns(bit: str) -> Column:
+    """When the number of that bit, counted from the word of ``span``, would have come."""
+    return F.expr(
+        f"""span.from_ns + CAST((span.until_ns - span.from_ns) * (CAST({bit} - span.from AS double)
+            / greatest(1, span.until - span.from)) AS bigint)"""
+    )
 
 
 def counted(recorded: DataFrame, guessed: DataFrame) -> DataFrame:

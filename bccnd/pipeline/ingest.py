@@ -82,8 +82,11 @@ def recorded(spark: SparkSession, source: str, files: list[str]) -> DataFrame:
 
 def taken_over(rows: DataFrame) -> DataFrame:
     """``RECORDED`` -> ``TRAFFIC`` without ``batch``: the sequence number split into ``word`` and ``bit``."""
-    word = F.expr("CAST(floor(seq / 64) AS bigint)")
-    split = rows.withColumns({"word": word, "bit": F.expr("CAST(seq % 64 AS int)")})
+    # As a bigint less 2^63, so that every number fits and its bits are shifted: to divide decimals takes longer than
+    # to read all columns.
+    shifted = rows.withColumn("shifted", F.expr("CAST(seq - 9223372036854775808BD AS bigint)"))
+    word = F.expr("shiftrightunsigned(shifted ^ shiftleft(1L, 63), 6)")
+    split = shifted.withColumns({"word": word, "bit": F.expr("CAST(shifted & 63 AS int)")})
     if "capture" not in rows.columns:
         split = split.withColumn("capture", F.lit(None).cast("boolean"))
     fields = [column.split()[0] for column in TRAFFIC.replace("(20,0)", "").split(", ")]

@@ -17,6 +17,8 @@ Rules
 - A single beat has no interval, so no silence follows it. The copies of a beat are one.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -55,11 +57,9 @@ def missed(beaten: DataFrame, stretches: DataFrame) -> DataFrame:
     The times in which one observer missed a source, each within one stretch of its record.
     """
     order = Window.partitionBy(*_BEATER).orderBy("time_ns")
-    steps = beaten.withColumn("next_ns", F.lead("time_ns").over(order))
-    rhythm = (
-        steps.where("next_ns IS NOT NULL AND NOT leaving")
-        .groupBy(*_BEATER)
-        .agg(F.percentile_approx(F.col("next_ns") - F.col("time_ns"), 0.5).alias("expected_ns"))
+    step = F.when(~F.col("leaving"), F.col("next_ns") - F.col("time_ns"))
+    steps = beaten.withColumn("next_ns", F.lead("time_ns").over(order)).withColumn(
+        "expected_ns", F.percentile_approx(step, 0.5).over(Window.partitionBy(*_BEATER))
     )
     program = F.regexp_replace("src", r"/\d+$", "").alias("program")
     begins = (
@@ -71,12 +71,13 @@ def missed(beaten: DataFrame, stretches: DataFrame) -> DataFrame:
     heir = F.expr("get(filter(begins, at -> at > time_ns), 0)")
     end = F.expr("get(filter(stretches, s -> s.from_ns <= time_ns AND s.until_ns >= time_ns), 0).until_ns")
     return (
-        steps.where("NOT leaving")
-        .join(rhythm, list(_BEATER))
-        .where(f"next_ns IS NULL OR next_ns - time_ns > {MISSES} * expected_ns")
+        steps.where(
+            f"NOT leaving AND coalesce(next_ns - time_ns > {MISSES} * expected_ns, expected_ns IS NOT NULL)"
+        )
         .join(F.broadcast(stretches.withColumnRenamed("host", "observer")), "observer")
         .select("*", program, end.alias("end_ns"))
-        .where("end_ns IS NOT NULL")
+        # Which also leaves out what no stretch covers. Few are left for the join.
+        .where(f"end_ns - time_ns > {MISSES} * expected_ns")
         .join(begins, ["observer", "program"])
         .withColumn("until_ns", F.least("end_ns", "next_ns", F.when(F.isnull("next_ns"), heir)))
         .where(f"until_ns - time_ns > {MISSES} * expected_ns")
@@ -84,9 +85,14 @@ def missed(beaten: DataFrame, stretches: DataFrame) -> DataFrame:
     )
 
 
-def silences(beaten: DataFrame, stretches: DataFrame) -> DataFrame:
-    """``beats`` and ``coverage.stretches`` -> table ``silences``, a row for each observer that missed the source."""
-    gaps = missed(beaten, stretches)
+def silences(
+    beaten: DataFrame, stretches: DataFrame, keep: Callable[[DataFrame], DataFrame] = lambda frame: frame
+) -> DataFrame:
+    """``beats`` and ``coverage.stretches`` -> table ``silences``, a row for each observer that missed the source.
+
+    ``keep`` is given a frame of few rows that is used several times.
+    """
+    gaps = keep(missed(beaten, stretches))
     suspects = beaten.join(F.broadcast(gaps.select("src").distinct()), "src", "left_semi")
     watched = (
         suspects.groupBy(*_BEATER, "own")

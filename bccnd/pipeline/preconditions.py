@@ -9,7 +9,6 @@ Rules
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError
@@ -45,8 +44,7 @@ def recordings(source: Path, *, later: bool = False) -> None:
     files = list(_recorded(source))
     files += (path for path in _entries(source) if path.name.endswith(CAPTURES) and path.name[0] not in "._")
     if unreadable := [path for path in files if not os.access(path, os.R_OK)]:
-        more = f", and {len(unreadable) - 1:,} more" * (len(unreadable) > 1)
-        raise RefusedError(f"{unreadable[0]}: permission denied{more}; {_READER}")
+        raise RefusedError(f"{unreadable[0]}: permission denied; {_READER}")
     if files:
         return
     if elsewhere := _instead(source):
@@ -107,12 +105,13 @@ def _nothing(output: Path, what: str, before: str) -> ConfigError:
 
 
 def _recorded(source: Path) -> Iterator[Path]:
-    """The whole files below a directory as a recorder fills it."""
+    """Whole files below a directory as a recorder fills it: the first and the last of each folder, as there may be a
+    million. One that cannot be read between these ends ``ingest``."""
     for date in _entries(source, "date="):
         for host in _entries(date, "host="):
-            for path in _entries(host):
-                if path.name.endswith(SUFFIX) and path.name[0] not in "._":
-                    yield path
+            whole = [name for name in _names(host) if name.endswith(SUFFIX) and name[0] not in "._"]
+            if whole:
+                yield from {host / min(whole), host / max(whole)}
 
 
 def _instead(source: Path) -> str:
@@ -139,12 +138,16 @@ def _instead(source: Path) -> str:
 
 def _entries(folder: Path, begin: str = "") -> Iterator[Path]:
     """What is in a directory, in order; nothing if there is none. Raises RefusedError if it cannot be read."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - a tenth of the time for a million names
-        except PermissionError:
-            raise RefusedError(f"{folder}: permission denied; {_READER}") from None
-        yield from (folder / name for name in sorted(names) if name.startswith(begin))
+    yield from (folder / name for name in sorted(_names(folder)) if name.startswith(begin))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - a tenth of the time for a million names
+    except PermissionError:
+        raise RefusedError(f"{folder}: permission denied; {_READER}") from None
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _listed(paths: Iterable[Path]) -> str:

@@ -6,6 +6,9 @@ Rules
 - The highest number is taken over the slot of the receiver's time and the slot before. So the window of a source is
   bounded in time, whatever the source sends; what arrives later than that counts as no reordering.
 - Duplicates do not count, only what the daemon judged ``ok`` or ``late``.
+- To find what was overtaken, all numbers of a source have to be sorted. A daemon that waits for nobody
+  (``dedup.reorder`` = 0) judges all such messages as late. So where it says of itself that it is one, only the
+  sources with late messages are sorted (``suspects``).
 """
 
 from pyspark.sql import DataFrame, Window
@@ -14,12 +17,42 @@ from pyspark.sql import functions as F  # noqa: N812
 from bccnd.pipeline.layout import NAMELESS
 from bccnd.pipeline.times import hour
 from bccnd.pipeline.words import SANITY
+from bccnd.recorder.layout import Direction, Mark
 
 _SOURCE = ("receiver", "src")
 # The middle of all words: counted from there, numbers of 64 bits fit a bigint and keep their order.
 _MIDDLE = 2**57
 # The time of the row that carries the highest number of the slot before into a slot.
 _BEFORE = -1
+
+
+def suspects(traffic: DataFrame, all_words: DataFrame) -> DataFrame:
+    """``TRAFFIC`` and ``words.of`` of it -> the ``TRAFFIC`` of sources whose messages may have been overtaken."""
+    said, plain = (
+        F.col("verdict") == Mark.DAEMON,
+        F.get_json_object(F.col("payload").cast("string"), "$.reorder") == "0",
+    )
+    counts = {
+        "files": F.count_if(F.col("verdict") == Mark.OPENED),
+        "said": F.count_if(said),
+        "plain": F.count_if(said & plain),
+    }
+    # The recorder notes in each file what the daemon is.
+    told = (
+        traffic.where(
+            (F.col("direction") == Direction.MARK) & F.col("verdict").isin(Mark.OPENED, Mark.DAEMON)
+        )
+        .groupBy("host")
+        .agg(*(count.alias(name) for name, count in counts.items()))
+        .where("plain = said AND said >= files")
+    )
+    late = all_words.where("direction = 'in' AND late > 0").select("host", "src").distinct()
+    return (
+        traffic.join(F.broadcast(told.select("host", F.lit(True).alias("told"))), "host", "left")
+        .join(F.broadcast(late.withColumn("late", F.lit(True))), ["host", "src"], "left")
+        .where("told IS NULL OR late")
+        .drop("told", "late")
+    )
 
 
 def reordering(traffic: DataFrame, slot_ns: int) -> DataFrame:

@@ -44,13 +44,18 @@ def heard(traffic: DataFrame) -> DataFrame:
 
     ``src`` is null where the datagram was rejected: its name may be anybody's.
     """
-    address = F.regexp_replace("peer", r":\d+$", "").alias("address")
     src = F.when(F.col("verdict").isin(*HARMLESS), F.col("src")).alias("src")
     echo = (F.col("direction") == Direction.ECHO).alias("echo")
-    return (
+    interface = F.coalesce("interface", F.lit("")).alias("interface")
+    # First by the whole peer: to look for a port in each row takes longer than to count the rows.
+    peers = (
         traffic.where(F.col("direction").isin(Direction.IN, Direction.ECHO) & F.col("peer").isNotNull())
-        .groupBy("host", F.coalesce("interface", F.lit("")).alias("interface"), address, src, echo)
+        .groupBy("host", interface, "peer", src, echo)
         .agg(F.count_if(F.col("verdict").isin(*DELIVERED)).alias("delivered"))
+    )
+    address = F.regexp_replace("peer", r":\d+$", "").alias("address")
+    return peers.groupBy("host", "interface", address, "src", "echo").agg(
+        F.sum("delivered").alias("delivered")
     )
 
 

@@ -126,9 +126,12 @@ def local(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def sized(size: int | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings for so many bytes to read; none for a size that is not known (None)."""
-    if size is None:
+def sized(size: int | None, environ: Mapping[str, str], *, keeps: bool = True) -> dict[str, str]:
+    """Settings for so many bytes to read; none for a size that is not known (None). ``keeps``: frames are kept.
+
+    Of a lot that only passes through, LARGE_JVM would fill the heap with garbage.
+    """
+    if size is None or (size >= SMALL and not keeps):
         return {}
     settings = {"spark.driver.memory": SMALL_MEMORY} if size < SMALL and not _heap(environ) else {}
     # Where the user chose how garbage is collected: a JVM does not start with two ways of it.

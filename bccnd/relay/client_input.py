@@ -33,9 +33,9 @@ from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
 from bccnd.wire.sbus import PACK, SECRET, Cmsg
 
-# What a call may cost, in steps of about a quarter of a microsecond: some two milliseconds. A message is a step, and
-# one for each delivery; a request is REQUEST_STEPS, and one for every 8 bytes of its answer; a channel that is looked
-# up is what the search takes. Nothing that is asked for with one packet costs more than a page of rows.
+# What a call may cost, in steps of about a quarter of a microsecond: some two milliseconds. A message is a step and
+# those of its deliveries; a request is REQUEST_STEPS, and one for every 8 bytes of its answer; a channel that is
+# looked up is what the search takes. Nothing that is asked for with one packet costs more than a page of rows.
 STEPS = 8192
 REQUEST_STEPS = 16
 # What a pattern that comes or goes takes beside that, and how many of its bytes are a step.

@@ -82,13 +82,13 @@ class Outgoing(Meter):
 
     def take(self) -> Effects | None:
         """What has come together, None for nothing; from here on it comes together anew."""
-        starts, ends, beyond, clients = self._starts, self._ends, self._beyond, self._clients
-        if starts or beyond:
-            self._starts, self._ends, self._beyond = [], [], []
-        elif clients is None:
+        if not self._starts and self._clients is None and not self._beyond:
             return None
+        effects = Effects(self._starts, self._ends, self._beyond, self._clients)
+        if self._starts or self._beyond:
+            self._starts, self._ends, self._beyond = [], [], []
         self._clients = None
-        return Effects(starts, ends, beyond, clients)
+        return effects
 
     @property
     def room(self) -> int:

@@ -57,6 +57,8 @@ GATHERED_A_STEP = 8
 SORT_STEPS = 2
 # What a message takes beside its step and those of its deliveries if the daemon keeps it.
 KEPT_STEPS = 16
+# What a delivery takes: a part of a system call, or room in a queue.
+DELIVERY_STEPS = 2
 # Deliveries of messages that go as one PACK in a step: they are parts of a copy.
 PACKED_A_STEP = 8
 # Sessions that have left and are in routes which nobody has used since, some kilobytes each.
@@ -122,14 +124,15 @@ class Route:
         served.sort(key=lambda session: session.number)
         self.size = len(served)
         around = 1 + KEPT_STEPS * self.retained
-        self.steps = around + self.size
+        self.steps = around + self.size * DELIVERY_STEPS
         self.full = [session for session in served if session.format is Format.FULL]
         self.lines = [session for session in served if session.format is Format.LINES]
         self.whole = self.retained or bool(self.full)
         self.single = [session for session in served if session.format is Format.PLAIN]
         self.plain = [session for session in self.single if not session.packed]
         self.packed = [session for session in self.single if session.packed]
-        self.shared_steps = around + self.size - len(self.packed) + -(-len(self.packed) // PACKED_A_STEP)
+        others = self.size - len(self.packed)
+        self.shared_steps = around + others * DELIVERY_STEPS + -(-len(self.packed) // PACKED_A_STEP)
         self.single_ports = [session.port for session in self.single]
         self.plain_ports = [session.port for session in self.plain]
 

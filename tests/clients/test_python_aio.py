@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,7 @@ def test_many_packed_messages_all_arrive(daemon: DaemonProcess, run: Run) -> Non
 def test_reading_pauses_but_answers_still_come(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio.AsyncSession.read_ahead", 10_000)
+    monkeypatch.setattr("bccn.aio.AsyncClient._read_ahead", 10_000)
 
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket) as reader, bccn.AsyncClient(daemon.socket) as writer:
@@ -186,7 +187,7 @@ def test_reading_pauses_but_answers_still_come(
                 await writer.publish("n", b"%d " % number + payload)
             await writer.barrier()
             await asyncio.sleep(0.05)
-            held = reader._session.inbox.waiting_size
+            held = reader._inbox.waiting_size
             assert held < 200_000, "the rest waits with the daemon"
             assert (await reader.status())["subscriptions"] == 1
             for number in range(1000):
@@ -198,7 +199,7 @@ def test_reading_pauses_but_answers_still_come(
 def test_unclaimed_messages_do_not_stop_callbacks(
     daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bccn.aio.AsyncSession.read_ahead", 10_000)
+    monkeypatch.setattr("bccn.aio.AsyncClient._read_ahead", 10_000)
 
     async def test() -> None:
         calls: list[str] = []
@@ -247,8 +248,9 @@ def test_sending_waits_for_room(tmp_path: Path, run: Run) -> None:
 def test_the_client_survives_a_killed_daemon(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         notices: list[str] = []
+        settings: dict[str, Any] = {"format": "full", "timeout": PATIENCE}  # for the start of a daemon
         async with bccn.AsyncClient(
-            daemon.socket, format="full", on_notice=lambda notice: notices.append(notice.kind)
+            daemon.socket, **settings, on_notice=lambda notice: notices.append(notice.kind)
         ) as client:
             await client.set_name(client.name + "/worker")
             name = client.name
@@ -271,7 +273,7 @@ def test_the_client_survives_a_killed_daemon(daemon: DaemonProcess, run: Run) ->
 def test_calls_time_out_while_the_daemon_is_away(daemon: DaemonProcess, run: Run) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(daemon.socket, on_notice=lambda _: None) as client:
-            client._session.timeout = 1.0
+            client._timeout = 1.0
             daemon.kill()
             await until(lambda: not client.connected)
             attempts: list[Awaitable[object]] = [
@@ -348,7 +350,7 @@ def test_concurrent_requests_each_get_their_answer(daemon: DaemonProcess, run: R
 def test_a_silent_daemon_times_out(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with bccn.AsyncClient(scripted.path) as client:
-            client._session.timeout = 1.0
+            client._timeout = 1.0
             with pytest.raises(bccn.TimedOutError):
                 await client.status()
 
@@ -383,7 +385,7 @@ def test_a_forked_child_cannot_use_the_client(daemon: DaemonProcess) -> None:
                     try:
                         client.publish("fork").send(None)
                     except bccn.ClosedError:
-                        client._session.close()  # which the parent must not feel
+                        client._close()  # which the parent must not feel
                         code = 0
                     finally:
                         os._exit(code)
@@ -404,7 +406,7 @@ def test_a_cancelled_subscribe_leaves_nothing(daemon: DaemonProcess, run: Run) -
             await client.subscribe("held", print)
             daemon.process.send_signal(signal.SIGSTOP)
             tasks = [asyncio.create_task(client.subscribe(pattern)) for pattern in ("a", "held", "b")]
-            await until(lambda: len(client._session._asked) == len(tasks))
+            await until(lambda: len(client._asked) == len(tasks))
             for task in tasks[:2]:
                 task.cancel()
             assert [type(each) for each in await asyncio.gather(*tasks[:2], return_exceptions=True)] == [
@@ -466,6 +468,36 @@ def test_a_message_cancelled_in_a_full_socket_is_not_sent(tmp_path: Path) -> Non
         asyncio.run(test(), debug=True)
     sent = [packet[4:5] for packet in scripted.seen if packet.startswith(b"MSG")]
     assert sent == [b"a"] * 1000 + [b"c"]
+
+
+def test_what_is_published_while_a_batch_ends_is_sent(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        return packet.startswith(b"MSG") and go_on.wait(PATIENCE)
+
+    async def test() -> None:
+        async with bccn.AsyncClient(scripted.path, pack=True, timeout=PATIENCE) as client:
+            while client._send_now(b"MSG full\0" + bytes(1000)):
+                pass
+
+            async def end_a_batch() -> None:
+                async with client.batch():
+                    await client.publish("a", "1")
+
+            ending = asyncio.create_task(end_a_batch())
+            await until(lambda: client._unsent)
+            late = asyncio.create_task(client.publish("b", "2"))
+            await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.gather(ending, late)
+            await client.barrier()
+
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        asyncio.run(test(), debug=True)
+    assert [packet for packet in scripted.seen if b"full" not in packet and packet.startswith(b"MSG")] == [
+        b"MSG a\x001", b"MSG b\x002",
+    ]  # fmt: skip
 
 
 def test_a_daemon_that_misspeaks_is_left_and_found_again(tmp_path: Path) -> None:

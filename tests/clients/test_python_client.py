@@ -203,7 +203,7 @@ def test_a_batch_reads_what_the_daemon_rejects(connect: Connect, pack: bool) -> 
         until = time.monotonic() + PATIENCE
         while len(notices) < 3 and time.monotonic() < until:
             count += 1
-            most = max(most, len(client._session.notices))
+            most = max(most, len(client._notices))
             yield "a b", "x" * 100
 
     client.publish_many(messages())
@@ -344,10 +344,10 @@ def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
 
     with ScriptedDaemon(tmp_path / "bus", script) as scripted:
         client = bccn.Client(scripted.path, timeout=PATIENCE)
-        client._session.timeout = 1.0
+        client._timeout = 1.0
         with pytest.raises(bccn.TimedOutError):
             client.control("ping", "late")
-        client._session.timeout = PATIENCE
+        client._timeout = PATIENCE
         go_on.set()
         assert client.control("ping", "next") == "next"
         client.close()
@@ -410,8 +410,8 @@ def test_a_child_that_keeps_the_socket_does_not_wake(connect: Connect, daemon: D
     """An epoll set keeps a closed socket of which a child of fork has a copy, unless it is taken out first."""
     client = connect(on_notice=lambda _: None)
     client.fileno()
-    assert client._session.transport is not None
-    copy = client._session.transport._socket.dup()
+    assert client._transport is not None
+    copy = client._transport._socket.dup()
     daemon.kill()
     daemon.start()
     client.barrier()

@@ -16,7 +16,6 @@ from bccn.exchange import (
     Exchanges,
     Pending,
     Request,
-    request_in,
     with_token,
 )
 from bccn.operations import Operations
@@ -34,24 +33,24 @@ class ScriptedSession(Session):
     """
 
     def __init__(self, listeners: str = "0", said: str = "0 asked") -> None:
-        super().__init__(None, None, "/", {}, reconnect=True, timeout=TIMEOUT)
+        super().__init__(timeout=TIMEOUT)
         self.listeners, self.said, self.now = listeners, said, 0.0
-        self.due = 0.0  # it is not gone
+        self._due = 0.0  # it is not gone
         self.later: list[tuple[float, Callable[[Exchange], object]]] = []
         self.asked: list[tuple[float, str]] = []
         self.sent: list[bytes] = []
 
     @property
     def exchange(self) -> Exchange:
-        [exchange] = self.exchanges._open.values()
+        [exchange] = self._exchanges.values()
         return exchange
 
-    async def available(self, timeout: float | None = None) -> None: ...
+    async def _available(self, timeout: float | None = None) -> None: ...
 
-    async def transmit(self, packet: bytes, messages: int = 1) -> None:  # noqa: ARG002
+    async def _transmit(self, packet: bytes, messages: int = 1) -> None:  # noqa: ARG002
         self.sent.append(packet)
 
-    async def ask(self, key: str, value: str | None = None, **_: object) -> str:
+    async def _ask(self, key: str, value: str | None = None, **_: object) -> str:
         if key != "listeners" or value is None:
             return ""
         if value == "a":
@@ -60,13 +59,12 @@ class ScriptedSession(Session):
         self.asked.append((self.now, value))
         return self.said
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:
+    async def _wait(self, pending: Pending, deadline: float) -> None:  # noqa: ARG002
         if self.later and self.later[0][0] <= deadline:
             self.now, happen = self.later.pop(0)
             happen(self.exchange)
         else:
             self.now = deadline
-        return pending.done
 
     def times(self) -> list[float]:
         return [round(time, 6) for time, _ in self.asked]
@@ -78,11 +76,11 @@ def request_a(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[bytes]]:
 
     def make(session: ScriptedSession, wanted: int | None = 1, *, anyway: bool = False) -> list[bytes]:
         monkeypatch.setattr("bccn.operations.monotonic", lambda: session.now)
-        replies = Operations(session).request("a", b"body", TIMEOUT, wanted, wait_anyway=anyway)
+        replies = Operations.request(session, "a", b"body", TIMEOUT, wanted, wait_anyway=anyway)
         try:
             return [reply.payload for reply in finish(replies)]
         finally:
-            assert not session.exchanges, "it leaves nothing"
+            assert not session._exchanges, "it leaves nothing"
 
     return make
 
@@ -101,7 +99,7 @@ def answer(exchange: Exchange) -> Message:
 
 def test_a_request_begins_with_a_token_of_its_own(request_a: Make) -> None:
     session = ScriptedSession("1")
-    session.later = [(1.0, lambda exchange: session.exchanges.take(reply(exchange)))] * 2
+    session.later = [(1.0, lambda exchange: session._exchanges.take(reply(exchange)))] * 2
     assert request_a(session) == request_a(session) == [b"yes"]
     first, second = (packet.removeprefix(b"MSG a\0").removesuffix(b"\nbody") for packet in session.sent)
     assert len(first) > 16
@@ -145,7 +143,7 @@ def test_a_reply_or_a_listener_ends_the_questions(
     request_a: Make, heard: Callable[[Exchange], Message], at: float
 ) -> None:
     session = ScriptedSession()
-    session.later = [(at, lambda exchange: session.exchanges.take(heard(exchange)))]
+    session.later = [(at, lambda exchange: session._exchanges.take(heard(exchange)))]
     with pytest.raises(bccn.TimedOutError):
         request_a(session, 2)
     assert session.times() == ([ASK_AFTER] if at > ASK_AFTER else [])
@@ -192,7 +190,7 @@ def test_late_and_surplus_replies_are_dropped() -> None:
         assert exchanges.take(reply(exchange, b"%d" % number))
     assert list(exchange.replies) == [Message("!me", b"0"), Message("!me", b"1")]
     exchange.replies.clear()
-    exchanges.end(exchange)
+    del exchanges[exchange.token]
     assert exchanges.take(reply(exchange))
     assert not exchange.replies
     assert not exchanges
@@ -207,7 +205,7 @@ def test_the_deadline_ends_an_exchange(
 ) -> None:
     session = ScriptedSession("1")
     session.later = [
-        (float(n), lambda exchange: session.exchanges.take(reply(exchange))) for n in range(came)
+        (float(n), lambda exchange: session._exchanges.take(reply(exchange))) for n in range(came)
     ]
     if complaint:
         with pytest.raises(bccn.TimedOutError, match=complaint):
@@ -220,7 +218,7 @@ def test_the_deadline_ends_an_exchange(
 def test_a_flood_of_replies_raises_backlog_error(request_a: Make) -> None:
     def flood(exchange: Exchange) -> None:
         for _ in range(REPLIES_LIMIT + 100):
-            session.exchanges.take(reply(exchange))
+            session._exchanges.take(reply(exchange))
         assert len(exchange.replies) == REPLIES_LIMIT + 1
 
     session = ScriptedSession("1")
@@ -245,9 +243,9 @@ def test_a_rejected_request_raises(request_a: Make, monkeypatch: pytest.MonkeyPa
     error = bccn.RejectedError("too-large", "MSG a: 1500 bytes")
 
     async def reject(packet: bytes, messages: int = 1) -> None:
-        assert session.exchanges.blame(error)
+        assert session._exchanges.blame(error)
 
-    monkeypatch.setattr(session, "transmit", reject)
+    monkeypatch.setattr(session, "_transmit", reject)
     with pytest.raises(bccn.RejectedError, match="1500 bytes"):
         request_a(session)
 
@@ -288,7 +286,6 @@ def test_a_request_is_parsed_and_answered() -> None:
 def test_messages_that_are_no_requests(payload: bytes, src: str) -> None:
     with pytest.raises(bccn.InvalidError, match="is no request"):
         Request(asked(payload, src))
-    assert request_in(asked(payload, src)) is None
 
 
 def test_requests_need_the_full_format() -> None:

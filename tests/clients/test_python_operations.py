@@ -211,7 +211,7 @@ def test_requests_work_after_a_restart(daemon: DaemonProcess) -> None:
 def test_a_lost_daemon_costs_the_reply_only(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     with PacketClient(daemon.socket) as silent, bccn.Client(daemon.socket, on_notice=lambda _: None) as bus:
         silent.subscribe("a")
-        ask = bus._session.ask
+        ask = bus._ask
 
         async def ask_and_lose(*arguments: Any, **settings: Any) -> str:
             """It has been asked all that it is asked, and the reply is waited for."""
@@ -220,7 +220,7 @@ def test_a_lost_daemon_costs_the_reply_only(daemon: DaemonProcess, monkeypatch: 
                 daemon.kill()
             return answer
 
-        monkeypatch.setattr(bus._session, "ask", ask_and_lose)
+        monkeypatch.setattr(bus, "_ask", ask_and_lose)
         with pytest.raises(bccn.TimedOutError):
             bus.request("a", timeout=1.0)
         assert silent.message()[0] == "a"
@@ -371,7 +371,7 @@ def test_a_cancelled_request_leaves_nothing(daemon: DaemonProcess) -> None:
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            assert not bus._session.exchanges
+            assert not bus._exchanges
             await server.reply(requests[0], "too late")
             await server.serve("up", upper)
             assert (await bus.request("up", "x"))[0].payload == b"X"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bccn
+from bccn.client import finish
 from bccn.errors import RejectedError, UnavailableError
 from bccn.exchange import Pending
 from bccn.feed import Feed
@@ -22,11 +23,11 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 
 class Made(Session):
-    """Of a client that was made with some settings, with no driver."""
+    """A client that cannot wait."""
 
-    transport: Any
+    _transport: Any
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:  # noqa: ARG002
+    async def _wait(self, pending: Pending, deadline: float) -> None:  # noqa: ARG002
         raise AssertionError("nothing here waits")
 
 
@@ -49,20 +50,12 @@ class FakeTransport:
     def close(self) -> None: ...
 
 
-def made(**settings: Any) -> Made:
-    """A session as a client with these settings has it."""
-    session = bccn.AsyncClient(**settings)._session
-    return Made(
-        None, session.wanted_name, settings.get("separator", "/"), session.wishes, reconnect=True, timeout=9.0
-    )
-
-
 def greet(session: Made) -> list[Entry]:
     """Have it begin with a new connection."""
-    session.due = 0.0
+    session._due = 0.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bccn.session.Transport", lambda _: FakeTransport())
-        session.advance()
+        session._advance()
     return session._greeting
 
 
@@ -72,22 +65,22 @@ def packets_of(entries: list[Entry]) -> list[bytes]:
 
 def asked(session: Made, key: str) -> Entry:
     session._asked.append(entry := Entry(b"CMSG " + key.encode(), key=key))
-    entry.published = session.published
+    entry.published = session._published
     return entry
 
 
 def answer(session: Made, *answers: str) -> None:
     for text in answers:
         packet = b"CMSG " + text.replace("|", "\0", 1).encode()
-        if session.transport is None:
-            session.feed(packet)
+        if session._transport is None:
+            session._feed(packet)
         else:
-            session.transport.coming.append(packet)
-            session.read()
+            session._transport.coming.append(packet)
+            session._read()
 
 
 def test_the_greeting_has_every_setting() -> None:
-    session = made(
+    session = Made(
         name="h/p/1",
         format="full",
         pack=True,
@@ -95,9 +88,9 @@ def test_the_greeting_has_every_setting() -> None:
         separator=".",
         queue={"packets": 5, "policy": "block"},
     )
-    session.inbox.subscribe("a.b", None)
-    session.inbox.subscribe("a.b", print)
-    session.inbox.listen(None)
+    session._inbox.subscribe("a.b", None)
+    session._inbox.subscribe("a.b", print)
+    session._wishes["listen"] = None
     assert packets_of(greet(session)) == [
         b"CMSG name\0h/p/1",
         b"CMSG separator\0.",
@@ -120,15 +113,15 @@ def test_the_greeting_has_every_setting() -> None:
         "queue|x",
         "listen|",
     )
-    assert not session.ready
+    assert not session.connected
     answer(session, "whoami|h/p/1")
-    assert session.ready
-    assert (session.name, session.pack_limit) == ("h/p/1", 65536)
+    assert session.connected
+    assert session._granted["whoami"] == "h/p/1"
 
 
 def test_a_greeting_has_the_errors_of_its_requests() -> None:
-    session = made(name="x")
-    session.inbox.subscribe("a*b", None)
+    session = Made(name="x")
+    session._inbox.subscribe("a*b", None)
     greeting = greet(session)
     answer(
         session,
@@ -137,11 +130,11 @@ def test_a_greeting_has_the_errors_of_its_requests() -> None:
         "whoami|h/p/1",
     )
     assert [getattr(entry.error, "code", "") for entry in greeting] == ["name-taken", "bad-pattern"]
-    assert not session.ready
+    assert not session.connected
 
 
 def test_answers_come_in_the_order_of_requests() -> None:
-    session = made()
+    session = Made()
     first, second, third = (asked(session, key) for key in ("ping", "status", "ping"))
     answer(session, "pong|1", "error|refused CMSG status: no", "error|bad-pattern SUB x: no", "pong|2")
     assert (first.done, first.value, first.error) == (True, "1", None)
@@ -152,17 +145,17 @@ def test_answers_come_in_the_order_of_requests() -> None:
 
 
 def test_a_revoked_right_is_a_notice() -> None:
-    session = made()
+    session = Made()
     request = asked(session, "tap")
     answer(session, "revoked|SUB demo/>")
-    assert [(notice.kind, str(notice), notice.count) for notice in session.notices] == [
+    assert [(notice.kind, str(notice), notice.count) for notice in session._notices] == [
         ("revoked", "no longer allowed: SUB demo/>", 1)
     ]
     assert not request.done
 
 
 def test_an_unknown_notice_answers_nothing() -> None:
-    session = made()
+    session = Made()
     request = asked(session, "whoami")
     answer(session, "weather|sunny")
     assert not request.done
@@ -170,104 +163,105 @@ def test_an_unknown_notice_answers_nothing() -> None:
 
 @pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1_0", ""])
 def test_numbers_that_are_none_are_ignored(number: str) -> None:
-    session = made(pack=True)
+    session = Made(pack=True)
     greet(session)
     answer(session, f"dropped|{number}", f"pack|on {number}", "whoami|h/p/1")
-    assert session.ready
-    assert (session.lost, session.pack_limit) == (0, 0)
+    assert session.connected
+    finish(session._open_batch())
+    assert (session.lost, session._packer) == (0, None)
 
 
 def test_lost_messages_count_in_the_next_one() -> None:
-    session = made()
-    session.feed(b"MSG a\x001")
+    session = Made()
+    session._feed(b"MSG a\x001")
     answer(session, "dropped|3", "dropped|2")
-    session.feed(b"MSG a\x007")
-    session.feed(b"MSG a\x008")
-    assert [message.lost for message in session.inbox.received] == [0, 5, 0]
+    session._feed(b"MSG a\x007")
+    session._feed(b"MSG a\x008")
+    assert [message.lost for message in session._inbox.received] == [0, 5, 0]
     assert session.lost == 5
-    assert [notice.count for notice in session.notices] == [3, 2]
+    assert [notice.count for notice in session._notices] == [3, 2]
 
 
 def test_a_rejection_is_a_notice_and_a_barrier_error() -> None:
-    session = made()
+    session = Made()
     answer(session, "error|too-large MSG a: 9", "error|refused MSG b: no")
-    assert [notice.kind for notice in session.notices] == ["rejected", "rejected"]
+    assert [notice.kind for notice in session._notices] == ["rejected", "rejected"]
     with pytest.raises(RejectedError, match="MSG a: 9; 1 more rejected") as caught:
-        session.raise_rejections()
+        session._raise_rejections()
     assert caught.value.code == "too-large"
-    session.raise_rejections()
+    session._raise_rejections()
 
 
 def test_equal_rejections_are_one_notice() -> None:
-    session = made()
+    session = Made()
     for _ in range(1000):
         answer(session, "error|refused MSG a: no")
     for number in range(NOTICES_LIMIT + 100):
         answer(session, f"error|refused MSG {number}: no")
-    assert len(session.notices) == NOTICES_LIMIT
-    session.notices.clear()
+    assert len(session._notices) == NOTICES_LIMIT
+    session._notices.clear()
     answer(
         session, "error|refused MSG a: no", "error|refused MSG a: no", "error|refused MSG b: no", "dropped|1"
     )
-    assert [(notice.count, str(notice)) for notice in session.notices][:2] == [
+    assert [(notice.count, str(notice)) for notice in session._notices][:2] == [
         (2, "MSG a: no (refused), 2 times"),
         (1, "MSG b: no (refused)"),
     ]
 
 
 def test_unconfirmed_messages_are_in_doubt() -> None:
-    session = made()
+    session = Made()
     greet(session)
     answer(session, "whoami|h/p/1")
-    session.published += 2
+    session._published += 2
     asked(session, "ping")
     answer(session, "pong|")
-    session.published += 3
+    session._published += 3
     answer(session, "closing|shutdown")
     session._end(UnavailableError("gone"))
-    assert session.notices[-1].count == 3
+    assert session._notices[-1].count == 3
     with pytest.raises(bccn.UnconfirmedError, match="up to 3") as caught:
-        session.raise_rejections()
+        session._raise_rejections()
     assert caught.value.reason == "shutdown"
-    session.raise_rejections()
+    session._raise_rejections()
 
 
 def test_what_was_asked_is_asked_again_without_its_sub() -> None:
-    session = made()
+    session = Made()
     greet(session)
     answer(session, "whoami|h/p/1")
     request = Entry(b"SUB a", b"CMSG ping", key="ping")
-    session._queue.append(request)
-    session.flush()
-    assert not session._queue
+    session._unsent.append(request)
+    session._flush()
+    assert not session._unsent
     session._end(UnavailableError("gone"))
     assert not request.done
     greet(session)
     answer(session, "whoami|h/p/1")
-    assert session.transport.sent == [b"CMSG whoami", b"CMSG ping"]
+    assert session._transport.sent == [b"CMSG whoami", b"CMSG ping"]
     answer(session, "pong|")
     assert (request.done, request.error) == (True, None)
 
 
 def test_what_nobody_waits_for_is_not_asked_again() -> None:
-    session = made()
+    session = Made()
     greet(session)
     answer(session, "whoami|h/p/1")
     asked(session, "ping").done = True  # its caller has given up
     session._end(UnavailableError("gone"))
-    assert not session._queue
+    assert not session._held
 
 
 def test_a_forked_child_starts_with_nothing_pending() -> None:
-    session = made()
+    session = Made()
     greet(session)
     answer(session, "whoami|h/p/1")
-    session.feed(b"MSG a\x001")
-    session.published += 1
-    Session.forked(session)
-    assert session.wanted_name == f"h/p/1/{os.getpid()}"
-    assert not session.inbox
-    assert not session.unsettled
+    session._feed(b"MSG a\x001")
+    session._published += 1
+    session._forked()
+    assert session._wishes["name"] == f"h/p/1/{os.getpid()}"
+    assert not session._inbox
+    assert not session._unsettled
 
 
 # --- the daemon goes away ---
@@ -340,7 +334,7 @@ def test_receive_waits_its_whole_timeout(connect: Connect, daemon: DaemonProcess
 
 def test_calls_time_out_while_the_daemon_is_away(connect: Connect, daemon: DaemonProcess) -> None:
     client = connect(on_notice=lambda _: None)
-    client._session.timeout = 0.3
+    client._timeout = 0.3
     daemon.kill()
     with pytest.raises(bccn.UnavailableError, match="no daemon at"):
         client.publish("a")
@@ -451,7 +445,7 @@ def test_last_messages_arrive_and_doubt_is_raised(tmp_path: Path) -> None:
 def test_a_silent_daemon_times_out(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path / "bus", lambda _, packet: packet == b"CMSG status") as scripted:
         client = bccn.Client(scripted.path, timeout=PATIENCE)
-        client._session.timeout = 1.0
+        client._timeout = 1.0
         with pytest.raises(bccn.TimedOutError):
             client.control("status")
         client.close()
@@ -522,7 +516,7 @@ def test_a_full_socket_times_out(tmp_path: Path) -> None:
         tmp_path / "bus", lambda _, packet: packet.startswith(b"MSG") and go_on.wait(PATIENCE)
     ) as scripted:
         client = bccn.Client(scripted.path, timeout=PATIENCE)
-        client._session.timeout = 1.0
+        client._timeout = 1.0
         with pytest.raises(bccn.TimedOutError, match="takes no more"):
             client.publish_many(("a", b"x" * 1000) for _ in range(100_000))
         client.close()
@@ -553,8 +547,8 @@ def test_a_subscription_made_while_away_is_made_once(tmp_path: Path) -> None:
 
     with ScriptedDaemon(tmp_path / "bus", script) as scripted:
         client = bccn.Client(scripted.path, timeout=PATIENCE, on_notice=lambda _: None)
-        client._session._queue.append(Entry(b"CMSG ping\0go away"))
-        client._session.flush()
+        client._unsent.append(Entry(b"CMSG ping\0go away"))
+        client._flush()
         wait_until(lambda: client.receive(0) is None and not client.connected, "the end of the connection")
         client.subscribe("a")
         client.close()

@@ -2,8 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from bccnd.daemon.descriptors import SPARE
+from bccnd.errors import RefusedError
+from tests.daemon_process import BCCND, LOOPBACK_BROADCAST
 
 ASK = """
 import resource, sys
@@ -37,3 +42,18 @@ def test_the_soft_limit_follows_the_clients(
     *log, limits = asked.stdout.splitlines()
     assert limits == f"{allowed} {hard}"
     assert ("few file descriptors" in "".join(log)) == warns
+
+
+def test_without_descriptors_for_clients_it_is_one_line(tmp_path: Path) -> None:
+    command = [*BCCND, "--socket", str(tmp_path / "bus.sock"), "--broadcast", LOOPBACK_BROADCAST]
+    ended = subprocess.run(
+        ["sh", "-c", f'ulimit -n {SPARE}; exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (RefusedError.exit_code, "")
+    assert ended.stderr == (
+        f"bccnd: {SPARE} file descriptors are allowed, and bccnd needs {SPARE} for itself; raise LimitNOFILE or "
+        "ulimit -n\n"
+    )

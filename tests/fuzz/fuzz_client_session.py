@@ -36,11 +36,11 @@ class EagerTransport:
 class BareSession(Session):
     """Without a socket and without a driver."""
 
-    def advance(self) -> None:
+    def _advance(self) -> None:
         with mock.patch("bccn.session.Transport", return_value=EagerTransport()):
-            super().advance()
+            super()._advance()
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:  # noqa: ARG002
+    async def _wait(self, pending: Pending, deadline: float) -> None:  # noqa: ARG002
         raise AssertionError("nothing here waits")
 
 
@@ -49,18 +49,15 @@ class Client:
 
     def __init__(self, script: Script) -> None:
         options = script.number(16)
-        client = bccn.AsyncClient(
+        self.session = BareSession(
             name="here/a/1" if options & 1 else None,
             format="full" if options & 2 else "plain",
             pack=bool(options & 4),
             queue={"packets": 9},
+            timeout=1.0,
         )
-        wishes = client._session.wishes
-        self.session = BareSession(
-            None, client._session.wanted_name, "/", wishes, reconnect=True, timeout=1.0
-        )
-        self.session._patience = None if options & 8 else 0.0
-        self.inbox = self.session.inbox
+        self.session._until = None if options & 8 else (0.0, 0.0)
+        self.inbox = self.session._inbox
         self.inbox.subscribe("a/>", None)
         self.inbox.subscribe("*", print)
         self.requests: list[Entry] = []
@@ -69,9 +66,9 @@ class Client:
 
     def greet(self) -> None:
         """Begin with a new connection, which takes everything."""
-        self.session._let_go()
-        self.session.due = 0.0
-        self.session.advance()
+        self.session._let_go(None)
+        self.session._due = 0.0
+        self.session._advance()
 
     def ask(self, key: str, value: str) -> None:
         try:
@@ -79,15 +76,15 @@ class Client:
         except bccn.InvalidError:
             return
         assert sbus.parse(request.packets[0])
-        self.session._queue.append(request)
-        self.session.flush()
+        (self.session._unsent if self.session.connected else self.session._held).append(request)
+        self.session._flush()
         self.requests.append(request)
-        self.session.published += 1
+        self.session._published += 1
 
     def feed(self, packet: bytes) -> None:
         expected = events(packet)
         try:
-            self.session.feed(packet)
+            self.session._feed(packet)
         except bccn.ProtocolError:
             assert expected is None
         else:
@@ -114,27 +111,26 @@ class Client:
         session = self.session
         assert len(self.inbox) == self.waiting
         assert session.lost >= 0
-        if session.transport is not None and not session.ready and session._greeting[-1].done:
+        if session._transport is not None and not session.connected and session._greeting[-1].done:
             session._greeted()
-        assert session.pack_limit >= 0
-        waiting = [*session._asked, *session._queue]
+        waiting = [*session._asked, *session._unsent, *session._held]
         assert all(request.done or request in waiting for request in self.requests)
-        while session.notices:
-            notice = session.notices.popleft()
+        while session._notices:
+            notice = session._notices.popleft()
             assert isinstance(notice, Notice)
             assert notice.kind in NOTICES
 
     def end(self) -> None:
-        self.session.close()
+        self.session._close()
         for request in self.requests:
             assert request.done
             assert isinstance(request.value, str)
             assert request.error is None or str(request.error)
         try:
-            self.session.raise_rejections()
+            self.session._raise_rejections()
         except (bccn.RejectedError, bccn.UnconfirmedError) as error:
             assert str(error)
-        self.session.raise_rejections()
+        self.session._raise_rejections()
         self.take()
         self.judge()
 

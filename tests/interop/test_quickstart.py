@@ -39,7 +39,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(folder)}
 
 
-def quickstart(checkout: Path, scratch: Path, *arguments: str, seconds: int) -> str:
+def quickstart(checkout: Path, scratch: Path, *arguments: str, seconds: float) -> str:
     """What it shows, which is no complaint."""
     shown = subprocess.run(
         ["sh", "etc/quickstart.sh", *arguments],

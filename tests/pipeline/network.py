@@ -33,6 +33,8 @@ SECOND = 10**9
 EDGE_SECONDS = 20
 RESTART_LEAP = 2**40
 HEARTBEAT = "heartbeat/"
+# What the daemons are: they wait for no message that was overtaken (bccnd/recorder/account.py).
+DAEMON = b'{"reorder": 0}'
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -267,8 +269,9 @@ def _others(plan: Plan, host: int, rng: np.random.Generator) -> Iterator[pa.Tabl
         yield pa.Table.from_pylist(rows, SCHEMA)
 
 
-def _mark(time_ns: int, what: str) -> pa.Table:
-    return pa.Table.from_pylist([{"time_ns": time_ns, "direction": "", "verdict": what, "size": 0}], SCHEMA)
+def _mark(time_ns: int, what: str, payload: bytes | None = None) -> pa.Table:
+    row = {"time_ns": time_ns, "direction": "", "verdict": what, "payload": payload, "size": 0}
+    return pa.Table.from_pylist([row], SCHEMA)
 
 
 def _write(plan: Plan, directory: Path, host: int, table: pa.Table, rng: np.random.Generator) -> int:
@@ -284,12 +287,13 @@ def _write(plan: Plan, directory: Path, host: int, table: pa.Table, rng: np.rand
     pieces = [table.slice(at, plan.file_rows) for at in range(0, max(1, len(table)), plan.file_rows)]
     for number, piece in enumerate(pieces):
         closed = end if number == len(pieces) - 1 else int(pieces[number + 1]["time_ns"][0].as_py())
-        whole = pa.concat_tables([_mark(begin, "opened"), piece, _mark(closed, "closed")])
+        marks = [_mark(begin, "opened"), _mark(begin, "daemon", DAEMON)]
+        whole = pa.concat_tables([*marks, piece, _mark(closed, "closed")])
         name = f"{begin}-{rng.integers(2**32):08x}.parquet"
         pq.write_table(whole, folder / f".{name}", compression="zstd", row_group_size=1_000_000)
         (folder / f".{name}").rename(folder / name)
         begin = closed
-    return len(table) + 2 * len(pieces)
+    return len(table) + 3 * len(pieces)
 
 
 def _burst_lengths(lost: Array, said: Messages) -> list[int]:

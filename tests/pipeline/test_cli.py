@@ -1,5 +1,6 @@
 """``bccnd/pipeline/cli.py``: the command as people use it."""
 
+import argparse
 import os
 import signal
 import subprocess
@@ -85,6 +86,20 @@ def test_times_are_utc_unless_they_have_a_zone() -> None:
     assert cli.moment("2026-01-31T12:00:00.000001") == noon + 1000
 
 
+@pytest.mark.parametrize(("text", "hours"), [("1h", 1), ("24h", 24), ("7d", 168)])
+def test_a_time_can_be_so_long_ago(text: str, hours: int) -> None:
+    ago_ns = hours * 3600 * 10**9
+    before = time.time_ns()
+    found = cli.moment(text)
+    assert before - ago_ns <= found <= time.time_ns() - ago_ns
+
+
+@pytest.mark.parametrize("text", ["0h", "h", "-1d", "1w", "1.5h", "\u0661h", "999999d"])
+def test_other_words_are_no_times(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="write it like"):
+        cli.moment(text)
+
+
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command where there is no Java, so what it says is said before Spark starts."""
     return command(*arguments, JAVA_HOME="/nowhere")
@@ -126,6 +141,27 @@ def test_missing_java_or_master_gives_one_line_and_exit_code_5(tmp_path: Path) -
         assert (ended.returncode, ended.stdout) == (5, "")
         assert complaint in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "java.io.IOException: No space left on device",
+            "/out: no space left on its disk, or on that of Spark's scratch space (SPARK_LOCAL_DIRS); make room and",
+        ),
+        (
+            "java.io.FileNotFoundException: /out/traffic/x (Permission denied)",
+            "/out/traffic/x: permission denied; run it",
+        ),
+        ("[Errno 13] Permission denied: '/out/report.html'", "'/out/report.html': permission denied; run it"),
+    ],
+)
+def test_what_the_system_refuses_meanwhile_is_said_with_a_remedy(error: str, said: str) -> None:
+    refused = cli._refusal(RuntimeError(f"Job aborted.\n{error}\n\tat org.apache"), "/out")
+    assert refused is not None
+    assert refused.startswith(said)
+    assert cli._refusal(RuntimeError("Job aborted."), "/out") is None
 
 
 def test_ingest_reports_in_plain_lines(tmp_path: Path) -> None:

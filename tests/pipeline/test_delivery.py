@@ -182,6 +182,25 @@ def test_gaps_judge_while_the_record_of_the_sender_has_a_hole(spark: SparkSessio
     assert bases["x", at(0)] == "gaps"
 
 
+def test_gaps_have_the_times_of_their_numbers(spark: SparkSession) -> None:
+    """Numbers that are lost one at a time are no outage, though a word of 64 has several of them."""
+    lost = {*range(10, 200, 10), *range(205, 300), *range(301, 304)}
+    rows = recording("b", 0, 100)
+    for seq in range(500):
+        if seq not in lost:
+            rows.append(datagram("b", 20 + seq / 10, "x/p/1", 2**63 + seq))
+    found = delivery.guessed_bursts(Made(spark, rows).guessed).persist()
+    nearby = [
+        (round((row.from_ns - ns(20)) / 1e8), round((row.until_ns - ns(20)) / 1e8), row.length)
+        for row in found.orderBy("from_ns").collect()
+    ]
+    assert nearby == [
+        *((seq, seq, 1) for seq in range(10, 200, 10)), (205, 299, 95), (301, 303, 3),
+    ]  # fmt: skip
+    outages = delivery.outages(found).orderBy("from_ns").collect()
+    assert [row.lost for row in outages] == [1] * 19 + [95, 3]
+
+
 def test_same_numbers_missing_everywhere_are_told_from_others(spark: SparkSession) -> None:
     rows = [row for host in "abcd" for row in recording(host, 0, 100)]
     for seq in range(400):

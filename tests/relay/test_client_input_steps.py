@@ -12,7 +12,14 @@ from bccnd.relay.client_input import (
     TAP_STEPS,
 )
 from bccnd.relay.pattern import NODE_STEPS
-from bccnd.relay.router import GATHERED_A_STEP, KEPT_STEPS, LOOKUP_STEPS, PACKED_A_STEP, SORT_STEPS
+from bccnd.relay.router import (
+    DELIVERY_STEPS,
+    GATHERED_A_STEP,
+    KEPT_STEPS,
+    LOOKUP_STEPS,
+    PACKED_A_STEP,
+    SORT_STEPS,
+)
 from bccnd.wire import sbus
 from tests.relay.fakes import Bus, FakeClient, datagram
 
@@ -150,7 +157,9 @@ def test_lines_are_looked_for_in_so_many_bytes_a_call(packet: bytes):
     assert calls >= 16 // 3
 
 
-@pytest.mark.parametrize(("packed", "each"), [(False, 1 + 64), (True, 1 + 64 // PACKED_A_STEP)])
+@pytest.mark.parametrize(
+    ("packed", "each"), [(False, 1 + 64 * DELIVERY_STEPS), (True, 1 + 64 // PACKED_A_STEP)]
+)
 def test_deliveries_in_one_piece_are_cheaper(packed: bool, each: int):
     bus = Bus()
     for _ in range(64):

@@ -127,6 +127,16 @@ def test_the_memory_is_enough_for_the_default_settings() -> None:
     assert f"That makes {needed / (1 << 30):.1f} GiB" in (FOLDER / "README.md").read_text()
 
 
+def test_the_documented_command_installs_the_collecting_units(tmp_path: Path) -> None:
+    readme = (ROOT / "bccnd" / "pipeline" / "README.md").read_text()
+    (command,) = re.findall(r"```sh\n(install -Dm644.*?)```", readme, re.DOTALL)
+    subprocess.run(
+        ["sh", "-euc", command], cwd=ROOT, env={**os.environ, "DESTDIR": str(tmp_path)}, check=True
+    )
+    found = sorted(path.name for path in (tmp_path / "usr/lib/systemd/system").iterdir())
+    assert found == [unit.name for unit in UNITS if re.match("bccnd-(collect|pipeline)", unit.name)]
+
+
 def test_the_documented_commands_install_it(tmp_path: Path) -> None:
     """The commands of systemd/README.md, into a folder in place of the host's root."""
     readme = (ROOT / "systemd" / "README.md").read_text()

@@ -43,6 +43,7 @@ from bccnd.wire.verdict import HARMLESS, verdict_of
 
 # Characters of the path of a file, and of what was wrong with it.
 PATH, REASON = 200, 300
+METHODS = {"both-ways": "both directions", "above-fastest": "above the fastest"}
 BASES = {"record": "sender's record", "gaps": "gaps in numbers", "both": "both"}
 Period = tuple[datetime, datetime]
 Values = dict[str, Any]
@@ -225,17 +226,17 @@ def latencies(pairs: Sequence[Pair], total: int) -> Values | None:
     lead = "The time of a message from the sender's recorder to the receiver's."
     if "both-ways" in methods:
         lead += (
-            " Where messages go both ways, the clocks are compared: the fastest message of each direction is taken "
-            "to need the same time."
+            " Where messages go in both directions, the clocks are compared: the fastest message of each is taken to "
+            "need the same time."
         )
     if "above-fastest" in methods:
-        lead += " Where messages go one way only, it is the time above that of the fastest message."
+        lead += " Where they go in one direction only, it is the time above that of the fastest message."
     if total > len(pairs):
         lead += f" Of {total:,} pairs, the {len(pairs)} with the highest 99 %."
     rows: list[list[object]] = [
         [
             arrow(pair.sender, pair.receiver), latency(pair.p50), latency(pair.p90), latency(pair.p99),
-            latency(pair.top), pair.method,
+            latency(pair.top), METHODS.get(pair.method, pair.method),
         ]
         for pair in pairs
     ]  # fmt: skip

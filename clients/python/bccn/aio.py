@@ -13,15 +13,13 @@ import inspect
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from time import monotonic
 from typing import Any, Self
 
-from bccn.errors import ClosedError, ProtocolError, RejectedError
+from bccn.errors import ClosedError, ProtocolError
 from bccn.exchange import FOREVER, Pending, Request
-from bccn.operations import Bus, Handler, Operations, answer, take_requests
+from bccn.operations import Handler, Operations
 from bccn.protocol import Message
-from bccn.session import Session
 from bccn.transport import Transport
 
 READ_AHEAD_LIMIT = 1024 * 1024
@@ -29,59 +27,130 @@ READ_AHEAD_LIMIT = 1024 * 1024
 READ_LIMIT = 64
 
 
-class AsyncSession(Session):
-    """``on_news`` is called when something was read, and when the connection came, went or was closed."""
+class AsyncClient(Operations):
+    """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork."""
 
-    on_news: Callable[[], None]
-    read_ahead = READ_AHEAD_LIMIT
-    reading = _writing = False
+    _read_ahead = READ_AHEAD_LIMIT
+    _receives = False  # somebody has called ``receive``
+    _reading = _writing = False  # what the loop watches the transport for
     _timer: asyncio.TimerHandle | None = None  # one for all who wait: most are answered long before
     _timer_due = FOREVER
+    _calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
+
+    @asynccontextmanager
+    async def batch(self) -> AsyncIterator[None]:
+        """``async with client.batch():`` what is published meanwhile goes packed; see ``Client.batch``."""
+        await self._open_batch()
+        try:
+            yield
+        finally:
+            await self._close_batch()
+
+    async def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message that is not only for callbacks; None after ``timeout`` seconds."""
+        inbox, self._receives = self._inbox, True
+        deadline = FOREVER if timeout is None or inbox.received else monotonic() + timeout
+        while not inbox.received:
+            self._check()
+            await self._wait(self._arrival, deadline)
+            if not inbox.received and monotonic() >= deadline:
+                return None
+        message = inbox.next_received()
+        if not self._reading:
+            self._attend()
+        return message
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages, until the client is closed."""
+        try:
+            while (message := await self.receive()) is not None:
+                yield message
+        except ClosedError:
+            if not self._closed:  # another client's, out of a callback
+                raise
+
+    async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> None:
+        """Answer requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
+
+        At most ``concurrency`` are answered at a time; the next waits in the daemon's queue.
+        """
+        slots = asyncio.Semaphore(concurrency)
+
+        async def carry_out(answer: Callable[[Request], object], request: Request) -> None:
+            await slots.acquire()
+            self._start(self._call(answer, request)).add_done_callback(lambda _: slots.release())
+
+        await self._serve(pattern, handler, carry_out)
+
+    async def connect(self) -> None:
+        """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
+        if not self.connected:
+            await self._connect()
+
+    async def close(self) -> None:
+        """Let go of the connection at once; ``async with`` waits for a barrier first."""
+        self._close()
+        tasks = self._tasks - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None and not self._closed and self._unsettled:
+                await self.barrier()
+        finally:
+            await self.close()
+
+    # --- how it waits ---
 
     def _begin_life(self) -> None:
         super()._begin_life()
-        self._deadlines: dict[Callable[[], None], float] = {}
+        self._deadlines: dict[Callable[[], None], float] = {}  # of those who wait
+        self._arrival = Pending()  # something to receive, or never again; then another one
+        self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
 
-    async def wait(self, pending: Pending, deadline: float) -> bool:
-        self.attend()
+    async def _wait(self, pending: Pending, deadline: float) -> None:
+        self._attend()
         if pending.done:
-            return True
+            return
         woken: asyncio.Future[None] = get_running_loop().create_future()
 
         def wake() -> None:
             if not woken.done():
                 woken.set_result(None)
 
-        pending.wakers.append(wake)
+        pending.wakers |= {wake}
         self._deadlines[wake] = deadline
         self._set_timer(deadline)
         try:
             await woken
         finally:
-            pending.wakers.remove(wake)
+            pending.wakers -= {wake}
             del self._deadlines[wake]
-        return pending.done
 
-    async def give_way(self) -> None:
+    async def _give_way(self) -> None:
         await asyncio.sleep(0)
 
-    def attend(self) -> None:
+    def _attend(self) -> None:
         """Have the loop watch what matters now."""
-        if self.transport is not None:
-            reading, writing = self.wants_packets, self.wants_room
-            if reading != self.reading or writing != self._writing:
-                self._watch(self.transport, reading, writing)
-        self._set_timer(self.due)
+        if self._transport is not None:
+            reading, writing = self._wants_packets, bool(self._unsent)
+            if reading != self._reading or writing != self._writing:
+                self._watch(self._transport, reading, writing)
+        self._set_timer(self._due)
 
     def _set_timer(self, due: float) -> None:
         """Have ``_on_time`` called then, or earlier."""
         if due < self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer, self._timer_due = (
-                get_running_loop().call_later(due - monotonic(), self._on_time),
-                due,
-            )
+            self._timer_due = due
+            self._timer = get_running_loop().call_later(due - monotonic(), self._on_time)
 
     def _on_time(self) -> None:
         self._timer_due, now = FOREVER, monotonic()
@@ -101,141 +170,33 @@ class AsyncSession(Session):
             loop.add_writer(descriptor, self._on_ready)
         else:
             loop.remove_writer(descriptor)
-        self.reading, self._writing = reading, writing
+        self._reading, self._writing = reading, writing
 
-    def changed(self) -> None:
-        self.on_news()
-        self.attend()
-
-    def closing(self, transport: Transport, /) -> None:
+    def _closing(self, transport: Transport, /) -> None:
         self._watch(transport, False, False)
 
-    def close(self) -> None:
-        super().close()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def forked(self) -> None:
-        super().forked()
-        self.closed, self.due = "the client was made before fork: make another one here", FOREVER
+    def _forked(self) -> None:
+        super()._forked()
+        self._closed, self._due = "the client was made before fork: make another one here", FOREVER
 
     def _on_ready(self) -> None:
         with suppress(ProtocolError):  # the connection has ended with it, and a notice says so
-            self.work(READ_LIMIT)
-        self.changed()
+            self._work(READ_LIMIT)
+        self._changed()
 
-
-class AsyncClient(Bus, Operations):
-    """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork."""
-
-    _driver = AsyncSession
-    _session: AsyncSession
-
-    def _begin(self, wait: float) -> None:
-        self._session.on_news = self._on_news
-        self._wait = wait
-        self._receives = False  # somebody has called ``receive``
-        self._arrival = Pending()  # something to receive, or never again; then another one
-        self._calling: asyncio.Task[None] | None = None  # takes the messages that have callbacks
-        self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
-
-    @asynccontextmanager
-    async def batch(self) -> AsyncIterator[None]:
-        """``async with client.batch():`` what is published meanwhile goes packed; see ``Client.batch``."""
-        is_outermost = await self.open_batch()
-        try:
-            yield
-        finally:
-            if is_outermost:
-                await self.close_batch()
-
-    async def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message that is not only for callbacks; None after ``timeout`` seconds."""
-        self._receives = True
-        session, inbox = self._session, self._session.inbox
-        deadline = FOREVER if timeout is None or inbox.received else monotonic() + timeout
-        while not inbox.received:
-            session.check()
-            if not await session.wait(self._arrival, deadline) and not inbox.received:
-                return None
-        message = inbox.next_received()
-        if not session.reading:
-            session.attend()
-        return message
-
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages, until the client is closed."""
-        while True:
-            try:
-                if (message := await self.receive()) is not None:
-                    yield message
-            except ClosedError:
-                if self._session.closed:
-                    return
-                raise  # another client's, out of a callback
-
-    async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> None:
-        """Answer requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
-
-        At most ``concurrency`` are answered at a time; the next waits in the daemon's queue.
-        """
-        slots = asyncio.Semaphore(concurrency)
-
-        async def take(request: Request) -> None:
-            await slots.acquire()
-            work = self._call(partial(answer, self, handler), request, "a request could not be answered")
-            task = self._start(work)
-            task.add_done_callback(lambda _: slots.release())
-
-        await take_requests(self, pattern, take)
-
-    @property
-    def name(self) -> str:
-        """Own src, as others see it; empty while there is no connection."""
-        return self._session.name or ""
-
-    async def connect(self) -> None:
-        """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
-        if self._session.closed:
-            raise ClosedError("the client is closed")
-        try:
-            if not self._session.ready:
-                await self._session.connect(self._wait)
-        except RejectedError:
-            await self.close()
-            raise
-
-    async def close(self) -> None:
-        """Let go of the connection at once; ``async with`` waits for a barrier first."""
-        self._session.close()
-        tasks = self._tasks - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None and not self._session.closed and self._session.unsettled:
-                await self.barrier()
-        finally:
-            await self.close()
-
-    def _on_news(self) -> None:
+    def _changed(self) -> None:
         """Have those who wait for messages take them, and the task of callbacks; pass on notices."""
-        session, inbox = self._session, self._session.inbox
+        inbox = self._inbox
         if inbox.backlog:
-            if not session.closed and (self._calling is None or self._calling.done()):
+            if not self._closed and (self._calling is None or self._calling.done()):
                 self._calling = self._start(self._call_back())
-        elif inbox.has_callbacks and inbox.waiting_size > session.read_ahead:
+        elif inbox.has_callbacks and inbox.waiting_size > self._read_ahead:
             self._drop_unclaimed()
-        if inbox.received or session.closed or session.gone:
+        if inbox.received or self._closed or (self._transport is None and self._due == FOREVER):
             self._arrival.finish()
             self._arrival = Pending()
-        session.pass_on_notices()
+        self._pass_on_notices()
+        self._attend()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the client."""
@@ -245,32 +206,29 @@ class AsyncClient(Bus, Operations):
         return task
 
     async def _call_back(self) -> None:
-        session, inbox = self._session, self._session.inbox
-        while inbox.backlog and not session.closed:
-            message, callbacks = inbox.take()
+        while self._inbox.backlog and not self._closed:
+            message, callbacks = self._inbox.take()
             for callback in callbacks:
                 await self._call(callback, message)
-            self._on_news()
-            if not session.reading:
-                session.attend()
+            if self._inbox.received or self._notices or not self._reading:
+                self._changed()
 
-    async def _call(self, function: Callable[[Any], object], message: Message, complaint: str = "") -> None:
+    async def _call(self, function: Callable[[Any], object], message: Message) -> None:
         """An exception of a callback is the loop's to report, as for every callback of asyncio."""
         try:
             result = function(message)
             if inspect.isawaitable(result):
                 await result
         except Exception as error:  # noqa: BLE001
-            text = complaint or f"bccn callback for {message.channel} failed"
+            text = f"bccn callback for {message.channel} failed"
             context = {"message": text, "exception": error, "task": asyncio.current_task()}
             get_running_loop().call_exception_handler(context)
 
     def _drop_unclaimed(self) -> None:
         """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""
-        inbox = self._session.inbox
-        if self._receives or any(callback is None for _, callback in inbox.subscriptions):
+        if self._receives or any(callback is None for _, callback in self._inbox.subscriptions):
             return
-        count = len(inbox.received)
-        inbox.clear()
+        count = len(self._inbox.received)
+        self._inbox.clear()
         text = f"{count} messages to all or to this program dropped: give listen() a callback for them"
-        self._session.notify("unclaimed", text, count)
+        self._notify("unclaimed", text, count)

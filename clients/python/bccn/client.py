@@ -2,7 +2,7 @@
 
 Rules:
 1. Messages wait in the daemon's queue until ``receive``, ``dispatch`` or iteration ask for them. But who waits for an
-   answer or for room reads on, or both could wait for each other, and who only publishes has a ``glance`` at times.
+   answer or for room reads on, or both could wait for each other, and who only publishes has a ``_glance`` at times.
 2. Callbacks and ``on_notice`` run inside the client's calls, never while a packet is half processed: they may call.
 3. Nothing happens between two calls. A select loop learns from ``Readiness`` when to make one.
 """
@@ -17,7 +17,7 @@ from time import monotonic
 
 from bccn.errors import ClosedError
 from bccn.exchange import FOREVER, Pending, Request
-from bccn.operations import Bus, Operations, answer, take_requests
+from bccn.operations import Operations
 from bccn.protocol import Message, build_msg
 from bccn.session import Session
 from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
@@ -39,89 +39,8 @@ GLANCE_LIMIT = 1024 * 1024
 READ_LIMIT = 1024
 
 
-class BlockingSession(Session):
-    glance_due = 0.0
-    _readiness: Readiness | None = None
-
-    async def wait(self, pending: Pending, deadline: float) -> bool:
-        # An answer takes the daemon longer than us: a first attempt to read would be in vain.
-        transport = self.transport if not self._queue and not pending.done else None
-        if transport is not None and transport.wait(READABLE, min(deadline, self.due)):
-            self.read()
-        while not pending.done:
-            if not self.step(deadline):
-                return False
-        return True
-
-    def step(self, deadline: float) -> bool:
-        """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
-        if self.transport is None:
-            self.check()
-        if (self._queue or self._opening) and self.wants_room:
-            self.flush()
-            if not self.wants_room:
-                return True
-        reading = self.wants_packets
-        if reading and self.read():
-            return True
-        transport, until = self.transport, min(deadline, self.due)
-        if transport is None:
-            time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
-        elif transport.wait(READABLE * reading | WRITABLE * self.wants_room, until):
-            return True
-        self.advance()
-        return monotonic() < deadline
-
-    def glance(self) -> None:
-        """Once in a while: see what the daemon has to say to a program that only publishes."""
-        if (now := monotonic()) >= self.glance_due:
-            self.glance_due = now + GLANCE_INTERVAL
-            if self.inbox.waiting_size < GLANCE_LIMIT:
-                self.work(READ_LIMIT)
-            self.settle()
-
-    async def give_way(self) -> None:
-        self.glance()
-
-    def settle(self) -> None:
-        """At the end of each call: pass on notices, have select loops know how things stand."""
-        if self.notices:
-            self.pass_on_notices()
-        if self._readiness is not None and not self.closed:
-            socket = -1 if self.transport is None else self.transport.fileno()
-            self._readiness.watch(socket, READABLE | WRITABLE * self.wants_room)
-            self._readiness.set_timer(0.0 if self.inbox else self.due)
-
-    def fileno(self) -> int:
-        self.check()
-        if self._readiness is None:
-            from bccn.readiness import Readiness
-
-            self._readiness = Readiness()
-        self.settle()
-        return self._readiness.fileno()
-
-    def closing(self, _transport: Transport, /) -> None:
-        if self._readiness is not None:
-            self._readiness.watch(-1)
-
-    def forked(self) -> None:
-        """The child's first call makes a connection of its own."""
-        self._drop_readiness()
-        super().forked()
-
-    def close(self) -> None:
-        super().close()
-        self._drop_readiness()
-
-    def _drop_readiness(self) -> None:
-        readiness, self._readiness = self._readiness, None
-        if readiness is not None:
-            readiness.close()
-
-
 def finish(operation: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits in ``BlockingSession.wait`` only."""
+    """The result of a coroutine that waits in ``Blocking._wait`` only."""
     try:
         operation.send(None)
     except StopIteration as end:
@@ -130,42 +49,63 @@ def finish(operation: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("the operation waits for something else")
 
 
+class Blocking(Session):
+    """A session that waits with poll(2)."""
+
+    async def _wait(self, pending: Pending, deadline: float) -> None:
+        # An answer takes the daemon longer than us: a first attempt to read would be in vain.
+        transport = self._transport if not self._unsent and not pending.done else None
+        if transport is not None and transport.wait(READABLE, min(deadline, self._due)):
+            self._read()
+        while not pending.done and self._step(deadline):
+            pass
+
+    def _step(self, deadline: float) -> bool:
+        """Wait until something may have happened; False once ``deadline`` (monotonic seconds) has passed."""
+        if self._transport is None:
+            self._check()
+        if self._unsent:
+            self._flush()
+            if not self._unsent:
+                return True
+        reading = self._wants_packets
+        if reading and self._read():
+            return True
+        transport, until = self._transport, min(deadline, self._due)
+        if transport is None:
+            time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))
+        elif transport.wait(READABLE * reading | WRITABLE * bool(self._unsent), until):
+            return True
+        self._advance()
+        return monotonic() < deadline
+
+
 def blocking(
-    operation: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
+    operation: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
     """The method of ``Client`` that runs an operation to its end."""
 
     @wraps(operation)
     def method(self: Client, /, *arguments: P.args, **settings: P.kwargs) -> T:
-        return self._run(operation(self._bus, *arguments, **settings))
+        return self._run(operation(self, *arguments, **settings))
 
     return method
 
 
-class Client(Bus):
+class Client(Blocking):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
     Raises UnavailableError without a daemon, RejectedError when it does not grant what was asked.
     """
 
-    _driver = BlockingSession
-    _session: BlockingSession
+    _glance_due = 0.0
 
-    def _begin(self, wait: float) -> None:
-        self._bus = Operations(self._session)
-        try:
-            finish(self._session.connect(wait))
-        except BaseException:
-            self.close()
-            raise
+    def _begin_life(self) -> None:
+        super()._begin_life()
+        self._readiness: Readiness | None = None
 
-    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
-        try:
-            result = finish(operation)
-            self._session.glance()
-            return result
-        finally:
-            self._session.settle()
+    def _begin(self) -> None:
+        finish(self._connect())
 
     def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; waits only while it is away or takes no more.
@@ -173,25 +113,22 @@ class Client(Bus):
         What the daemon then rejects (too large, no right) arrives later: as a notice, and from ``barrier``.
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
-        packet, session = build_msg(channel, payload), self._session
-        if session.packer is None and session.send_now(packet):
-            session.glance()
+        packet = build_msg(channel, payload)
+        if self._packer is None and self._send_now(packet):
+            self._glance()
         else:
-            for full, messages in session.gather(packet):
-                self._run(session.transmit(full, messages))
+            for full, messages in [(packet, 1)] if self._packer is None else self._packer.add(packet):
+                self._run(self._transmit(full, messages))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
         """``with client.batch():`` what is published inside goes packed (with ``pack=True``); they nest."""
-        is_outermost = self.open_batch()
+        self._run(self._open_batch())
         try:
             yield
         finally:
-            if is_outermost:
-                self.close_batch()
+            self._run(self._close_batch())
 
-    open_batch = blocking(Operations.open_batch)
-    close_batch = blocking(Operations.close_batch)
     publish_many = blocking(Operations.publish_many)
     send_all = blocking(Operations.send_all)
     send_to = blocking(Operations.send_to)
@@ -211,57 +148,55 @@ class Client(Bus):
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
-        deadline = FOREVER if timeout is None else monotonic() + timeout
-        session, inbox = self._session, self._session.inbox
+        deadline, inbox = FOREVER if timeout is None else monotonic() + timeout, self._inbox
         while True:
             while inbox.backlog and not inbox.received:
                 self._call_back()
             if inbox.received:
-                session.settle()
+                self._settle()
                 return inbox.next_received()
-            if session.notices:
-                session.settle()
-            if not session.step(deadline) and not inbox:
-                session.settle()
+            if self._notices:
+                self._settle()
+            if not self._step(deadline) and not inbox:
+                self._settle()
                 return None
 
     def dispatch(self) -> list[Message]:
         """For select loops: call the callbacks of all that is pending, return the messages which none took."""
-        session, inbox = self._session, self._session.inbox
-        session.check()
-        session.work(READ_LIMIT)
+        self._check()
+        self._work(READ_LIMIT)
         try:
-            while inbox.backlog:
+            while self._inbox.backlog:
                 self._call_back()
-            return [inbox.next_received() for _ in range(len(inbox.received))]
+            return [self._inbox.next_received() for _ in range(len(self._inbox.received))]
         finally:
-            session.settle()
-
-    def _call_back(self) -> None:
-        message, callbacks = self._session.inbox.take()
-        for callback in callbacks:
-            callback(message)
+            self._settle()
 
     def fileno(self) -> int:
         """A descriptor for select loops: readable means ``dispatch``. It survives reconnections, not fork."""
-        return self._session.fileno()
+        self._check()
+        if self._readiness is None:
+            from bccn.readiness import Readiness
+
+            self._readiness = Readiness()
+        self._settle()
+        return self._readiness.fileno()
 
     def __iter__(self) -> Iterator[Message]:
         """Messages, until the client is closed."""
-        while not self._session.closed:
-            try:
-                if (message := self.receive()) is not None:
-                    yield message
-            except ClosedError:
-                if not self._session.closed:  # another client's, out of a callback
-                    raise
+        try:
+            while not self._closed and (message := self.receive()) is not None:
+                yield message
+        except ClosedError:
+            if not self._closed:  # another client's, out of a callback
+                raise
 
     def replies_to(
         self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = None,
         *, wait_anyway: bool = False,
     ) -> Iterator[Message]:  # fmt: skip
         """The replies as they come. The request is published when the first is asked for; else as ``request``."""
-        coming = self._bus.replies_to(channel, payload, timeout, replies, wait_anyway=wait_anyway)
+        coming = Operations.replies_to(self, channel, payload, timeout, replies, wait_anyway=wait_anyway)
         try:
             while True:
                 yield self._run(coming.__anext__())
@@ -276,25 +211,63 @@ class Client(Bus):
         Needs ``format="full"``. The pattern ``!`` stands for requests to all and to this program. The handler runs
         inside ``receive`` or ``dispatch``.
         """
-        bus = self._bus
-        self._run(take_requests(bus, pattern, lambda request: self._run(answer(bus, handler, request))))
+        serving = Operations._serve  # noqa: SLF001
+        self._run(serving(self, pattern, handler, lambda answer, request: self._run(answer(request))))
 
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._run(self._session.available())
-        return self._session.name or ""
+        self._run(self._available())
+        return super().name
 
     def close(self) -> None:
         """Let go of the connection at once; ``with`` waits for a barrier first. Never raises."""
-        self._session.close()
+        self._close()
+        self._readiness = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is None and not self._session.closed and self._session.unsettled:
+            if kind is None and not self._closed and self._unsettled:
                 self.barrier()
         finally:
             self.close()
+
+    # --- how it waits ---
+
+    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+        try:
+            return finish(operation)
+        finally:
+            self._glance()
+
+    def _glance(self) -> None:
+        """Settle, and once in a while see what the daemon has to say to a program that only publishes."""
+        if (now := monotonic()) >= self._glance_due:
+            self._glance_due = now + GLANCE_INTERVAL
+            if self._inbox.waiting_size < GLANCE_LIMIT:
+                self._work(READ_LIMIT)
+        self._settle()
+
+    async def _give_way(self) -> None:
+        self._glance()
+
+    def _settle(self) -> None:
+        """At the end of each call: pass on notices, have select loops know how things stand."""
+        if self._notices:
+            self._pass_on_notices()
+        if self._readiness is not None and not self._closed:
+            socket = -1 if self._transport is None else self._transport.fileno()
+            self._readiness.watch(socket, READABLE | WRITABLE * bool(self._unsent))
+            self._readiness.set_timer(0.0 if self._inbox else self._due)
+
+    def _call_back(self) -> None:
+        message, callbacks = self._inbox.take()
+        for callback in callbacks:
+            callback(message)
+
+    def _closing(self, _transport: Transport, /) -> None:
+        if self._readiness is not None:
+            self._readiness.watch(-1)

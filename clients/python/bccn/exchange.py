@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bccn import errors
-from bccn.protocol import Message, build_msg
+from bccn.protocol import Message
 
 # Bytes; the daemons do not answer a question with a longer token.
 TOKEN_LIMIT = 128
@@ -30,12 +30,9 @@ FOREVER = float("inf")
 class Pending:
     """Something that is waited for. ``wakers`` are called once it is ``done``; ``error``: why it ended in vain."""
 
-    __slots__ = ("done", "error", "wakers")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.error: errors.BccnError | None = None
-        self.wakers: list[Callable[[], None]] = []
+    done = False
+    error: errors.BccnError | None = None
+    wakers: frozenset[Callable[[], None]] = frozenset()
 
     def finish(self, error: errors.BccnError | None = None) -> None:
         self.error, self.done = error or self.error, True
@@ -64,14 +61,6 @@ class Request(Message):
         return f"!{self.src}", with_token(self.token, payload)
 
 
-def request_in(message: Message) -> Request | None:
-    """The request that a message is, if it is one."""
-    try:
-        return Request(message)
-    except errors.InvalidError:
-        return None
-
-
 def with_token(token: bytes, payload: bytes | str) -> bytes:
     return token + b"\n" + (payload.encode() if isinstance(payload, str) else payload)
 
@@ -79,30 +68,19 @@ def with_token(token: bytes, payload: bytes | str) -> bytes:
 class Exchange(Pending):
     """One request of ours and what has come of it: ``done`` when something has, until somebody looks."""
 
-    __slots__ = ("came", "channel", "on_its_way", "replies", "settled", "token", "wanted")
+    came = 0  # replies
+    on_its_way = False  # to the daemon, which may reject it
+    settled = False  # somebody listens, or that cannot be found out
 
     def __init__(self, token: bytes, channel: str, wanted: int | None) -> None:
-        super().__init__()
-        self.token, self.channel, self.wanted, self.came = token, channel, wanted, 0
-        self.replies: deque[Message] = deque()
-        self.on_its_way = False  # to the daemon, which may reject it
-        self.settled = False  # somebody listens, or that cannot be found out
-
-    def packet(self, payload: bytes | str) -> bytes:
-        """The message that publishes it."""
-        return build_msg(self.channel, with_token(self.token, payload))
+        self.token, self.channel, self.wanted = token, channel, wanted
+        self.replies: deque[Message] = deque()  # those not taken yet
 
 
-class Exchanges:
-    """The requests of one client that are under way. ``listening``: the daemon delivers their replies."""
+class Exchanges(dict[bytes, Exchange]):
+    """The requests of one client that are under way, by token."""
 
-    def __init__(self) -> None:
-        self.listening = False
-        self._prefix, self._count = b"", 0
-        self._open: dict[bytes, Exchange] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
+    _prefix, _count = b"", 0
 
     def begin(self, channel: str, wanted: int | None) -> Exchange:
         """``wanted``: how many replies, None for all that come in time."""
@@ -111,15 +89,12 @@ class Exchanges:
         self._prefix = self._prefix or os.urandom(TOKEN_BYTES).hex().encode() + b"."
         self._count += 1
         token = b"%b%d" % (self._prefix, self._count)
-        self._open[token] = exchange = Exchange(token, channel, wanted)
+        self[token] = exchange = Exchange(token, channel, wanted)
         return exchange
-
-    def end(self, exchange: Exchange) -> None:
-        self._open.pop(exchange.token, None)
 
     def wake(self) -> None:
         """Have every waiting request look again."""
-        for exchange in self._open.values():
+        for exchange in self.values():
             exchange.finish()
 
     def take(self, message: Message) -> bool:
@@ -131,25 +106,23 @@ class Exchanges:
         if not self._prefix or not message.payload.startswith(self._prefix):
             return False
         token, _, payload = message.payload.partition(b"\n")
-        exchange = self._open.get(token.removesuffix(b"?"))
-        if exchange is not None:
-            if message.channel == exchange.channel:
-                return False
-            if (
-                token == exchange.token
-                and exchange.came != exchange.wanted
-                and len(exchange.replies) <= REPLIES_LIMIT
-            ):
-                message.payload = payload
-                exchange.replies.append(message)
-                exchange.came += 1
-            exchange.settled = True
-            exchange.finish()
+        exchange = self.get(token.removesuffix(b"?"))
+        if exchange is None:
+            return True
+        if message.channel == exchange.channel:
+            return False
+        wanted = exchange.came != exchange.wanted and len(exchange.replies) <= REPLIES_LIMIT
+        if wanted and token == exchange.token:
+            message.payload = payload
+            exchange.replies.append(message)
+            exchange.came += 1
+        exchange.settled = True
+        exchange.finish()
         return True
 
     def blame(self, error: errors.RejectedError) -> bool:
         """Whether the daemon rejected a request of this client with this."""
-        for exchange in self._open.values():
+        for exchange in self.values():
             if exchange.on_its_way and error.text.startswith(f"MSG {exchange.channel}:"):
                 exchange.error = error
                 return True

@@ -24,9 +24,8 @@ from contextlib import suppress
 from mmap import mmap
 from time import monotonic
 
-from bccn.client import BlockingSession, finish
+from bccn.client import Blocking, finish
 from bccn.errors import ProtocolError, RefusedError, RejectedError, UnavailableError
-from bccn.exchange import FOREVER
 from bccn.protocol import build_control, build_sub
 from bccn.transport import Transport, pauses
 
@@ -68,26 +67,7 @@ class Block:
         self.ends.clear()
 
 
-class _Greeter(BlockingSession):
-    """Asks on one transport, and puts aside what comes and answers nothing, as it is."""
-
-    def __init__(self, transport: Transport, timeout: float) -> None:
-        super().__init__(None, None, "/", {}, reconnect=False, timeout=FOREVER)
-        self.early: list[bytes] = []
-        self.transport, self.due, self._patience = transport, monotonic() + timeout, None
-        self.ready = self._was_ready = True
-
-    def feed(self, packet: bytes) -> None:
-        awaited = len(self._asked)
-        if packet.startswith(b"CMSG "):
-            super().feed(packet)
-        if len(self._asked) == awaited:
-            self.early.append(packet)
-        if self._said:
-            raise UnavailableError(f"the daemon closes the connection: {self._said}")
-
-
-class Feed:
+class Feed(Blocking):
     """The packets of the bus, from one connection after the other.
 
     ``connect`` sets ``host``, the name of the host, ``local``, the patterns of channels that stay there, and
@@ -99,12 +79,11 @@ class Feed:
         self, path: str | os.PathLike[str] | None = None, patterns: Sequence[str] = (),
         *, queues: Sequence[str] = (), timeout: float = 5.0,
     ) -> None:  # fmt: skip
+        super().__init__(path, reconnect=False, timeout=timeout)
         self.host = self.status = ""
         self.local: tuple[str, ...] = ()
-        self._path, self._patterns, self._queues, self._timeout = path, patterns, queues, timeout
-        self._transport: Transport | None = None
+        self._patterns, self._queues = patterns, queues
         self._early: list[bytes] = []  # packets that came before the last answer of the greeting
-        self._pauses = pauses()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._bell)
         self._ready = select.poll()
@@ -113,22 +92,54 @@ class Feed:
     def connect(self) -> None:
         """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
         self.close()
-        greeter = _Greeter(transport := Transport(self._path), self._timeout)
+        self._transport = transport = Transport(self._path)
+        self._due, self._until, self._said = monotonic() + self._timeout, None, ""
+        self.connected = self._was_connected = True
         try:
-            finish(self._greet(greeter))
+            finish(self._greet())
         except BaseException:
-            greeter.close()
+            self.close()
             raise
-        self._transport, self._early = transport, greeter.early
         self._ready.register(transport, select.POLLIN)
         self._pauses = pauses()
 
+    async def _greet(self) -> None:
+        try:
+            self.status = await self._ask("status", "")
+        except RefusedError:
+            if not self._patterns:
+                await self._ask("tap", "interface")  # refused, too: that is what its user has to be granted
+            raise
+        status = json.loads(self.status)
+        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
+        for queue in self._queues:
+            with suppress(RejectedError):
+                await self._ask("queue", queue)
+                break
+        await self._ask("pack", "on")
+        if not self._patterns:
+            await self._ask("tap", "interface")
+            return
+        await self._ask("format", "full")
+        await self._ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
+
+    def _feed(self, packet: bytes) -> None:
+        """Put aside what comes during the greeting and answers nothing, as it is."""
+        awaited = len(self._asked)
+        if packet.startswith(b"CMSG "):
+            super()._feed(packet)
+        if len(self._asked) == awaited:
+            self._early.append(packet)
+        if self._said:
+            raise UnavailableError(f"the daemon closes the connection: {self._said}")
+
     def close(self) -> None:
-        if self._transport is not None:
-            self._ready.unregister(self._transport)
-            self._transport.close()
-            self._transport = None
+        self._let_go(None)
         self._early = []
+
+    def _closing(self, transport: Transport, /) -> None:
+        with suppress(KeyError):  # the greeting was not over
+            self._ready.unregister(transport)
 
     def fill(self, block: Block) -> bool:
         """Read what is there, or as much as fits. False: the connection has ended, and all of it was read.
@@ -175,26 +186,6 @@ class Feed:
     def wake(self) -> None:
         """End the present wait, or else the next."""
         os.eventfd_write(self._bell, 1)
-
-    async def _greet(self, greeter: _Greeter) -> None:
-        try:
-            self.status = await greeter.ask("status", "")
-        except RefusedError:
-            if not self._patterns:
-                await greeter.ask("tap", "interface")  # refused, too: that is what its user has to be granted
-            raise
-        status = json.loads(self.status)
-        self.host, self.local = str(status["host"]), tuple(status.get("local", ()))
-        for queue in self._queues:
-            with suppress(RejectedError):
-                await greeter.ask("queue", queue)
-                break
-        await greeter.ask("pack", "on")
-        if not self._patterns:
-            await greeter.ask("tap", "interface")
-            return
-        await greeter.ask("format", "full")
-        await greeter.ask("ping", "", before=[build_sub(pattern) for pattern in self._patterns])
 
 
 def _check(length: int) -> None:

@@ -70,12 +70,11 @@ class Notice:
     def __repr__(self) -> str:
         return f"Notice({self.kind!r}, {self.text!r}, count={self.count})"
 
+    def log(self) -> None:
+        """Where nobody else looks; without logging configured Python shows warnings on stderr."""
+        import logging
 
-def log_notice(notice: Notice) -> None:
-    """Where nobody else looks; without logging configured Python shows warnings on stderr."""
-    import logging
-
-    logging.getLogger("bccn").warning("%s", notice)
+        logging.getLogger("bccn").warning("%s", self)
 
 
 class Inbox:
@@ -144,11 +143,21 @@ class Inbox:
     def subscribe(self, pattern: str, callback: Callback | None) -> Subscription:
         subscription = (pattern, callback)
         self.subscriptions.append(subscription)
-        self._changed(callback)
+        self.has_callbacks |= callback is not None
+        self._routes.clear()
         return subscription
+
+    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> Subscription:
+        """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
+        for subscription in reversed(self.held):
+            if subscription[0] == pattern and callback in (None, subscription[1]):
+                self.forget(subscription)
+                return subscription
+        raise InvalidError(f"pattern {pattern!r}: not subscribed")
 
     @property
     def held(self) -> list[Subscription]:
+        """The subscriptions that the daemon has agreed to."""
         return _without(self.subscriptions, *self.pending)
 
     def settle(self, subscription: Subscription) -> None:
@@ -157,27 +166,22 @@ class Inbox:
         self.withdrawn = _without(self.withdrawn, subscription)
 
     def forget(self, subscription: Subscription) -> None:
-        """As ``unsubscribe``, this one."""
-        self.subscriptions, self.pending = (
-            _without(each, subscription) for each in (self.subscriptions, self.pending)
-        )
-        self._changed()
+        self.subscriptions = _without(self.subscriptions, subscription)
+        self.pending = _without(self.pending, subscription)
+        self._routes.clear()
+
+    def disconnect(self) -> None:
+        """A new connection knows nothing of what was withdrawn."""
+        self.withdrawn, self.overhears = [], False
 
     def newest(self) -> list[Message]:
         """The last message of each queue."""
         return [queue[-1] for queue in (self.backlog, self.received) if queue]
 
-    def is_unwanted(self, channel: str) -> bool:
-        """Whether a message came for nothing but what was withdrawn."""
-        if channel.startswith("!"):
-            return self.overhears and not (self.listening or self.held)
-        return self._is_for(self.withdrawn, channel) and not self._is_for(self.held, channel)
-
-    def _is_for(self, subscriptions: list[Subscription], channel: str) -> bool:
-        return any(matches(pattern, channel, self._separator) for pattern, _ in subscriptions)
-
-    def drop_unwanted(self, newest: list[Message]) -> None:
-        """Drop what is unwanted behind those that were the ``newest``."""
+    def withdraw(self, subscription: Subscription, newest: list[Message]) -> None:
+        """Drop what comes for nothing else, and what has come behind those that were the ``newest``."""
+        self.withdrawn.append(subscription)
+        self.overhears = True
         for queue in (self.backlog, self.received):
             messages, lost = list(queue), 0
             new = 1 + next((at for at, each in enumerate(messages) if any(each is old for old in newest)), -1)
@@ -191,22 +195,16 @@ class Inbox:
                     queue.append(message)
             self.lost += lost
 
-    def disconnect(self) -> None:
-        """A new connection knows nothing of what was withdrawn."""
-        self.withdrawn, self.overhears = [], False
+    def is_unwanted(self, channel: str) -> bool:
+        """Whether a message came for nothing but what was withdrawn."""
+        if channel.startswith("!"):
+            return self.overhears and not (self.listening or self.subscriptions)
+        return self._is_for(self.withdrawn, channel) and not self._is_for(self.held, channel)
 
-    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> Subscription:
-        """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
-        for subscription in reversed(self.held):
-            if subscription[0] == pattern and callback in (None, subscription[1]):
-                self.forget(subscription)
-                return subscription
-        raise InvalidError(f"pattern {pattern!r}: not subscribed")
+    def _is_for(self, subscriptions: list[Subscription], channel: str) -> bool:
+        return any(matches(pattern, channel, self._separator) for pattern, _ in subscriptions)
 
     def listen(self, callback: Callback | None) -> None:
         self.listening, self.listener = True, callback
-        self._changed(callback)
-
-    def _changed(self, callback: Callback | None = None) -> None:
         self.has_callbacks |= callback is not None
         self._routes.clear()

@@ -114,11 +114,6 @@ def unpack(packet: bytes) -> Iterator[bytes]:
         raise ProtocolError("the daemon sent a PACK whose lengths reach beyond it")
 
 
-def parse_all(packet: bytes) -> Iterator[Message | Control]:
-    """What a packet says, or the packets in it."""
-    return map(parse, unpack(packet) if packet.startswith(PACK) else (packet,))
-
-
 def build_msg(channel: str, payload: bytes | str) -> bytes:
     """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
     if "\0" in channel or not channel.isascii():
@@ -132,10 +127,6 @@ def build_sub(pattern: str) -> bytes:
     if not pattern.isascii() or not WHITE_SPACE.isdisjoint(pattern):
         raise InvalidError(f"pattern {pattern!r}: must be ASCII without white space")
     return b"SUB " + pattern.encode()
-
-
-def build_unsub(pattern: str) -> bytes:
-    return b"UN" + build_sub(pattern)
 
 
 def build_control(key: str, value: str | None = None) -> bytes:
@@ -153,6 +144,7 @@ class Packer:
     def __init__(self, limit: int) -> None:
         self._packets: list[bytes] = []
         self._limit, self._size = limit, len(PACK)
+        self.batches = 0  # that are open
 
     def add(self, packet: bytes) -> Sequence[tuple[bytes, int]]:
         """Gather one more packet."""

@@ -8,6 +8,7 @@ import ctypes
 import os
 import select
 import time
+import weakref
 
 # The flags of timerfd_create(2) have the values of those of open(2); that of timerfd_settime(2) is 1.
 FLAGS, ABSOLUTE = os.O_NONBLOCK | os.O_CLOEXEC, 1
@@ -18,9 +19,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Readiness:
+    """Closed with the last reference. A child of fork closes copies: what they watch for its parent stays watched."""
+
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._timer = _checked(_libc.timerfd_create(time.CLOCK_MONOTONIC, FLAGS))
+        weakref.finalize(self, os.close, self._timer)
         self._epoll.register(self._timer, select.EPOLLIN)
         self._due, self._watched = NEVER, (-1, 0)
         self.fileno = self._epoll.fileno
@@ -43,11 +47,6 @@ class Readiness:
             timer = (ctypes.c_long * 4)(0, 0, int(seconds), max(1, int(fraction * 1e9)) if due else 0)
             _checked(_libc.timerfd_settime(self._timer, ABSOLUTE, timer, None))
             self._due = due
-
-    def close(self) -> None:
-        """Close the descriptors. A child of fork closes copies: what they watch for its parent stays watched."""
-        self._epoll.close()
-        os.close(self._timer)
 
 
 def _checked(result: int) -> int:

@@ -69,7 +69,11 @@ class Transport:
         self.path = socket_path(path)
         self._pid = os.getpid()
         self._socket = _open_socket()
-        self._receive, self.send_raw = self._socket.recv_into, self._socket.send
+        self._receive, self.send_raw, self.fileno = (
+            self._socket.recv_into,
+            self._socket.send,
+            self._socket.fileno,
+        )
         self._poll, self._polled = select.poll(), 0
         try:
             self._socket.setblocking(False)
@@ -84,9 +88,6 @@ class Transport:
             if isinstance(error, OSError):
                 raise UnavailableError(f"no daemon at {self.path}: {error.strerror or error}") from None
             raise
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
 
     def send(self, packet: bytes) -> bool:
         """Send one packet; False: there is no room for it. Where the kernel lacks memory, that takes a moment.
@@ -126,7 +127,7 @@ class Transport:
 
     def wait(self, events: int, deadline: float) -> bool:
         """Wait for READABLE, WRITABLE or both until ``deadline`` (monotonic seconds), or a day; False: neither."""
-        descriptor = self._socket.fileno()
+        descriptor = self.fileno()
         if descriptor < 0:  # another thread has closed it
             return True
         if events != self._polled:

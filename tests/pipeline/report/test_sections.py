@@ -78,8 +78,12 @@ def test_latency_says_how_it_was_measured() -> None:
     pair = Pair("a", "b", 50, 1, method="above-fastest", p50=10, p90=20, p99=30, top=40)
     drawn = sections.latencies([pair], 9)
     assert drawn is not None
-    assert "one way only, it is the time above that of the fastest message" in drawn["lead"]
-    assert "both ways" not in drawn["lead"]
+    assert "in one direction only, it is the time above that of the fastest message" in drawn["lead"]
+    assert "both directions" not in drawn["lead"]
+    assert drawn["table"].rows[0][-1] == "above the fastest"
+    both = sections.latencies([pair._replace(method="both-ways")], 1)
+    assert both is not None
+    assert both["table"].rows[0][-1] == "both directions"
     assert drawn["lead"].endswith("Of 9 pairs, the 1 with the highest 99 %.")
 
 

@@ -658,6 +658,7 @@ bccn_listen() {
 
 bccn_subscribe() { bccn_listen "$@"; }
 
+# bccn_unsubscribe PATTERN: takes back the last subscription to it, even if the daemon does not answer.
 bccn_unsubscribe() {
     _bccn_enter || return
     _bccn_encode "$1"

@@ -6,6 +6,7 @@ A daemon that is stopped (SIGSTOP) takes packets and answers none.
 import json
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -275,3 +276,37 @@ def test_messages_for_a_failed_subscribe_reach_nobody(
     at = asked.index(b"SUB a")
     assert [packet[:5] for packet in asked[at : at + 4]] == [b"SUB a", b"CMSG ", b"UNSUB", b"CMSG "]
     assert asked.count(b"SUB a") == asked.count(b"UNSUB a") == 1
+
+
+@pytest.mark.parametrize("room", [1, 2, 3])
+@each_language
+def test_an_unsub_without_room_goes_when_there_is_some(
+    language: Language, room: int, tmp_path: Path, start: Start
+) -> None:
+    """The socket takes so many packets more: of the SUB and its ping, and of the UNSUB and its ping, or fewer."""
+    may_read, flooded = threading.Semaphore(0), list[bytes]()
+
+    def script(_: socket.socket, packet: bytes) -> bool:
+        if flooded or packet.startswith(b"MSG "):
+            flooded.append(packet)
+            may_read.acquire()
+        return False
+
+    with ScriptedDaemon(tmp_path / "bus", script) as daemon:
+        driver, _ = started(language, daemon.path, start)
+        try:
+            assert driver.error("flood", "flood", FLOOD) == "timeout"
+            wait_until(lambda: daemon.seen[-1].startswith(b"MSG "), "a daemon that has read of the flood")
+            read = len(daemon.seen)
+            may_read.release(room)
+            wait_until(lambda: len(daemon.seen) == read + room, "room for some packets")
+            assert driver.error("sub", "a") == "timeout"
+        finally:
+            may_read.release(2 * FLOOD)
+        try:
+            assert messages(driver) == []
+            driver.patiently("sub", "b")
+        finally:
+            driver("close")
+    asked = [packet for packet in daemon.seen if packet in (b"SUB a", b"UNSUB a", b"SUB b")]
+    assert asked in ([b"SUB a", b"UNSUB a", b"SUB b"], [b"SUB b"])

@@ -546,7 +546,8 @@ dies, so do they.
 
 =head2 unsubscribe($pattern)
 
-Takes back the last subscription to the pattern, with or without a callback.
+Takes back the last subscription to the pattern, with or without a callback. It ends the subscription even if the daemon
+does not answer.
 
 =head2 recv($timeout)
 

@@ -410,11 +410,11 @@ class Bus:
                 break
 
     def close(self) -> None:
-        """Close every client, with the reason ``shutdown``, and the listener."""
+        """Close the listener, so that nobody comes back who is told to leave, and every client (``shutdown``)."""
+        self.door.close()
         for session in list(self._relay.sessions.values()):
             self._relay.close(session, "shutdown")
             self._end(session)
-        self.door.close()
 
 
 def _strip_empty(starts: list[int], ends: list[int]) -> None:

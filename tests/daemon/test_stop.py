@@ -128,3 +128,14 @@ def test_a_tap_does_not_delay_the_stop(daemon: DaemonProcess) -> None:
         assert daemon.terminate() == 0
         assert tap.receive() == b"CMSG closing\0shutdown"
     assert "Traceback" not in daemon.log
+
+
+def test_who_is_told_to_leave_cannot_come_back(daemon: DaemonProcess) -> None:
+    """To a daemon that has others to tell, and would close the connection a moment later."""
+    with ExitStack() as connected:
+        first, *_ = [connected.enter_context(PacketClient(daemon.socket)) for _ in range(300)]
+        first.drain()
+        daemon.process.send_signal(signal.SIGTERM)
+        assert heard_until_closed(first) == 0
+        with pytest.raises((FileNotFoundError, ConnectionRefusedError)):
+            PacketClient(daemon.socket)

@@ -491,7 +491,7 @@ static int is_unwanted(const bccn_bus *bus, const bccn_message *message)
 {
     int withdrawn = 0;
     if (message->channel[0] == '!')
-        return bus->overhears && !bus->listening && !bus->patterns && !bus->options.tap;
+        return bus->overhears && !bus->listening && !bus->patterns;
     for (const struct withdrawal *at = bus->withdrawn; at && !withdrawn; at = at->next)
         withdrawn = bccn_matches(at->pattern, message->channel, bus->options.separator);
     for (size_t i = 0; i < bus->slots && withdrawn; i++)
@@ -1210,7 +1210,7 @@ static void withdraw(bccn_bus *bus, struct withdrawal *made, const struct packet
     while (*end)
         end = &(*end)->next;
     *end = made;
-    bus->overhears = 1;
+    bus->overhears = !bus->options.tap;
     for (struct packet *at = before ? before->next : bus->received.first; at; at = at->next)
         handle_parts(bus, at, handle_again);
     memcpy(why, bus->text, sizeof why);

@@ -27,6 +27,7 @@ from bccnd.pipeline import (
     rejected,
     reordering,
     segments,
+    steps,
     storage,
     versions,
     words,
@@ -37,7 +38,7 @@ from bccnd.pipeline.times import HOUR_NS, SECOND_NS, date
 from bccnd.recorder.layout import Direction
 
 SLOT_NS = 10 * SECOND_NS
-# A record shorter than this has slots of a second: slots of ten would leave out too much at its ends.
+# A record shorter than this has slots of a second.
 SHORT_NS = HOUR_NS
 SHORT_SLOT_NS = SECOND_NS
 
@@ -108,7 +109,9 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     stretches = keep(coverage.stretches(days, covered))
     during = _during(days, seen_span)
     traffic = during.where(F.col("direction") != Direction.MARK)
-    slot_ns = _slot_ns(covered)
+    span_ns = _span_ns(covered)
+    # Slots of ten seconds would leave out too much at the ends of a short record.
+    slot_ns = SHORT_SLOT_NS if span_ns < SHORT_NS else SLOT_NS
     yield covered
 
     numbers = keep(words.of(traffic, slot_ns))
@@ -138,6 +141,7 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     yield delivery.by_source(matched, guessed, slot_ns)
     yield delivery.senders(matched, slot_ns)
     yield copies.copies(by_minute)
+    yield steps.steps(matched, guessed, minutes, slot_ns, steps.seconds_of(span_ns))
 
     yield channels.channels(channels.witnessed(traffic), keep)
     yield liveness.silences(keep(liveness.beats(traffic)), stretches, keep)
@@ -163,8 +167,9 @@ def _during(traffic: DataFrame, span: Span) -> DataFrame:
     return traffic
 
 
-def _slot_ns(covered: DataFrame) -> int:
+def _span_ns(covered: DataFrame) -> int:
+    """The time from the beginning of the first record to the end of the last."""
     row = covered.agg(F.min("from_ns"), F.max("until_ns")).first()
     if row is None or row[0] is None:
         raise ConfigError("nothing was recorded in the time asked for (--since, --until)")
-    return SHORT_SLOT_NS if row[1] - row[0] < SHORT_NS else SLOT_NS
+    return int(row[1] - row[0])

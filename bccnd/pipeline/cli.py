@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -198,7 +198,8 @@ def _start(argv: Sequence[str]) -> int:
             settings = session.sized(size, os.environ, keeps=given.action in {"analyse", "run"})
             with session.connect(given.master, f"bccnd-pipeline {given.action}", settings) as spark:
                 signal.signal(signal.SIGINT, interrupt)  # in place of pyspark's
-                return _run(given, spark)
+                with _locked(given, spark):
+                    return _run(given, spark)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputError:
@@ -243,6 +244,17 @@ def _ready(given: argparse.Namespace) -> Iterator[int | None]:
         amount = amounts.below(source)
         Progress().say(f"{given.action}: {amount} in {source}")
         yield amount.size + (amounts.below(output / "traffic").size if given.action == "run" else 0)
+
+
+@contextmanager
+def _locked(given: argparse.Namespace, spark: "SparkSession") -> Iterator[None]:
+    """Keep others out where only Spark could tell that the directory is one that this machine mounts."""
+    from bccnd.pipeline import storage
+
+    with ExitStack() as stack:
+        if not _place(given, given.output) and (place := storage.on_this_machine(spark, given.output)):
+            stack.enter_context(locks.held(place, *WORK[given.action]))
+        yield
 
 
 def _place(given: argparse.Namespace, path: str) -> Path | None:
@@ -294,9 +306,10 @@ def _report(
 
 
 def _maintain(given: argparse.Namespace, spark: "SparkSession", progress: Progress) -> None:
+    from bccnd.pipeline import storage
     from bccnd.pipeline.maintain import first_day, maintain
 
-    here = preconditions.of_this_machine(given.output, given.master, os.environ)
+    here = storage.on_this_machine(spark, given.output)
     with progress.step("maintain"):
         maintain(
             spark,

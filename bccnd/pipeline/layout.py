@@ -31,6 +31,11 @@ NAMELESS = "?"
 # The clocks of two hosts differ, and messages take time (``coverage``).
 MARGIN_NS = 2 * 10**9
 
+# The worst pairs are drawn over time: a screen holds four rows of three. Among them, at most so many have the same
+# receiver or the same sender; the page says so.
+PAIRS_DRAWN = 12
+OF_ONE_HOST = 4
+
 # Loss is of a pair: what a receiver lost of a sender.
 PAIR = ("sender", "receiver")
 _PAIR_COLUMNS = "sender string, receiver string"
@@ -59,6 +64,7 @@ TABLES = {
     "copies": (
         f"{_PAIR_COLUMNS}, hour timestamp, copies int, sent bigint, lost bigint, lost_single double, saved double"
     ),
+    "steps": f"{_PAIR_COLUMNS}, `from` timestamp, seconds int, sent bigint, lost bigint",
     "channels": (
         "channel string, hour timestamp, messages bigint, bytes bigint, rate_peak bigint, payload_p50 bigint, "
         "payload_p95 bigint, payload_max bigint"

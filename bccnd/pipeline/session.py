@@ -60,6 +60,8 @@ SMALL = 16 << 20
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL_MEMORY = "1g"
 LARGE_JVM = "-XX:+UseParallelGC"
+# Where rows only pass through, the heap would fill with garbage: it is kept small, for a tenth of the time.
+PASSING_JVM = "-XX:+UseParallelGC -XX:MaxNewSize=300m -XX:GCTimeRatio=9"
 _JVM_OPTIONS = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 ANSWER_SECONDS = 5.0
 NO_PYSPARK = "pyspark is not installed: pip install 'bccnd[spark]'"
@@ -127,16 +129,16 @@ def local(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def sized(size: int | None, environ: Mapping[str, str], *, keeps: bool = True) -> dict[str, str]:
-    """Settings for so many bytes to read; none for a size that is not known (None). ``keeps``: frames are kept.
-
-    Of a lot that only passes through, LARGE_JVM would fill the heap with garbage.
+    """Settings for so many bytes to read; none for a size that is not known (None). ``keeps``: frames are kept, so
+    the heap is needed.
     """
-    if size is None or (size >= SMALL and not keeps):
+    if size is None:
         return {}
     settings = {"spark.driver.memory": SMALL_MEMORY} if size < SMALL and not _heap(environ) else {}
     # Where the user chose how garbage is collected: a JVM does not start with two ways of it.
     if not any("GC" in environ.get(name, "") for name in _JVM_OPTIONS):
-        settings["spark.driver.extraJavaOptions"] = SMALL_JVM if size < SMALL else LARGE_JVM
+        jvm = SMALL_JVM if size < SMALL else LARGE_JVM if keeps else PASSING_JVM
+        settings["spark.driver.extraJavaOptions"] = jvm
     return settings
 
 

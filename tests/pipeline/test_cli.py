@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from bccnd.pipeline import cli, locks
 from tests.pipeline import network
@@ -129,6 +130,14 @@ def test_the_second_run_on_an_output_names_the_first(tmp_path: Path) -> None:
         ended = ran("run", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
     assert ended.returncode == 5
     assert f"bccnd-pipeline, pid {os.getpid()}, is at work there (ingest); wait" in ended.stderr
+
+
+def test_on_a_cluster_a_directory_of_this_machine_is_locked(spark: SparkSession, tmp_path: Path) -> None:
+    arguments = ["ingest", "--input", "x", "--output", str(tmp_path), "--master", "spark://head:7077"]
+    with cli._locked(cli.arguments(arguments), spark):
+        assert locks.is_held(tmp_path, locks.INGEST)
+    with cli._locked(cli.arguments([*arguments[:3], "--output", "hdfs://127.0.0.1:1/out"]), spark):
+        pass
 
 
 def test_missing_java_or_master_gives_one_line_and_exit_code_5(tmp_path: Path) -> None:

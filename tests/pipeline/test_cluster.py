@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from bccnd.pipeline import cli, session
+from bccnd.pipeline import cli, java
 from bccnd.pipeline.layout import TABLES, Output
 from tests.daemon_process import die_with_parent
 from tests.packet_client import wait_until
@@ -59,14 +59,14 @@ class Cluster:
             self._logged(f"worker-{number}", "(Successfully registered) with master")
 
     def _start(self, name: str, main_class: str, *arguments: str) -> None:
-        java = session.java()
-        assert java, session.NO_JAVA
+        program = java.path()
+        assert program, java.NEEDED
         scala = next((SPARK / "jars").glob("spark-core_*")).name.split("_")[1].partition("-")[0]
         given = {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": scala}
         with self._log(name).open("wb") as log:
             process = self._running.enter_context(
                 subprocess.Popen(
-                    [java, *JVM, "-cp", f"{SPARK}/jars/*", main_class, "--webui-port", "0", *arguments],
+                    [program, *JVM, "-cp", f"{SPARK}/jars/*", main_class, "--webui-port", "0", *arguments],
                     stdout=log, stderr=log, cwd=self._folder, env=given, preexec_fn=die_with_parent,
                 )
             )  # fmt: skip

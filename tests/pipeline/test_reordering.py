@@ -42,7 +42,7 @@ def daemon(host: str, reorder: int) -> list[tuple[Any, ...]]:
     return [*recording(host, 1, 90), tuple(said)]
 
 
-def test_a_waiting_daemon_without_late_rows_is_not_suspected(spark: SparkSession) -> None:
+def test_only_sources_with_late_messages_are_suspected(spark: SparkSession) -> None:
     overtaken = [(1, "ok"), (3, "ok"), (2, "ok"), (4, "ok")]
     rows = [
         datagram(host, 10 + place, src, seq, verdict=verdict)

@@ -57,7 +57,7 @@ def test_jvm_suits_how_much_there_is_to_read() -> None:
     assert small == {options: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
     assert large == {options: "-XX:+UseParallelGC"}
     assert session.sized(None, {}) == {}
-    assert session.sized(session.SMALL, {}, keeps=False) == {}
+    assert session.sized(session.SMALL, {}, keeps=False) == {options: session.PASSING_JVM}
     assert session.sized(1, {}, keeps=False) == small
     # With two ways to collect garbage a JVM does not start.
     assert session.sized(1, {"JDK_JAVA_OPTIONS": "-XX:+UseZGC", "SPARK_DRIVER_MEMORY": "2g"}) == {}

@@ -9,18 +9,23 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from bccnd.pipeline import preconditions
 from tests.documents import DOCUMENTS
+from tests.needs import cannot_run
+from tests.pipeline import network
+from tests.systemd.booted_host import BootedHost, why_not
 from tests.systemd.test_units import FOLDER, settings_of
 
 pytestmark = pytest.mark.needs("rsync", "rrsync")
 
 WHOLE = "date=2026-01-31/host=relay01/1-00000000.parquet"
 NETWORK = "/var/lib/bccnd-network"
+SPARK_SECONDS = 300
 
 
 @pytest.fixture
@@ -122,3 +127,31 @@ def test_files_go_when_no_recorder_has_them_any_more(tmp_path: Path) -> None:
     os.utime(empty, (0, 0))
     subprocess.run(argv, check=True)
     assert not empty.exists()
+
+
+@pytest.mark.spark
+def test_the_units_collect_and_report_within_their_restrictions(tmp_path: Path) -> None:
+    """From a folder, as there is no other host; the report is of a network that sent yesterday."""
+    if reason := why_not():
+        cannot_run(reason)
+    noon = (datetime.now(UTC) - timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
+    network.write(network.Plan(hosts=2, sources=1, messages=200, begin=noon), tmp_path / "record")
+    with BootedHost(tmp_path) as host:
+        drop_ins = {
+            "bccnd-collect@relay01": "FROM=/run/record/",
+            # A JVM does not understand the control groups that this host has within another.
+            "bccnd-pipeline": "JAVA_TOOL_OPTIONS=-XX:-UseContainerSupport",
+        }
+        for unit, environment in drop_ins.items():
+            host.write(f"/run/units/{unit}.service.d/test.conf", f"[Service]\nEnvironment={environment}\n")
+        host.run("systemctl", "daemon-reload")
+        host.run("cp", "--recursive", str(tmp_path / "record"), "/run/record")  # units see no other /tmp
+        for unit in drop_ins:
+            start = ["nsenter", "--all", "--target", str(host.init), "systemctl", "start", f"{unit}.service"]
+            ran = subprocess.run(start, timeout=SPARK_SECONDS, check=False)
+            assert ran.returncode == 0, host.journal(unit)
+        assert "bccnd-pipeline.service: Deactivated successfully" in host.journal("bccnd-pipeline")
+        root = host.path(NETWORK)
+        assert len([*root.glob("recorded/date=*/host=*/*.parquet")]) == 2
+        assert "<h2>Findings</h2>" in (root / "report.html").read_text()
+        assert (root / "tables").readlink() == Path("versions/1")

@@ -164,7 +164,7 @@ class Curve(NamedTuple):
 
 
 def curve(
-    bins: Sequence[Bin], axis: tuple[datetime, datetime], minutes: int, width: int, height: int
+    bins: Sequence[Bin], axis: tuple[datetime, datetime], seconds: int, width: int, height: int
 ) -> Curve:
     """The curve of one pair, or of all pairs together, on a scale from 0 to a round number above the peak."""
     peak = max((one.lost / one.sent for one in bins if one.sent), default=0.0)
@@ -178,7 +178,7 @@ def curve(
         if not one.sent:
             continue
         start = time(one.start)
-        end = max(start + 0.8, time(one.start + timedelta(minutes=minutes)))
+        end = max(start + 0.8, time(one.start + timedelta(seconds=seconds)))
         level = scale(one.lost / one.sent)
         if before is not None and abs(before - start) < 1:
             line.append(f"V{level:g}H{end:.1f}")

@@ -11,9 +11,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bccnd.pipeline.layout import OF_ONE_HOST
 from bccnd.pipeline.report.database import Tables
 from bccnd.pipeline.report.rows import (
-    OF_ONE_HOST,
     Culprit,
     CutOff,
     Dropped,

@@ -162,5 +162,5 @@ def _matrix(ask: Summaries, totals: Totals) -> Values | None:
 def _loss(ask: Summaries, period: Period | None, worst: list[Pair], totals: Totals) -> Values | None:
     if period is None:
         return None
-    minutes = bin_minutes(*period, BINS)
-    return sections.loss(ask.bins(minutes, worst), minutes, period, worst, totals)
+    seconds = ask.step_seconds() or 60 * bin_minutes(*period, BINS)
+    return sections.loss(ask.bins(seconds, worst), seconds, period, worst, totals)

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from bccnd.pipeline.layout import MARGIN_NS
+from bccnd.pipeline.layout import MARGIN_NS, OF_ONE_HOST, PAIRS_DRAWN
 from bccnd.pipeline.report.evidence import Evidence, moment
 from bccnd.pipeline.report.rows import (
-    OF_ONE_HOST,
     Bin,
     Block,
     Channel,
@@ -36,8 +35,6 @@ from bccnd.pipeline.report.rows import (
 )
 from bccnd.wire.verdict import HARMLESS
 
-# The worst pairs drawn over time: a screen holds four rows of three.
-PAIRS = 12
 # The slowest pairs, a strip each.
 LATENCY_PAIRS = 16
 # Channels, sources, rejected traffic: as much of a list as people read.
@@ -99,7 +96,7 @@ class Summaries(Evidence):
                         row_number() over (partition by sender order by lost desc, receiver) as of_sender
                  from pairs where lost > 0)
                where of_receiver <= :few and of_sender <= :few order by lost desc, sender limit :limit""",
-            few=OF_ONE_HOST, limit=PAIRS,
+            few=OF_ONE_HOST, limit=PAIRS_DRAWN,
         )  # fmt: skip
         return [_pair(row) for row in rows]
 
@@ -172,10 +169,22 @@ class Summaries(Evidence):
         ]
         return found, count
 
-    def bins(self, minutes: int, pairs: Sequence[Pair]) -> list[Bin]:
-        """Loss in bins of so many minutes, of all pairs together and of each of ``pairs``."""
+    def step_seconds(self) -> int | None:
+        """The length of the steps shorter than a minute; None if the record is too long for them."""
+        (row,) = self._rows("select max(seconds) as seconds from {steps}")
+        return row.seconds or None
+
+    def bins(self, seconds: int, pairs: Sequence[Pair]) -> list[Bin]:
+        """Loss in bins of so many seconds, of all pairs together and of each of ``pairs``; ``steps`` are of less than
+        a minute.
+        """
+        if seconds < 60:
+            rows = self._rows(
+                "select sender, receiver, `from` as start, sent, lost from {steps} order by start"
+            )
+            return [Bin(*row)._replace(start=moment(row.start)) for row in rows]
         chosen = [(pair.sender, pair.receiver) for pair in pairs]
-        found = self._tables.bins("minutes", "minute", minutes * MINUTE, chosen)
+        found = self._tables.bins("minutes", "minute", seconds * 1_000_000, chosen)
         return [
             Bin(sender, receiver, moment(start), sent, lost) for sender, receiver, start, sent, lost in found
         ]
@@ -355,7 +364,8 @@ class Summaries(Evidence):
                       coalesce(sum(saved), 0) as saved, count(*) as pairs from whole"""
         )
         rows = self._rows(
-            f"{whole} select * from whole order by saved desc, sender, receiver limit :limit", limit=PAIRS
+            f"{whole} select * from whole order by saved desc, sender, receiver limit :limit",
+            limit=PAIRS_DRAWN,
         )
         return [Copies(*each) for each in rows], Copies(*row[:7]), row.pairs
 

@@ -7,9 +7,6 @@ A pair is a sender and a receiver. Times are aware datetimes in UTC, latencies m
 from datetime import datetime
 from typing import NamedTuple
 
-# Among the worst pairs, at most so many have the same receiver or the same sender. The page says so.
-OF_ONE_HOST = 4
-
 
 def share(lost: int, sent: int) -> float:
     """Of nothing sent, nothing is lost."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from bccnd.pipeline.layout import OF_ONE_HOST
 from bccnd.pipeline.report import charts
 from bccnd.pipeline.report.charts import NARROW, THUMBNAIL_SIZE, WIDE
 from bccnd.pipeline.report.findings import BAD_LOSS, peer
 from bccnd.pipeline.report.rows import (
-    OF_ONE_HOST,
     Bin,
     Block,
     Channel,
@@ -165,9 +165,9 @@ def _worst_pairs(pairs: Sequence[Pair]) -> Table:
 
 
 def loss(
-    bins: Sequence[Bin], minutes: int, period: Period | None, worst: Sequence[Pair], totals: Totals
+    bins: Sequence[Bin], seconds: int, period: Period | None, worst: Sequence[Pair], totals: Totals
 ) -> Values | None:
-    """``bins`` are those of all pairs together and of the ``worst``, so many ``minutes`` wide."""
+    """``bins`` are those of all pairs together and of the ``worst``, so many ``seconds`` wide."""
     whole = [one for one in bins if not one.sender]
     if period is None or not whole:
         return None
@@ -178,7 +178,7 @@ def loss(
         {
             "name": arrow(pair.sender, pair.receiver),
             "detail": f"{percent(pair.loss, ' %')} lost, peak {percent(_peak(own), ' %')}",
-            "curve": charts.curve(own, period, minutes, NARROW, 130),
+            "curve": charts.curve(own, period, seconds, NARROW, 130),
         }
         for pair in worst
         if (own := by_pair.get((pair.sender, pair.receiver)))
@@ -196,9 +196,9 @@ def loss(
         for pair in worst
     ]  # fmt: skip
     return {
-        "step": "a minute" if minutes == 1 else duration(minutes * 60),
-        "wide": charts.curve(whole, period, minutes, WIDE, 220),
-        "narrow": charts.curve(whole, period, minutes, NARROW, 180),
+        "step": {1: "a second", 60: "a minute"}.get(seconds) or duration(seconds),
+        "wide": charts.curve(whole, period, seconds, WIDE, 220),
+        "narrow": charts.curve(whole, period, seconds, NARROW, 180),
         "peak": percent(_peak(whole)),
         "heading": heading,
         "multiples": multiples,

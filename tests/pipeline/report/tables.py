@@ -37,7 +37,7 @@ def write_table(directory: Path, name: str, rows: list[dict[str, Any]] | pa.Tabl
     for place, field in enumerate(table.schema):
         if field.name in moments:
             table = table.set_column(place, field.name, table[field.name].cast(TIME))
-        elif field.name == "copies":
+        elif (name, field.name) in {("copies", "copies"), ("steps", "seconds")}:
             table = table.set_column(place, field.name, table[field.name].cast(pa.int32()))
         elif field.name in {"seconds", "expected_s", "saved", "lost_single", "loss"} or field.name.endswith(
             "_us"

@@ -20,7 +20,7 @@ def test_steps_do_not_overlap_where_a_record_begins() -> None:
     start = datetime(2026, 8, 1, 12, 0, 45, tzinfo=UTC)
     minutes = [start.replace(second=0) + timedelta(minutes=number) for number in range(3)]
     bins = [Bin("", "", minute, 100, number) for number, minute in enumerate(minutes)]
-    drawn = charts.curve(bins, (start, start + timedelta(minutes=2)), 1, 360, 130)
+    drawn = charts.curve(bins, (start, start + timedelta(minutes=2)), 60, 360, 130)
     edges = [float(number) for number in re.findall(r"[MH]([0-9.]+)", drawn.line)]
     # 15 seconds, a minute, and 45 seconds of the third.
     assert edges == sorted(edges)
@@ -77,14 +77,14 @@ def test_neighbours_in_a_thumbnail_share_a_stroke() -> None:
 
 def test_curve_breaks_where_nothing_was_sent() -> None:
     bins = [Bin("", "", minute(0), 100, 0), Bin("", "", minute(1), 100, 3), Bin("", "", minute(30), 100, 1)]
-    drawn = charts.curve(bins, HOUR, 1, 1040, 200)
+    drawn = charts.curve(bins, HOUR, 60, 1040, 200)
     assert [tick.label for tick in drawn.y] == ["0 %", "2.5 %", "5 %"]
     assert drawn.line.count("M") == 2
     assert drawn.area.count("Z") == 2
 
 
 def test_curve_without_bins_is_empty() -> None:
-    drawn = charts.curve([], HOUR, 1, 360, 200)
+    drawn = charts.curve([], HOUR, 60, 360, 200)
     assert (drawn.area, drawn.line) == ("", "")
 
 

@@ -66,7 +66,7 @@ def test_missing_tables_give_no_rows(tmp_path: Path) -> None:
         assert ask.silences() == ([], 0)
         assert ask.recorders() == ([], 0)
         assert ask.channels() == ([], 0, 0, 0)
-        assert ask.bins(1, []) == []
+        assert ask.bins(60, []) == []
 
 
 def test_hours_are_summed_and_a_host_is_no_pair_with_itself(tmp_path: Path) -> None:
@@ -165,10 +165,31 @@ def test_loss_is_summed_in_bins(tmp_path: Path) -> None:
         for sender, minute, lost in (("a", 0, 1), ("a", 1, 2), ("c", 1, 4), ("a", 5, 0), ("b", 0, 9))
     ]
     with asked(tmp_path, minutes=rows) as ask:
-        assert sorted(ask.bins(5, [Pair("a", "b", 0, 0)])) == [
+        assert sorted(ask.bins(300, [Pair("a", "b", 0, 0)])) == [
             Bin("", "", at(0), 30, 7), Bin("", "", at(5), 10, 0),
             Bin("a", "b", at(0), 20, 3), Bin("a", "b", at(5), 10, 0),
         ]  # fmt: skip
+
+
+def test_short_records_have_steps_below_a_minute(tmp_path: Path) -> None:
+    rows = [
+        {
+            "sender": pair[0],
+            "receiver": pair[1],
+            "from": at(place / 60),
+            "seconds": 2,
+            "sent": 10,
+            "lost": lost,
+        }
+        for pair, place, lost in ((("", ""), 0, 3), (("", ""), 2, 0), (("a", "b"), 0, 3))
+    ]
+    with asked(tmp_path, steps=rows) as ask:
+        assert ask.step_seconds() == 2
+        assert sorted(ask.bins(2, [])) == [
+            Bin("", "", at(0), 10, 3), Bin("", "", at(2 / 60), 10, 0), Bin("a", "b", at(0), 10, 3),
+        ]  # fmt: skip
+    with asked(tmp_path / "none") as ask:
+        assert ask.step_seconds() is None
 
 
 def covered(host: str, start: float, end: float, unrecorded: int = 0) -> dict[str, Any]:

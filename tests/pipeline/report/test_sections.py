@@ -24,8 +24,8 @@ CLOCK = Clock(*HOUR)
 
 def test_sections_without_rows_are_none() -> None:
     assert sections.matrix([], ([], []), Totals(), None, 1) is None
-    assert sections.loss([], 1, HOUR, [], Totals()) is None
-    assert sections.loss([Bin("", "", NOON, 1, 0)], 1, None, [], Totals()) is None
+    assert sections.loss([], 60, HOUR, [], Totals()) is None
+    assert sections.loss([Bin("", "", NOON, 1, 0)], 60, None, [], Totals()) is None
     assert sections.latencies([], 0) is None
     assert sections.busiest([], 0, 0) is None
     assert sections.silent([], 0, HOUR, CLOCK) is None
@@ -67,7 +67,7 @@ def test_large_matrix_has_a_thumbnail() -> None:
 
 def test_loss_has_a_chart_for_each_of_the_worst_pairs() -> None:
     bins = [Bin("", "", NOON, 100, 1), Bin("a", "b", NOON, 50, 1)]
-    drawn = sections.loss(bins, 5, HOUR, [Pair("a", "b", 50, 1)], Totals(3, 6, 4, 100, 1))
+    drawn = sections.loss(bins, 300, HOUR, [Pair("a", "b", 50, 1)], Totals(3, 6, 4, 100, 1))
     assert drawn is not None
     assert (drawn["step"], drawn["peak"]) == ("5 minutes", "1.0 percent")
     assert [pair["name"] for pair in drawn["multiples"]] == ["a → b"]

@@ -326,14 +326,15 @@ class ClientInput:
         scan = session.scan
         if scan is None:
             self._outgoing.steps += PATTERN_STEPS + len(pattern) // PATTERN_BYTES_A_STEP
-            self._check_room(session, pattern)
+            key = session.separator, pattern
+            held = key in session.subscriptions
+            if not held:  # once more takes no room
+                self._check_room(session, pattern)
             if typed and not session.format_chosen and session.format is not Format.LINES:
                 session.format = Format.LINES  # a person at a terminal
                 self._router.service_changed(session)
             if not session.rights.may_subscribe(pattern, session.separator):
                 raise DeniedError("subscribe", "no right to all that it matches")
-            key = session.separator, pattern
-            held = key in session.subscriptions
             self._router.subscribe(session, pattern)
             if held or session.tap or not self._state.retained:
                 return

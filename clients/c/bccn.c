@@ -19,7 +19,9 @@
  *    packets and answers to requests are handled when they arrive; messages, and notices of gaps between them, keep
  *    their order.
  * 5. The library drops nothing. If the program does not receive, its messages wait in the bounded queue of the daemon.
- * 6. In a child of fork the kernel has wiped `*alive`. The child only closes its copy of the parent's descriptors.
+ * 6. A subscribe that fails leaves nothing. If its SUB has left, it is withdrawn: an UNSUB and a ping follow, and until
+ *    the pong the library drops the messages that came for it alone.
+ * 7. In a child of fork the kernel has wiped `*alive`. The child only closes its copy of the parent's descriptors.
  *
  * recvmmsg and sendmmsg are not used: on this kind of socket they save a twentieth, and packing saves nine tenths.
  */
@@ -97,6 +99,14 @@ struct subscription {
     void *user;
 };
 
+/* An UNSUB that nobody waits for. `ping` is the number of the ping behind it; 0: that has not left yet. */
+struct withdrawal {
+    struct withdrawal *next;
+    uint64_t ping;
+    int said; /* the UNSUB has left */
+    char pattern[];
+};
+
 struct packet {
     struct packet *next;
     size_t size, at; /* the program has taken the bytes before `at` */
@@ -141,6 +151,9 @@ struct bccn_bus {
     volatile int *alive; /* NULL: the kernel cannot wipe memory, and `pid` shows a fork */
 
     /* asked and published */
+    enum { UNSAID, SAID, ANSWERED } asking; /* how far the current request has come on this connection */
+    struct withdrawal *withdrawn;
+    int overhears; /* the daemon delivers "!", since a SUB has left that was withdrawn */
     uint64_t asked, answered, published, confirmed, in_doubt;
     const char *awaited; /* the key of the answer that is kept */
     char *answer;
@@ -290,6 +303,14 @@ static struct packet *front(bccn_bus *bus, struct queue *queue)
     return packet;
 }
 
+static struct packet *newest(const struct queue *queue)
+{
+    struct packet *packet = queue->first;
+    while (packet && packet->next)
+        packet = packet->next;
+    return packet;
+}
+
 /* Drop all that waits, except the packet that the program holds. */
 static void pass_over(struct queue *queue)
 {
@@ -356,6 +377,19 @@ static void control_error(bccn_bus *bus, const char *value)
         notify(bus, BCCN_REJECTED, code, 1, "%s (%.*s)", about, (int)word, value);
 }
 
+/* Forget the withdrawals whose ping has at most this number. */
+static void settle(bccn_bus *bus, uint64_t number)
+{
+    for (struct withdrawal **at = &bus->withdrawn, *done; (done = *at);) {
+        if (done->ping && done->ping <= number) {
+            *at = done->next;
+            free(done);
+        } else {
+            at = &done->next;
+        }
+    }
+}
+
 static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
 {
     const char *key = (const char *)packet + 5, *value = memchr(key, 0, size - 5);
@@ -377,6 +411,7 @@ static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
         notify(bus, BCCN_CLOSING, 0, 0, "the daemon closes the connection: %s", text);
     } else if (!strcmp(key, "pong")) {
         bus->answered = number;
+        settle(bus, number);
         if (number != bus->asked)
             bus->complaint.count = 0; /* the errors until now belong to a request that was given up */
     } else {
@@ -439,7 +474,7 @@ static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct
 /* Whether a message answers a request of ours: 1: the last one; 0: none; -1: none that the program wants to see. */
 static int is_answer(bccn_bus *bus, const bccn_message *message)
 {
-    if (!bus->requests || message->channel[0] != '!')
+    if ((!bus->requests && !bus->overhears) || message->channel[0] != '!')
         return 0;
     size_t ours = strcspn(bus->token, ".") + 1, whole = strlen(bus->token);
     const char *at = message->payload;
@@ -449,6 +484,20 @@ static int is_answer(bccn_bus *bus, const bccn_message *message)
         return -1; /* late */
     bus->settled = 1;
     return at[whole] == '\n' ? 1 : -1; /* "?": a daemon with listeners */
+}
+
+/* Whether a message came for nothing but a subscribe that was withdrawn. */
+static int is_unwanted(const bccn_bus *bus, const bccn_message *message)
+{
+    int withdrawn = 0;
+    if (message->channel[0] == '!')
+        return bus->overhears && !bus->listening && !bus->patterns;
+    for (const struct withdrawal *at = bus->withdrawn; at && !withdrawn; at = at->next)
+        withdrawn = bccn_matches(at->pattern, message->channel, bus->options.separator);
+    for (size_t i = 0; i < bus->slots && withdrawn; i++)
+        if (bus->subscriptions[i].pattern)
+            withdrawn = !bccn_matches(bus->subscriptions[i].pattern, message->channel, bus->options.separator);
+    return withdrawn && !bus->options.tap;
 }
 
 /* Keep an answer to our request until the program asks for it. */
@@ -472,20 +521,32 @@ static int handle(bccn_bus *bus, const unsigned char *packet, size_t size)
         return alien(bus);
     if (begins(packet, size, "CMSG "))
         return begins(packet, size, "CMSG dropped") ? 1 : control(bus, packet, size);
-    if (!bus->requests || parse(bus, packet, size, &fields, &message) < 0)
+    if ((!bus->requests && !bus->overhears) || parse(bus, packet, size, &fields, &message) < 0)
         return 1; /* bccn_recv reports what is wrong with it, in its turn */
     int answers = is_answer(bus, &message);
-    return answers > 0 ? keep_answer(bus, packet, size) : answers == 0;
+    return answers > 0 ? keep_answer(bus, packet, size) : answers == 0 && !is_unwanted(bus, &message);
 }
 
-/* Handle all parts of a packet. A NUL replaces the first byte of those that are done. */
-static int handle_parts(bccn_bus *bus, struct packet *packet)
+/* Handle a packet that waits since before a subscribe was withdrawn, as `handle` does. */
+static int handle_again(bccn_bus *bus, const unsigned char *packet, size_t size)
+{
+    struct fields fields;
+    bccn_message message;
+    if (size && !*packet)
+        return 0;
+    if (begins(packet, size, "CMSG ") || parse(bus, packet, size, &fields, &message) < 0)
+        return 1;
+    return !is_unwanted(bus, &message);
+}
+
+/* Handle all parts of a packet with `one`. A NUL replaces the first byte of those that are done. */
+static int handle_parts(bccn_bus *bus, struct packet *packet, int (*one)(bccn_bus *, const unsigned char *, size_t))
 {
     size_t start = packet->at, size;
     int failed = 0, waits = 0;
     while (packet->at < packet->size) {
         unsigned char *part = next_part(packet, &size);
-        int code = part ? handle(bus, part, size) : 1;
+        int code = part ? one(bus, part, size) : 1;
         if (code > 0)
             waits = 1;
         else
@@ -541,6 +602,12 @@ static void let_go(bccn_bus *bus)
     bus->fd = -1;
     bus->name[0] = 0;
     bus->pack_limit = 0;
+    bus->asking = UNSAID;
+    bus->overhears = 0;
+    for (struct withdrawal *next; bus->withdrawn; bus->withdrawn = next) { /* a new connection knows nothing of them */
+        next = bus->withdrawn->next;
+        free(bus->withdrawn);
+    }
 }
 
 /* The connection has ended and has been read to its end. */
@@ -576,7 +643,7 @@ static int read_packet(bccn_bus *bus, int wait)
         return alien(bus);
     int packed = begins(packet->bytes, (size_t)size, "PACK ");
     *packet = (struct packet){ .size = (size_t)size, .at = packed ? 5 : 0, .packed = packed };
-    int failed = handle_parts(bus, packet);
+    int failed = handle_parts(bus, packet, handle);
     if (packet->at < packet->size) {
         struct packet *cut = bus->received.first ? realloc(packet, sizeof *packet + packet->size) : NULL;
         if (cut)
@@ -626,6 +693,22 @@ static int post(bccn_bus *bus, int64_t deadline, const char *format, ...)
     int size = vsnprintf(packet, sizeof packet, format, arguments);
     va_end(arguments);
     return send_here(bus, packet, (size_t)size, deadline);
+}
+
+/* Send what is left to send of withdrawals. */
+static int take_back(bccn_bus *bus, int64_t deadline)
+{
+    int code = 0;
+    for (struct withdrawal *at = bus->withdrawn, *next; at && code == 0; at = next) {
+        next = at->next;
+        if (at->ping)
+            continue;
+        if (!at->said && (code = post(bus, deadline, "UNSUB %s", at->pattern)) == 0)
+            at->said = 1;
+        if (code == 0 && (code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)bus->asked + 1)) == 0)
+            at->ping = ++bus->asked;
+    }
+    return code;
 }
 
 /* Wait until the daemon has processed all that was sent on this connection. */
@@ -759,8 +842,11 @@ static int ensure(bccn_bus *bus, int64_t deadline)
  * `turn` counts the calls of one wait: the clock is read only when nothing arrives, or after many turns. */
 static int read_until(bccn_bus *bus, int64_t deadline, unsigned turn)
 {
+    size_t before = bus->received.size;
     if (turn > TURN_LIMIT && is_past(deadline))
         return 0;
+    if (bus->withdrawn && take_back(bus, 0) < 0 && bus->received.size != before)
+        return 1;
     int code = bus->fd < 0 && is_past(bus->retry_at) ? ensure(bus, 0) : 0;
     if (code == 0 && bus->fd >= 0 && (code = read_packet(bus, deadline == NEVER)) == BCCN_E_UNAVAILABLE)
         return is_over(bus) ? code : 1; /* the next turn connects again */
@@ -779,18 +865,22 @@ static int read_until(bccn_bus *bus, int64_t deadline, unsigned turn)
 static int transmit(bccn_bus *bus, const void *packet, size_t size, unsigned messages, int asking)
 {
     int64_t deadline = deadline_in(bus->options.timeout);
+    bus->asking = UNSAID;
     for (;;) {
         int code = ensure(bus, deadline);
         if (code < 0)
             return code;
         if (asking && bus->received.size > BACKLOG_LIMIT)
             return full(bus);
-        if (size)
+        code = take_back(bus, deadline);
+        if (code == 0 && size)
             code = send_here(bus, packet, size, deadline);
         bus->published += code == 0 ? messages : 0;
         if (code == 0 && asking) {
+            bus->asking = SAID;
             bus->complaint.count = 0;
-            code = await(bus, deadline);
+            if ((code = await(bus, deadline)) == 0)
+                bus->asking = ANSWERED;
         }
         if (code != BCCN_E_UNAVAILABLE)
             return code;
@@ -1104,16 +1194,47 @@ static struct subscription *find(const bccn_bus *bus, const char *pattern)
     return NULL;
 }
 
+static struct withdrawal *new_withdrawal(const char *pattern)
+{
+    struct withdrawal *made = calloc(1, sizeof *made + strlen(pattern) + 1);
+    if (made)
+        strcpy(made->pattern, pattern);
+    return made;
+}
+
+/* Have an UNSUB sent, without waiting for it. The messages behind the packet `before` that came for it reach nobody. */
+static void withdraw(bccn_bus *bus, struct withdrawal *made, const struct packet *before)
+{
+    char why[sizeof bus->text];
+    struct withdrawal **end = &bus->withdrawn;
+    while (*end)
+        end = &(*end)->next;
+    *end = made;
+    bus->overhears = !bus->options.tap;
+    for (struct packet *at = before ? before->next : bus->received.first; at; at = at->next)
+        handle_parts(bus, at, handle_again);
+    memcpy(why, bus->text, sizeof why);
+    take_back(bus, 0); /* what finds no room goes before the next request */
+    memcpy(bus->text, why, sizeof why);
+}
+
 static int remember(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
 {
     char *copy = strdup(pattern);
+    struct withdrawal *made = new_withdrawal(pattern);
+    const struct packet *before = newest(&bus->received);
     struct subscription *slot = find(bus, NULL), *grown = bus->subscriptions;
     if (!slot && (grown = realloc(grown, (bus->slots + 1) * sizeof *grown))) {
         bus->subscriptions = grown;
         slot = grown + bus->slots++;
         *slot = (struct subscription){ NULL, NULL, NULL };
     }
-    int code = copy && slot ? ask(bus, NULL, "SUB %s", pattern) : fail(bus, BCCN_E_MEMORY, "no memory");
+    bus->asking = UNSAID;
+    int code = copy && made && slot ? ask(bus, NULL, "SUB %s", pattern) : fail(bus, BCCN_E_MEMORY, "no memory");
+    if (code < 0 && bus->asking == SAID)
+        withdraw(bus, made, before);
+    else
+        free(made);
     if (code < 0) {
         free(copy);
         return code;
@@ -1151,14 +1272,21 @@ int bccn_unsubscribe(bccn_bus *bus, const char *pattern)
 {
     enter(bus);
     struct subscription *slot = find(bus, pattern);
-    if (!slot)
-        return leave(bus, fail(bus, BCCN_E_INVALID, "pattern %.1024s: not subscribed", pattern));
-    int code = ask(bus, NULL, "UNSUB %s", pattern);
-    if (code == 0 || code == BCCN_E_NOT_SUBSCRIBED) {
-        free(slot->pattern);
-        *slot = (struct subscription){ NULL, NULL, NULL };
-        bus->patterns--;
+    struct withdrawal *made = new_withdrawal(pattern);
+    if (!slot || !made) {
+        free(made);
+        return leave(bus, slot ? fail(bus, BCCN_E_MEMORY, "no memory")
+                               : fail(bus, BCCN_E_INVALID, "pattern %.1024s: not subscribed", pattern));
     }
+    bus->asking = UNSAID;
+    int code = ask(bus, NULL, "UNSUB %s", made->pattern);
+    free(slot->pattern);
+    *slot = (struct subscription){ NULL, NULL, NULL };
+    bus->patterns--;
+    if (code < 0 && bus->asking == UNSAID && bus->fd >= 0)
+        withdraw(bus, made, newest(&bus->received));
+    else
+        free(made);
     return leave(bus, code);
 }
 

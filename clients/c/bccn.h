@@ -148,7 +148,8 @@ typedef struct {
 
 typedef void bccn_callback(bccn_bus *bus, const bccn_message *message, void *user);
 
-/* Subscribe, and return when the subscription is in force; after a failure there is none. bccn_recv and bccn_dispatch
+/* Subscribe, and return when the subscription is in force; after a failure there is none (clients/PROTOCOL.md, "A
+ * subscribe that fails"), and unsubscribing ends one even if the daemon does not answer. bccn_recv and bccn_dispatch
  * pass its messages to `callback`, which must not call those two, nor bccn_close. Without a callback (NULL), bccn_recv
  * returns the messages.
  *

@@ -96,6 +96,9 @@ const (
 //     to that request.
 //  4. The daemon answers a MSG only if it rejects it. The daemon has a message once a later request is answered.
 //     Messages without such an answer are in doubt when the link breaks, and the next Barrier reports them.
+//  5. A subscribe that fails leaves nothing. The client remembers a pattern once the daemon has agreed to it. If the SUB
+//     of a failed call has left, it is withdrawn: an UNSUB and a ping follow, and until the pong the client drops the
+//     messages that came for it alone.
 
 // A Client is a connection of this program to the bus, which reconnects by itself.
 type Client struct {
@@ -120,6 +123,7 @@ type Client struct {
 	listening     bool
 	hearing       bool // listens, but only for answers
 	subscriptions []string
+	withdrawn     []*withdrawal
 	asked         []*query
 	waiting       int // bytes in all queues
 	pressing      int // how many calls wait for the daemon
@@ -349,31 +353,42 @@ func (c *Client) packLimit() int {
 
 // --- subscribing and receiving ---
 
-// Subscribe subscribes to pattern, and returns when the subscription is in force.
+// Subscribe subscribes to pattern, and returns when the subscription is in force. After an error, also that of a context
+// that ends, there is none.
 func (c *Client) Subscribe(ctx context.Context, pattern string) error {
 	packet, err := buildSub("SUB", pattern)
 	if err != nil {
 		return err
 	}
-	_, err = c.ask(ctx, "ping", "", nil, func() ([]byte, error) {
-		c.subscriptions = append(c.subscriptions, pattern)
-		return packet, nil
-	})
-	if err != nil && !isCode(err, Timeout, Unavailable, Backlog, Closed) { // the daemon said no
-		c.mu.Lock()
-		_ = c.forget(pattern)
-		c.mu.Unlock()
-	}
+	granted := func(string) { c.subscriptions = append(c.subscriptions, pattern) }
+	_, err = c.ask(ctx, "ping", "", granted, func(asked *query) { asked.before, asked.pattern = packet, pattern })
 	return err
 }
 
-// Unsubscribe takes back one subscription to pattern.
+// Unsubscribe takes back one subscription to pattern. It ends the subscription even if the daemon does not answer.
 func (c *Client) Unsubscribe(ctx context.Context, pattern string) error {
 	packet, err := buildSub("UNSUB", pattern)
 	if err != nil {
 		return err
 	}
-	_, err = c.ask(ctx, "ping", "", nil, func() ([]byte, error) { return packet, c.forget(pattern) })
+	c.mu.Lock()
+	l, err := c.link, c.forget(pattern)
+	if l == nil && err == nil { // a greeting that is on its way may have it; any later one has not
+		c.withdrawn = append(c.withdrawn, &withdrawal{pattern: pattern})
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	said := func() bool { return false }
+	_, err = c.ask(ctx, "ping", "", nil, func(asked *query) {
+		if c.link == l {
+			asked.before, said = packet, func() bool { return asked.said }
+		}
+	})
+	if err != nil && l != nil && !said() {
+		c.withdraw(l, pattern)
+	}
 	return err
 }
 
@@ -425,6 +440,7 @@ func (c *Client) Messages() <-chan Message {
 type queue struct {
 	messages []Message
 	first    int
+	came     uint64 // messages, ever
 	wake     chan struct{}
 }
 
@@ -436,6 +452,7 @@ func (c *Client) put(q *queue, message Message) {
 		q.first = 0
 	}
 	q.messages = append(q.messages, message)
+	q.came++
 	c.waiting += len(message.Payload) + messageCost
 	q.ring()
 }

@@ -48,7 +48,12 @@ type link struct {
 type query struct {
 	key       string             // of the answer
 	published uint64             // messages sent before the request
-	granted   func(value string) // called with the answer, unless that is an error
+	granted   func(value string) // called with the answer, unless that is an error or nobody waits for it
+	settled   func()             // called with any answer
+	before    []byte             // a packet that goes before the request
+	said      bool               // before has left
+	pattern   string             // of a SUB before it
+	came      uint64             // messages, when the query was made
 	complaint error              // about the SUB or UNSUB sent with the request
 	value     string
 	err       error
@@ -68,6 +73,9 @@ func (q *query) finish(value string, err error) {
 	}
 	if q.err == nil && q.granted != nil {
 		q.granted(value)
+	}
+	if q.settled != nil {
+		q.settled()
 	}
 	close(q.done)
 }
@@ -201,6 +209,7 @@ func (c *Client) greet(l *link, again bool) error {
 
 // greeting returns the packets for a new connection, and the queries that they answer; under mu.
 func (c *Client) greeting(l *link) (packets [][]byte, queries []*query) {
+	c.withdrawn = nil // this link has what is held, and no more
 	say := func(wanted bool, key, value string, granted func(string)) {
 		if wanted {
 			packet, _ := buildControl(key, value)
@@ -251,6 +260,122 @@ func (c *Client) disconnected(l *link, reason error) {
 	}
 }
 
+// --- subscribes that fail ---
+
+// A withdrawal is an UNSUB that nobody waits for, and the ping behind it.
+type withdrawal struct {
+	pattern string
+	said    bool // the UNSUB has left
+	pinged  bool // the ping, too
+}
+
+// giveUp ends a query that nobody waits for any more, and withdraws its SUB. It reports whether the query was answered
+// just before.
+func (c *Client) giveUp(l *link, asked *query) (answered bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-asked.done:
+		return asked.err != errGone
+	default:
+	}
+	asked.granted = nil
+	if asked.pattern != "" && asked.said && c.link == l {
+		c.withdrawn = append(c.withdrawn, &withdrawal{pattern: asked.pattern})
+		c.dropUnwanted(asked.came)
+	}
+	return false
+}
+
+// withdraw has an UNSUB sent on this link, without waiting for it.
+func (c *Client) withdraw(l *link, pattern string) {
+	c.mu.Lock()
+	if c.link == l {
+		c.withdrawn = append(c.withdrawn, &withdrawal{pattern: pattern})
+	}
+	c.mu.Unlock()
+	c.takeBackSoon(l)
+}
+
+// takeBack sends what is left to send of withdrawals; under sending.
+func (c *Client) takeBack(l *link, deadline time.Time) error {
+	c.mu.Lock()
+	withdrawn := slices.Clone(c.withdrawn)
+	c.mu.Unlock()
+	for _, each := range withdrawn {
+		if each.pinged {
+			continue
+		}
+		if !each.said {
+			if err := c.send(l, []byte("UNSUB "+each.pattern), deadline); err != nil {
+				return err
+			}
+			each.said = true
+		}
+		ping := newQuery("ping", nil)
+		ping.settled = func() { c.settle(each) }
+		if err := c.enqueue(l, ping, nil); err != nil {
+			return err
+		}
+		if err := c.send(l, []byte("CMSG ping\x00"), deadline); err != nil {
+			c.dequeue(ping)
+			return err
+		}
+		c.mu.Lock()
+		each.pinged = true
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// takeBackSoon sends what there is room for, unless another goroutine sends: the reader tries again.
+func (c *Client) takeBackSoon(l *link) {
+	c.mu.Lock()
+	pending := c.link == l && slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool { return !each.pinged })
+	c.mu.Unlock()
+	if pending && c.sending.TryLock() {
+		_ = c.takeBack(l, time.Unix(1, 0))
+		c.sending.Unlock()
+	}
+}
+
+// settle forgets a withdrawal that the daemon has processed; under mu.
+func (c *Client) settle(done *withdrawal) {
+	c.withdrawn = slices.DeleteFunc(c.withdrawn, func(each *withdrawal) bool { return each == done })
+}
+
+// isUnwanted reports whether a message came for nothing but a subscribe that was withdrawn; under mu.
+func (c *Client) isUnwanted(channel string) bool {
+	if len(c.withdrawn) == 0 || c.options.Tap || strings.HasPrefix(channel, "!") {
+		return false
+	}
+	matches := func(pattern string) bool { return Matches(pattern, channel, c.options.Separator) }
+	return slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool { return matches(each.pattern) }) &&
+		!slices.ContainsFunc(c.subscriptions, matches) &&
+		!slices.ContainsFunc(c.asked, func(asked *query) bool {
+			return asked.granted != nil && asked.pattern != "" && matches(asked.pattern)
+		})
+}
+
+// dropUnwanted drops the messages that have come since there were so many, and wait for nobody; under mu.
+func (c *Client) dropUnwanted(came uint64) {
+	q := &c.inbox
+	var kept []Message
+	lost, number := uint64(0), q.came-uint64(len(q.messages)-q.first)
+	for _, message := range q.messages[q.first:] {
+		if number++; number > came && c.isUnwanted(message.Channel) {
+			lost += message.Lost
+			c.waiting -= len(message.Payload) + messageCost
+			continue
+		}
+		message.Lost, lost = message.Lost+lost, 0
+		kept = append(kept, message)
+	}
+	c.lost += lost
+	q.messages, q.first = kept, 0
+	c.room.Signal()
+}
+
 // await waits for a link other than gone.
 func (c *Client) await(ctx context.Context, gone *link) (*link, error) {
 	defer c.press()()
@@ -294,6 +419,7 @@ func (c *Client) read(l *link) (err error) {
 			c.room.Wait()
 		}
 		c.mu.Unlock()
+		c.takeBackSoon(l)
 	}
 	return err
 }
@@ -336,6 +462,7 @@ func (c *Client) handle(packet []byte) error {
 		c.control(key, value)
 	case directed && (c.isAnswer(message) || !c.listening && len(c.subscriptions) == 0):
 		// An answer, or a message that came only because this client listens for answers.
+	case c.isUnwanted(message.Channel):
 	default:
 		message.Lost, c.lost = c.lost, 0
 		c.put(&c.inbox, message)
@@ -457,11 +584,10 @@ func (c *Client) transmit(packet []byte, messages uint64) error {
 
 // ask sends a control request and waits for its answer. If the connection breaks, ask repeats the request on the next.
 //
-// Both functions run under mu. granted gets the answer, and remembers it for later connections. change, which may be
-// nil, runs before the request and returns a packet that goes first; it is not repeated, since the greeting of the next
-// connection contains what it changed.
+// Both functions run under mu. granted gets the answer, and remembers it for later connections. prepare, which may be
+// nil, says what goes before the request on each connection.
 func (c *Client) ask(
-	ctx context.Context, key, value string, granted func(string), change func() ([]byte, error),
+	ctx context.Context, key, value string, granted func(string), prepare func(*query),
 ) (string, error) {
 	packet, err := buildControl(key, value)
 	if err != nil {
@@ -478,72 +604,82 @@ func (c *Client) ask(
 			return "", err
 		}
 		query := newQuery(key, granted)
-		changed, err := c.submit(ctx, l, query, packet, change)
-		if changed {
-			change = nil
-		}
-		if err == errGone {
+		if err = c.submit(ctx, l, query, packet, prepare); err == errGone {
 			continue
 		}
-		if err != nil {
+		if err == nil {
+			select {
+			case <-query.done:
+			case <-c.closed:
+				return "", errClosed
+			case <-ctx.Done():
+				err = overdue(ctx, Timeout, "the daemon does not answer")
+			}
+		}
+		if err != nil && !c.giveUp(l, query) {
+			c.takeBackSoon(l)
 			return "", err
 		}
-		select {
-		case <-query.done:
-			if query.err != errGone {
-				return query.value, query.err
-			}
-		case <-c.closed:
-			return "", errClosed
-		case <-ctx.Done():
-			return "", overdue(ctx, Timeout, "the daemon does not answer")
+		if query.err != errGone {
+			return query.value, query.err
 		}
 	}
 }
 
-// submit sends the packet that change returns, and then the query. changed reports whether change was called.
-func (c *Client) submit(
-	ctx context.Context, l *link, asked *query, packet []byte, change func() ([]byte, error),
-) (changed bool, err error) {
+// submit sends what goes before the query, and then the query. After Timeout the query was not sent.
+func (c *Client) submit(ctx context.Context, l *link, asked *query, packet []byte, prepare func(*query)) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	before, err := c.enqueue(l, asked, change)
-	if err != nil {
-		return false, err
-	}
 	deadline, _ := ctx.Deadline()
-	if before != nil {
-		err = c.send(l, before, deadline)
+	err := c.checkBacklog()
+	if err == nil {
+		err = c.takeBack(l, deadline)
+	}
+	if err == nil {
+		err = c.enqueue(l, asked, prepare)
+	}
+	if err == nil && asked.before != nil {
+		err = c.send(l, asked.before, deadline)
+		asked.said = err == nil
 	}
 	if err == nil {
 		err = c.send(l, packet, deadline)
 	}
-	if err != nil { // the query was not sent
-		c.mu.Lock()
-		c.asked = slices.DeleteFunc(c.asked, func(other *query) bool { return other == asked })
-		c.mu.Unlock()
+	if err != nil {
+		c.dequeue(asked)
 	}
-	return true, err
+	return err
 }
 
-// enqueue appends a query to those without an answer, and returns the packet of change.
-func (c *Client) enqueue(l *link, asked *query, change func() ([]byte, error)) (before []byte, err error) {
+// enqueue appends a query to those without an answer.
+func (c *Client) enqueue(l *link, asked *query, prepare func(*query)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link != l {
-		return nil, errGone
+		return errGone
 	}
+	if prepare != nil {
+		prepare(asked)
+	}
+	asked.published, asked.came = c.published, c.inbox.came
+	c.asked = append(c.asked, asked)
+	return nil
+}
+
+func (c *Client) checkBacklog() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.waiting > backlogLimit {
-		return nil, &Error{Code: Backlog, Text: fmt.Sprintf("%d bytes of messages wait: receive them", c.waiting)}
+		return &Error{Code: Backlog, Text: fmt.Sprintf("%d bytes of messages wait: receive them", c.waiting)}
 	}
-	if change != nil {
-		before, err = change()
-	}
-	if err == nil {
-		asked.published = c.published
-		c.asked = append(c.asked, asked)
-	}
-	return before, err
+	return nil
+}
+
+// dequeue removes a query that was not sent.
+func (c *Client) dequeue(asked *query) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = slices.DeleteFunc(c.asked, func(other *query) bool { return other == asked })
 }
 
 // patience gives ctx the deadline of Options.Timeout, if it has none.

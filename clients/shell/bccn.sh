@@ -20,7 +20,9 @@
 # 4. Messages that arrive during another wait go to the queue, up to BACKLOG messages; the client drops none.
 # 5. Each connection is a generation. The bridge drops lines for an older one, and the next barrier reports them as
 #    "unconfirmed".
-# 6. A child (of &, of a pipe, of parentheses) only closes its copies of the descriptors of its parent.
+# 6. A subscribe that fails leaves nothing. If its SUB went to the bridge, it is withdrawn: an UNSUB and a ping follow,
+#    and until the pong the client drops the messages that came for it alone.
+# 7. A child (of &, of a pipe, of parentheses) only closes its copies of the descriptors of its parent.
 #
 # Descriptors 8 and 9 belong to the client. Internal times are hundredths of a second of uptime; deadlines are
 # arguments, since callbacks may call everything. Functions that wait return 3 at the deadline, and 1 if the connection
@@ -242,6 +244,7 @@ _bccn_lose() {
     [ -n "$_bccn_up" ] || return 0
     _bccn_doubt=$((_bccn_doubt + _bccn_published - _bccn_confirmed))
     _bccn_confirmed=$_bccn_published _bccn_up='' _bccn_ready=''
+    _bccn_withdrawn='' _bccn_overhears='' # a new connection knows nothing of them
     "$BCCN_ON_NOTICE" disconnected $_bccn_doubt 'the daemon went away'
 }
 
@@ -250,6 +253,7 @@ _bccn_control() {
     case $1 in
         pong\\*)
             _bccn_answered=$_bccn_value
+            [ -z "$_bccn_withdrawn" ] || _bccn_settle
             if [ "$_bccn_value" = "$_bccn_asked" ]; then
                 _bccn_confirmed=$_bccn_asked_at _bccn_unread=0
             else
@@ -295,9 +299,69 @@ _bccn_add() {
                 ;;
         esac
     fi
+    if [ -n "$_bccn_overhears" ]; then
+        _bccn_take_apart "$_bccn_line"
+        ! _bccn_is_unwanted || return 0
+    fi
     _bccn_q_last=$((_bccn_q_last + 1))
     eval "_bccn_q$_bccn_q_last=\$_bccn_lost\$_bccn_line"
     _bccn_lost=0
+}
+
+# --- subscribes that fail ---
+#
+# _bccn_withdrawn has a line for each UNSUB that nobody waits for: the number of the ping behind it, =, and the pattern.
+# _bccn_overhears is set when a SUB that was withdrawn makes the daemon deliver the messages of !.
+
+# Sends the UNSUB of the pattern $1. The messages behind number $2 of the queue that came for it reach nobody.
+_bccn_withdraw() {
+    _bccn_asked=$((_bccn_asked + 1)) _bccn_asked_at=$_bccn_published _bccn_overhears=1
+    _bccn_withdrawn="${_bccn_withdrawn:+$_bccn_withdrawn$_bccn_nl}$_bccn_asked =$1"
+    _bccn_put "UNSUB $1"
+    _bccn_put "CMSG ping\\0000$_bccn_asked"
+    set -- "$2" "$_bccn_q_last"
+    _bccn_q_last=$1
+    while [ "$1" -lt "$2" ]; do
+        set -- $(($1 + 1)) "$2"
+        eval "_bccn_line=\$_bccn_q$1; unset _bccn_q$1"
+        _bccn_take_apart "$_bccn_line"
+        if _bccn_is_unwanted; then
+            _bccn_lost=$((_bccn_lost + ${_bccn_line%% *}))
+        else
+            _bccn_q_last=$((_bccn_q_last + 1))
+            eval "_bccn_q$_bccn_q_last=\$_bccn_line"
+        fi
+    done
+}
+
+# Forgets the withdrawals that the daemon has processed.
+_bccn_settle() {
+    set -- "$_bccn_withdrawn"
+    _bccn_withdrawn=''
+    while IFS=' ' read -r _bccn_ping _bccn_pattern; do
+        [ "$_bccn_ping" -le "$_bccn_answered" ] ||
+            _bccn_withdrawn="${_bccn_withdrawn:+$_bccn_withdrawn$_bccn_nl}$_bccn_ping $_bccn_pattern"
+    done <<-END
+	$1
+	END
+}
+
+# Whether a message on $_bccn_chan came for nothing but a subscribe that was withdrawn.
+_bccn_is_unwanted() {
+    case $_bccn_chan in !*) [ -z "$_bccn_listening$_bccn_subs" ]; return ;; esac
+    while IFS=' ' read -r _ _bccn_pattern; do
+        [ -n "$_bccn_pattern" ] || continue
+        _bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" || continue
+        while IFS=' ' read -r _bccn_pattern _; do
+            [ -z "$_bccn_pattern" ] || ! _bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" || return 1
+        done <<-END
+	$_bccn_subs
+	END
+        return 0
+    done <<-OUTER
+	$_bccn_withdrawn
+	OUTER
+    return 1
 }
 
 # Takes apart a line of one of these forms:
@@ -398,17 +462,21 @@ _bccn_pong() {
 _bccn_ask() {
     _bccn_in "$BCCN_TIMEOUT"
     set -- "$1" "${2-}" "$_bccn_deadline"
+    _bccn_said=''
     while :; do
         _bccn_generation=$_bccn_up
         _bccn_ensure "$3" || return
         [ -z "$2" ] || [ "$_bccn_generation" = "$_bccn_up" ] || set -- '' '' "$3"
+        _bccn_said=''
         [ $((_bccn_q_last - _bccn_q_first)) -lt $_bccn_BACKLOG ] ||
             _bccn_fail backlog "$((_bccn_q_last - _bccn_q_first)) messages wait: receive them" || return
         _bccn_complaint='' _bccn_answer=''
         [ -z "$1" ] || _bccn_put "$1"
+        _bccn_said=$_bccn_up
         _bccn_pong "$3" && break
         [ $? = 1 ] || return 3
     done
+    _bccn_said=''
     [ -z "$_bccn_complaint" ] || _bccn_complain "$_bccn_complaint"
 }
 
@@ -428,7 +496,7 @@ _bccn_start() {
     _bccn_dir='' _bccn_up='' _bccn_ready='' _bccn_reached='' _bccn_greeted='' _bccn_reason='' BCCN_NAME=''
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
-    _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0
+    _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_said='' _bccn_withdrawn='' _bccn_overhears=''
     _bccn_q_first=0 _bccn_q_last=0 _bccn_a_first=0 _bccn_a_last=0 _bccn_settled=''
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     _bccn_clock
@@ -570,7 +638,8 @@ bccn_barrier() {
 
 # --- public: receiving ---
 
-# bccn_listen PATTERN [FUNCTION]: subscribes. The pattern ! stands for messages to this program and to all.
+# bccn_listen PATTERN [FUNCTION]: subscribes; after a failure there is no subscription. The pattern ! stands for messages
+# to this program and to all.
 bccn_listen() {
     _bccn_enter || return
     case $1 in
@@ -580,16 +649,16 @@ bccn_listen() {
         *[!!-~]*) _bccn_fail invalid "pattern $1: must be ASCII without white space" || return ;;
     esac
     _bccn_encode "$1"
-    _bccn_before=$_bccn_subs
-    _bccn_subs="${_bccn_subs:+$_bccn_subs$_bccn_nl}=$_bccn_raw ${2-}"
-    _bccn_ask "SUB $_bccn_raw" 1 && return
-    set -- $?
-    _bccn_subs=$_bccn_before
-    return "$1"
+    set -- "$_bccn_raw" "${2-}" "$_bccn_q_last"
+    _bccn_ask "SUB $1" && _bccn_subs="${_bccn_subs:+$_bccn_subs$_bccn_nl}=$1 $2" && return
+    set -- "$1" "$3" $?
+    [ -z "$_bccn_said" ] || [ "$_bccn_said" != "$_bccn_up" ] || _bccn_withdraw "$1" "$2"
+    return "$3"
 }
 
 bccn_subscribe() { bccn_listen "$@"; }
 
+# bccn_unsubscribe PATTERN: takes back the last subscription to it, even if the daemon does not answer.
 bccn_unsubscribe() {
     _bccn_enter || return
     _bccn_encode "$1"
@@ -598,7 +667,11 @@ bccn_unsubscribe() {
         END { if (!last) exit 1; for (i = 1; i <= NR; i++) if (i != last) print line[i] }') ||
         _bccn_fail invalid "pattern $1: not subscribed" || return
     _bccn_subs=$_bccn_kept
-    _bccn_ask "UNSUB $_bccn_raw" 1
+    set -- "$_bccn_raw"
+    _bccn_ask "UNSUB $1" 1 && return
+    set -- "$1" $?
+    [ "$BCCN_ERROR" != backlog ] || _bccn_withdraw "$1" "$_bccn_q_last"
+    return "$2"
 }
 
 # bccn_recv [SECONDS]: waits for the next message without a function, and calls functions meanwhile. Sets BCCN_CHANNEL;

@@ -1,15 +1,28 @@
-"""Python clients of a real daemon."""
+"""Python clients of a real daemon, and drivers of every language."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bccn
+from tests.clients.drivers import Driver, Language
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE
 
 Connect = Callable[..., bccn.Client]
+Start = Callable[[Language], Driver]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts drivers, and ends them with the test."""
+    numbers = count()
+    with ExitStack() as stack:
+        yield lambda language: stack.enter_context(Driver(language, tmp_path / f"stderr{next(numbers)}"))
 
 
 @pytest.fixture

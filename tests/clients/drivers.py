@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import unquote_to_bytes
 
+import pytest
+
 from tests.daemon_process import die_with_parent
 from tests.needs import require
 from tests.packet_client import PATIENCE
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 BUILD_SECONDS = 300
+# Seconds that a driver waits for what must come: less than the test waits for the driver.
+LATEST = 20
 
 Word = str | bytes | int
 
@@ -61,6 +65,7 @@ LANGUAGES = (
         toolchain=("make", "gcc"),
         build=("make", "--silent", "build/driver", "CC=gcc"),
         run=("build/driver",),
+        lacks=frozenset({"cancel"}),
     ),
     Language("perl", folder="perl", toolchain=("perl",), run=("perl", "-Ilib", "conformance/driver.pl")),
     Language(
@@ -86,16 +91,19 @@ LANGUAGES = (
             "--example=driver",
         ),
         run=("build/release/examples/driver",),
+        lacks=frozenset({"cancel"}),
     ),
     Language(
         "shell",
         folder="shell",
         toolchain=("sh", "awk", "socat"),
         run=("sh", "conformance/driver.sh"),
-        lacks=frozenset({"pack"}),
+        lacks=frozenset({"cancel", "pack"}),
         reads_ahead=True,
     ),
 )
+
+each_language = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 
 
 @contextmanager
@@ -167,7 +175,7 @@ class Driver:
         """The decoded words after the ``ok`` that has to come."""
         word, *words = self.answer()
         assert word == "ok", f"{self.language}: {self._asked[:200]!r} gave {word} {words}\n{self.log}"
-        return [b"" if each == "%" else unquote_to_bytes(each) for each in words]
+        return [_decoded(each) for each in words]
 
     def __call__(self, *words: Word) -> list[bytes]:
         """Do something that succeeds."""
@@ -193,6 +201,20 @@ class Driver:
             found.append((event[1].decode(), event[2]))
         assert event == [b"timeout"], event
         return found
+
+    def patiently(self, *words: Word) -> list[bytes]:
+        """Do something that succeeds in the end: again when its time is over, as on a busy machine it may be."""
+        while True:
+            self.ask(*words)
+            word, *rest = self.answer()
+            if word == "ok" or rest[0] not in ("timeout", "unavailable"):
+                assert word == "ok", f"{self.language}: {self._asked[:200]!r} gave {word} {rest}"
+                return [_decoded(each) for each in rest]
+
+    def await_reconnection(self) -> None:
+        while (event := self("recv", LATEST)) == [b"disconnected"]:
+            pass
+        assert event == [b"reconnected"]
 
     @property
     def waits(self) -> bool:
@@ -228,3 +250,16 @@ def _encoded(word: Word) -> str:
     data = word if isinstance(word, bytes) else str(word).encode()
     plain = range(0x21, 0x7F)
     return "".join(chr(byte) if byte in plain and byte != 0x25 else f"%{byte:02X}" for byte in data) or "%"
+
+
+def _decoded(word: str) -> bytes:
+    return b"" if word == "%" else unquote_to_bytes(word)
+
+
+def unless_lacking(
+    language: Language, command: str, argument: str, start: Callable[[Language], Driver]
+) -> None:
+    """Ends the test for a language that lacks `command`, once its driver has said so itself."""
+    if command in language.lacks:
+        assert start(language).error(command, *argument.split()) == "unsupported"
+        pytest.xfail(f"{language} has no {command}")

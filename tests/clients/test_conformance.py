@@ -4,14 +4,12 @@ The tests speak to drivers in the script of ``clients/CONFORMANCE.md``. ``driver
 """
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.clients.drivers import LANGUAGES, Driver, Language
+from tests.clients.conftest import Start
+from tests.clients.drivers import LANGUAGES, LATEST, Language, each_language, unless_lacking
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, crowd, wait_until
@@ -19,15 +17,9 @@ from tests.packet_client import PacketClient, crowd, wait_until
 REFERENCE = LANGUAGES[0]
 EVERY_BYTE = bytes(range(256))
 QUEUE = 8  # packets
-# Seconds that a driver waits for what must come: less than the test waits for the driver.
-LATEST = 20
-
 # Messages: more than QUEUE packets, the socket and what a client reads ahead can hold.
 FLOOD = 20_000
 
-Start = Callable[[Language], Driver]
-
-each_language = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 each_pair = pytest.mark.parametrize(
     ("sends", "receives"), [(a, b) for a in LANGUAGES for b in LANGUAGES], ids=str
 )
@@ -37,21 +29,6 @@ each_pair = pytest.mark.parametrize(
 def bus(shared_daemon: DaemonProcess) -> Path:
     """The socket of a daemon that the tests share."""
     return shared_daemon.socket
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts drivers, and ends them with the test."""
-    numbers = count()
-    with ExitStack() as stack:
-        yield lambda language: stack.enter_context(Driver(language, tmp_path / f"stderr{next(numbers)}"))
-
-
-def unless_lacking(language: Language, command: str, argument: str, start: Start) -> None:
-    """Ends the test for a language that lacks `command`, once its driver has said so itself."""
-    if command in language.lacks:
-        assert start(language).error(command, argument) == "unsupported"
-        pytest.xfail(f"{language} has no {command}")
 
 
 # --- each language alone ---
@@ -252,12 +229,6 @@ def test_a_slow_reader_learns_what_it_lost(language: Language, bus: Path, start:
 # --- the connection ---
 
 
-def await_reconnection(driver: Driver) -> None:
-    while (event := driver("recv", LATEST)) == [b"disconnected"]:
-        pass
-    assert event == [b"reconnected"]
-
-
 @each_language
 def test_clients_resubscribe_with_a_new_daemon(
     language: Language, daemon: DaemonProcess, start: Start
@@ -272,7 +243,7 @@ def test_clients_resubscribe_with_a_new_daemon(
     driver("listen")
     daemon.terminate()
     daemon.start()
-    await_reconnection(driver)
+    driver.await_reconnection()
     assert driver("whoami") == [f"{name}/tag".encode()]
     sender = other.open(daemon.socket)
     other("pub", "b/x", "no more")
@@ -329,7 +300,7 @@ def test_messages_before_the_disconnection_are_received(
     daemon.kill()
     daemon.start()
     assert driver("recv", LATEST) == [b"msg", b"a", b"last words"]
-    await_reconnection(driver)
+    driver.await_reconnection()
 
 
 # --- fork ---

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -397,6 +398,34 @@ def test_a_forked_child_cannot_use_the_client(daemon: DaemonProcess) -> None:
 
 
 # --- cancelled calls, a full socket, and a daemon that misspeaks ---
+
+
+def test_a_cancelled_subscribe_leaves_nothing(daemon: DaemonProcess, run: Run) -> None:
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket, timeout=PATIENCE) as client:
+            await client.subscribe("held", print)
+            daemon.process.send_signal(signal.SIGSTOP)
+            tasks = [asyncio.create_task(client.subscribe(pattern)) for pattern in ("a", "held", "b")]
+            await until(lambda: len(client._asked) == len(tasks))
+            for task in tasks[:2]:
+                task.cancel()
+            assert [type(each) for each in await asyncio.gather(*tasks[:2], return_exceptions=True)] == [
+                asyncio.CancelledError
+            ] * 2
+            daemon.process.send_signal(signal.SIGCONT)
+            await tasks[2]
+            for channel in ("a", "b"):
+                await client.publish(channel, "1")
+            assert await received(client) == ("b", b"1")
+            with pytest.raises(bccn.InvalidError):
+                await client.unsubscribe("a")
+            await client.unsubscribe("held")
+            with pytest.raises(bccn.InvalidError):
+                await client.unsubscribe("held")
+            (own,) = [row for row in await client.clients() if row["name"] == client.name]
+            assert own["subscriptions"] == 1
+
+    run(test())
 
 
 def test_cancelled_requests_do_not_shift_answers(daemon: DaemonProcess) -> None:

@@ -462,7 +462,7 @@ def test_a_broken_request_is_made_again(tmp_path: Path) -> None:
         client = bccn.Client(scripted.path, on_notice=lambda _: None)
         client.subscribe("a")
         client.close()
-    assert scripted.seen == [b"CMSG whoami", b"SUB a", b"SUB a", b"CMSG whoami", b"CMSG ping"]
+    assert scripted.seen == [b"CMSG whoami", b"SUB a", b"CMSG whoami", b"SUB a", b"CMSG ping"]
 
 
 def test_a_name_still_taken_is_tried_again(tmp_path: Path) -> None:

@@ -265,6 +265,13 @@ def test_patterns_are_limited():
     assert client.ask(b"UNSUB a", b"SUB c", b"MSG c\0") == [b"MSG c\0"]
 
 
+def test_a_held_pattern_is_never_one_too_many():
+    bus = Bus(subscriptions=2)
+    client = bus.connect(b"SUB a", b"SUB b")
+    assert client.ask(b"SUB b", b"UNSUB b", b"MSG b\0") == [b"MSG b\0"]
+    assert client.ask(b"SUB c") == [b"CMSG error\0limit SUB c: at most 2 patterns a client"]
+
+
 def test_patterns_are_bounded_in_bytes():
     bus = Bus(subscription_bytes=64 << 10)
     client = bus.connect()

@@ -392,6 +392,19 @@ static void do_queue(const struct word *words, int count)
     say(0);
 }
 
+static void do_timeout(const struct word *words, int count)
+{
+    (void)count;
+    options.timeout = (int)(strtod(words[0].text, NULL) * 1000);
+    say(0);
+}
+
+static void do_unsupported(const struct word *words, int count)
+{
+    (void)words, (void)count;
+    say_error("unsupported", "a call cannot be cancelled");
+}
+
 static void do_close(const struct word *words, int count)
 {
     (void)words, (void)count;
@@ -406,6 +419,7 @@ static const struct {
 } commands[] = {
     { "format", do_format, 1, 1, 0 },     { "pack", do_pack, 1, 1, 0 },
     { "separator", do_separator, 1, 1, 0 }, { "queue", do_queue, 1, 3, 0 },
+    { "timeout", do_timeout, 1, 1, 0 },   { "cancel", do_unsupported, 2, 2, 0 },
     { "open", do_open, 0, 1, 0 },         { "close", do_close, 0, 0, 0 },
     { "whoami", do_name, 0, 0, 1 },       { "name", do_name, 1, 1, 1 },
     { "sub", do_sub, 1, 1, 1 },           { "unsub", do_unsub, 1, 1, 1 },

@@ -33,6 +33,7 @@ type command struct {
 var (
 	errClosed      = &bccn.Error{Code: bccn.Closed, Text: "there is no open client"}
 	errUsage       = &bccn.Error{Code: "usage", Text: "no such command, or wrong arguments"}
+	errCancelled   = &bccn.Error{Code: "cancelled", Text: "the call was cancelled"}
 	errUnsupported = &bccn.Error{Code: "unsupported", Text: "a Go program cannot fork"}
 )
 
@@ -129,6 +130,10 @@ var commands = map[string]command{
 		d.options.Queue = strings.Join(words, " ")
 		return nil, nil
 	}},
+	"timeout": {1, 1, false, func(d *driver, words []string) ([]string, error) {
+		d.options.Timeout = seconds(words[0])
+		return nil, nil
+	}},
 	"open": {0, 1, false, (*driver).open},
 	"close": {0, 0, false, func(d *driver, _ []string) ([]string, error) {
 		d.close()
@@ -145,6 +150,15 @@ var commands = map[string]command{
 	}},
 	"sub": {1, 1, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.Subscribe(background, words[0]))
+	}},
+	"cancel": {2, 2, true, func(d *driver, words []string) ([]string, error) {
+		ctx, cancel := context.WithCancel(background)
+		defer time.AfterFunc(seconds(words[1]), cancel).Stop()
+		err := d.bus.Subscribe(ctx, words[0])
+		if errors.Is(err, context.Canceled) {
+			err = errCancelled
+		}
+		return nil, err
 	}},
 	"unsub": {1, 1, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.Unsubscribe(background, words[0]))

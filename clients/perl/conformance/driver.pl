@@ -2,7 +2,7 @@
 use strict;
 use warnings;
 
-use Time::HiRes qw(time);
+use Time::HiRes qw(setitimer time ITIMER_REAL);
 
 use Bccn;
 
@@ -17,11 +17,13 @@ my %commands = (
     pack        => [ 1, 1, 0, sub { $options{pack}      = $_[0] eq 'on'; return } ],
     separator   => [ 1, 1, 0, sub { $options{separator} = $_[0]; return } ],
     queue       => [ 1, 3, 0, sub { $options{queue}     = { map { split /=/, $_, 2 } @_ }; return } ],
+    timeout     => [ 1, 1, 0, sub { $options{timeout}   = $_[0]; return } ],
     open        => [ 0, 1, 0, \&open_bus ],
     close       => [ 0, 0, 0, \&close_bus ],
     whoami      => [ 0, 0, 1, sub { return $bus->whoami } ],
     name        => [ 1, 1, 1, sub { $bus->set_name($_[0]); return $bus->get_name } ],
     sub         => [ 1, 1, 1, sub { return $bus->subscribe(@_) } ],
+    cancel      => [ 2, 2, 1, \&cancel ],
     unsub       => [ 1, 1, 1, sub { return $bus->unsubscribe(@_) } ],
     listen      => [ 0, 0, 1, sub { return $bus->subscribe('!') } ],
     heartbeat   => [ 1, 2, 1, sub { return $bus->heartbeat_start(@_) } ],
@@ -82,6 +84,18 @@ sub close_bus {
     undef $bus;
     undef $held;
     @events = ();
+    return;
+}
+
+# Subscribes, and dies of a signal meanwhile.
+sub cancel {
+    my ($pattern, $seconds) = @_;
+    local $SIG{ALRM} = sub { Bccn::Error->throw('cancelled', 'the call was cancelled') };
+    setitimer ITIMER_REAL, $seconds;
+    my $said  = eval { $bus->subscribe($pattern); 1 };
+    my $error = $@;
+    setitimer ITIMER_REAL, 0;
+    die $error if !$said; ## no critic (RequireCarping)
     return;
 }
 

@@ -210,10 +210,13 @@ sub listen {
             regex    => pattern_regex($pattern, $self->{separator}),
             callback => $callback,
         };
-        push @{ $self->{subscriptions} }, $subscription;
-        if (!eval { $self->_ask("SUB $pattern", 1); 1 }) {
+        my $subscriptions = $self->{subscriptions};
+        my $last          = $self->{backlog}[-1];
+        my $request       = {};
+        if (!eval { $self->_ask("SUB $pattern", 0, $request); push @{$subscriptions}, $subscription; 1 }) {
             my $error = $@;
-            @{ $self->{subscriptions} } = grep { $_ != $subscription } @{ $self->{subscriptions} };
+            @{$subscriptions} = grep { $_ != $subscription } @{$subscriptions};
+            $self->_withdraw($pattern, $last) if $request->{left} && $self->_is_open($request);
             die $error; ## no critic (RequireCarping)
         }
     }
@@ -228,13 +231,17 @@ sub subscribe {
 sub unsubscribe {
     my ($self, $pattern) = @_;
     $self->_enter;
-    $self->_ensure;
     my $subscriptions = $self->{subscriptions};
     my ($last) = grep { $subscriptions->[$_]{pattern} eq $pattern } reverse 0 .. $#{$subscriptions};
     $self->_fail('invalid', "pattern $pattern: not subscribed") if !defined $last;
     splice @{$subscriptions}, $last, 1;
     $self->_reroute;
-    $self->_ask("UNSUB $pattern", 1);
+    my $request = { socket => $self->{socket} }; # a new connection has no such subscription
+    if (!eval { $self->_ask("UNSUB $pattern", 1, $request); 1 }) {
+        my $error = $@;
+        $self->_withdraw($pattern, $self->{backlog}[-1]) if !$request->{left} && $self->_is_open($request);
+        die $error; ## no critic (RequireCarping)
+    }
     return $self->_settle;
 }
 
@@ -528,7 +535,8 @@ and in the format full:
 
 =head2 subscribe($pattern)
 
-Subscribes, and returns when the subscription is in force. C<recv> and C<dispatch> return its messages. The pattern
+Subscribes, and returns when the subscription is in force; after a failure there is none. C<recv> and C<dispatch> return
+its messages. The pattern
 C<!> stands for messages to this program and to all.
 
 =head2 listen($pattern, $callback)
@@ -538,7 +546,8 @@ dies, so do they.
 
 =head2 unsubscribe($pattern)
 
-Takes back the last subscription to the pattern, with or without a callback.
+Takes back the last subscription to the pattern, with or without a callback. It ends the subscription even if the daemon
+does not answer.
 
 =head2 recv($timeout)
 

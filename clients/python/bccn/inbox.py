@@ -11,6 +11,7 @@ from bccn.errors import InvalidError, RejectedError
 from bccn.protocol import Message
 
 Callback = Callable[[Message], object]
+Subscription = tuple[str, Callback | None]
 
 # Bytes that a message costs besides its payload, about.
 MESSAGE_COST = 512
@@ -32,6 +33,10 @@ def matches(pattern: str, channel: str, separator: str = "/") -> bool:
     if last in ("", ">"):
         return last == "" or rest != ""
     return separator not in rest and _token_matches(last, rest)
+
+
+def _without(subscriptions: list[Subscription], *others: Subscription) -> list[Subscription]:
+    return [each for each in subscriptions if not any(each is other for other in others)]
 
 
 def _token_matches(pattern: str, token: str) -> bool:
@@ -76,10 +81,15 @@ class Inbox:
     """``received`` waits for ``receive``; while there are callbacks, ``backlog`` waits for ``take`` before that.
 
     ``waiting_size``: bytes in both. ``lost``: how many the daemon dropped since the last message.
+    ``pending``: subscriptions that the daemon has not agreed to yet. ``withdrawn``: subscriptions that were given up,
+    until their UNSUB is answered; what comes for them alone reaches nobody.
     """
 
     def __init__(self, separator: str) -> None:
-        self.subscriptions: list[tuple[str, Callback | None]] = []
+        self.subscriptions: list[Subscription] = []
+        self.pending: list[Subscription] = []
+        self.withdrawn: list[Subscription] = []
+        self.overhears = False  # a SUB that was withdrawn makes the daemon deliver ``!``
         self.listening = False
         self.listener: Callback | None = None
         self.has_callbacks = False  # or ever had
@@ -130,19 +140,69 @@ class Inbox:
         self._routes[channel] = route
         return route
 
-    def subscribe(self, pattern: str, callback: Callback | None) -> None:
-        self.subscriptions.append((pattern, callback))
+    def subscribe(self, pattern: str, callback: Callback | None) -> Subscription:
+        subscription = (pattern, callback)
+        self.subscriptions.append(subscription)
         self.has_callbacks |= callback is not None
         self._routes.clear()
+        return subscription
 
-    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> None:
+    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> Subscription:
         """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
-        for at, (subscribed, called) in reversed(list(enumerate(self.subscriptions))):
-            if subscribed == pattern and callback in (None, called):
-                del self.subscriptions[at]
-                self._routes.clear()
-                return
+        for subscription in reversed(self.held):
+            if subscription[0] == pattern and callback in (None, subscription[1]):
+                self.forget(subscription)
+                return subscription
         raise InvalidError(f"pattern {pattern!r}: not subscribed")
+
+    @property
+    def held(self) -> list[Subscription]:
+        """The subscriptions that the daemon has agreed to."""
+        return _without(self.subscriptions, *self.pending)
+
+    def settle(self, subscription: Subscription) -> None:
+        """The daemon has answered its SUB, or the UNSUB that withdrew it."""
+        self.pending = _without(self.pending, subscription)
+        self.withdrawn = _without(self.withdrawn, subscription)
+
+    def forget(self, subscription: Subscription) -> None:
+        self.subscriptions = _without(self.subscriptions, subscription)
+        self.pending = _without(self.pending, subscription)
+        self._routes.clear()
+
+    def disconnect(self) -> None:
+        """A new connection knows nothing of what was withdrawn."""
+        self.withdrawn, self.overhears = [], False
+
+    def newest(self) -> list[Message]:
+        """The last message of each queue."""
+        return [queue[-1] for queue in (self.backlog, self.received) if queue]
+
+    def withdraw(self, subscription: Subscription, newest: list[Message]) -> None:
+        """Drop what comes for nothing else, and what has come behind those that were the ``newest``."""
+        self.withdrawn.append(subscription)
+        self.overhears = True
+        for queue in (self.backlog, self.received):
+            messages, lost = list(queue), 0
+            new = 1 + next((at for at, each in enumerate(messages) if any(each is old for old in newest)), -1)
+            queue.clear()
+            for at, message in enumerate(messages):
+                if at >= new and self.is_unwanted(message.channel):
+                    self.waiting_size -= len(message.payload) + MESSAGE_COST
+                    lost += message.lost
+                else:
+                    message.lost, lost = message.lost + lost, 0
+                    queue.append(message)
+            self.lost += lost
+
+    def is_unwanted(self, channel: str) -> bool:
+        """Whether a message came for nothing but what was withdrawn."""
+        if channel.startswith("!"):
+            return self.overhears and not (self.listening or self.subscriptions)
+        return self._is_for(self.withdrawn, channel) and not self._is_for(self.held, channel)
+
+    def _is_for(self, subscriptions: list[Subscription], channel: str) -> bool:
+        return any(matches(pattern, channel, self._separator) for pattern, _ in subscriptions)
 
     def listen(self, callback: Callback | None) -> None:
         self.listening, self.listener = True, callback

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from time import monotonic
 
-from bccn.errors import BacklogError, InvalidError, NobodyListensError, RejectedError, TimedOutError
+from bccn.errors import BacklogError, InvalidError, NobodyListensError, TimedOutError
 from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, with_token
-from bccn.inbox import Callback
-from bccn.protocol import Message, build_msg, build_sub
-from bccn.session import Session
+from bccn.inbox import Callback, Subscription
+from bccn.protocol import Message, build_control, build_msg, build_sub
+from bccn.session import Entry, Session
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
@@ -72,22 +72,48 @@ class Operations(Session):
         self._raise_rejections()
 
     async def subscribe(self: Session, pattern: str, callback: Callback | None = None) -> None:
-        """Returns when it is in force. Its messages go to ``callback``, or without one to ``receive``."""
-        packet = build_sub(pattern)
-        await self._available()
-        self._inbox.subscribe(pattern, callback)
+        """Returns when it is in force; raises when there is none, also when it is cancelled.
+
+        Its messages go to ``callback``, or without one to ``receive``.
+        """
+        entry, inbox = Entry(build_sub(pattern), build_control("ping"), key="ping"), self._inbox
+        await self._send_gathered()
+        subscription, newest = inbox.subscribe(pattern, callback), inbox.newest()
+        entry.subscription = subscription
+        inbox.pending.append(subscription)
         try:
-            await self._ask("ping", before=[packet])
-        except RejectedError:
-            self._inbox.unsubscribe(pattern, callback)
+            await self._deliver(entry)
+        except BaseException:
+            entry.subscription = None
+            granted = any(each is subscription for each in inbox.held)
+            inbox.forget(subscription)
+            if granted or (entry.sent and self.connected and entry.error is None):
+                Operations._withdraw(self, subscription, newest)
             raise
 
     async def unsubscribe(self: Session, pattern: str, callback: Callback | None = None) -> None:
-        """Take back one ``subscribe``, the last one of that pattern (and callback, where given)."""
-        packet = b"UN" + build_sub(pattern)
-        await self._available()
-        self._inbox.unsubscribe(pattern, callback)
-        await self._ask("ping", before=[packet])
+        """Take back one ``subscribe``, the last one of that pattern (and callback, where given).
+
+        It has ended even if this raises because the daemon does not answer.
+        """
+        entry = Entry(b"UN" + build_sub(pattern), build_control("ping"), key="ping")
+        subscription = self._inbox.unsubscribe(pattern, callback)
+        try:
+            await self._send_gathered()
+            await self._deliver(entry)
+        except BaseException:
+            if not entry.sent:
+                Operations._withdraw(self, subscription, self._inbox.newest())
+            raise
+
+    def _withdraw(self: Session, subscription: Subscription, newest: list[Message]) -> None:
+        """Have an UNSUB sent, without waiting for it (``clients/PROTOCOL.md``, "A subscribe that fails")."""
+        entry = Entry(b"UN" + build_sub(subscription[0]), build_control("ping"), key="ping")
+        if "tap" not in self._wishes:
+            self._inbox.withdraw(subscription, newest)
+            entry.wakers = frozenset({lambda: self._inbox.settle(subscription)})
+        (self._unsent if self.connected else self._held).append(entry)
+        self._flush()
 
     async def listen(self: Session, callback: Callback | None = None) -> None:
         """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""

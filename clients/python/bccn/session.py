@@ -15,8 +15,8 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
    ``_asked`` is a queue, too. A complaint about a SUB or UNSUB belongs to the request sent after it.
 3. What was published is with the daemon once a later request is answered; else it is in doubt when the connection
    breaks, and the next barrier says so.
-4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for a SUB or
-   UNSUB, which the greeting has said; unsent messages wait.
+4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for an UNSUB,
+   which the greeting makes needless; unsent messages wait.
 5. A child of fork never touches its parent's connection.
 """
 
@@ -29,7 +29,7 @@ from weakref import WeakSet
 from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
-from bccn.inbox import NOTICES_LIMIT, Inbox, Notice
+from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, Subscription
 from bccn.protocol import PACK, Packer, build_control, build_sub, is_number, parse, unpack
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
@@ -43,6 +43,7 @@ class Entry(Pending):
     sent = 0  # of the packets
     published = 0  # of all messages, before the request
     value = ""  # of the answer
+    subscription: Subscription | None = None  # that its SUB makes
 
     def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
         """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
@@ -129,6 +130,7 @@ class Session:
         self._said = ""  # why the daemon closes the connection
         self._pauses = pauses()
         self._inbox.clear()
+        self._inbox.disconnect()
         self._inbox.lost = 0
 
     # --- for drivers ---
@@ -202,12 +204,12 @@ class Session:
             self._end(error)
             return
         self._due, self._said = monotonic() + self._timeout, ""
-        subscriptions = [build_sub(pattern) for pattern, _ in self._inbox.subscriptions]
+        subscriptions = [build_sub(pattern) for pattern, _ in self._inbox.held]
         self._greeting = [Entry(build_control(key, value), key=key) for key, value in self._wishes.items()]
         self._greeting.append(Entry(*subscriptions, build_control("whoami"), key="whoami"))
         self._unsent.extend(self._greeting)
-        for entry in self._held:  # the greeting says what was to be sent before a request
-            entry.sent = max(0, len(entry.packets) - 1)
+        for entry in self._held:  # the greeting says all but a SUB that was to be sent before a request
+            entry.sent = 0 if entry.subscription is not None else max(0, len(entry.packets) - 1)
         self._flush()
 
     def _greeted(self) -> None:
@@ -255,6 +257,7 @@ class Session:
         if transport is not None:
             self._closing(transport)
             transport.close()
+        self._inbox.disconnect()
         waiting = (*self._asked, *self._unsent) if self.connected else self._held
         self._held = deque(entry for entry in waiting if not entry.done)
         self._asked.clear()
@@ -310,10 +313,12 @@ class Session:
         for event in map(parse, unpack(packet) if packet.startswith(PACK) else (packet,)):
             if isinstance(event, tuple):
                 self._control(*event)
-            elif event.channel[:1] != "!" or not (
+            elif event.channel[:1] == "!" and (
                 exchanges.take(event)
                 or ("listen" in self._wishes and not (inbox.listening or inbox.subscriptions))
             ):
+                continue
+            elif not inbox.overhears or not inbox.is_unwanted(event.channel):
                 inbox.put(event)
         if inbox.waiting_size > BACKLOG_LIMIT:
             exchanges.wake()
@@ -336,6 +341,8 @@ class Session:
             entry = self._asked.popleft()
             self._confirmed = max(self._confirmed, entry.published)
             entry.value = value
+            if entry.subscription is not None and entry.error is None:
+                self._inbox.settle(entry.subscription)
             entry.finish()
 
     def _error(self, error: RejectedError) -> None:
@@ -450,11 +457,15 @@ class Session:
         self, key: str, value: str | None = None, *, before: Sequence[bytes] = (), timeout: float | None = None
     ) -> str:  # fmt: skip
         """Send ``before`` and a request; returns its answer."""
+        await self._send_gathered()
+        return await self._deliver(Entry(*before, build_control(key, value), key=key), timeout)
+
+    async def _send_gathered(self) -> None:
+        """Have what an open batch has gathered go before a request."""
         if self._packer is not None:
             for full, messages in self._packer.flush():
                 await self._transmit(full, messages)
         self._check(asks=True)
-        return await self._deliver(Entry(*before, build_control(key, value), key=key), timeout)
 
     async def _deliver(self, entry: Entry, timeout: float | None = None) -> str:
         """Send it, in its turn, and wait until it is done. Raises what the daemon had against it."""

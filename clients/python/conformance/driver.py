@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections import deque
@@ -29,6 +30,14 @@ CODES = {
 
 class UsageError(Exception):
     pass
+
+
+class CancelledError(Exception):
+    pass
+
+
+def _cancel(*_: object) -> None:
+    raise CancelledError("the call was cancelled")
 
 
 def encoded(word: str | bytes | int) -> str:
@@ -85,6 +94,8 @@ class Driver:
                 raise UsageError(str(error)) from None
         except UsageError as error:
             return "error", "usage", str(error)
+        except CancelledError as error:
+            return "error", "cancelled", str(error)
         except bccn.BccnError as error:
             return "error", code_of(error), str(error)
 
@@ -102,6 +113,9 @@ class Driver:
     def queue(self, *settings: bytes) -> None:
         pairs = (setting.decode().partition("=") for setting in settings)
         self._options["queue"] = {key: value for key, _, value in pairs}
+
+    def timeout(self, seconds: bytes) -> None:
+        self._options["timeout"] = float(seconds)
 
     def open(self, address: bytes | None = None) -> Answer:
         self.close()
@@ -139,6 +153,17 @@ class Driver:
 
     def subscribe(self, pattern: bytes) -> None:
         self.client.subscribe(pattern.decode())
+
+    def cancel(self, pattern: bytes, seconds: bytes) -> Answer:
+        """An exception in a signal handler ends the call."""
+        previous = signal.signal(signal.SIGALRM, _cancel)
+        signal.setitimer(signal.ITIMER_REAL, float(seconds))
+        try:
+            self.client.subscribe(pattern.decode())
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+        return ()
 
     def unsubscribe(self, pattern: bytes) -> None:
         self.client.unsubscribe(pattern.decode())
@@ -233,11 +258,13 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "pack": Driver.pack,
     "separator": Driver.separator,
     "queue": Driver.queue,
+    "timeout": Driver.timeout,
     "open": Driver.open,
     "close": Driver.close,
     "whoami": Driver.whoami,
     "name": Driver.name,
     "sub": Driver.subscribe,
+    "cancel": Driver.cancel,
     "unsub": Driver.unsubscribe,
     "listen": Driver.listen,
     "heartbeat": Driver.heartbeat,

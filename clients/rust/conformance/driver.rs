@@ -21,6 +21,7 @@ struct Driver {
     pack: bool,
     separator: Option<char>,
     queue: Option<String>,
+    timeout: Option<Duration>,
     address: Option<String>,
     bus: Option<Client>,
     events: Option<Receiver<NoticeKind>>,
@@ -136,6 +137,8 @@ impl Driver {
                 return self.open();
             }
             ("close", []) => self.bus = None,
+            ("timeout", [time]) => self.timeout = Some(seconds(time)),
+            ("cancel", [_, _]) => return Err(scripted("unsupported", "a call cannot be cancelled")),
             ("fork", [pattern]) if self.bus.is_some() => return self.fork(pattern == b"A"),
             _ => return self.use_bus(name, words),
         }
@@ -161,6 +164,9 @@ impl Driver {
         });
         if let Some(separator) = self.separator {
             options = options.separator(separator);
+        }
+        if let Some(timeout) = self.timeout {
+            options = options.timeout(timeout);
         }
         if let Some(queue) = &self.queue {
             options = options.queue(queue);

@@ -14,7 +14,10 @@
 //!    otherwise two programs that wait for each other would wait for ever. A connection that has ended is read to its
 //!    end.
 //! 4. The client drops nothing. If the program does not receive, its messages wait in the bounded queue of the daemon.
-//! 5. Every function runs inside `call`, where a child of fork becomes a source of its own.
+//! 5. A subscribe that fails leaves nothing. The client remembers a pattern once the daemon has agreed to it. If the SUB
+//!    of a failed call has left, it is withdrawn: an UNSUB and a ping follow, and until the pong the client drops the
+//!    messages that came for it alone.
+//! 6. Every function runs inside `call`, where a child of fork becomes a source of its own.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,6 +28,21 @@ use crate::protocol::{append_msg, build_sub, unpack, Message, LENGTH_SIZE, PACK,
 use crate::request::Exchange;
 use crate::socket::{generation, random, watch_forks, Readiness, Socket};
 use crate::{Error, Options, Result};
+
+/// How far the current request has come on this connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Unsaid,
+    Said,
+    Answered,
+}
+
+/// An UNSUB that nobody waits for.
+pub(crate) struct Withdrawal {
+    pub(crate) pattern: String,
+    pub(crate) said: bool, // the UNSUB has left
+    pub(crate) ping: u64,  // the number of the ping behind it; 0: not sent yet
+}
 
 /// A connection to the bus of this host, which reconnects by itself.
 pub struct Client {
@@ -53,7 +71,10 @@ pub struct Client {
     pub(crate) out: Vec<u8>,
 
     // asked and published
-    pub(crate) asked: u64, // the number of the last ping, and of the last pong
+    pub(crate) asking: Asking,
+    pub(crate) withdrawn: Vec<Withdrawal>,
+    pub(crate) overhears: bool, // a SUB that was withdrawn makes the daemon deliver `!`
+    pub(crate) asked: u64,      // the number of the last ping, and of the last pong
     pub(crate) answered: u64,
     pub(crate) awaited: String, // the key of the answer that is kept; empty: none
     pub(crate) answer: Option<String>,
@@ -111,6 +132,9 @@ impl Client {
             pack_limit: 0,
             buffer: vec![0; PACKET_ROOM],
             out: Vec::new(),
+            asking: Asking::Unsaid,
+            withdrawn: Vec::new(),
+            overhears: false,
             asked: 0,
             answered: 0,
             awaited: String::new(),
@@ -205,32 +229,34 @@ impl Client {
 
     // --- subscribing and receiving ---
 
-    /// Subscribes to `pattern`, and returns when the subscription is in force. It stays over reconnections; after
-    /// [`Error::Rejected`] there is none.
+    /// Subscribes to `pattern`, and returns when the subscription is in force. It stays over reconnections; after an
+    /// error there is none.
     pub fn subscribe(&mut self, pattern: &str) -> Result<()> {
         let packet = build_sub("SUB", pattern)?;
         self.call(|client| {
-            let deadline = client.usual_deadline();
-            client.ensure(deadline)?;
-            client.subscriptions.push(pattern.into());
-            let result = client.ask(Some(&packet), false, deadline);
-            if matches!(result, Err(Error::Rejected { .. })) {
-                client.forget(pattern);
+            let waiting = client.backlog.len();
+            let result = client.ask(Some(&packet), true, client.usual_deadline());
+            match result {
+                Ok(()) => client.subscriptions.push(pattern.into()),
+                Err(_) if client.asking == Asking::Said => client.withdraw(pattern, waiting),
+                Err(_) => {}
             }
             result
         })
     }
 
-    /// Takes back one subscription to `pattern`.
+    /// Takes back one subscription to `pattern`. It ends the subscription even if the daemon does not answer.
     pub fn unsubscribe(&mut self, pattern: &str) -> Result<()> {
         let packet = build_sub("UNSUB", pattern)?;
         self.call(|client| {
-            let deadline = client.usual_deadline();
-            client.ensure(deadline)?;
             if !client.forget(pattern) {
                 return Err(Error::Invalid(format!("pattern {pattern:?}: not subscribed")));
             }
-            client.ask(Some(&packet), false, deadline)
+            let result = client.ask(Some(&packet), false, client.usual_deadline());
+            if result.is_err() && client.asking == Asking::Unsaid && client.socket.is_some() {
+                client.withdraw(pattern, client.backlog.len());
+            }
+            result
         })
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::protocol::{build_control, parse, unpack, Message, Packet, PACK};
+use crate::client::{Asking, Withdrawal};
+use crate::protocol::{build_control, matches, parse, unpack, Message, Packet, PACK};
 use crate::socket::{generation, Socket};
 use crate::{Client, Error, Notice, NoticeKind, Options, Result};
 
@@ -195,6 +196,9 @@ impl Client {
             self.readiness.forget(&socket);
         }
         self.pack_limit = 0;
+        self.asking = Asking::Unsaid;
+        self.withdrawn.clear(); // a new connection knows nothing of them
+        self.overhears = false;
     }
 
     /// Ends a connection that has been read to its end.
@@ -267,22 +271,85 @@ impl Client {
     /// Sends a packet (`None`: only a ping), and waits until the daemon has processed it. If the connection breaks, the
     /// packet is sent `again` on the next one; without `again` it is part of the greeting of a new connection.
     pub(crate) fn ask(&mut self, packet: Option<&[u8]>, again: bool, deadline: Deadline) -> Result<()> {
-        let mut said = false;
+        let mut greeted = false;
+        self.asking = Asking::Unsaid;
         loop {
-            said |= self.socket.is_none();
+            greeted |= self.socket.is_none();
             self.ensure(deadline)?;
-            self.check_backlog()?;
-            (self.complaint, self.answer) = (None, None);
-            let result = match packet.filter(|_| again || !said) {
-                Some(packet) => self.send_here(packet, deadline),
-                None => Ok(()),
-            };
-            said = true;
-            match result.and_then(|()| self.await_pong(deadline)) {
+            let packet = packet.filter(|_| again || !greeted);
+            match self.ask_here(packet, deadline) {
                 Err(Error::Unavailable(_)) if !is_past(deadline) => {}
                 result => return result.and(self.complaint.take().map_or(Ok(()), Err)),
             }
+            greeted = true;
         }
+    }
+
+    /// Asks on this connection. Without a packet its greeting has said what there is to say.
+    fn ask_here(&mut self, packet: Option<&[u8]>, deadline: Deadline) -> Result<()> {
+        self.asking = if packet.is_some() { Asking::Unsaid } else { Asking::Said };
+        self.check_backlog()?;
+        self.take_back(deadline)?;
+        (self.complaint, self.answer) = (None, None);
+        if let Some(packet) = packet {
+            self.send_here(packet, deadline)?;
+        }
+        self.asking = Asking::Said;
+        self.await_pong(deadline)?;
+        self.asking = Asking::Answered;
+        Ok(())
+    }
+
+    /// Has an UNSUB sent, without waiting for it. The messages that came for it, behind so many that wait, reach nobody.
+    pub(crate) fn withdraw(&mut self, pattern: &str, waiting: usize) {
+        self.withdrawn.push(Withdrawal { pattern: pattern.into(), said: false, ping: 0 });
+        self.overhears = true;
+        let mut lost = 0;
+        for mut message in self.backlog.split_off(waiting) {
+            lost += take(&mut message.lost);
+            if self.is_unwanted(&message) {
+                self.backlog_size -= message.size();
+            } else {
+                message.lost = take(&mut lost);
+                self.backlog.push_back(message);
+            }
+        }
+        self.lost += lost;
+        let _ = self.take_back(Some(Instant::now())); // what finds no room goes before the next request
+    }
+
+    /// Sends what is left to send of withdrawals. Sending may read, and so settle others.
+    fn take_back(&mut self, deadline: Deadline) -> Result<()> {
+        while let Some(Withdrawal { pattern, said, .. }) = self.owed() {
+            if !*said {
+                let packet = format!("UNSUB {pattern}");
+                self.send_here(packet.as_bytes(), deadline)?;
+                self.owed().into_iter().for_each(|each| each.said = true);
+            }
+            let number = self.asked + 1;
+            self.send_here(format!("CMSG ping\0{number}").as_bytes(), deadline)?;
+            self.owed().into_iter().for_each(|each| each.ping = number);
+            self.asked = number;
+        }
+        Ok(())
+    }
+
+    /// The first withdrawal that is not sent to its end.
+    fn owed(&mut self) -> Option<&mut Withdrawal> {
+        self.withdrawn.iter_mut().find(|each| each.ping == 0)
+    }
+
+    /// Whether a message came for nothing but a subscribe that was withdrawn.
+    fn is_unwanted(&self, message: &Message) -> bool {
+        let matches = |pattern: &str| matches(pattern, &message.channel, self.options.separator);
+        if !self.overhears || self.options.tap {
+            return false;
+        }
+        if message.channel.starts_with('!') {
+            return !self.listening && self.subscriptions.is_empty();
+        }
+        self.withdrawn.iter().any(|each| matches(&each.pattern))
+            && !self.subscriptions.iter().any(|pattern| matches(pattern))
     }
 
     /// Sends a control request and returns its answer.
@@ -333,6 +400,10 @@ impl Client {
 
     /// Reads a packet or waits for one, and reconnects when that is due. False at the deadline.
     pub(crate) fn step(&mut self, deadline: Deadline) -> Result<bool> {
+        let waiting = self.backlog.len();
+        if !self.withdrawn.is_empty() && self.take_back(Some(Instant::now())).is_err() && self.backlog.len() > waiting {
+            return Ok(true);
+        }
         match self.ensure(Some(Instant::now())).and_then(|()| self.read_ahead()) {
             Ok(false) => Ok(self.wait_readable(deadline)),
             Err(Error::Unavailable(_)) if is_past(deadline) => Ok(false),
@@ -395,7 +466,7 @@ impl Client {
     fn handle(&mut self, packet: &[u8]) -> Result<()> {
         match parse(packet)? {
             Packet::Control(key, value) => self.handle_control(&key, value),
-            Packet::Message(message) if self.is_for_exchanges(&message) => {}
+            Packet::Message(message) if self.is_for_exchanges(&message) || self.is_unwanted(&message) => {}
             Packet::Message(mut message) => {
                 message.lost = take(&mut self.lost);
                 self.backlog_size += message.size();
@@ -419,6 +490,8 @@ impl Client {
             "closing" => self.notify(NoticeKind::Closing, 0, format!("the daemon closes the connection: {value}")),
             "pong" => {
                 self.answered = value.parse().unwrap_or_default();
+                let answered = self.answered;
+                self.withdrawn.retain(|each| each.ping == 0 || each.ping > answered);
                 if self.answered == self.asked {
                     self.confirmed = self.published_when_asked;
                 } else {

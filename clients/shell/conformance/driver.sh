@@ -169,7 +169,7 @@ done_or_failed() {
 
 obey() {
     case $1 in
-        format | separator | pack | queue) ;;
+        format | separator | pack | queue | timeout | cancel) ;;
         open | close | exit) ;;
         whoami | name | sub | unsub | listen | heartbeat | pub | send-to | send-all | flood | barrier | recv | count | \
             request | serve | fork)
@@ -195,6 +195,8 @@ obey() {
         separator) separator=$first && say ;;
         pack) if [ "$first" = on ]; then echo error unsupported; else say; fi ;;
         queue) queue="$*" && say ;;
+        timeout) BCCN_TIMEOUT=$first && say ;;
+        cancel) echo error unsupported ;;
         open)
             address=${first-} opened='' events='' held=''
             if connect; then opened=1 && say "$BCCN_NAME"; else failed; fi

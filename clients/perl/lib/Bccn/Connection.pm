@@ -14,7 +14,9 @@ package Bccn::Connection;
 # 4. Messages wait in `backlog` until the program takes them; the bus drops none. If the program does not receive, its
 #    messages wait in the bounded queue of the daemon.
 # 5. The bus reports notices at the end of a call, and never while it reads a packet: the callback may call the bus.
-# 6. A child of fork only closes its copy of the parent's connection.
+# 6. A subscribe that fails leaves nothing. If its SUB has left, it is withdrawn: an UNSUB and a ping follow, and until
+#    the pong the bus drops the messages that came for it alone.
+# 7. A child of fork only closes its copy of the parent's connection.
 #
 # Times are seconds of the monotonic clock. Functions about one connection return false if it broke meanwhile.
 
@@ -26,7 +28,7 @@ use Socket qw(AF_UNIX MSG_NOSIGNAL SOCK_CLOEXEC SOCK_NONBLOCK SOCK_SEQPACKET pac
 use Time::HiRes qw(CLOCK_MONOTONIC CLOCK_REALTIME clock_gettime sleep);
 
 use Bccn::Error;
-use Bccn::Protocol qw(PACK pack_packets parse unpack_packets);
+use Bccn::Protocol qw(PACK pack_packets parse pattern_regex unpack_packets);
 
 our $VERSION = '0.1.0';
 
@@ -132,6 +134,8 @@ sub _start {
         lost_ever     => 0,
         asked         => 0,
         answered      => 0,
+        withdrawn     => [], # pattern, regex, said: the UNSUB has left, ping: the number of the ping behind it
+        overhears     => 0,  # a SUB that was withdrawn makes the daemon deliver `!`
         published     => 0,
         confirmed     => 0,
         in_doubt      => 0,
@@ -247,6 +251,8 @@ sub _let_go {
     close $socket;
     $self->{name}       = '';
     $self->{pack_limit} = 0;
+    $self->{withdrawn}  = []; # a new connection knows nothing of them
+    $self->{overhears}  = 0;
     return;
 }
 
@@ -295,6 +301,7 @@ sub _handle {
         push @{ $self->{answers} }, $event if $answers > 0;
         return;
     }
+    return if $self->{overhears} && $self->_is_unwanted($event);
     $event->{lost} = $self->{lost};
     $self->{lost} = 0;
     push @{ $self->{backlog} }, $event;
@@ -320,6 +327,7 @@ sub _control {
     }
     elsif ($key eq 'pong') {
         $self->{answered} = $value;
+        @{ $self->{withdrawn} } = grep { !$_->{ping} || $_->{ping} > $value } @{ $self->{withdrawn} };
         if ($value eq $self->{asked}) {
             $self->{confirmed} = $self->{published_when_asked};
         }
@@ -364,6 +372,16 @@ sub _error {
     return;
 }
 
+# Whether a message came for nothing but a subscribe that was withdrawn.
+sub _is_unwanted {
+    my ($self, $message) = @_;
+    my $subscriptions = $self->{subscriptions};
+    return 0 if $self->{wanted}{tap};
+    return !$self->{listening} && !@{$subscriptions} if substr($message->{channel}, 0, 1) eq '!';
+    return 0 if !grep { $message->{channel} =~ $_->{regex} } @{ $self->{withdrawn} };
+    return !grep { $message->{channel} =~ $_->{regex} } @{$subscriptions};
+}
+
 # Returns the oldest message that waits here, or else in the socket.
 sub _next_message {
     my $self = shift;
@@ -377,6 +395,7 @@ sub _next_message {
 # Waits until there is something to read, and reconnects when that is due. False at the deadline.
 sub _await_input {
     my ($self, $deadline) = @_;
+    return 1 if @{ $self->{withdrawn} } && $self->_take_back_soon;
     return $self->_wait($deadline, 1) if $self->{socket};
     if ($self->{retry_at} > $deadline) {
         my $rest = $deadline - now();
@@ -405,12 +424,14 @@ sub _wait {
 
 # --- writing and asking ---
 
-# Sends a packet on this connection.
+# Sends a packet on this connection. `$request` learns whether it has left, even if a signal handler dies.
 sub _send_here {
-    my ($self, $packet, $deadline) = @_;
+    my ($self, $packet, $deadline, $request) = @_;
+    $request //= {};
     utf8::downgrade($packet, 1) or $self->_fail('invalid', 'not bytes: encode the characters first');
     while (my $socket = $self->{socket}) {
-        return 1 if defined CORE::send $socket, $packet, MSG_NOSIGNAL;
+        $request->{left} = defined CORE::send $socket, $packet, MSG_NOSIGNAL;
+        return 1 if $request->{left};
         next if $! == EINTR;
         if ($! == EAGAIN) { # keep reading: the daemon may be waiting for us to read
             my $reading = $self->{waiting} < BACKLOG_LIMIT;
@@ -476,9 +497,10 @@ sub _await {
 }
 
 # Sends a request (undef: only a ping), and waits until the daemon has processed it. If the connection breaks, the
-# request is repeated on the next one, unless it is `greeted`: part of the greeting of a new connection.
+# request is repeated on the next one, unless it is `greeted`: part of the greeting of a new connection. `$request` tells
+# how far it has come.
 sub _ask {
-    my ($self, $packet, $greeted) = @_;
+    my ($self, $packet, $greeted, $request) = @_;
     my $deadline = deadline_in($self->{timeout});
     $self->_flush;
     while (1) {
@@ -487,12 +509,67 @@ sub _ask {
             undef $packet if $greeted;
         }
         $self->_check_backlog;
+        next if !$self->_take_back($deadline);
         undef $self->{complaint};
-        next if defined $packet && !$self->_send_here($packet, $deadline);
+        @{$request}{qw(left socket)} = (!defined $packet, $self->{socket});
+        next if defined $packet && !$self->_send_here($packet, $deadline, $request);
         next if !$self->_await($deadline);
-        $self->_fail(@{ $self->{complaint} }) if $self->{complaint};
-        return;
+        return if !$self->{complaint};
+        $request->{rejected} = 1;
+        $self->_fail(@{ $self->{complaint} });
     }
+}
+
+# Whether a request was to go to this connection, and the daemon has not rejected it.
+sub _is_open {
+    my ($self, $request) = @_;
+    return $self->{socket} && $self->{socket} == ($request->{socket} // 0) && !$request->{rejected};
+}
+
+# Has an UNSUB sent, without waiting for it. The messages behind `$last` of the backlog that came for it reach nobody.
+sub _withdraw {
+    my ($self, $pattern, $last) = @_;
+    push @{ $self->{withdrawn} }, { pattern => $pattern, regex => pattern_regex($pattern, $self->{separator}) };
+    $self->{overhears} = 1;
+    my $backlog = $self->{backlog};
+    my ($at)    = defined $last ? grep { $backlog->[$_] == $last } 0 .. $#{$backlog} : ();
+    my @new     = splice @{$backlog}, defined $at ? $at + 1 : 0;
+    my $lost    = 0;
+    for my $message (@new) {
+        $lost += $message->{lost};
+        if ($self->_is_unwanted($message)) {
+            $self->{waiting} -= MESSAGE_COST + 2 * length $message->{payload};
+            next;
+        }
+        ($message->{lost}, $lost) = ($lost, 0);
+        push @{$backlog}, $message;
+    }
+    $self->{lost} += $lost;
+    return $self->_take_back_soon;
+}
+
+# Sends what is left to send of withdrawals.
+sub _take_back {
+    my ($self, $deadline) = @_;
+    for my $each (my @all = @{ $self->{withdrawn} }) {
+        next if $each->{ping};
+        $each->{said} ||= $self->_send_here("UNSUB $each->{pattern}", $deadline) or return;
+        $self->_send_here("CMSG ping\0" . ($self->{asked} + 1), $deadline) or return;
+        $each->{ping} = ++$self->{asked};
+    }
+    return 1;
+}
+
+# Sends what there is room for of withdrawals: the rest goes before the next request. True: messages have come
+# meanwhile.
+sub _take_back_soon {
+    my $self = shift;
+    my $had  = @{ $self->{backlog} };
+    local $@;
+    my $said  = eval { $self->_take_back(now()); 1 };
+    my $error = $@;
+    die $error if !$said && (!ref $error || $error->code ne 'timeout'); ## no critic (RequireCarping)
+    return @{ $self->{backlog} } > $had;
 }
 
 # Sends a control request and returns the value of its answer.

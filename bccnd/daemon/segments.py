@@ -176,7 +176,8 @@ class Segments:
             interface = (segment.binding.interface or "").encode(errors="surrogateescape") or NOWHERE
             moment = Moment(self._loop.time(), time.time_ns())
             try:
-                self._relay.from_segment(starts, ends, self._reader.peer, moment, interface)
+                reader = self._reader
+                self._relay.from_segment(starts, ends, reader.peer, moment, interface, reader.same_peer)
                 self._settle()
             except Exception as fault:  # noqa: BLE001 - logged; it costs the batch, which no host can make more of
                 fatal.unless_out_of_memory(fault)

@@ -147,6 +147,10 @@ class SegmentReader:
             self._last = name, text
         return text
 
+    def same_peer(self, index: int, count: int) -> int:
+        """How many of ``count`` datagrams from ``index`` on have the peer of the first, where that is easily seen."""
+        return self._table.same_name(index, count)
+
     def _written(self, packed: bytes, port: int) -> bytes:
         if len(packed) == 4:
             return b"%d.%d.%d.%d:%d" % (*packed, port)

@@ -149,6 +149,16 @@ class ReceiveTable:
         """The sender's address as the kernel wrote it, for comparison only: bytes after a short one may be stale."""
         return bytes(self._names[_NAME_BYTES * index : _NAME_BYTES * (index + 1)])
 
+    def same_name(self, index: int, count: int) -> int:
+        """How many of the ``count`` packets from ``index`` on came from where the first of them did; fewer than that
+        where stale bytes differ.
+        """
+        begin = _NAME_BYTES * index
+        first = self._names[begin : begin + _NAME_BYTES]
+        if self._names[begin : begin + _NAME_BYTES * count] == first * count:
+            return count
+        return next(at for at in range(1, count) if self.name(index + at) != first)
+
     def peer(self, index: int) -> tuple[bytes, int]:
         """Address (4 or 16 bytes) and port of the sender of the ``index``-th packet of the last read."""
         at = _NAME_BYTES * index

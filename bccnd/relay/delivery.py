@@ -19,8 +19,9 @@ Rules
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, repeat
 from math import inf
-from operator import sub
+from operator import ne, sub
 from typing import Protocol
 
 from bccnd.relay.effects import as_bytes
@@ -272,19 +273,21 @@ class Delivery:
         alone: list[bytes] = []
         first = 0
         # In a PACK nothing but a length lies between two messages; between two packets there is always more.
-        apart = [index for index, gap in enumerate(map(sub, starts[1:], ends), 1) if gap != LENGTH.size]
+        gaps = map(sub, starts[1:], ends)
+        apart = compress(range(1, len(starts)), map(ne, gaps, repeat(LENGTH.size)))
         for after in [*apart, len(starts)]:
             begin, end = starts[first] - LENGTH.size, ends[after - 1]
             last = starts[after - 1]
             # The last may be shorter than its length says: the end of a typed line is taken off.
             if after - first > 1 and LENGTH.unpack_from(memory, last - LENGTH.size)[0] == end - last:
-                packs += self._packed(alone)
-                alone.clear()
+                if alone:
+                    packs += self._packed(alone)
+                    alone.clear()
                 packs.append(CountedPack(PACK + memory[begin:end], after - first))
             else:
                 alone += as_bytes(memory, starts[first:after], ends[first:after])
             first = after
-        return packs + self._packed(alone)
+        return packs + self._packed(alone) if alone else packs
 
     def _packed(self, packets: Iterable[bytes]) -> list[Entry]:
         """The packets in as few packets as possible. PACKs among them stay as they are."""

@@ -37,14 +37,20 @@ def from_here(_index: int) -> bytes:
     return LOCAL_PEER
 
 
+def one_by_one(_index: int, _count: int) -> int:
+    return 1
+
+
 @dataclass(slots=True)
 class Origin:
-    """Datagrams read or sealed together. ``peer(i)``: who sent the i-th; ``interface``: NOWHERE for this host's;
-    ``source``: who of this host brought them, None for the segment.
+    """Datagrams read or sealed together. ``peer(i)``: who sent the i-th; ``same_peer(i, n)``: how many of n from the
+    i-th on have its peer, at least; ``interface``: NOWHERE for this host's; ``source``: who of this host brought
+    them, None for the segment.
     """
 
     sealed: Sealed
     peer: Callable[[int], bytes] = from_here
+    same_peer: Callable[[int, int], int] = one_by_one
     interface: bytes = NOWHERE
     source: LocalSource | None = None
 

@@ -17,7 +17,7 @@ from bccnd.relay.effects import Spans
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
-from bccnd.relay.publisher import Origin, Publisher
+from bccnd.relay.publisher import Origin, Publisher, one_by_one
 from bccnd.relay.router import HEARTBEATS, Route
 from bccnd.relay.state import State
 from bccnd.wire.batch import Run
@@ -56,9 +56,13 @@ class SegmentInput:
         peer: Callable[[int], bytes],
         moment: Moment,
         interface: bytes = NOWHERE,
+        same_peer: Callable[[int, int], int] = one_by_one,
     ) -> None:
-        """Datagrams read with one call, as spans of the memory; ``peer(i)`` is ``ip:port`` of the i-th."""
-        origin = Origin((starts, ends), peer, interface)
+        """Datagrams read with one call, as spans of the memory; ``peer(i)`` is ``ip:port`` of the i-th.
+
+        ``same_peer``: as in ``Origin``.
+        """
+        origin = Origin((starts, ends), peer, same_peer, interface)
         self._counters.received += len(starts)
         for part in self._rules.codec.open(self._memory, starts, ends, self._region):
             if isinstance(part, int):
@@ -86,7 +90,7 @@ class SegmentInput:
     def _one(self, origin: Origin, index: int, start: int, end: int, moment: Moment) -> None:
         """A datagram that is not sound, or of a rare kind."""
         datagram = self._memory[start:end]  # which the memory no longer holds once it is a packet
-        alone = Origin([datagram], lambda _: origin.peer(index), origin.interface)
+        alone = Origin([datagram], lambda _: origin.peer(index), interface=origin.interface)
         try:
             opened = self._rules.integrity.open(datagram)
         except WireError as error:
@@ -138,10 +142,7 @@ class SegmentInput:
             elif self._sources.has_sent(holder.name, seq):
                 ours = 1
         verdict, same = (Verdict.OWN, ours) if ours else (Verdict.CONFLICT, 1 if seq < holder.seq else count)
-        if same == 1:
-            return verdict, 1
-        following = range(index + 1, index + same)
-        return verdict, next((at - index for at in following if origin.peer(at) != sender), same)
+        return verdict, origin.same_peer(index, same) if same > 1 else 1
 
     def _drop(self, origin: Origin, part: range, verdict: Verdict, moment: Moment) -> None:
         self._rejected[verdict] += len(part)

@@ -296,6 +296,16 @@ def test_every_datagram_has_its_sender() -> None:
             ]
 
 
+def test_datagrams_of_one_sender_are_seen_together() -> None:
+    table = ReceiveTable(Arena((BATCH + 1) * 512), 100, addresses=True)
+    with udp() as receiver, udp() as first, udp() as second:
+        for sender in (first, first, second, second, second, first):
+            sender.sendto(b"x", receiver.getsockname())
+        table.read(receiver.fileno())
+        assert [table.same_name(index, 6 - index) for index in range(6)] == [2, 1, 3, 2, 1, 1]
+        assert table.same_name(2, 2) == 2
+
+
 def test_a_datagram_without_payload_is_a_packet_of_length_zero() -> None:
     carrier = Carrier()
     with udp() as receiver, udp() as sender:

@@ -165,6 +165,23 @@ def test_a_run_of_two_senders_is_judged_for_each():
     assert bus.relay.state.rejected == {"own": 2, "conflict": 1}
 
 
+def test_a_run_of_one_sender_is_judged_at_once():
+    bus = Bus()
+    bus.connect(*[b"MSG a\0"] * 5, pid=7)
+    starts, ends = bus._lay(bus.sent, bus._datagram_slots)
+    peers = [HERE, HERE, HERE, ELSEWHERE, ELSEWHERE]
+    asked = []
+
+    def same_peer(index: int, count: int) -> int:
+        asked.append((index, count))
+        return peers[index : index + count].count(peers[index])
+
+    bus.relay.from_segment(starts, ends, peers.__getitem__, bus.moment, same_peer=same_peer)
+    bus.settle()
+    assert bus.relay.state.rejected == {"own": 3, "conflict": 2}
+    assert asked == [(0, 5)]
+
+
 def test_local_channels_do_not_come_from_the_segment():
     bus = Bus()
     listener = bus.connect(b"SUB ")

@@ -64,7 +64,8 @@ def ingested(output: Path) -> None:
 
 def analysed(output: Path) -> None:
     """Raises if there is nothing to report."""
-    if not (output / "tables").is_dir():
+    # The link comes last.
+    if not (output / "tables").is_dir() and not any((output / "versions").glob("*/_SUCCESS")):
         before = "analyse" if (output / "traffic").is_dir() else "ingest and bccnd-pipeline analyse"
         raise _nothing(output, "no tables are", before)
 

@@ -120,6 +120,10 @@ def test_what_may_not_be_seen_beside_it_is_passed_over(
         preconditions.ingested(tmp_path)
 
 
+def test_tables_count_before_they_are_linked(tmp_path: Path) -> None:
+    preconditions.analysed(touch(tmp_path, "versions/1/_SUCCESS"))
+
+
 def test_nothing_ingested_or_analysed_says_what_comes_first(tmp_path: Path) -> None:
     for check, said in (
         (preconditions.ingested, "nothing was ingested there; run bccnd-pipeline ingest first"),

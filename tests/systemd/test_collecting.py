@@ -43,7 +43,7 @@ def collect(tmp_path: Path) -> Callable[[], None]:
     (source,) = (each.removeprefix("FROM=") for each in unit["Environment"] if each.startswith("FROM="))
     (command,) = unit["ExecStart"]
     argv = [
-        word.replace("${FROM}", source.replace("%i", "relay01")).replace(NETWORK, str(tmp_path))
+        word.replace("${FROM}", source).replace("%i", "relay01").replace(NETWORK, str(tmp_path))
         for word in shlex.split(command)
     ]
 
@@ -71,6 +71,7 @@ def test_whole_files_are_fetched_once(collect: Callable[[], None], tmp_path: Pat
     os.utime(first, (1_000_000_000, 1_000_000_000))
     recorded(tmp_path, ".host=relay01.lock")
     recorded(tmp_path, "mon01.pcap")
+    recorded(tmp_path, WHOLE.replace("relay01", "mon01"))  # of which it is to say nothing
     recorded(tmp_path, "date=2026-01-31/host=relay01/deeper/1-00000000.parquet")
     recorded(tmp_path, "date=2026-01-31/host=relay01/.2-00000000.parquet.partial")
     recorded(tmp_path, "date=2026-02-01/host=relay01/.3-00000000.parquet.partial")
@@ -112,7 +113,7 @@ def test_the_account_can_neither_write_nor_leave_its_folder(
 
 def test_files_go_when_no_recorder_has_them_any_more(tmp_path: Path) -> None:
     # Whether or not the run fails.
-    command, _ = settings_of(FOLDER / "bccnd-pipeline.service")["ExecStopPost"]
+    command, *_ = settings_of(FOLDER / "bccnd-pipeline.service")["ExecStopPost"]
     argv = [
         word.replace(NETWORK, str(tmp_path))
         for word in shlex.split(command.replace("(", "'('").replace(")", "')'"))
@@ -143,7 +144,7 @@ def test_a_run_that_is_killed_leaves_no_scratch(tmp_path: Path) -> None:
     assert f"SPARK_LOCAL_DIRS={scratch}" in unit["Environment"]
     (tmp_path / "blockmgr-1" / "0e").mkdir(parents=True)
     (tmp_path / "blockmgr-1" / "0e" / "shuffle_0_0_0.data").write_text("rows")
-    subprocess.run(shlex.split(unit["ExecStopPost"][1].replace(scratch, str(tmp_path))), check=True)
+    subprocess.run(shlex.split(unit["ExecStopPost"][-1].replace(scratch, str(tmp_path))), check=True)
     assert [*tmp_path.iterdir()] == []
 
 
@@ -155,11 +156,10 @@ def test_the_units_collect_and_report_within_their_restrictions(tmp_path: Path) 
     noon = (datetime.now(UTC) - timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
     network.write(network.Plan(hosts=2, sources=1, messages=200, begin=noon), tmp_path / "record")
     with BootedHost(tmp_path) as host:
-        drop_ins = {
-            "bccnd-collect@relay01": "FROM=/run/record/",
-            # A JVM does not understand the control groups that this host has within another.
-            "bccnd-pipeline": "JAVA_TOOL_OPTIONS=-XX:-UseContainerSupport",
-        }
+        names = {path.name.removeprefix("host=") for path in (tmp_path / "record").glob("date=*/host=*")}
+        drop_ins = {f"bccnd-collect@{name}": "FROM=/run/record/" for name in names}
+        # A JVM does not understand the control groups that this host has within another.
+        drop_ins["bccnd-pipeline"] = "JAVA_TOOL_OPTIONS=-XX:-UseContainerSupport"
         for unit, environment in drop_ins.items():
             host.write(f"/run/units/{unit}.service.d/test.conf", f"[Service]\nEnvironment={environment}\n")
         host.run("systemctl", "daemon-reload")

@@ -94,7 +94,8 @@ def test_the_pipeline_unit_uses_what_the_collecting_one_fetches() -> None:
         settings_of(FOLDER / f"bccnd-{name}.service") for name in ("collect@", "pipeline")
     )
     assert collecting["StateDirectory"] == pipeline["StateDirectory"]
-    runs = [command.split() for command in pipeline["ExecStart"]]
+    # The second when the first fails, too.
+    runs = [command.split() for name in ("ExecStart", "ExecStopPost") for command in pipeline[name]]
     run, maintain = (arguments(argv) for program, *argv in runs if program == "/usr/bin/bccnd-pipeline")
     recorded = "/var/lib/" + collecting["StateDirectory"][0].split()[1]
     assert (run.action, maintain.action, run.input) == ("run", "maintain", recorded)

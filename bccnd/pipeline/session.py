@@ -2,8 +2,9 @@
 
 Rules
 - Settings that the results depend on (UTC, microseconds, no inferred types) are set on every session. Settings that
-  depend on the machine (memory, cores) are left to ``spark-submit`` and ``spark-defaults.conf``, except that a local
-  master has defaults (``local``).
+  depend on the machine (memory, cores) are left to ``spark-submit`` and ``spark-defaults.conf``. But a local master
+  that is started here has its own (``local``, ``sized``), over which only variables go: SPARK_DRIVER_MEMORY, and
+  options of the JVM that choose how garbage is collected.
 - pyspark is imported when a session is started, so ``--help`` and wrong usage start no JVM.
 - The stderr of a JVM started here goes to an unnamed file, because faults come as exceptions. The file is read only
   if the JVM does not start. Under spark-submit the JVM runs already and keeps its stderr.

@@ -6,6 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from bccnd.pipeline import session
+from tests.pipeline.source.spooling import run_query
 
 SETTINGS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
@@ -22,8 +23,9 @@ def main() -> None:
             .options(spool=str(folder / "spool"), socket=socket, seconds=0.2, linger=300)
             .load()
         )
-        query = rows.writeStream.foreachBatch(keep).option("checkpointLocation", str(folder / "checkpoint"))
-        query.start().awaitTermination()
+        run_query(
+            rows.writeStream.foreachBatch(keep).option("checkpointLocation", str(folder / "checkpoint"))
+        )
 
 
 main()

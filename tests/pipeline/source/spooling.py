@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming import DataStreamWriter
+
 import bccn
 from bccnd.pipeline.source import spool_files
 from bccnd.pipeline.source.live import read_file
@@ -74,3 +77,15 @@ def await_messages(spool: Path, count: int) -> None:
         lambda: spool.exists() and sum(each.messages for each in spool_files.listed(str(spool))) >= count,
         f"{count} messages in {spool}",
     )
+
+
+def run_query(writer: DataStreamWriter) -> None:
+    """Run a query to its end. It begins again if Spark gave up a Python process that took more than ten seconds to
+    start: nothing was read then, and Spark has no setting for that limit.
+    """
+    while True:
+        try:
+            return writer.start().awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from bccnd.pipeline.source.rows import ROWS
 from tests.daemon_process import DaemonProcess
-from tests.pipeline.source.spooling import await_messages, spooling
+from tests.pipeline.source.spooling import await_messages, run_query, spooling
 
 
 def test_a_stream_reads_what_a_frame_published(
@@ -20,8 +20,7 @@ def test_a_stream_reads_what_a_frame_published(
         rows = spark.readStream.format("bccn").option("spool", str(folder)).load()
         assert rows.schema.simpleString() == spark.createDataFrame([], ROWS).schema.simpleString()
         found = rows.where("channel = 'local/x'").select("host", "direction", "verdict", "mode", "payload")
-        query = found.writeStream.format("memory").queryName("found").trigger(availableNow=True).start()
-        query.awaitTermination()
+        run_query(found.writeStream.format("memory").queryName("found").trigger(availableNow=True))
     assert [tuple(row) for row in spark.table("found").collect()] == [
         ("here", "local", "ok", "none", b"hello")
     ]

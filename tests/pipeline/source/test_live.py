@@ -29,7 +29,7 @@ from bccnd.recorder.layout import SCHEMA as RECORDED
 from bccnd.recorder.layout import Mark, mark
 from tests.daemon_process import DaemonProcess, die_with_parent
 from tests.packet_client import wait_until
-from tests.pipeline.source.spooling import await_messages, publish, spooling
+from tests.pipeline.source.spooling import await_messages, publish, run_query, spooling
 
 LONG = 60.0  # seconds: a driver starts on a busy machine
 ALL = ReadAllAvailable()
@@ -197,9 +197,9 @@ def test_available_now_reads_each_message_once_with_spark(
         query = sent.writeStream.trigger(availableNow=True).option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
-        query.foreachBatch(
-            lambda batch, at: seen.extend((at, row["number"]) for row in batch.collect())
-        ).start().awaitTermination()
+        run_query(
+            query.foreachBatch(lambda batch, at: seen.extend((at, row["number"]) for row in batch.collect()))
+        )
         return [number for _, number in seen[before:]]
 
     with spooling(daemon, folder, "--seconds=0.05"):

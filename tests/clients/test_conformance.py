@@ -248,7 +248,7 @@ def test_clients_resubscribe_with_a_new_daemon(
     sender = other.open(daemon.socket)
     other("pub", "b/x", "no more")
     other("pub", "a/x", "hello")
-    other("send-to", f"{name}/tag", "still me")
+    other("pub-to", f"{name}/tag", "still me")
     assert driver("recv", LATEST)[:4] == [b"msg", b"a/x", b"hello", sender.encode()]
     assert driver("recv", LATEST)[1:3] == [f"!{name}/tag".encode(), b"still me"]
 
@@ -341,9 +341,9 @@ def test_a_child_goes_on_with_its_parents_client(language: Language, bus: Path, 
     other.open(bus)
     other("pub", "forked/x", "for both")
     assert driver("recv", LATEST) == [b"msg", b"forked/x", b"for both"]
-    other("send-to", name, "for the parent")
-    other("send-to", f"{name}/{pid.decode()}", "for the child")
-    other("send-to", f"{name}/*", "for all below")
+    other("pub-to", name, "for the parent")
+    other("pub-to", f"{name}/{pid.decode()}", "for the child")
+    other("pub-to", f"{name}/*", "for all below")
     other("barrier")
     assert driver.messages() == [
         (f"!{name}/{pid.decode()}", b"for the child"),
@@ -407,13 +407,13 @@ def test_directed_messages_and_messages_to_all(
     sender, receiver = start(sends), start(receives)
     sender.open(bus)
     name = receiver.open(bus)
-    sender("send-all", "nobody listens yet")
+    sender("pub-all", "nobody listens yet")
     sender("barrier")
     receiver("listen")
-    sender("send-to", name, "you")
-    sender("send-to", name.rpartition("/")[0], "all of the program")
-    sender("send-to", "some/body/else", "not you")
-    sender("send-all", EVERY_BYTE)
+    sender("pub-to", name, "you")
+    sender("pub-to", name.rpartition("/")[0], "all of the program")
+    sender("pub-to", "some/body/else", "not you")
+    sender("pub-all", EVERY_BYTE)
     sender("barrier")
     assert receiver.messages() == [
         (f"!{name}", b"you"),
@@ -463,7 +463,7 @@ def test_an_asker_keeps_its_other_messages(language: Language, bus: Path, start:
     server.open(bus)
     server("sub", "ask/late")
     assert driver.error("request", "ask/late", "first", 1) == "timeout"
-    server("send-to", name, "it listens for answers only")
+    server("pub-to", name, "it listens for answers only")
     server.ask("serve", 1, LATEST)
     assert server.ok() == [b"1"]  # too late: nobody waits for it any more
     server("barrier")
@@ -476,7 +476,7 @@ def test_an_asker_keeps_its_other_messages(language: Language, bus: Path, start:
     assert driver.ok() == [b"re:third"]
     assert server.ok() == [b"2"]
     server("pub", "other/x", "after")
-    server("send-to", name, "who subscribes listens")
+    server("pub-to", name, "who subscribes listens")
     server("barrier")
     assert driver.messages() == [
         ("other/x", b"before"),

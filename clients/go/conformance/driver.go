@@ -172,10 +172,10 @@ var commands = map[string]command{
 	"pub": {2, 2, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.Publish(words[0], []byte(words[1])))
 	}},
-	"send-to": {2, 2, true, func(d *driver, words []string) ([]string, error) {
+	"pub-to": {2, 2, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.SendTo(words[0], []byte(words[1])))
 	}},
-	"send-all": {1, 1, true, func(d *driver, words []string) ([]string, error) {
+	"pub-all": {1, 1, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.SendAll([]byte(words[0])))
 	}},
 	"barrier": {0, 0, true, func(d *driver, _ []string) ([]string, error) {

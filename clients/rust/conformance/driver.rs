@@ -111,8 +111,8 @@ const COMMANDS: [(&str, usize, usize, Run); 15] = [
         nothing(bus.heartbeat_start(number(&words[0]) as u32, &text(words.get(1).map_or(b"", |word| word))))
     }),
     ("pub", 2, 2, |_, bus, words| nothing(bus.publish(&text(&words[0]), &words[1]))),
-    ("send-to", 2, 2, |_, bus, words| nothing(bus.send_to(&text(&words[0]), &words[1]))),
-    ("send-all", 1, 1, |_, bus, words| nothing(bus.send_all(&words[0]))),
+    ("pub-to", 2, 2, |_, bus, words| nothing(bus.send_to(&text(&words[0]), &words[1]))),
+    ("pub-all", 1, 1, |_, bus, words| nothing(bus.send_all(&words[0]))),
     ("barrier", 0, 0, |_, bus, _| nothing(bus.barrier())),
     ("flood", 2, 3, |_, bus, words| flood(bus, words)),
     ("recv", 1, 1, |driver, bus, words| driver.receive(bus, Instant::now() + seconds(&words[0]))),

@@ -171,7 +171,7 @@ obey() {
     case $1 in
         format | separator | pack | queue | timeout | cancel) ;;
         open | close | exit) ;;
-        whoami | name | sub | unsub | listen | heartbeat | pub | send-to | send-all | flood | barrier | recv | count | \
+        whoami | name | sub | unsub | listen | heartbeat | pub | pub-to | pub-all | flood | barrier | recv | count | \
             request | serve | fork)
             if [ -z "$opened" ]; then
                 echo error closed
@@ -209,8 +209,8 @@ obey() {
         listen) done_or_failed bccn_listen ! ;;
         heartbeat) done_or_failed bccn_heartbeat_start "$first" "$(printf %b "${2+$raw}")" ;;
         pub) done_or_failed bccn_send -b "$first" "$raw" ;;
-        send-to) done_or_failed bccn_send_to -b "$first" "$raw" ;;
-        send-all) done_or_failed bccn_send_all -b "$raw" ;;
+        pub-to) done_or_failed bccn_send_to -b "$first" "$raw" ;;
+        pub-all) done_or_failed bccn_send_all -b "$raw" ;;
         flood) done_or_failed flood "$first" "$2" "${3-}" ;;
         barrier) done_or_failed bccn_barrier ;;
         recv) receive "$first" ;;

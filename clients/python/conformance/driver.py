@@ -163,7 +163,6 @@ class Driver:
     def stream(self, pattern: bytes) -> None:
         self.subscribe(pattern)
         self._streams[pattern.decode()] = self._subscriptions[-1]
-        self._subscriptions[-1].receive(0)
 
     def take(self, pattern: bytes, seconds: bytes) -> Answer:
         if pattern.decode() not in self._streams:

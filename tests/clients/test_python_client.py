@@ -494,3 +494,62 @@ def test_an_error_of_our_own_gives_no_reason(tmp_path: Path) -> None:
     with pytest.raises(bccn.UnavailableError) as error:
         bccn.Client(tmp_path / "bus.sock")
     assert error.value.reason == ""
+
+
+# --- threads ---
+
+
+def test_a_thread_beside_the_one_that_uses_a_client_is_told(connect: Connect) -> None:
+    """Whatever it calls, and before it has done anything."""
+    client = connect(on_notice=lambda _: None)
+    subscription = client.subscribe("a")
+    calls: list[Callable[[], object]] = [
+        lambda: client.publish("a", "x"),
+        lambda: client.receive(0),
+        lambda: subscription.receive(0),
+        lambda: client.request("a"),
+        lambda: client.subscribe("b"),
+        client.dispatch,
+        client.barrier,
+    ]
+    for call in calls:
+        with (
+            ThreadPoolExecutor(1) as pool,
+            pytest.raises(bccn.InvalidError, match="a client for each thread"),
+        ):
+            pool.submit(call).result(PATIENCE)
+    client.publish("a", "mine")
+    assert received(client) == ("a", b"mine")
+
+
+def test_four_threads_on_one_client_are_told_at_once(connect: Connect) -> None:
+    client, together = connect(), threading.Barrier(4)
+    outcomes: list[str] = []
+
+    def publish_many() -> None:
+        together.wait(PATIENCE)
+        try:
+            for _ in range(100):
+                client.publish("a", "x")
+            outcomes.append("")
+        except bccn.InvalidError as error:
+            outcomes.append(error.code)
+        together.wait(PATIENCE)  # who used it first lives on
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(publish_many) for _ in range(4)]:
+            done.result(PATIENCE)
+    assert sorted(outcomes)[1:] == ["invalid"] * 3
+
+
+def test_a_client_can_be_handed_to_another_thread(connect: Connect) -> None:
+    """It is its first caller's, not its maker's, and the next one's when that has ended."""
+    client = connect()
+    for number in range(3):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(client.publish, "a", str(number)).result(PATIENCE)
+    client.barrier()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(client.close).result(PATIENCE)
+    with pytest.raises(bccn.ClosedError):
+        client.publish("a")

@@ -496,6 +496,60 @@ def test_an_error_of_our_own_gives_no_reason(tmp_path: Path) -> None:
     assert error.value.reason == ""
 
 
+# --- streams ---
+
+
+def test_what_nobody_receives_stops_no_callback(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bccn.client.GLANCE_LIMIT", 10_000)
+    heard: list[str] = []
+    notices: list[bccn.Notice] = []
+    client, writer = connect(on_notice=notices.append), connect()
+    client.subscribe("a", lambda message: heard.append(message.text))
+    client.subscribe("b")
+    publish(writer, [("b", b"x" * 1000)] * 50)
+    writer.barrier()
+    writer.publish("a", "heard")
+
+    def dispatched() -> bool:
+        client.dispatch()
+        return bool(heard)
+
+    wait_until(dispatched, "the callback")
+    assert {notice.kind for notice in notices} == {"unclaimed"}
+    assert sum(notice.count for notice in notices) + len(client._inbox) == 50
+
+
+def test_a_stream_nobody_reads_ends_the_wait_of_another(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bccn.session.BACKLOG_LIMIT", 10_000)
+    client, writer = connect(), connect()
+    full, empty = client.subscribe("full"), client.subscribe("empty")
+    assert full.receive(0) is None
+    publish(writer, [("full", b"x" * 1000)] * 50)
+    writer.barrier()
+    with pytest.raises(bccn.BacklogError):
+        empty.receive(PATIENCE)
+    full.close()
+    writer.publish("empty", "there")
+    message = empty.receive(PATIENCE)
+    assert message
+    assert message.text == "there"
+
+
+def test_a_closed_subscription_is_no_stream_any_more(connect: Connect) -> None:
+    client = connect()
+    with client.subscribe("a") as subscription:
+        client.publish("a", "1")
+        client.publish("a", "2")
+        assert [message.text for _, message in zip(range(2), subscription, strict=False)] == ["1", "2"]
+    with pytest.raises(bccn.ClosedError):
+        subscription.receive()
+    assert list(subscription) == []
+    with pytest.raises(bccn.InvalidError, match="callback"):
+        client.subscribe("a", print).receive()
+
+
 # --- threads ---
 
 

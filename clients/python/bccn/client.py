@@ -216,7 +216,7 @@ class Client(Blocking, Stream):
         try:
             while self._inbox.backlog:
                 self._call_back()
-            if not self._receives and self._inbox.waiting_size > GLANCE_LIMIT:
+            if self._inbox.waiting_size > GLANCE_LIMIT:
                 self._drop_unclaimed()
         finally:
             self._settle()
@@ -299,6 +299,8 @@ class Client(Blocking, Stream):
                     continue
                 if of is not None:
                     inbox.open_stream(of)  # a callback may have closed it
+                    if inbox.waiting_size > GLANCE_LIMIT and not inbox.fills_stream:
+                        self._drop_unclaimed()
                 self._settle()
                 self._check(asks=True)
                 if not self._step(deadline) and not stream and not inbox.backlog:

@@ -15,6 +15,9 @@ NUMBER_DIGITS = 20
 CHANNELS_LIMIT = 256
 WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
 
+# What makes two messages equal.
+FIELDS = ["channel", "payload", "lost", "src", "seq", "peer", "time_ns", "verdict", "datagram", "interface"]
+
 _heads: dict[str, bytes] = {}
 
 Control = tuple[str, str]
@@ -35,8 +38,14 @@ class Message:
     """
 
     # Of the class: most messages have nothing else, and to store all that in each takes longer than to read it.
-    lost = 0
-    src = seq = peer = time_ns = verdict = datagram = interface = None
+    lost: int = 0
+    src: str | None = None
+    seq: int | None = None
+    peer: str | None = None
+    time_ns: int | None = None
+    verdict: str | None = None
+    datagram: bytes | None = None
+    interface: str | None = None
 
     def __init__(
         self, channel: str, payload: bytes, src: str | None = None, seq: int | None = None,
@@ -66,7 +75,7 @@ class Message:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):
             return NotImplemented
-        return vars(self) == vars(other)
+        return all(getattr(self, field) == getattr(other, field) for field in FIELDS)
 
     def __repr__(self) -> str:
         known = ((name, getattr(self, name)) for name in ("src", "seq", "peer", "time_ns", "verdict"))

@@ -389,7 +389,7 @@ class Session:
             self._notify("rejected", str(error), 1, error)
 
     def _drop_unclaimed(self) -> None:
-        """When all is done by callbacks, messages that none takes must not stop the others."""
+        """Messages for which nobody calls ``receive`` must not stop those of callbacks and other streams."""
         if not self._receives and (count := self._inbox.drop(self._inbox.received)):
             text = f"{count} messages dropped that no callback takes, and nobody has called receive() for"
             self._notify("unclaimed", text, count)

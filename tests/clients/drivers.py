@@ -67,7 +67,13 @@ LANGUAGES = (
         run=("build/driver",),
         lacks=frozenset({"cancel"}),
     ),
-    Language("perl", folder="perl", toolchain=("perl",), run=("perl", "-Ilib", "conformance/driver.pl")),
+    Language(
+        "perl",
+        folder="perl",
+        toolchain=("perl",),
+        run=("perl", "-Ilib", "conformance/driver.pl"),
+        lacks=frozenset({"stream"}),
+    ),
     Language(
         "go",
         folder="go",

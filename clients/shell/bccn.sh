@@ -100,7 +100,8 @@ _bccn_in() {
 # --- the bridge ---
 
 # socat runs this script with the socket as stdin and stdout; $1 is the generation. A second socat only reads, and its
-# hex dump shows where packets end. dd sends a file as one packet, where a shell might write in pieces. No open may
+# hex dump shows where packets end. awk writes a line and its end at once: mawk would write what print adds by itself, and
+# an alarm might come between. dd sends a file as one packet, where a shell might write in pieces. No open may
 # block, since the shell may be gone.
 # shellcheck disable=SC2016
 _bccn_bridge='
@@ -117,11 +118,11 @@ rm -f reader
             s = " "; n = length($0)
             for (i = 2; i <= n; i += 3) {
                 s = s t[substr($0, i, 2)]
-                if (length(s) > 3000) { print "+" s; fflush(); s = "" }
+                if (length(s) > 3000) { printf "%s", "+" s "\n"; fflush(); s = "" }
             }
-            print s; fflush()
+            printf "%s", s "\n"; fflush()
         }
-        END { print "E" }'\'' >&7
+        END { printf "%s", "E\n" }'\'' >&7
     echo "E$1" 1<>in
 } &
 reading=$!
@@ -374,6 +375,7 @@ _bccn_is_unwanted() {
 #  RECV <peer> <ns> <verdict> NUL BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>
 _bccn_take_apart() {
     _bccn_head=${1%%\\0000*} _bccn_body=${1#*\\0000} _bccn_from=''
+    _bccn_datagram=$_bccn_body
     case ${1#*' '} in
         'MSG '*) _bccn_chan=${_bccn_head#*' MSG '} ;;
         *\\0000BCCN*]*:*:*\|*)
@@ -775,7 +777,7 @@ _bccn_next() {
     BCCN_SRC=${_bccn_from%:*} BCCN_SEQ=${_bccn_from##*:} BCCN_PEER='' BCCN_TIME='' BCCN_VERDICT='' BCCN_DATAGRAM=''
     BCCN_TOKEN=''
     if [ "$_bccn_head" != "${_bccn_head#*' RECV '}" ]; then
-        BCCN_DATAGRAM=${_bccn_line#*\\0000}
+        BCCN_DATAGRAM=$_bccn_datagram
         IFS=' ' read -r _ _ BCCN_PEER BCCN_TIME BCCN_VERDICT <<-END
 	$_bccn_head
 	END

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import shutil
 import socket
 import subprocess
@@ -176,6 +177,24 @@ def test_a_long_packet_with_line_feeds_stays_one(daemon: DaemonProcess, shell: s
         )
         assert run(shell, script, str(daemon.socket), raw) == "too-large\n"
         assert listener.message() == ("local/big", payload)
+
+
+def test_a_line_of_the_bridge_is_written_at_once() -> None:
+    """Or an alarm would come between it and its end. Each write to the socket is a packet of its own."""
+    bridge = run("sh", 'printf %s "$_bccn_bridge"')
+    program = re.search(r"\$bccn_awk '(.*?)' >&7", bridge, re.DOTALL)
+    assert program
+    version = subprocess.run(["awk", "-W", "version"], capture_output=True, text=True, check=False).stdout
+    command = ["awk", *(["-W", "interactive"] if version.startswith("mawk") else []), program[1]]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        dump = " " + " ".join(["00"] * 2000) + "\n"
+        subprocess.run(command, input=dump, text=True, stdout=theirs, timeout=PATIENCE, check=True)
+        theirs.close()
+        lines = list(iter(lambda: ours.recv(4096), b""))
+    assert [line for line in lines if line.count(b"\n") != 1 or not line.endswith(b"\n")] == []
+    assert len(lines) == 5
+    assert max(map(len, lines)) < select.PIPE_BUF
 
 
 @each_shell

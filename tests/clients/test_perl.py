@@ -13,6 +13,8 @@ from tests.clients import workers
 from tests.clients.drivers import CLIENTS
 from tests.daemon_process import DaemonProcess
 from tests.documents import ROOT
+from tests.golden import VECTORS
+from tests.needs import require
 from tests.packet_client import wait_until
 
 FOLDER = CLIENTS / "perl"
@@ -32,15 +34,15 @@ def headed(code: str) -> str:
     return f"$| = 1; use strict; use warnings; use Net::Bccn; {bus}\n{code}"
 
 
-@pytest.mark.needs("make")
+@pytest.mark.needs("make", "tar", "gzip")
 def test_the_distribution_tests_and_installs_itself(daemon: DaemonProcess, tmp_path: Path) -> None:
-    """Made in a copy of the checkout, and unpacked where there is nothing else."""
+    """Made in a copy of the checkout, with its links, and unpacked where there is nothing else."""
     checkout, empty, root = tmp_path / "checkout", tmp_path / "empty", tmp_path / "root"
     empty.mkdir()
-    for name in ("LICENSE", "clients/vectors", "clients/perl"):
-        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, checkout / name)
     perl = checkout / "clients/perl"
+    shutil.copytree(FOLDER, perl, symlinks=True)
+    shutil.copytree(VECTORS, checkout / "clients/vectors")
+    shutil.copy(ROOT / "LICENSE", checkout)
     run("perl", "Makefile.PL", folder=perl)
     run("make", "dist", folder=perl)
     (tarball,) = perl.glob("*.tar.gz")
@@ -131,3 +133,9 @@ def test_a_poll_loop_waits_for_the_daemon_without_spinning(daemon: DaemonProcess
     )
     with workers.running(["perl", "-Ilib", program, daemon.socket], FOLDER, tmp_path / "stderr") as process:
         assert workers.turns_over_a_restart(daemon, process) < 100
+
+
+def test_a_missing_module_of_perl_is_named() -> None:
+    require("Socket.pm", "JSON/PP.pm")
+    with pytest.raises(pytest.fail.Exception, match=r"^needs No/Such\.pm$"):
+        require("Socket.pm", "No/Such.pm")

@@ -2,8 +2,8 @@
 # bccn.sh: LISTEN/NOTIFY between the programs of a network segment. This is the client of the bccnd bus for POSIX shells.
 # A script sources it; results are in variables that begin with BCCN_. It needs socat, awk and Linux. See README.md.
 #
-# It takes the descriptors 8 and 9 of the shell from bccn_open to bccn_close, and the names that begin with bccn_, _bccn_
-# and BCCN_. A script uses neither for anything else.
+# It takes the DESCRIPTORS 8 AND 9 of the shell from bccn_open to bccn_close, and all names that begin with bccn_, _bccn_
+# and BCCN_. A script uses none of them for anything else.
 #
 # A shell cannot read packets from a socket, so a bridge in the background does:
 #
@@ -359,7 +359,8 @@ _bccn_is_unwanted() {
         [ -n "$_bccn_pattern" ] || continue
         bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" "$_bccn_wanted_separator" || continue
         while IFS=' ' read -r _bccn_pattern _; do
-            [ -z "$_bccn_pattern" ] || ! bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" "$_bccn_wanted_separator" || return 1
+            [ -z "$_bccn_pattern" ] ||
+                ! bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" "$_bccn_wanted_separator" || return 1
         done <<-END
 	$_bccn_subs
 	END
@@ -505,7 +506,8 @@ _bccn_start() {
     _bccn_dir='' _bccn_up='' _bccn_ready='' _bccn_reached='' _bccn_greeted='' _bccn_reason='' BCCN_NAME=''
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
-    _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_lost_ever=0 _bccn_said='' _bccn_withdrawn='' _bccn_overhears=''
+    _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_lost_ever=0
+    _bccn_said='' _bccn_withdrawn='' _bccn_overhears=''
     _bccn_q_first=0 _bccn_q_last=0 _bccn_r_first=0 _bccn_r_last=0 _bccn_settled='' _bccn_left=0
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     _bccn_clock
@@ -752,7 +754,7 @@ bccn_dispatch() {
             _bccn_more 0 || break 2
         done
     done
-    [ "$2" = 0 ] || _bccn_notify unclaimed "$2" "$2 messages dropped, which have no function: bccn_receive returns them"
+    [ "$2" = 0 ] || _bccn_notify unclaimed "$2" "$2 messages without a function dropped: bccn_receive returns them"
 }
 
 # Waits for a line of the bridge until $1.
@@ -882,7 +884,8 @@ bccn_request_many() {
     _bccn_rejection=$_bccn_rejected_before
     [ -z "$1" ] || _bccn_complain "$1" || return
     _bccn_clock
-    _bccn_ends=$2 _bccn_left=$3 _bccn_questions=3 _bccn_ask_at=$((_bccn_now + 2)) # a reply at once costs the segment nothing
+    _bccn_ends=$2 _bccn_left=$3 _bccn_questions=3
+    _bccn_ask_at=$((_bccn_now + 2)) # so that a reply at once costs the segment nothing
 }
 
 # bccn_next_reply: waits for another reply to the last request, and sets BCCN_PAYLOAD and BCCN_RAW to it. 3: the time is
@@ -969,8 +972,8 @@ _bccn_find_token() {
     esac
 }
 
-# bccn_reply [-b] PAYLOAD: replies to the request that the function of bccn_serve got, or to the last message, if that is a
-# request. Needs the format full. A script that replies later keeps BCCN_SRC and BCCN_TOKEN until then.
+# bccn_reply [-b] PAYLOAD: replies to the request that the function of bccn_serve got, or to the last message, if that is
+# a request. Needs the format full. A script that replies later keeps BCCN_SRC and BCCN_TOKEN until then.
 bccn_reply() {
     if [ "$1" = -b ]; then _bccn_raw=$2; else _bccn_encode "$1"; fi
     set -- "$_bccn_raw"

@@ -15,7 +15,7 @@ from tests.daemon_process import DaemonProcess
 from tests.documents import ROOT
 from tests.golden import VECTORS
 from tests.needs import require
-from tests.packet_client import wait_until
+from tests.packet_client import PATIENCE, wait_until
 
 FOLDER = CLIENTS / "perl"
 README = (FOLDER / "README.md").read_text()
@@ -29,9 +29,10 @@ run = partial(workers.run, folder=FOLDER)
 
 
 def headed(code: str) -> str:
-    """An example as a program of its own: without a bus it gets one."""
+    """An example as a program of its own: without a bus it gets one, and its ten seconds are those of a test."""
     bus = "" if "my $bus = " in code else "my $bus = Net::Bccn->new(on_notice => sub { });"
-    return f"$| = 1; use strict; use warnings; use Net::Bccn; {bus}\n{code}"
+    waiting = re.sub(r"\b10\b", str(PATIENCE), code)
+    return f"$| = 1; use strict; use warnings; use Net::Bccn; {bus}\n{waiting}"
 
 
 @pytest.mark.needs("make", "tar", "gzip")

@@ -80,7 +80,8 @@ def test_the_examples_of_the_readme_work(
             command = ["sh", "-c", f". ./bccn.sh\nBCCN_SOCKET={daemon.socket}\n{SERVER}"]
             stack.enter_context(workers.running(command, FOLDER, tmp_path / "stderr"))
             wait_until(lambda: listeners(daemon, "text/upper") == 1, "the server")
-        script = f"bccn_open -t {PATIENCE} -o :\n{code}"
+        waiting = re.sub(r"\b10\b", str(PATIENCE), code)  # the ten seconds of the README
+        script = f"bccn_open -t {PATIENCE} -o :\n{waiting}"
         assert run("sh", script, BCCN_SOCKET=str(daemon.socket)) == printed
 
 

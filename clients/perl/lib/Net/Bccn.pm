@@ -442,7 +442,8 @@ sub _next_reply {
         }
         return if $due == $deadline;
         next   if $request->{has_listeners};
-        my $said = $request->{questions}++ < QUESTIONS ? $self->_listeners("$request->{channel} $request->{token}?") : '0';
+        my $is_done = $request->{questions}++ >= QUESTIONS;
+        my $said    = $is_done ? '0' : $self->_listeners("$request->{channel} $request->{token}?");
         $self->_fail('nobody', "nobody listens to $request->{channel}") if $said eq '0';
         $request->{has_listeners} ||= $said ne '0 asked';
         $request->{ask_at} = Net::Bccn::Connection::now() + ASK_EVERY;
@@ -727,7 +728,16 @@ it is the line and the place of the call.
     closed       the bus is closed
     unsupported  fileno does not know this machine
 
-Other codes are those of the daemon: bad-channel, bad-pattern, too-large, name-taken, refused ... There may be more.
+These are the daemon's. There may be more of them than this version knows:
+
+    bad-channel, bad-pattern, bad-name, bad-value, bad-datagram
+                    what is wrong with what was sent
+    too-large       the message does not fit a datagram, or a packet
+    refused         the program has no right to this, or not to the socket
+    name-taken      another client of this host has the name
+    not-subscribed  the daemon knows of no such subscription
+    limit           too many subscriptions, or names taken too fast
+    unknown-key     the daemon is older than the request
 
 =head1 EVENT LOOPS
 

@@ -1,7 +1,7 @@
 package Net::Bccn::Error;
 
-# The exception of every method of Net::Bccn. `code` is a word for programs, `text` a line for people; as a string it is the
-# line and the place of the call, as with `die`.
+# The exception of every method of Net::Bccn. `code` is a word for programs, `text` a line for people; as a string it is
+# the line and the place of the call, as with `die`.
 
 use strict;
 use warnings;

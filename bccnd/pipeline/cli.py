@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -46,6 +46,8 @@ WORK: dict[str, tuple[str, ...]] = {
     "run": (locks.INGEST, locks.ANALYSE),
     "maintain": (locks.MAINTAIN,),
 }
+# What reads files that ``maintain`` removes.
+READS = {"analyse", "report", "run"}
 
 DESCRIPTION = """\
 Find out what a network lost, where and when, from what bccnd-record wrote on its hosts.
@@ -241,7 +243,7 @@ def _ready(given: argparse.Namespace) -> Iterator[int | None]:
     if given.action == "report":
         preconditions.analysed(output)
     preconditions.writable(output, os.environ, starts_spark=given.action != "report")
-    with locks.held(output, *WORK[given.action]):
+    with _at_work(given.action, output):
         if given.action == "report" or not source:
             yield None
             return
@@ -261,7 +263,13 @@ def _locked(given: argparse.Namespace, spark: "SparkSession") -> Iterator[None]:
 
     with ExitStack() as stack:
         if not _place(given, given.output) and (place := storage.on_this_machine(spark, given.output)):
-            stack.enter_context(locks.held(place, *WORK[given.action]))
+            stack.enter_context(_at_work(given.action, place))
+        yield
+
+
+@contextmanager
+def _at_work(action: str, output: Path) -> Iterator[None]:
+    with locks.held(output, *WORK[action]), locks.reading(output) if action in READS else nullcontext():
         yield
 
 
@@ -324,7 +332,7 @@ def _maintain(given: argparse.Namespace, spark: "SparkSession", progress: Progre
             Output(given.output),
             first_day(datetime.now(UTC).date(), given.keep_days),
             progress.say,
-            readers=lambda: here is not None and locks.is_held(here, locks.ANALYSE),
+            alone=lambda: locks.removing(here) if here else nullcontext(True),
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bccnd.errors import UnavailableError
 from bccnd.pipeline import cli, java, locks, session
 from tests.pipeline import network
 from tests.pipeline.report.tables import write_tables
@@ -149,10 +150,30 @@ def test_the_second_run_on_an_output_names_the_first(tmp_path: Path) -> None:
     assert f"bccnd-pipeline, pid {os.getpid()}, is at work there (ingest); wait" in ended.stderr
 
 
+@pytest.mark.parametrize("action", ["analyse", "report", "run"])
+def test_nothing_is_removed_under_who_reads(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "relay01.pcap").touch()
+    for there in "traffic/batch=0", "tables":
+        (tmp_path / there).mkdir(parents=True)
+    monkeypatch.setattr(java, "require", lambda: None)
+    given = cli.arguments([action, "--input", str(tmp_path / "in"), "--output", str(tmp_path)])
+    with cli._ready(given), locks.removing(tmp_path) as alone:
+        assert not alone
+    with locks.removing(tmp_path) as alone:
+        assert alone
+
+
 def test_on_a_cluster_a_directory_of_this_machine_is_locked(spark: SparkSession, tmp_path: Path) -> None:
     arguments = ["ingest", "--input", "x", "--output", str(tmp_path), "--master", "spark://head:7077"]
-    with cli._locked(cli.arguments(arguments), spark):
-        assert locks.is_held(tmp_path, locks.INGEST)
+    with (
+        cli._locked(cli.arguments(arguments), spark),
+        pytest.raises(UnavailableError),
+        locks.held(tmp_path, locks.INGEST),
+    ):
+        pass
     with cli._locked(cli.arguments([*arguments[:3], "--output", "hdfs://127.0.0.1:1/out"]), spark):
         pass
 

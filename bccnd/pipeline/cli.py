@@ -240,6 +240,8 @@ def _ready(given: argparse.Namespace) -> Iterator[int | None]:
     if given.action in {"analyse", "maintain"}:
         preconditions.ingested(output)
         source = output / "traffic"
+    if given.action in {"analyse", "run"}:
+        preconditions.replaceable(output / "tables")
     if given.action == "report":
         preconditions.analysed(output)
     preconditions.writable(output, os.environ, starts_spark=given.action != "report")

@@ -140,6 +140,12 @@ def test_a_wrong_directory_is_told_before_spark_starts(tmp_path: Path) -> None:
         assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1), ended.stderr
         assert complaint in ended.stderr
     assert not Path(output).exists()
+    (tmp_path / "out" / "tables").mkdir(parents=True)
+    (tmp_path / "out" / "traffic" / "batch=0").mkdir(parents=True)
+    for arguments in ["run", "--input", str(tmp_path / "in")], ["analyse"]:
+        ended = ran(*arguments, "--output", output)
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+        assert f"{output}/tables: is not of bccnd-pipeline; move it away" in ended.stderr
 
 
 def test_the_second_run_on_an_output_names_the_first(tmp_path: Path) -> None:
@@ -156,7 +162,7 @@ def test_nothing_is_removed_under_who_reads(
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "relay01.pcap").touch()
-    for there in "traffic/batch=0", "tables":
+    for there in "traffic/batch=0", "tables/coverage":
         (tmp_path / there).mkdir(parents=True)
     monkeypatch.setattr(java, "require", lambda: None)
     given = cli.arguments([action, "--input", str(tmp_path / "in"), "--output", str(tmp_path)])

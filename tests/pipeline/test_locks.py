@@ -79,7 +79,7 @@ def test_who_reads_waits_while_somebody_removes(tmp_path: Path) -> None:
     assert done == ["removed", "read"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@pytest.mark.needs("root")
 def test_a_lock_that_root_makes_is_the_owners(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     (tmp_path / "another").touch()

@@ -38,6 +38,8 @@ PROGRAM = "bccnd-pipeline"
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
 # Names with these Spark would not find, without a word.
 PATTERN = re.compile(r"[*?\[\]{}\\]")
+# In it nanoseconds since 1970 do not fit 64 bits any more.
+LAST_YEAR = 2262
 # What each action keeps others from doing at the same time.
 WORK: dict[str, tuple[str, ...]] = {
     "ingest": (locks.INGEST,),
@@ -85,6 +87,8 @@ def moment(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time; write it like 2026-01-31 or 2026-01-31T14:00 (UTC), 24h or 7d"
         ) from None
+    if not 1970 <= time.year < LAST_YEAR:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 1970 to {LAST_YEAR - 1}")
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
 
@@ -94,6 +98,13 @@ def days(text: str) -> int:
     if not re.fullmatch("[1-9][0-9]{0,4}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, 1 or more")
     return int(text)
+
+
+def hours(text: str) -> float:
+    """A number of hours, as ``--max-age`` has it."""
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours, such as 24 or 0.5")
+    return float(text)
 
 
 def parser() -> CommandLine:
@@ -144,7 +155,7 @@ def parser() -> CommandLine:
     top.add_argument(
         "--max-age",
         metavar="HOURS",
-        type=float,
+        type=hours,
         default=24.0,
         help="with --check, nothing is known if the record ends earlier than that; 24 by default",
     )

@@ -145,6 +145,12 @@ class Inputs:
         self._new, self._doubtful = self._new[most:], self._doubtful[most:]
         return made
 
+    def knows(self, number: int) -> bool:
+        """Whether a batch of this number, which is whole, can be of this checkpoint. Of Structured Streaming one more
+        can, which it did not commit.
+        """
+        return number < self._next + self._adopted
+
     def done(self, plan: Plan) -> None:
         """Take note that the batch is written for good."""
         name = f"{plan.number}.json"
@@ -170,7 +176,9 @@ class Inputs:
         done = _committed(self._spark, self._checkpoint)
         if upto < 0:
             self._adopt(done)
-        self._next = max([upto, *numbers, *self._numbers(PLANNED), *done]) + 1
+        ours = max([upto, *numbers, *self._numbers(PLANNED)])
+        self._next = max([ours, *done]) + 1
+        self._adopted = ours < 0 and storage.exists(self._spark, self._at("sources"))
 
     def _adopt(self, done: set[int]) -> None:
         """Remember the files of the batches that Structured Streaming committed, until they are put together with

@@ -177,6 +177,20 @@ def test_what_a_host_says_is_bounded_and_harmless(
     assert len(lines) == collect.SAID_LINES
 
 
+def test_a_full_disk_is_said_and_nothing_is_left_in_part(
+    tmp_path: Path, small_disk: Path, host: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    host(HONEST)
+    recorded(tmp_path, name(1))
+    recorded(tmp_path, name(2), size=2 * MB)
+    with pytest.raises(UnavailableError, match="rsync ended with code"):
+        collect.collect(f"{HOST}:./", HOST, small_disk, 100 * MB)
+    assert "No space left on device" in capfd.readouterr().err
+    wait_until(
+        lambda: [path.name for path in small_disk.rglob("*.parquet*")] == [Path(name(1)).name], "no rest"
+    )
+
+
 def test_without_rsync_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="rsync is not installed"):

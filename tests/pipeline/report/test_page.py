@@ -257,3 +257,14 @@ def test_reports_at_the_same_time_are_each_whole(tmp_path: Path) -> None:
         writer.join()
     assert faults == []
     assert [*tmp_path.iterdir()] == [target]
+
+
+def test_a_full_disk_leaves_the_old_page_and_nothing_else(small_disk: Path) -> None:
+    target = small_disk / "report.html"
+    page.replace_file(target, "old")
+    with pytest.raises(OSError, match="No space left"):
+        page.replace_file(target, "x" * (2 << 20))
+    assert [*small_disk.iterdir()] == [target]
+    assert target.read_text() == "old"
+    page.replace_file(target, "new")
+    assert target.read_text() == "new"

@@ -62,7 +62,7 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL_MEMORY = "1g"
 LARGE_JVM = "-XX:+UseParallelGC"
 # Where rows only pass through, the heap would fill with garbage: it is kept small, for a tenth of the time.
-PASSING_JVM = "-XX:+UseParallelGC -XX:MaxNewSize=300m -XX:GCTimeRatio=9"
+PASSING_JVM = "-XX:+UseParallelGC -XX:MaxNewSize=200m -XX:GCTimeRatio=9"
 _JVM_OPTIONS = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 ANSWER_SECONDS = 5.0
 NO_PYSPARK = "pyspark is not installed: pip install 'bccnd[spark]'"

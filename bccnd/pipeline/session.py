@@ -17,6 +17,7 @@ import re
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
@@ -114,7 +115,10 @@ def connect(
     try:
         yield session
     finally:
-        session.stop()
+        # An interrupt within a call leaves a connection that pyspark takes for a crash. The JVM ends with us.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            session.stop()
 
 
 def local(environ: Mapping[str, str]) -> dict[str, str]:

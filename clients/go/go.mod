@@ -1,3 +1,3 @@
-module bccn
+module github.com/bccnd/bccnd/clients/go
 
-go 1.22
+go 1.23

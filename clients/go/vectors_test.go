@@ -19,7 +19,7 @@ type vector struct {
 	Name, Why, Type                      string
 	Pattern, Separator, Channel, Verdict string
 	Packet, Payload, Key, Value, Chan    string
-	Src, Seq, Peer, Datagram             string
+	Src, Seq, Peer, Datagram, Interface  string
 	UnixNs                               string `json:"unix_ns"`
 	Packets                              []string
 	Matches, Canonical                   bool
@@ -82,7 +82,7 @@ func everything(packet []byte) (inside [][]byte, err error) {
 
 func TestPatternsMatchAsInTheDaemon(t *testing.T) {
 	each(t, "patterns", "matches", "", func(t *testing.T, v vector) {
-		same(t, Matches(v.Pattern, v.Channel, v.Separator), v.Matches)
+		same(t, Matches(v.Pattern, v.Channel, Separator(v.Separator)), v.Matches)
 	})
 }
 
@@ -131,7 +131,7 @@ func TestControlIsReadAndWritten(t *testing.T) {
 }
 
 func TestFullMessagesAreRead(t *testing.T) {
-	each(t, "sbus", "valid", "RECV", func(t *testing.T, v vector) {
+	test := func(t *testing.T, v vector) {
 		message, _, _, err := parse(unhex(t, v.Packet))
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +142,10 @@ func TestFullMessagesAreRead(t *testing.T) {
 		if ns, err := strconv.ParseInt(v.UnixNs, 10, 64); err == nil {
 			same(t, message.Time, time.Unix(0, ns))
 		}
-	})
+		same(t, message.Interface, v.Interface)
+	}
+	each(t, "sbus", "valid", "RECV", test)
+	each(t, "sbus", "tapped", "RECV", test)
 }
 
 func TestEverySoundDatagramIsRead(t *testing.T) {
@@ -178,7 +181,7 @@ func TestBrokenPacketsAreAProtocolError(t *testing.T) {
 		if !strings.HasPrefix(v.Name, "RECV:") && !strings.HasPrefix(v.Name, "PACK:") {
 			return // only the daemon reads the others
 		}
-		if _, err := everything(unhex(t, v.Packet)); !errors.Is(err, Protocol) {
+		if _, err := everything(unhex(t, v.Packet)); !errors.Is(err, ErrProtocol) {
 			t.Error(err)
 		}
 	})
@@ -189,7 +192,7 @@ func FuzzHostilePacketsAreReadOrAProtocolError(f *testing.F) {
 		f.Add(unhex(f, v.Packet))
 	}
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		if _, err := everything(packet); err != nil && !errors.Is(err, Protocol) {
+		if _, err := everything(packet); err != nil && !errors.Is(err, ErrProtocol) {
 			t.Error(err)
 		}
 	})

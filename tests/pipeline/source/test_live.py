@@ -227,7 +227,9 @@ class Publisher(threading.Thread):
             while not self._ends.wait(0.02):
                 self.times_ns += [time.time_ns()] * 20
                 count = len(self.times_ns)
-                bus.publish_many(("local/x", str(number)) for number in range(count - 20, count))
+                with bus.batch():
+                    for number in range(count - 20, count):
+                        bus.publish("local/x", str(number))
 
     def stop(self) -> None:
         self._ends.set()

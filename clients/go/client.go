@@ -26,6 +26,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -75,6 +76,8 @@ type Client struct {
 	closed  <-chan struct{} // of life
 	ended   chan struct{}   // closed when the connection has ended for good: Options.NoReconnect
 	sending gate            // of packets; taken before mu
+	packing atomic.Int64    // bytes of a PACK; 0: packing is not agreed, or there is no link
+	claimed atomic.Bool     // the program receives from the client's stream
 
 	mu            sync.Mutex
 	room          sync.Cond // signals that the reader may go on
@@ -87,13 +90,14 @@ type Client struct {
 	wantedName    string
 	heartbeat     string
 	stream        stream
-	claimed       bool // the program receives from the client's stream
-	listening     bool // without a callback
-	hearing       bool // listens, but only for replies
+	over          error // why no stream gets more: errClosed or errEnded
+	listening     bool  // without a callback
+	hearing       bool  // listens, but only for replies
 	listeners     []*Subscription
 	subscriptions []*Subscription
 	routed        int // subscriptions and listeners that have a stream or a callback of their own
 	routes        map[string][]*stream
+	lastChannel   string
 	withdrawn     []*withdrawal
 	asked         []*query
 	waiting       int // bytes in all streams
@@ -143,6 +147,7 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end()
+	c.finish(errClosed)
 	if c.link != nil {
 		c.link.conn.Close()
 	}
@@ -150,7 +155,14 @@ func (c *Client) Close() error {
 	return nil
 }
 
-func (c *Client) isClosed() bool { return c.life.Err() != nil }
+func (c *Client) isClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
 
 // Name returns the client's src as others see it; without a connection, the last one.
 func (c *Client) Name() string {

@@ -73,6 +73,11 @@ func (c *Client) run(l *link) {
 	for l != nil {
 		c.disconnected(l, c.read(l))
 		if c.options.NoReconnect {
+			c.mu.Lock()
+			if c.over == nil {
+				c.finish(errEnded)
+			}
+			c.mu.Unlock()
 			close(c.ended)
 			return
 		}
@@ -223,6 +228,11 @@ func (c *Client) greeting(l *link) (packets [][]byte, queries []*query) {
 // linked sets the link, or nil for none, and wakes every await; under mu.
 func (c *Client) linked(l *link) {
 	c.link, c.unreachable = l, errGone
+	limit := 0
+	if l != nil {
+		limit = l.packLimit
+	}
+	c.packing.Store(int64(limit))
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -296,7 +306,7 @@ func (c *Client) readPacket(l *link, buffer []byte) error {
 
 // handle handles one packet; it and the functions that it calls run under mu.
 func (c *Client) handle(packet []byte) error {
-	message, key, value, err := parse(packet)
+	message, key, value, err := parse(packet, c.lastChannel)
 	directed := strings.HasPrefix(message.Channel, "!")
 	switch {
 	case err != nil:
@@ -307,7 +317,8 @@ func (c *Client) handle(packet []byte) error {
 		// A reply, or a message that came only because this client listens for replies.
 	case c.isUnwanted(message.Channel):
 	default:
-		c.deliver(message)
+		c.lastChannel = message.Channel
+		c.deliver(&message)
 	}
 	return nil
 }

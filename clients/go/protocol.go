@@ -49,31 +49,39 @@ func (m Message) isRejected() bool {
 	return m.Verdict != "" && m.Verdict != "ok" && m.Verdict != "retained"
 }
 
-// parse reads one packet (not a PACK): a message, or the key and value of a control packet.
-func parse(packet []byte) (message Message, key, value string, err error) {
+// parse reads one packet (not a PACK): a message, or the key and value of a control packet. If the message is on the
+// channel last, that is its Channel: messages of one channel need no memory for it.
+func parse(packet []byte, last string) (message Message, key, value string, err error) {
 	kind, rest, _ := bytes.Cut(packet, []byte{' '})
 	head, tail, found := bytes.Cut(rest, []byte{0})
 	switch string(kind) {
 	case "MSG":
 		if found {
-			return Message{Channel: string(head), Payload: tail}, "", "", nil
+			return Message{Channel: channelOf(head, last), Payload: tail}, "", "", nil
 		}
 	case "CMSG":
 		if len(head) > 0 {
 			return Message{}, string(head), string(tail), nil
 		}
 	case "RECV":
-		if message, ok := parseFull(string(head), tail); ok && found {
+		if message, ok := parseFull(string(head), tail, last); ok && found {
 			return message, "", "", nil
 		}
 	}
 	return Message{}, "", "", alien(packet)
 }
 
-func parseFull(head string, datagram []byte) (Message, bool) {
+func channelOf(head []byte, last string) string {
+	if string(head) == last {
+		return last
+	}
+	return string(head)
+}
+
+func parseFull(head string, datagram []byte, last string) (Message, bool) {
 	fields := strings.Split(head, " ")
 	if len(fields) == 4 && fields[3] != "" { // the interface: only a tap gets it
-		message, ok := parseFull(head[:strings.LastIndexByte(head, ' ')], datagram)
+		message, ok := parseFull(head[:strings.LastIndexByte(head, ' ')], datagram, last)
 		message.Interface = fields[3]
 		return message, ok
 	}
@@ -91,7 +99,8 @@ func parseFull(head string, datagram []byte) (Message, bool) {
 	}
 	seq, err := strconv.ParseUint(string(parts[1]), 10, 64)
 	if err == nil {
-		message.Src, message.Seq, message.Channel, message.Payload = string(parts[0]), seq, string(parts[2]), payload
+		message.Src, message.Seq, message.Payload = string(parts[0]), seq, payload
+		message.Channel = channelOf(parts[2], last)
 	}
 	return message, true
 }

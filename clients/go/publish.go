@@ -65,7 +65,7 @@ func (c *Client) Batch() *Batch { return &Batch{client: c} }
 // Publish adds a message, and sends the packet when it is full. Its errors are those of Client.Publish, about any
 // message of the batch.
 func (b *Batch) Publish(ctx context.Context, channel string, payload []byte) error {
-	size, limit := len("MSG \x00")+len(channel)+len(payload), b.client.packLimit()
+	size, limit := len("MSG \x00")+len(channel)+len(payload), int(b.client.packing.Load())
 	if b.messages > 0 && len(b.packet)+lengthSize+size > limit {
 		if err := b.Flush(ctx); err != nil {
 			return err
@@ -90,21 +90,12 @@ func (b *Batch) Flush(ctx context.Context) error {
 	messages := b.messages
 	b.messages = 0
 	switch {
-	case messages > 1 && len(b.packet) <= b.client.packLimit():
+	case messages > 1 && len(b.packet) <= int(b.client.packing.Load()):
 		return b.client.transmit(ctx, b.packet, messages)
 	case messages > 0:
 		return unpack(b.packet, func(packet []byte) error { return b.client.transmit(ctx, packet, 1) })
 	}
 	return nil
-}
-
-func (c *Client) packLimit() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.link == nil {
-		return 0
-	}
-	return c.link.packLimit
 }
 
 // --- sending ---

@@ -67,7 +67,7 @@ func (c *Client) isReply(message Message) bool {
 	default:
 		exchange.settled = true
 		if message.Payload = payload; !strings.HasSuffix(token, "?") && exchange.replies.length() < repliesLimit {
-			c.put(&exchange.replies, message)
+			c.put(&exchange.replies, &message)
 		}
 	}
 	return true
@@ -105,7 +105,7 @@ func (c *Client) RequestMany(
 		ctx, cancel := c.patience(ctx)
 		defer cancel()
 		exchange, token := c.begin(channel)
-		defer c.finish(exchange, token)
+		defer c.conclude(exchange, token)
 		if err := c.publishRequest(ctx, exchange, token, payload); err != nil {
 			yield(Message{}, err)
 			return
@@ -162,7 +162,7 @@ func (c *Client) begin(channel string) (*exchange, string) {
 	return exchange, token
 }
 
-func (c *Client) finish(exchange *exchange, token string) {
+func (c *Client) conclude(exchange *exchange, token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.exchanges, token)

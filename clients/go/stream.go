@@ -18,6 +18,7 @@ type stream struct {
 	busy     int    // of these, what the callback has in hand
 	wake     chan struct{}
 	done     chan struct{} // closed when nobody wants more
+	over     error         // why, then
 
 	forward sync.Once
 	channel chan Message
@@ -39,15 +40,15 @@ func (s *stream) ring() {
 func costOf(message *Message) int { return len(message.Payload) + messageCost }
 
 // put, take and the functions below that return no error run under mu.
-func (c *Client) put(s *stream, message Message) {
+func (c *Client) put(s *stream, message *Message) {
 	if s.first > 0 && len(s.messages) == cap(s.messages) {
 		s.messages = s.messages[:copy(s.messages, s.messages[s.first:])]
 		s.first = 0
 	}
-	message.Lost, s.lost = s.lost, 0
-	s.messages = append(s.messages, message)
+	s.messages = append(s.messages, *message)
+	s.messages[len(s.messages)-1].Lost, s.lost = s.lost, 0
 	s.came++
-	c.hold(s, costOf(&message))
+	c.hold(s, costOf(message))
 	s.ring()
 }
 
@@ -110,33 +111,47 @@ func (c *Client) sift(s *stream, keep func(number uint64, message *Message) bool
 func (c *Client) next(ctx context.Context, s *stream) (Message, error) {
 	for {
 		c.mu.Lock()
-		message, ok := c.take(s)
-		c.mu.Unlock()
-		if c.isClosed() {
+		if c.over == errClosed {
+			s.ring() // another call may wait, too
+			c.mu.Unlock()
 			return Message{}, errClosed
 		}
+		message, ok := c.take(s)
+		over := s.over
+		if over == nil {
+			over = c.over
+		}
+		if !ok && over != nil {
+			s.ring()
+		}
+		c.mu.Unlock()
 		if ok {
 			return message, nil
 		}
+		if over != nil {
+			return Message{}, over
+		}
 		select {
 		case <-s.wake:
-		case <-c.closed:
-		case <-s.done:
-			return Message{}, errNotOpen
-		case <-c.ended:
-			if c.isEmpty(s) {
-				return Message{}, errEnded
-			}
 		case <-ctx.Done():
 			return Message{}, ctx.Err()
 		}
 	}
 }
 
-func (c *Client) isEmpty(s *stream) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return s.length() == 0
+// finish ends every stream: it gives nothing more, or after errEnded what waits.
+func (c *Client) finish(over error) {
+	c.over = over
+	c.stream.ring()
+	for s := range c.everySubscription() {
+		s.stream.ring()
+	}
+	for _, s := range c.listeners {
+		s.stream.ring()
+	}
+	for _, exchange := range c.exchanges {
+		exchange.replies.ring()
+	}
 }
 
 // messagesOf returns a channel of the messages of a stream. It is closed when no more come.
@@ -183,9 +198,9 @@ func (c *Client) Messages() <-chan Message {
 }
 
 func (c *Client) claim() {
-	c.mu.Lock()
-	c.claimed = true
-	c.mu.Unlock()
+	if !c.claimed.Load() {
+		c.claimed.Store(true)
+	}
 }
 
 // --- who gets a message ---
@@ -194,7 +209,7 @@ func (c *Client) claim() {
 const routesLimit = 1024
 
 // deliver puts a message into each stream that wants it.
-func (c *Client) deliver(message Message) {
+func (c *Client) deliver(message *Message) {
 	switch {
 	case c.routed == 0: // all goes to the client's stream
 		c.put(&c.stream, message)
@@ -253,7 +268,7 @@ func (c *Client) route(channel string) []*stream {
 // dropUnclaimed drops what waits in the client's stream if this program does all in callbacks and streams of
 // subscriptions: messages that it never receives must not stop the others.
 func (c *Client) dropUnclaimed() {
-	if c.claimed || c.listening || c.options.Tap != TapOff || c.stream.size <= unclaimedLimit {
+	if c.claimed.Load() || c.listening || c.options.Tap != TapOff || c.stream.size <= unclaimedLimit {
 		return
 	}
 	for s := range c.everySubscription() {

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 )
 
 var (
@@ -33,6 +34,8 @@ type Subscription struct {
 	client   *Client
 	pattern  string
 	callback func(Message)
+
+	parting sync.Once
 
 	// Client.mu guards the others.
 	stream stream
@@ -126,6 +129,8 @@ func (c *Client) drop(s *Subscription) {
 	}
 	c.routes = nil
 	c.discard(&s.stream)
+	s.stream.over = errNotOpen
+	s.stream.ring()
 	close(s.stream.done)
 }
 
@@ -145,7 +150,7 @@ func (s *Subscription) Receive(ctx context.Context) (Message, error) {
 	if s.callback != nil {
 		return Message{}, errCallback
 	}
-	s.part()
+	s.parting.Do(s.part)
 	return s.client.next(ctx, &s.stream)
 }
 
@@ -157,7 +162,7 @@ func (s *Subscription) Messages() <-chan Message {
 		close(none)
 		return none
 	}
-	s.part()
+	s.parting.Do(s.part)
 	return s.client.messagesOf(&s.stream)
 }
 
@@ -166,7 +171,7 @@ func (s *Subscription) part() {
 	c := s.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.apart || s.closed {
+	if s.closed {
 		return
 	}
 	s.apart = true
@@ -178,7 +183,7 @@ func (s *Subscription) part() {
 		if !c.matches(s.pattern, message.Channel) || message.isRejected() {
 			return true
 		}
-		c.put(&s.stream, *message)
+		c.put(&s.stream, message)
 		return c.options.Tap != TapOff || slices.Contains(c.route(message.Channel), &c.stream)
 	})
 	s.stream.lost += since

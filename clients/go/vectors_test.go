@@ -71,7 +71,7 @@ func same(t *testing.T, found, expected any) {
 func everything(packet []byte) (inside [][]byte, err error) {
 	take := func(part []byte) error {
 		inside = append(inside, part)
-		_, _, _, err := parse(part)
+		_, _, _, err := parse(part, "")
 		return err
 	}
 	if isPack(packet) {
@@ -89,7 +89,7 @@ func TestPatternsMatchAsInTheDaemon(t *testing.T) {
 func TestMessagesAreReadAndWritten(t *testing.T) {
 	each(t, "sbus", "valid", "MSG", func(t *testing.T, v vector) {
 		packet := unhex(t, v.Packet)
-		message, key, _, err := parse(packet)
+		message, key, _, err := parse(packet, "")
 		if err != nil || key != "" {
 			t.Fatal(key, err)
 		}
@@ -116,7 +116,7 @@ func TestControlIsReadAndWritten(t *testing.T) {
 		if !v.Canonical {
 			return // the daemon writes only canonical packets
 		}
-		_, key, value, err := parse(unhex(t, v.Packet))
+		_, key, value, err := parse(unhex(t, v.Packet), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestControlIsReadAndWritten(t *testing.T) {
 
 func TestFullMessagesAreRead(t *testing.T) {
 	test := func(t *testing.T, v vector) {
-		message, _, _, err := parse(unhex(t, v.Packet))
+		message, _, _, err := parse(unhex(t, v.Packet), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestFullMessagesAreRead(t *testing.T) {
 
 func TestEverySoundDatagramIsRead(t *testing.T) {
 	each(t, "bccn1", "valid", "", func(t *testing.T, v vector) {
-		message, _, _, err := parse(append([]byte("RECV 10.0.0.1:5400 17 ok\x00"), unhex(t, v.Datagram)...))
+		message, _, _, err := parse(append([]byte("RECV 10.0.0.1:5400 17 ok\x00"), unhex(t, v.Datagram)...), v.Chan)
 		if err != nil {
 			t.Fatal(err)
 		}

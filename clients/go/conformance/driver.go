@@ -26,15 +26,15 @@ type driver struct {
 	called        *feed                           // one of them
 	callbacks     []*bccn.Subscription            // whose messages are events of recv
 	subscriptions map[string][]*bccn.Subscription // by pattern
-	streams       map[string]*feed                // of their own, by pattern
+	streams       map[string]*feed                // of subscriptions, by pattern
 	stream        *feed                           // the client's
 }
 
-// A feed is a stream, with what was taken of it and not shown yet.
+// A feed is a stream, or what callbacks are called with.
 type feed struct {
 	receive func(context.Context) (bccn.Message, error)
 	held    *bccn.Message // its loss has been shown
-	early   *bccn.Message
+	called  *bccn.Message // of a callback
 }
 
 type command struct {
@@ -193,12 +193,9 @@ var commands = map[string]command{
 	}},
 	"stream": {1, 1, true, func(d *driver, words []string) ([]string, error) {
 		s, err := d.subscribe(background, words[0])
-		if err != nil {
-			return nil, err
+		if err == nil {
+			d.streams[words[0]] = &feed{receive: s.Receive}
 		}
-		own := &feed{receive: s.Receive}
-		own.early, err = own.next(0) // from now on it is a stream of its own
-		d.streams[words[0]] = own
 		return nil, err
 	}},
 	"take": {2, 2, true, func(d *driver, words []string) ([]string, error) {
@@ -227,7 +224,7 @@ var commands = map[string]command{
 	"lost": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
 		return []string{strconv.FormatUint(d.bus.Lost(), 10)}, nil
 	}},
-	"version": {0, 0, true, func(*driver, []string) ([]string, error) {
+	"version": {0, 0, false, func(*driver, []string) ([]string, error) {
 		return []string{encoded([]byte(bccn.Version))}, nil
 	}},
 	"status": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
@@ -358,7 +355,7 @@ func (d *driver) receive(words []string) ([]string, error) {
 		called := slices.ContainsFunc(d.callbacks, func(s *bccn.Subscription) bool { return s.Pending() > 0 })
 		select {
 		case message := <-d.calls:
-			d.called.early = &message
+			d.called.called = &message
 			return d.called.event("call", 0)
 		case event := <-d.events:
 			return []string{event}, nil
@@ -387,8 +384,8 @@ func (f *feed) event(word string, wait time.Duration) ([]string, error) {
 }
 
 func (f *feed) next(wait time.Duration) (*bccn.Message, error) {
-	if message := f.early; message != nil {
-		f.early = nil
+	if message := f.called; message != nil {
+		f.called = nil
 		return message, nil
 	}
 	if f.receive == nil {

@@ -34,7 +34,7 @@ func must(err error) {
 func ExampleOpen() {
 	bus, err := bccn.Open(ctx, "", bccn.Options{
 		Format:   bccn.FormatFull,
-		Queue:    bccn.Queue{Packets: 1000, Policy: bccn.DropNewest},
+		Queue:    bccn.Queue{Packets: 1000, Policy: bccn.PolicyDropNewest},
 		Wait:     10 * time.Second,
 		OnNotice: func(notice bccn.Notice) { log.Print(notice) },
 	})

@@ -207,7 +207,7 @@ func (c *Client) greeting(l *link) (packets [][]byte, queries []*query) {
 	}
 	o := c.options
 	say(c.wantedName != "", "name", c.wantedName, nil)
-	say(o.Separator != Slash, "separator", string(o.Separator), nil)
+	say(o.Separator != SeparatorSlash, "separator", string(o.Separator), nil)
 	say(o.Format != "" && o.Format != FormatPlain, "format", string(o.Format), nil)
 	say(o.Pack, "pack", "on", func(value string) {
 		_, limit, _ := strings.Cut(value, " ")

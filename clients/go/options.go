@@ -19,8 +19,8 @@ const (
 type Separator string
 
 const (
-	Slash Separator = "/" // the default
-	Dot   Separator = "."
+	SeparatorSlash Separator = "/" // the default
+	SeparatorDot   Separator = "."
 )
 
 // A Tap also shows every datagram of the segment, with its verdict. It needs the right to tap.
@@ -36,10 +36,10 @@ const (
 type Policy string
 
 const (
-	DropOldest Policy = "drop-oldest"
-	DropNewest Policy = "drop-newest"
-	Block      Policy = "block"      // publishers of this host wait
-	Disconnect Policy = "disconnect" // the daemon closes the connection
+	PolicyDropOldest Policy = "drop-oldest"
+	PolicyDropNewest Policy = "drop-newest"
+	PolicyBlock      Policy = "block"      // publishers of this host wait
+	PolicyDisconnect Policy = "disconnect" // the daemon closes the connection
 )
 
 // A Queue says what may wait for this client in the daemon. What is zero is as the daemon's settings have it.
@@ -71,7 +71,7 @@ type Options struct {
 	Format      Format        // "": FormatPlain
 	Pack        bool          // several messages share a packet, both ways: bursts are many times faster
 	NoEcho      bool          // own messages that match are not received
-	Separator   Separator     // "": Slash
+	Separator   Separator     // "": SeparatorSlash
 	Queue       Queue         // what may wait in the daemon
 	Tap         Tap           // "": TapOff
 	NoReconnect bool          // once the connection has ended, calls fail with ErrUnavailable
@@ -91,7 +91,7 @@ func (o Options) completed() Options {
 		o.Timeout = defaultTimeout
 	}
 	if o.Separator == "" {
-		o.Separator = Slash
+		o.Separator = SeparatorSlash
 	}
 	if o.Tap == "" {
 		o.Tap = TapOff

@@ -203,6 +203,9 @@ func (c *Client) publishRequest(ctx context.Context, exchange *exchange, token s
 	if errors.Is(err, ErrUnknownKey) { // an older daemon does not say whether somebody listens
 		err = nil
 	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // there was no time for replies either
+		return nil
+	}
 	exchange.settled = exchange.settled || listeners != "0"
 	return err
 }

@@ -291,3 +291,57 @@ func TestATapShowsWhatNoCallbackGets(t *testing.T) {
 	message := <-called
 	same(t, message.Verdict+message.Interface, "ok-")
 }
+
+func TestARefusedSubscribeNeverCallsItsCallback(t *testing.T) {
+	daemon := serveScripted(t, func(conn *net.UnixConn, packet string) bool {
+		if packet == "SUB a" {
+			say(conn, "MSG a\x00before the refusal")
+			say(conn, "CMSG error\x00refused SUB a: no right to it")
+		}
+		return false
+	})
+	bus, conn := daemon.open(t, Options{})
+	ctx := within(t, patience)
+	_, err := bus.Subscribe(ctx, "a", Callback(func(Message) { t.Error("called") }))
+	if !errors.Is(err, ErrRefused) {
+		t.Error(err)
+	}
+	_, err = bus.Subscribe(ctx, "b")
+	must(t, err)
+	say(conn, "MSG b\x00after it")
+	expect(t, bus.Receive, "after it")
+	same(t, bus.waiting+bus.routed, 0)
+}
+
+func TestCallbacksAndStreamsGoOnOverReconnections(t *testing.T) {
+	heard := make(chan string, 10)
+	daemon := serveScripted(t, func(conn *net.UnixConn, packet string) bool {
+		if strings.HasPrefix(packet, "SUB ") || packet == "CMSG listen\x00" {
+			heard <- packet
+		}
+		return false
+	})
+	called := make(chan string, 10)
+	call := Callback(func(message Message) { called <- message.Channel + message.Text() })
+	bus, conn := daemon.open(t, Options{OnNotice: func(Notice) {}})
+	ctx := within(t, patience)
+	_, err := bus.Subscribe(ctx, "a", call)
+	must(t, err)
+	s, err := bus.Subscribe(ctx, "b")
+	must(t, err)
+	must(t, bus.Listen(ctx, call))
+	expect(t, s.Receive)
+	same(t, <-heard+<-heard+<-heard, "SUB aSUB bCMSG listen\x00")
+	conn.Close()
+	conn = <-daemon.conn
+	same(t, <-heard+<-heard+<-heard, "CMSG listen\x00SUB aSUB b")
+	for _, packet := range []string{"MSG b\x001", "MSG a\x002", "MSG !\x003"} {
+		say(conn, packet)
+	}
+	expect(t, s.Receive, "1")
+	for range 2 {
+		if text := <-called; text != "a2" && text != "!3" { // two callbacks have no common order
+			t.Error(text)
+		}
+	}
+}

@@ -276,8 +276,11 @@ func (c *Client) read(l *link) (err error) {
 		for !c.isClosed() && c.waiting > readAhead && (c.pressing == 0 || c.waiting > backlogLimit) {
 			c.room.Wait()
 		}
+		withdrawn := len(c.withdrawn) > 0
 		c.mu.Unlock()
-		c.takeBackSoon(l)
+		if withdrawn {
+			c.takeBackSoon(l)
+		}
 	}
 	return err
 }

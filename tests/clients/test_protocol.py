@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import bccn
 from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, TOKEN_LIMIT
 from bccn.transport import BACKOFF_FIRST, BACKOFF_LIMIT
 from bccnd import __version__
@@ -170,15 +169,61 @@ def test_documented_numbers_are_those_of_the_code(title: str, numbers: list[floa
         assert re.search(rf"(?<!\d){re.escape(shown)}(?!\d)", text), number
 
 
-def test_every_function_of_the_c_interface_has_its_name() -> None:
-    names = "open close fd send recv get_name set_name get_seq set_seq listen send_all send_to send_topic"
-    for name in [*names.split(), "heartbeat_start", "dispatch"]:
-        assert f"`bccn_{name}`" in section("Names of the functions")
+# Where each language declares its public functions, and what a declaration looks like.
+DECLARED = {
+    "python": ("python/bccn/[aco]*.py", r"^    (?:async )?def ([a-z]\w*)\(|^    ([a-z]\w*) = blocking\("),
+    "c": ("c/bccn.h", r"^[\w ]+[ *]bccn_(\w+)\("),
+    "c++": ("c/bccn.hpp", r"^    [^/\n]*?\b([a-z]\w*)\([^;\n]*$"),
+    "go": ("go/*.go", r"^func (?:\(\w+ \*?\w+\) )?([A-Z]\w*)\("),
+    "rust": ("rust/src/[copr]*.rs", r"^ *pub (?:async )?fn (\w+)"),
+    "perl": ("perl/lib/Net/Bccn.pm", r"^sub ([a-z]\w*) "),
+    "shell": ("shell/bccn.sh", r"^bccn_(\w+)\(\)"),
+}
+# A constructor, a value or a variable where others have a function ("In each language").
+OTHERWISE = {
+    "python": {"open", "unsubscribe", "version", "matches", "lost"},
+    "c": {"batch"},
+    "c++": {"open", "unsubscribe"},
+    "go": {"unsubscribe", "version", "dispatch", "fileno"},
+    "rust": {"unsubscribe", "version", "dispatch", "fileno", "reply"},
+    "perl": {"open", "version"},
+    "shell": {"version", "batch", "status", "clients", "sources", "send_datagram"},
+}
+# Names of programs that speak BCCN1, and those that clients once had.
+FORMER = "send send_topic send_all send_to recv get_name whoami heartbeat_start next_answer replies_to publish_many"
 
 
-def test_the_documented_python_methods_exist() -> None:
-    for name in re.findall(r"`Client\.(\w+)`", TEXT):
-        assert hasattr(bccn.Client, name)
+def functions() -> list[str]:
+    """The functions of a client, as the document lists them."""
+    table = section("The functions of a client").partition("\n\n|")[2].partition("\n\n")[0]
+    return re.findall(r"`(\w+)(?:\(.*?\))?`", "\n".join(row.split("|")[1] for row in table.splitlines()[2:]))
+
+
+def declared(language: str) -> set[str]:
+    files, declaration = DECLARED[language]
+    text = "\n".join(
+        path.read_text() for path in sorted((ROOT / "clients").glob(files)) if "_test" not in path.name
+    )
+    names = {"".join(each) for each in re.findall(declaration, text, re.MULTILINE)}
+    return {re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() for name in names}
+
+
+@pytest.mark.parametrize("language", DECLARED)
+def test_every_language_has_the_functions_of_the_table(language: str) -> None:
+    names = functions()
+    assert len(names) > 25
+    assert set(names) - declared(language) - OTHERWISE[language] == set()
+
+
+@pytest.mark.parametrize("language", DECLARED)
+def test_no_language_has_second_names(language: str) -> None:
+    assert declared(language) & set(FORMER.split()) == set()
+
+
+def test_the_names_of_bccn1_programs_are_explained() -> None:
+    names = "send recv get_name get_seq set_seq listen send_all send_to send_topic heartbeat_start fd"
+    for name in names.split():
+        assert f"`bccn_{name}" in section("The functions of a client"), name
 
 
 def test_each_open_question_has_one_line() -> None:

@@ -23,10 +23,10 @@ from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
 from bccnd.relay.pattern import may_meet, pattern_cost
-from bccnd.relay.publisher import Origin, Publisher
+from bccnd.relay.publisher import OK, Origin, Publisher
 from bccnd.relay.retained import Kept, Scan
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
-from bccnd.relay.segment_input import OK, SegmentInput
+from bccnd.relay.segment_input import SegmentInput
 from bccnd.relay.session import LINES, Format, Session
 from bccnd.relay.state import LARGE, State
 from bccnd.wire import sbus

@@ -29,6 +29,8 @@ from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import NOWHERE, Memory, Recv
 from bccnd.wire.verdict import Verdict
 
+OK = Verdict.OK
+
 # The longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped.
 OWN_BYTES = 4096
 
@@ -97,7 +99,7 @@ class Publisher:
             if route.retained:
                 self._retain(spans, origin, part, datagrams, moment)
             if route.full or shown:
-                self._show(origin, part, datagrams, Verdict.OK, moment, bool(route.full))
+                self._show(origin, part, datagrams, OK, moment, bool(route.full))
         if route.size or shown:
             group.starts += spans[0]
             group.ends += spans[1]

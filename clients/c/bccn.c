@@ -29,6 +29,7 @@
 #define _GNU_SOURCE
 #include "bccn.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -1196,8 +1197,8 @@ static inline int hand_over(bccn_bus *bus, size_t size)
         packet = memmove(bus->out + bus->out_size + 4, packet, size);
     }
     if (fits_pack(bus, size)) {
-        for (int i = 0; i < 4; i++)
-            packet[i - 4] = (unsigned char)(size >> (24 - 8 * i));
+        uint32_t length = htonl((uint32_t)size);
+        memcpy(packet - 4, &length, sizeof length);
         bus->out_size += 4 + size;
         bus->gathered++;
         return 0;

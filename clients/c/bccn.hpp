@@ -7,7 +7,7 @@
 //         std::cout << message->channel << ' ' << message->payload << '\n';
 //
 // - Errors are exceptions of the type bccn::Error, whose code() is a bccn::Code.
-// - A Message owns what it has: nothing in it points into the bus.
+// - A Message owns what it has: nothing in it points into the bus. A MessageView does not, for those who count cycles.
 // - An exception that leaves a callback ends the receive or dispatch that called it, which throws it. What was not yet
 //   delivered comes with the next call. That of on_notice leaves the call of the bus during which the notice came.
 // - A callback is freed when its Subscription is closed, or with the bus. It may close its subscription, and its bus.
@@ -21,7 +21,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -144,6 +143,37 @@ struct Options {
     std::function<void(const Notice &)> on_notice = print_notice; // nullptr drops all notices. It must not use the bus
 };
 
+// A message in the memory of the bus: valid until its callback returns, or until the next receive or dispatch. Make a
+// Message of what is kept.
+struct MessageView {
+    std::string_view channel, payload;
+    std::uint64_t lost = 0;
+    std::string_view src;
+    std::uint64_t seq = 0;
+    std::string_view peer;
+    std::chrono::system_clock::time_point time;
+    std::string_view verdict, datagram, interface;
+
+    explicit MessageView(const bccn_message &from)
+        : channel(from.channel), payload(static_cast<const char *>(from.payload), from.size), lost(from.lost),
+          seq(from.seq)
+    {
+        using std::chrono::system_clock;
+        if (!from.peer) // the format plain
+            return;
+        const std::chrono::nanoseconds since{static_cast<std::int64_t>(from.time_ns)};
+        src = text(from.src);
+        peer = from.peer;
+        time = system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(since));
+        verdict = text(from.verdict);
+        datagram = std::string_view(static_cast<const char *>(from.datagram), from.datagram_size);
+        interface = text(from.interface);
+    }
+
+private:
+    static std::string_view text(const char *from) { return from ? from : std::string_view(); }
+};
+
 // What belongs to the format full is empty and zero without it.
 struct Message {
     std::string channel, payload;
@@ -156,22 +186,23 @@ struct Message {
     std::string interface; // that a datagram came by, with Tap::interface
 
     Message() = default;
-    explicit Message(const bccn_message &from) { assign(from); }
+    explicit Message(const MessageView &from) { *this = from; }
 
-    void assign(const bccn_message &from)
+    Message &operator=(const MessageView &from)
     {
-        using std::chrono::system_clock;
-        set(channel, from.channel);
-        set(payload, from.payload, from.size);
+        channel = from.channel;
+        payload = from.payload;
         lost = from.lost;
-        set(src, from.src);
         seq = from.seq;
-        set(peer, from.peer);
-        const std::chrono::nanoseconds since{static_cast<std::int64_t>(from.time_ns)};
-        time = system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(since));
-        set(verdict, from.verdict);
-        set(datagram, from.datagram, from.datagram_size);
-        set(interface, from.interface);
+        time = from.time;
+        if (from.peer.empty() && peer.empty()) // the format plain
+            return *this;
+        src = from.src;
+        peer = from.peer;
+        verdict = from.verdict;
+        datagram = from.datagram;
+        interface = from.interface;
+        return *this;
     }
 
     // The question, if the message is a request.
@@ -184,19 +215,10 @@ struct Message {
         const void *at = bccn_question(&raw, &size);
         return at ? std::optional<std::string>(std::in_place, static_cast<const char *>(at), size) : std::nullopt;
     }
-
-private:
-    static void set(std::string &to, const void *from, std::size_t size)
-    {
-        if (size)
-            to.assign(static_cast<const char *>(from), size);
-        else
-            to.clear();
-    }
-    static void set(std::string &to, const char *from) { set(to, from, from ? std::strlen(from) : 0); }
 };
 
 using Callback = std::function<void(const Message &)>;
+using ViewCallback = std::function<void(const MessageView &)>;
 // Returns the reply; or nothing, and the program replies later.
 using Handler = std::function<std::optional<std::string>(const Message &)>;
 
@@ -224,6 +246,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
     State *state = nullptr;
     std::string pattern;
     Callback callback;
+    ViewCallback view_callback;
     Handler handler;
 };
 
@@ -278,9 +301,15 @@ public:
         const auto entry = static_cast<Entry *>(user)->shared_from_this();
         State &state = *entry->state;
         return state.guarded([&] {
-            state.message.assign(*message);
+            state.message = MessageView(*message);
             entry->callback(state.message);
         });
+    }
+
+    static int call_view(bccn_bus *, const bccn_message *message, void *user) noexcept
+    {
+        const auto entry = static_cast<Entry *>(user)->shared_from_this();
+        return entry->state->guarded([&] { entry->view_callback(MessageView(*message)); });
     }
 
     static int handle(bccn_bus *bus, const bccn_message *request, const void *, std::size_t, void *user) noexcept
@@ -288,7 +317,7 @@ public:
         const auto entry = static_cast<Entry *>(user)->shared_from_this();
         State &state = *entry->state;
         return state.guarded([&] {
-            state.message.assign(*request);
+            state.message = MessageView(*request);
             const auto reply = entry->handler(state.message);
             if (reply && state.bus)
                 state.check(bccn_reply(bus, request, reply->data(), reply->size()));
@@ -396,9 +425,8 @@ public:
 
     std::string name()
     {
-        const auto state = open();
-        std::string name = bccn_name(state->bus);
-        state->check(name.empty() ? BCCN_E_UNAVAILABLE : 0);
+        std::string name = bccn_name(open().bus);
+        open().check(name.empty() ? BCCN_E_UNAVAILABLE : 0);
         return name;
     }
     void set_name(const std::string &name) { run(bccn_set_name, detail::text(name)); }
@@ -435,43 +463,53 @@ public:
     // Without a callback receive returns the messages.
     Subscription subscribe(const std::string &pattern, Callback callback = nullptr)
     {
-        const auto entry = make_entry(pattern, std::move(callback), nullptr);
-        return add(entry, bccn_subscribe(get(), detail::text(pattern), entry->callback ? detail::State::call : nullptr,
-                                         entry.get()));
+        const auto entry = make_entry(pattern);
+        auto *function = callback ? detail::State::call : nullptr;
+        entry->callback = std::move(callback);
+        return add(entry, bccn_subscribe(get(), detail::text(pattern), function, entry.get()));
+    }
+    Subscription subscribe_view(const std::string &pattern, ViewCallback callback)
+    {
+        const auto entry = make_entry(pattern);
+        entry->view_callback = std::move(callback);
+        return add(entry, bccn_subscribe(get(), detail::text(pattern), detail::State::call_view, entry.get()));
     }
     // Messages to all and to this program. Another call replaces the callback.
     void listen(Callback callback = nullptr)
     {
-        const auto state = open();
-        const auto entry = make_entry("", std::move(callback), nullptr);
-        state->check(bccn_listen(state->bus, entry->callback ? detail::State::call : nullptr, entry.get()));
-        state->directed = entry;
+        const auto entry = make_entry("");
+        auto *function = callback ? detail::State::call : nullptr;
+        entry->callback = std::move(callback);
+        open().check(bccn_listen(get(), function, entry.get()));
+        state_->directed = entry;
     }
 
     std::optional<Message> receive(Milliseconds timeout = forever)
     {
-        std::optional<Message> message(std::in_place);
-        if (!receive(*message, timeout))
-            message.reset();
-        return message;
+        const auto view = receive_view(timeout);
+        return view ? std::optional<Message>(std::in_place, *view) : std::nullopt;
     }
     // The same, with the memory of a message that is there already: false: none in time.
     bool receive(Message &message, Milliseconds timeout = forever)
     {
+        const auto view = receive_view(timeout);
+        if (view)
+            message = *view;
+        return view.has_value();
+    }
+    // The same, without a copy.
+    std::optional<MessageView> receive_view(Milliseconds timeout = forever)
+    {
         const bccn_message *raw = nullptr;
-        const auto state = open();
-        const int code = bccn_receive(state->bus, &raw, detail::clamped(timeout));
-        if (code <= 0)
-            return state->check(code) > 0;
-        message.assign(*raw); // what on_notice has thrown meanwhile leaves the next call: the message counts as taken
-        return true;
+        const int code = run_callbacks(bccn_receive, &raw, detail::clamped(timeout));
+        return code > 0 ? std::optional<MessageView>(std::in_place, *raw) : std::nullopt;
     }
     // Call the callbacks of all that waits, and return how many messages that were.
-    int dispatch() { return run(bccn_dispatch); }
+    int dispatch() { return run_callbacks(bccn_dispatch); }
     // For poll loops: when it is readable, call dispatch, or receive(0ms) until it returns nothing.
     int fileno() { return run(bccn_fileno); }
     // How many messages the daemon has dropped in all.
-    std::uint64_t lost() const { return bccn_lost(open()->bus); }
+    std::uint64_t lost() const { return bccn_lost(open().bus); }
 
     // --- request and reply ---
 
@@ -481,11 +519,11 @@ public:
     {
         const bccn_message *reply = nullptr;
         run(bccn_request, detail::text(channel), question.data(), question.size(), &reply,
-            detail::clamped(timeout.value_or(open()->timeout)));
-        return Message(*reply);
+            detail::clamped(timeout.value_or(open().timeout)));
+        return Message(MessageView(*reply));
     }
-    // Call each(const Message &) with up to `count` replies (0: any number) as they come, and return how many came, which
-    // may be none. If `each` returns a bool, false ends it.
+    // Call each(const Message &) with up to `count` replies (0: any number) as they come, and return how many came. None
+    // is no error. If `each` returns a bool, false ends it.
     template <class Each>
     int request_many(const std::string &channel, std::string_view question, Each &&each,
                      std::optional<Milliseconds> timeout = std::nullopt, int count = 0)
@@ -493,14 +531,14 @@ public:
         const bccn_message *reply = nullptr;
         int came = 0;
         run(bccn_request_many, detail::text(channel), question.data(), question.size(),
-            detail::clamped(timeout.value_or(open()->timeout)), count);
+            detail::clamped(timeout.value_or(open().timeout)), count);
         while (run(bccn_next_reply, &reply) > 0) {
             came++;
             if constexpr (std::is_same_v<std::invoke_result_t<Each &, const Message &>, bool>) {
-                if (!each(Message(*reply)))
+                if (!each(Message(MessageView(*reply))))
                     break;
             } else {
-                each(Message(*reply));
+                each(Message(MessageView(*reply)));
             }
         }
         return came;
@@ -508,7 +546,8 @@ public:
     // Reply to each request with what the handler returns. Needs the format full.
     Subscription serve(const std::string &pattern, Handler handler)
     {
-        const auto entry = make_entry(pattern, nullptr, std::move(handler));
+        const auto entry = make_entry(pattern);
+        entry->handler = std::move(handler);
         return add(entry, bccn_serve(get(), detail::text(pattern), detail::State::handle, entry.get()));
     }
     void reply(const Message &request, std::string_view payload)
@@ -538,17 +577,25 @@ public:
     std::string sources() { return json(bccn_sources); }
 
 private:
-    // It is kept by who calls C: a callback may destroy the bus.
-    std::shared_ptr<detail::State> open() const
+    detail::State &open() const
     {
         if (!get())
             throw Error(Code::closed, bccn_strerror(BCCN_E_CLOSED));
-        return state_;
+        return *state_;
     }
     template <class Function, class... Arguments> int run(Function function, Arguments... arguments)
     {
-        const auto state = open();
-        return state->check(function(state->bus, arguments...));
+        detail::State &state = open();
+        return state.check(function(state.bus, arguments...));
+    }
+    // The same with a function that calls callbacks, which may destroy the bus. If on_notice throws while a message
+    // comes, that leaves the next call, since the message would be lost.
+    template <class Function, class... Arguments> int run_callbacks(Function function, Arguments... arguments)
+    {
+        open();
+        const auto state = state_;
+        const int code = function(state->bus, arguments...);
+        return code > 0 ? code : state->check(code);
     }
     std::string json(int (*function)(bccn_bus *, const char **))
     {
@@ -556,13 +603,11 @@ private:
         run(function, &text);
         return text;
     }
-    std::shared_ptr<detail::Entry> make_entry(const std::string &pattern, Callback callback, Handler handler)
+    std::shared_ptr<detail::Entry> make_entry(const std::string &pattern)
     {
         const auto entry = std::make_shared<detail::Entry>();
-        entry->state = open().get();
+        entry->state = &open();
         entry->pattern = pattern;
-        entry->callback = std::move(callback);
-        entry->handler = std::move(handler);
         entry->state->entries.reserve(entry->state->entries.size() + 1); // `add` cannot fail
         return entry;
     }

@@ -54,15 +54,24 @@ void test_messages_are_owned(const std::string &address)
         bus.publish("cpp/x", std::string_view("a\0b", 3));
         bus.publish("cpp/x", "second");
     });
-    const auto first = bus.receive(5s), second = bus.receive(5s);
-    bccn::Message kept = *first;
+    const auto first = bus.receive(5s);
+    bccn::Message kept = *first, second;
+    assert(bus.receive(second, 5s) && !bus.receive(second, 0s));
+    int seen = 0;
+    bus.subscribe_view("cpp/view", [&](const bccn::MessageView &view) {
+        const bccn::Message copy(view);
+        seen += copy.payload == view.payload && copy.src == view.src && view.verdict == "ok" && copy.seq > kept.seq;
+    });
+    bus.subscribe("cpp/view");
+    bus.publish("cpp/view", "3");
+    assert(bus.receive_view(5s)->payload == "3" && seen == 1 && !bus.receive_view(0s));
     const std::string name = bus.name();
     bus.close();
     bus.close();
     assert(kept.channel == "cpp/x" && kept.payload == std::string("a\0b", 3) && kept.src == name);
     assert(kept.peer == "local" && kept.verdict == "ok" && kept.lost == 0 && kept.interface.empty());
-    assert(kept.time > before - 1h && kept.time < before + 1h && second->seq > first->seq);
-    assert(second->payload == "second" && second->datagram.find("second") != std::string::npos);
+    assert(kept.time > before - 1h && kept.time < before + 1h && second.seq > first->seq);
+    assert(second.payload == "second" && second.datagram.find("second") != std::string::npos);
     assert(code_of([&] { bus.publish("a", "b"); }) == Code::closed && code_of([&] { bus.lost(); }) == Code::closed);
 }
 
@@ -98,6 +107,8 @@ void test_closing_ends_this_subscription_and_frees_its_callback(const std::strin
     bus.dispatch();
     assert(*third == 1 && third.use_count() == 1);
 
+    bus.subscribe_view("cpp/view", [third](const bccn::MessageView &view) { *third += view.payload == "3"; }).close();
+    assert(third.use_count() == 1);
     bus.listen([third](const bccn::Message &) { ++*third; });
     bus.publish_to(bus.name(), "directed");
     bus.barrier();

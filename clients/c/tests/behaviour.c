@@ -29,13 +29,15 @@ static bccn_options options_with(bccn_notice *notice)
     bccn_options options = BCCN_OPTIONS_INIT;
     options.on_notice = remember_notice;
     options.notice_user = notice;
+    options.timeout = SOON;
     return options;
 }
 
 static bccn_bus *opened(const bccn_options *options)
 {
+    const bccn_options defaults = options_with(NULL);
     bccn_bus *bus;
-    int code = bccn_open(&bus, address, options);
+    int code = bccn_open(&bus, address, options ? options : &defaults);
     if (code < 0)
         fprintf(stderr, "%s\n", bccn_error_text(bus));
     expect(code == 0);

@@ -9,6 +9,9 @@
 using namespace std::chrono_literals;
 using bccn::Code;
 
+// The most that anything here takes.
+constexpr auto soon = 20s;
+
 namespace {
 
 // What the callback of an exception throws.
@@ -37,9 +40,16 @@ template <class Function> int thrown_by(Function &&function)
     return 0;
 }
 
-bccn::Options full()
+bccn::Options patient()
 {
     bccn::Options options;
+    options.timeout = soon;
+    return options;
+}
+
+bccn::Options full()
+{
+    bccn::Options options = patient();
     options.format = bccn::Format::full;
     options.pack = true;
     return options;
@@ -54,9 +64,9 @@ void test_messages_are_owned(const std::string &address)
         bus.publish("cpp/x", std::string_view("a\0b", 3));
         bus.publish("cpp/x", "second");
     });
-    const auto first = bus.receive(5s);
+    const auto first = bus.receive(soon);
     bccn::Message kept = *first, second;
-    assert(bus.receive(second, 5s) && !bus.receive(second, 0s));
+    assert(bus.receive(second, soon) && !bus.receive(second, 0s));
     int seen = 0;
     bus.subscribe_view("cpp/view", [&](const bccn::MessageView &view) {
         const bccn::Message copy(view);
@@ -64,7 +74,7 @@ void test_messages_are_owned(const std::string &address)
     });
     bus.subscribe("cpp/view");
     bus.publish("cpp/view", "3");
-    assert(bus.receive_view(5s)->payload == "3" && seen == 1 && !bus.receive_view(0s));
+    assert(bus.receive_view(soon)->payload == "3" && seen == 1 && !bus.receive_view(0s));
     const std::string name = bus.name();
     bus.close();
     bus.close();
@@ -77,7 +87,7 @@ void test_messages_are_owned(const std::string &address)
 
 void test_closing_ends_this_subscription_and_frees_its_callback(const std::string &address)
 {
-    bccn::Bus bus(address);
+    bccn::Bus bus(address, patient());
     const auto first = std::make_shared<int>(), second = std::make_shared<int>();
     auto one = bus.subscribe("cpp/twice", [first](const bccn::Message &) { ++*first; });
     auto two = bus.subscribe("cpp/twice", [second](const bccn::Message &) { ++*second; });
@@ -87,7 +97,7 @@ void test_closing_ends_this_subscription_and_frees_its_callback(const std::strin
     copy.close();
     assert(first.use_count() == 1);
     bus.publish("cpp/twice", "1");
-    assert(bus.receive(5s)->payload == "1" && *first == 0 && *second == 1);
+    assert(bus.receive(soon)->payload == "1" && *first == 0 && *second == 1);
     stream.close();
     bus.publish("cpp/twice", "2");
     bus.barrier();
@@ -116,7 +126,7 @@ void test_closing_ends_this_subscription_and_frees_its_callback(const std::strin
     bus.listen();
     assert(third.use_count() == 1);
     bus.publish_all("to all");
-    assert(bus.receive(5s)->channel == "!");
+    assert(bus.receive(soon)->channel == "!");
 
     two.close();
     assert(second.use_count() == 1);
@@ -131,7 +141,7 @@ void test_closing_ends_this_subscription_and_frees_its_callback(const std::strin
 
 void test_exceptions_leave_the_call_and_lose_nothing(const std::string &address)
 {
-    bccn::Bus bus(address);
+    bccn::Bus bus(address, patient());
     int calls = 0;
     bus.subscribe("cpp/throws", [&](const bccn::Message &message) {
         calls++;
@@ -142,9 +152,9 @@ void test_exceptions_leave_the_call_and_lose_nothing(const std::string &address)
     bus.subscribe("cpp/throws");
     bus.publish("cpp/throws", "1");
     bus.publish("cpp/throws", "2");
-    assert(thrown_by([&] { bus.receive(5s); }) == 1 && calls == 1);
-    assert(bus.receive(5s)->payload == "1" && calls == 11);
-    assert(bus.receive(5s)->payload == "2" && calls == 22);
+    assert(thrown_by([&] { bus.receive(soon); }) == 1 && calls == 1);
+    assert(bus.receive(soon)->payload == "1" && calls == 11);
+    assert(bus.receive(soon)->payload == "2" && calls == 22);
     bus.publish("cpp/throws", "1");
     bus.barrier();
     assert(thrown_by([&] { bus.dispatch(); }) == 1 && calls == 23);
@@ -153,13 +163,13 @@ void test_exceptions_leave_the_call_and_lose_nothing(const std::string &address)
     // One that closes the bus.
     bus.subscribe("cpp/closes", [&](const bccn::Message &) { bus.close(); });
     bus.publish("cpp/closes", "");
-    assert(code_of([&] { bus.receive(5s); }) == Code::closed && !bus.get());
+    assert(code_of([&] { bus.receive(soon); }) == Code::closed && !bus.get());
 }
 
 void test_notices(const std::string &address)
 {
     std::vector<bccn::Notice> notices;
-    bccn::Options options;
+    bccn::Options options = patient();
     options.on_notice = [&](const bccn::Notice &notice) {
         notices.push_back(notice);
         throw Thrown{2};
@@ -172,14 +182,14 @@ void test_notices(const std::string &address)
     bccn::Bus silent(address, options);
     silent.publish("no channel", "");
     assert(code_of([&] { silent.barrier(); }) == Code::bad_channel);
-    bccn::Bus loud(address);
+    bccn::Bus loud(address, patient());
     loud.publish("no channel", "this is on stderr");
     assert(code_of([&] { loud.barrier(); }) == Code::bad_channel);
 }
 
 void test_errors_have_codes(const std::string &address)
 {
-    bccn::Bus bus(address);
+    bccn::Bus bus(address, patient());
     assert(code_of([&] { bus.subscribe("ab*c"); }) == Code::bad_pattern);
     assert(code_of([&] { bus.publish(std::string("a\0b", 3), ""); }) == Code::invalid);
     assert(code_of([&] { bus.serve("cpp/x", [](const bccn::Message &) { return ""; }); }) == Code::invalid);
@@ -194,15 +204,15 @@ void test_requests(const std::string &address)
 {
     bccn::Options options = full();
     options.name = "cpp/serves/1";
-    bccn::Bus server(address, options), asker(address);
+    bccn::Bus server(address, options), asker(address, patient());
     server.subscribe("cpp/ask"); // so that the request has a listener at once
     asker.subscribe("cpp/other");
 
     // A request is a message like others, and can be replied to later, also by a bus that has moved.
     asker.publish("cpp/other", "!");
     asker.publish("cpp/ask", "token\nquestion");
-    const auto request = server.receive(5s);
-    assert(request->question() == "question" && asker.receive(5s)->question() == std::nullopt);
+    const auto request = server.receive(soon);
+    assert(request->question() == "question" && asker.receive(soon)->question() == std::nullopt);
     bccn::Bus moved = std::move(server);
     moved.reply(*request, "later");
     asker.listen();
@@ -210,7 +220,7 @@ void test_requests(const std::string &address)
     assert(reply->payload == "token\nlater");
 
     int came = 0;
-    assert(code_of([&] { asker.request("cpp/nobody", "?", 5s); }) == Code::nobody);
+    assert(code_of([&] { asker.request("cpp/nobody", "?", soon); }) == Code::nobody);
     assert(code_of([&] { asker.request("cpp/ask", "?", 1ms); }) == Code::timeout);
     assert(asker.request_many("cpp/ask", "?", [&](const bccn::Message &) { came++; }, 1ms) == 0 && came == 0);
     assert(asker.status()[0] == '{' && asker.clients()[0] == '[' && asker.sources()[0] == '[');
@@ -218,8 +228,8 @@ void test_requests(const std::string &address)
     // The daemon replies to pings: as many as asked for, or until the callable has enough.
     const std::string daemon = "!" + asker.name().substr(0, asker.name().find('/')) + "/bccnd";
     assert(asker.request(daemon, "ping").payload.find("pong") == 0);
-    assert(asker.request_many(daemon, "ping", [&](const bccn::Message &) { came++; }, 5s, 1) == 1 && came == 1);
-    assert(asker.request_many(daemon, "ping", [](const bccn::Message &) { return false; }, 5s) == 1);
+    assert(asker.request_many(daemon, "ping", [&](const bccn::Message &) { came++; }, soon, 1) == 1 && came == 1);
+    assert(asker.request_many(daemon, "ping", [](const bccn::Message &) { return false; }, soon) == 1);
 }
 
 } // namespace

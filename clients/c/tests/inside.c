@@ -18,6 +18,7 @@ static bccn_bus *opened(const char *name)
     options.name = name;
     options.pack = 1;
     options.on_notice = NULL;
+    options.timeout = SOON;
     expect(bccn_open(&bus, address, &options) == 0);
     return bus;
 }

@@ -11,9 +11,9 @@
  *    connection.
  * 2. A call that waits for the daemon sends a numbered ping after its request. When the pong arrives, everything that
  *    the daemon has to say about the request has arrived. A late pong to an earlier request has another number.
- * 3. Every wait is a poll(2) with a deadline; only bccn_receive without a timeout blocks in recv(2). A wait keeps reading
- *    unless the backlog is full; otherwise two programs that wait for each other would wait for ever. A connection that
- *    has ended is read to its end.
+ * 3. Every wait is a poll(2) with a deadline; only bccn_receive without a timeout blocks in recv(2). A wait keeps
+ *    reading unless the backlog is full; otherwise two programs that wait for each other would wait for ever. A
+ *    connection that has ended is read to its end.
  * 4. Received packets wait whole in the queue `received`. The program takes its messages from the first packet, which
  *    stays until the program asks for a message behind it: the message that the program holds does not move. Control
  *    packets and replies are handled when they arrive; messages, and notices of gaps between them, keep their order.

@@ -522,8 +522,8 @@ public:
             detail::clamped(timeout.value_or(open().timeout)));
         return Message(MessageView(*reply));
     }
-    // Call each(const Message &) with up to `count` replies (0: any number) as they come, and return how many came. None
-    // is no error. If `each` returns a bool, false ends it.
+    // Call each(const Message &) with up to `count` replies (0: any number) as they come, and return how many came.
+    // None is no error. If `each` returns a bool, false ends it.
     template <class Each>
     int request_many(const std::string &channel, std::string_view question, Each &&each,
                      std::optional<Milliseconds> timeout = std::nullopt, int count = 0)

@@ -173,7 +173,7 @@ def test_documented_numbers_are_those_of_the_code(title: str, numbers: list[floa
 DECLARED = {
     "python": ("python/bccn/[aco]*.py", r"^    (?:async )?def ([a-z]\w*)\(|^    ([a-z]\w*) = blocking\("),
     "c": ("c/bccn.h", r"^[\w ]+[ *]bccn_(\w+)\("),
-    "c++": ("c/bccn.hpp", r"^    [^/\n]*?\b([a-z]\w*)\([^;\n]*$"),
+    "c++": ("c/bccn.hpp", r"^ *(?:[\w:<>*&]+ )+[*&]?([a-z]\w*)\("),
     "go": ("go/*.go", r"^func (?:\(\w+ \*?\w+\) )?([A-Z]\w*)\("),
     "rust": ("rust/src/[copr]*.rs", r"^ *pub (?:async )?fn (\w+)"),
     "perl": ("perl/lib/Net/Bccn.pm", r"^sub ([a-z]\w*) "),

@@ -24,14 +24,14 @@ use std::sync::mpsc::channel;
 
 fn main() -> bccn::Result<()> {
     let (sender, notices) = channel();
-    let mut bus = Options::new().on_notice(move |notice| sender.send(notice.kind).unwrap()).open(None)?;
+    let bus = Options::new().on_notice(move |notice| sender.send(notice.kind).unwrap()).open()?;
     bus.subscribe("a")?;
     println!("ready");
     let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut turns = 0;
     while !notices.try_iter().any(|kind| kind == NoticeKind::Reconnected) {
         unsafe { libc::poll(&mut polled, 1, -1) };
-        while bus.try_recv()?.is_some() {}
+        while bus.try_receive()?.is_some() {}
         turns += 1;
     }
     println!("{turns}");
@@ -44,7 +44,7 @@ fn main() -> bccn::Result<()> {
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Builds `readme` and `loop`, programs of another crate that depends on this one. Their folder."""
     folder = tmp_path_factory.mktemp("crate")
-    (readme,) = re.findall(r"```rust\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    readme = re.findall(r"```rust,no_run\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)[0]
     (folder / "src/bin").mkdir(parents=True)
     (folder / "src/bin/readme.rs").write_text(readme)
     (folder / "src/bin/loop.rs").write_text(LOOP)
@@ -58,25 +58,27 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
-    said = run("cargo", "test", "--locked", "--", "--show-output", BCCN_SOCKET=str(daemon.socket))
-    assert sum(map(int, re.findall(r"^(\d+) vectors$", said, re.MULTILINE))) > 700
-    assert re.search(
-        r"Running tests/bus\.rs .*?test result: ok\. [1-9]\d* passed; 0 failed; 0 ignored", said, re.DOTALL
+    said = run(
+        "cargo", "test", "--locked", "--all-features", "--", "--show-output", BCCN_SOCKET=str(daemon.socket)
     )
+    assert sum(map(int, re.findall(r"^(\d+) vectors$", said, re.MULTILINE))) > 700
+    for name in (r"Running tests/bus\.rs", r"Running tests/tasks\.rs", "Doc-tests bccn"):
+        passed = r".*?test result: ok\. [1-9]\d* passed; 0 failed; 0 ignored"
+        assert re.search(name + passed, said, re.DOTALL), said
     assert "warning" not in said
 
 
 def test_fmt_clippy_and_doc_find_nothing() -> None:
     assert run("cargo", "fmt", "--check") == ""
-    run("cargo", "clippy", "--quiet", "--locked", "--all-targets", "--", "-D", "warnings")
-    run("cargo", "doc", "--quiet", "--locked", "--no-deps", RUSTDOCFLAGS="-D warnings")
+    run("cargo", "clippy", "--quiet", "--locked", "--all-targets", "--all-features", "--", "-D", "warnings")
+    run("cargo", "doc", "--quiet", "--locked", "--no-deps", "--all-features", RUSTDOCFLAGS="-D warnings")
     tree = run("cargo", "tree", "--locked", "--edges=normal", "--prefix=none")
     assert [line.split()[0] for line in tree.splitlines()] == ["bccn", "libc"]
 
 
 def test_the_package_holds_all_that_it_needs() -> None:
     files = run("cargo", "package", "--locked", "--list", "--allow-dirty").splitlines()
-    assert {"Cargo.lock", "README.md", "examples/worker.rs", "src/lib.rs"} <= set(files)
+    assert {"Cargo.lock", "LICENSE", "README.md", "examples/worker.rs", "src/lib.rs"} <= set(files)
     assert not [name for name in files if name.startswith("build/")]
 
 

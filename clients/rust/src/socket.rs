@@ -1,5 +1,4 @@
 //! What the standard library lacks: sockets of type SEQPACKET, a descriptor for poll loops, and a way to detect a fork.
-//! All unsafe code is here.
 
 use std::io;
 use std::mem;
@@ -53,12 +52,11 @@ pub(crate) fn random() -> io::Result<u64> {
 }
 
 impl Socket {
-    /// Connects to `address`: a path, or `@name` (abstract).
-    pub fn connect(address: &str) -> io::Result<Socket> {
+    /// Connects to an address: a path, or `@name` (abstract).
+    pub fn connect(bytes: &[u8]) -> io::Result<Socket> {
         // SAFETY: a sockaddr_un may be all zero.
         let mut to: libc::sockaddr_un = unsafe { mem::zeroed() };
         to.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        let bytes = address.as_bytes();
         if bytes.len() >= to.sun_path.len() || bytes.contains(&0) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an address of a socket"));
         }
@@ -94,6 +92,12 @@ impl Socket {
         // SAFETY: the pointer and the length are those of a slice.
         let size = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         checked(size.signum() as libc::c_int).map(|_| size as usize)
+    }
+
+    /// Ends the connection for whoever waits at it, too.
+    pub fn shut(&self) {
+        // SAFETY: no pointers.
+        unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
     }
 
     /// Waits until the socket can be read, or (`room`) written. False at the deadline.
@@ -168,6 +172,12 @@ impl Readiness {
             timer.it_value.tv_nsec = left.subsec_nanos() as _;
             libc::timerfd_settime(self.timer.as_raw_fd(), 0, &timer, std::ptr::null_mut());
         }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::error::Code;
 use crate::inbox::{Callback, Source};
 use crate::json;
 use crate::notice::NoticeKind;
+use crate::operations::Received;
 use crate::protocol::{check_datagram, Message};
 use crate::request::{Inquiry, Request};
 use crate::session::{deadline_in, Change, Deadline};
@@ -171,10 +172,19 @@ impl Client {
     }
 
     pub(crate) fn receive_from(&self, source: Source, deadline: impl Fn() -> Deadline) -> Result<Option<Message>> {
-        if let Some(message) = self.shared.lock()?.take_waiting(source) {
-            return Ok(Some(message));
-        }
-        self.run(self.shared.receive(self, source, deadline()))
+        let received = self.shared.lock()?.receive_now(source);
+        let first = match received {
+            Ok(Received::Later(first)) => first,
+            Ok(Received::Message(message)) => {
+                self.shared.tell();
+                return Ok(Some(message));
+            }
+            Err(error) => {
+                self.shared.tell();
+                return Err(error);
+            }
+        };
+        self.run(self.shared.receive(self, source, deadline(), first))
     }
 
     // --- requests ---

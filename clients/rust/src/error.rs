@@ -146,3 +146,13 @@ impl fmt::Display for Code {
         f.write_str(self.as_str())
     }
 }
+
+#[test]
+fn codes_are_words_and_unknown_words_are_codes() {
+    for word in ["too-large", "timeout", "a-new-one"] {
+        assert_eq!(Code::of(word).as_str(), word);
+    }
+    assert_eq!(Code::of("a-new-one"), Code::Other("a-new-one".into()));
+    assert_eq!(Error::new(Code::of("a-new-one"), "CMSG x: no").to_string(), "CMSG x: no (a-new-one)");
+    assert_eq!(Error::timeout("too late").to_string(), "too late");
+}

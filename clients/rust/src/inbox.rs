@@ -305,3 +305,70 @@ impl Inbox {
 fn size(queue: &VecDeque<Item>) -> usize {
     queue.iter().map(|item| item.message.size()).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inbox(channels: &[&str], patterns: &[&str]) -> Inbox {
+        let mut inbox = Inbox::default();
+        for pattern in patterns {
+            inbox.add(pattern, None);
+        }
+        for channel in channels {
+            inbox.put(Message::new(channel.to_string(), vec![0; 100], None), Separator::Slash);
+        }
+        inbox
+    }
+
+    fn all(inbox: &mut Inbox, source: Source) -> Vec<String> {
+        std::iter::from_fn(|| inbox.take(source)).map(|message| message.channel).collect()
+    }
+
+    #[test]
+    fn a_new_stream_takes_what_waits_for_it_alone() {
+        let mut inbox = inbox(&["a", "b", "a", "c"], &["a", "b"]);
+        inbox.open_own(1, Separator::Slash);
+        assert_eq!(all(&mut inbox, Source::Own(1)), ["a", "a"]);
+        assert_eq!(all(&mut inbox, Source::Client), ["b", "c"]);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn a_message_for_two_streams_is_in_both_until_one_goes_back() {
+        let mut inbox = inbox(&["a", "b", "a"], &["a", ">"]);
+        let bytes = inbox.bytes();
+        inbox.open_own(1, Separator::Slash);
+        inbox.close_own(1);
+        assert_eq!(inbox.bytes(), bytes);
+        assert_eq!(all(&mut inbox, Source::Client), ["a", "b", "a"]);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn the_longest_stream_that_nobody_reads_is_dropped() {
+        let mut inbox = inbox(&["a", "b", "a", "c"], &["a", "b"]);
+        inbox.open_own(1, Separator::Slash);
+        inbox.open_own(2, Separator::Slash);
+        assert_eq!(inbox.drop_unclaimed(Source::Own(2)), 2);
+        assert_eq!(all(&mut inbox, Source::Client), ["c"]);
+        assert_eq!(all(&mut inbox, Source::Own(2)), ["b"]);
+        assert_eq!(inbox.drop_unclaimed(Source::Client), 0);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn what_came_since_and_is_unwanted_leaves_its_loss_to_the_next() {
+        let mut inbox = inbox(&["a"], &[]);
+        let since = inbox.next_serial();
+        for (channel, lost) in [("b", 3), ("a", 1), ("b", 2)] {
+            let message = Message { lost, ..Message::new(channel.into(), Vec::new(), None) };
+            inbox.put(message, Separator::Slash);
+        }
+        assert_eq!(inbox.drop_since(since, |_, message| message.channel == "b"), 2);
+        let left =
+            [inbox.take(Source::Client), inbox.take(Source::Client)].map(|message| message.map(|each| each.lost));
+        assert_eq!(left, [Some(0), Some(4)]);
+        assert!(inbox.is_empty());
+    }
+}

@@ -41,6 +41,12 @@ enum Step<T> {
     Wait(Wait),
 }
 
+/// What came of a look for a message.
+pub(crate) enum Received {
+    Message(Message),
+    Later(Option<Wait>),
+}
+
 impl Session {
     /// Hands a packet with so many messages to the daemon, if it takes it.
     fn hand_over(&mut self, packet: &[u8], messages: u64, deadline: Deadline) -> Result<Step<()>> {
@@ -60,6 +66,21 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Hands it over at once if that is possible. Else what it waits for, and until when.
+    fn hand_over_now(&mut self, packet: &[u8], messages: u64) -> Result<Option<(Deadline, Wait)>> {
+        let sent = self.is_connected() && matches!(self.send(packet), Ok(Sent::Yes));
+        if sent {
+            self.published += messages;
+        } else {
+            let deadline = deadline_in(self.options.timeout);
+            if let Step::Wait(wait) = self.hand_over(packet, messages, deadline)? {
+                return Ok(Some((deadline, wait)));
+            }
+        }
+        self.glance();
+        Ok(None)
     }
 
     /// What to do about a packet that found no room: `None` if it did. It keeps reading: the daemon may be waiting for
@@ -157,11 +178,25 @@ impl Session {
         Ok(sent)
     }
 
-    /// The next message of a stream, if no callback comes before it.
-    pub(crate) fn take_waiting(&mut self, source: Source) -> Option<Message> {
-        match self.inbox.has_calls() {
-            true => None,
-            false => self.inbox.take(source),
+    /// The next message of a stream, if it is there and no callback comes before it; or else what to wait for, if that
+    /// is known.
+    pub(crate) fn receive_now(&mut self, source: Source) -> Result<Received> {
+        loop {
+            if self.inbox.has_calls() {
+                return Ok(Received::Later(None));
+            }
+            if let Some(message) = self.inbox.take(source) {
+                return Ok(Received::Message(message));
+            }
+            if !self.is_connected() || !self.withdrawn.is_empty() || self.check_source(source).is_err() {
+                return Ok(Received::Later(None));
+            }
+            match self.read_for(source) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Received::Later(Some(self.wait(true, false, None)))),
+                Err(error) if *error.code() == Code::Unavailable => return Ok(Received::Later(None)),
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -241,7 +276,7 @@ impl Shared {
     pub(crate) async fn publish(&self, sign: &str, channel: &str, head: &[u8], payload: &[u8]) -> Result<()> {
         match self.begin_publish(sign, channel, head, payload)? {
             None => Ok(()),
-            Some(parcel) => self.transmit(&parcel.0, 1, parcel.1, parcel.2).await,
+            Some((packet, deadline, wait)) => self.transmit(&packet, 1, deadline, wait).await,
         }
     }
 
@@ -270,36 +305,22 @@ impl Shared {
         let mut session = self.lock()?;
         let mut packet = take(&mut session.out);
         packet.clear();
-        let now = Instant::now();
-        let deadline = now.checked_add(session.options.timeout);
         let step = append_msg(&mut packet, sign, channel, head, payload);
-        match step.and_then(|()| session.hand_over(&packet, 1, deadline)) {
-            Ok(Step::Wait(wait)) => return Ok(Some((packet, deadline, wait))),
-            Ok(Step::Done(())) => session.glance(now),
-            Err(error) => {
-                session.out = packet;
-                return Err(error);
-            }
+        let step = step.and_then(|()| session.hand_over_now(&packet, 1));
+        if let Ok(Some((deadline, wait))) = step {
+            return Ok(Some((packet, deadline, wait)));
         }
         session.out = packet;
-        Ok(None)
+        step.map(|_| None)
     }
 
     /// Hands over one packet with so many messages.
     pub(crate) async fn send_messages(&self, packet: &[u8], messages: u64) -> Result<()> {
-        let (deadline, wait) = {
-            let mut session = self.lock()?;
-            let now = Instant::now();
-            let deadline = now.checked_add(session.options.timeout);
-            match session.hand_over(packet, messages, deadline)? {
-                Step::Done(()) => {
-                    session.glance(now);
-                    return Ok(());
-                }
-                Step::Wait(wait) => (deadline, wait),
-            }
-        };
-        self.transmit(packet, messages, deadline, wait).await
+        let step = self.lock()?.hand_over_now(packet, messages)?;
+        match step {
+            None => Ok(()),
+            Some((deadline, wait)) => self.transmit(packet, messages, deadline, wait).await,
+        }
     }
 
     async fn transmit(&self, packet: &[u8], messages: u64, deadline: Deadline, mut wait: Wait) -> Result<()> {
@@ -418,9 +439,22 @@ impl Shared {
 
     // --- receiving ---
 
-    /// The next message of a stream; calls the callbacks meanwhile. `None` at the deadline.
-    pub(crate) async fn receive(&self, client: &Client, source: Source, deadline: Deadline) -> Result<Option<Message>> {
+    /// The next message of a stream; calls the callbacks meanwhile. `None` at the deadline. What to wait for `first` may
+    /// be known.
+    pub(crate) async fn receive(
+        &self,
+        client: &Client,
+        source: Source,
+        deadline: Deadline,
+        first: Option<Wait>,
+    ) -> Result<Option<Message>> {
         let mut called = false;
+        if let Some(wait) = first {
+            if is_past(deadline) {
+                return Ok(None);
+            }
+            self.rest(Wait { until: deadline, ..wait }).await;
+        }
         loop {
             let wait = {
                 let mut session = self.lock()?;

@@ -105,7 +105,7 @@ async fn await_ready(watched: &AsyncFd<Arc<Socket>>, wait: Wait) {
     loop {
         let Ok(mut guard) = watched.ready(interest).await else { return };
         // The session reads and writes by itself, so tokio does not know whether this is still true.
-        if watched.get_ref().wait(wait.read, wait.room, Some(Instant::now())) {
+        if watched.get_ref().wait(wait.read, wait.room, None, Some(Instant::now())) {
             return;
         }
         guard.clear_ready();

@@ -2,13 +2,13 @@
 
 use std::io::ErrorKind;
 use std::mem::take;
-use std::time::Instant;
 
 use crate::error::Code;
 use crate::inbox::{Held, Source};
 use crate::notice::NoticeKind;
 use crate::protocol::{matches, parse, unpack, Message, Packet, PACK};
 use crate::session::{Change, Session, BACKLOG_LIMIT, GLANCE_INTERVAL, GLANCE_LIMIT, GLANCE_PACKETS};
+use crate::socket::coarse_time;
 use crate::{Error, Result, Tap};
 
 impl Session {
@@ -49,7 +49,8 @@ impl Session {
     }
 
     /// For programs that only send: reads now and then what the daemon reports.
-    pub(crate) fn glance(&mut self, now: Instant) {
+    pub(crate) fn glance(&mut self) {
+        let now = coarse_time();
         if now < self.glance_at {
             return;
         }

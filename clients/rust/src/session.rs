@@ -34,7 +34,7 @@ use crate::inbox::{Callback, Inbox};
 use crate::notice::{Notice, NoticeKind};
 use crate::protocol::Handle;
 use crate::request::Exchange;
-use crate::socket::{generation, random, watch_forks, Readiness, Socket};
+use crate::socket::{generation, random, watch_forks, Bell, Readiness, Socket};
 use crate::{Error, Options, Result};
 
 /// When a wait ends; `None`: never.
@@ -159,8 +159,8 @@ pub(crate) struct Session {
     pub(crate) name: String,
     pub(crate) pack_limit: usize, // bytes; 0: packing is not agreed
     pub(crate) buffer: Vec<u8>,
-    pub(crate) out: Vec<u8>, // empty or old; it keeps its memory
-    pub(crate) glance_at: Instant,
+    pub(crate) out: Vec<u8>,        // empty or old; it keeps its memory
+    pub(crate) glance_at: Duration, // by coarse_time
 
     // asked and published
     pub(crate) ask: Option<Ask>,
@@ -185,7 +185,11 @@ pub(crate) struct Session {
     // for those who wait
     pub(crate) changes: u64,
     pub(crate) waiting: usize, // threads or tasks that wait for a change
-    pub(crate) polled: bool,   // a thread waits at the socket, and tells the others
+    pub(crate) readers: usize, // of them, those that wait for something to read, and for room
+    pub(crate) writers: usize,
+    pub(crate) polled: Option<(bool, bool)>, // a thread waits at the socket for all: to read, for room
+    pub(crate) rung: bool,                   // the bell rings for it
+    pub(crate) bell: Arc<Bell>,
     pub(crate) calling: Option<ThreadId>,
     pub(crate) telling: Option<ThreadId>,
     pub(crate) readiness: Readiness,
@@ -197,8 +201,8 @@ pub(crate) struct Session {
 impl Session {
     /// A session without a connection.
     pub(crate) fn new(options: Options, handle: Handle) -> Result<Session> {
-        let made = watch_forks().and_then(|()| Ok((Readiness::new()?, random()?)));
-        let (readiness, token) = made.map_err(|error| Error::unavailable(format!("no descriptor: {error}")))?;
+        let made = watch_forks().and_then(|()| Ok((Readiness::new()?, Bell::new()?, random()?)));
+        let (readiness, bell, token) = made.map_err(|error| Error::unavailable(format!("no descriptor: {error}")))?;
         let now = Instant::now();
         Ok(Session {
             options,
@@ -220,7 +224,7 @@ impl Session {
             pack_limit: 0,
             buffer: vec![0; PACKET_ROOM],
             out: Vec::new(),
-            glance_at: now,
+            glance_at: Duration::ZERO,
             ask: None,
             numbers: 0,
             withdrawn: Vec::new(),
@@ -239,7 +243,11 @@ impl Session {
             handle,
             changes: 0,
             waiting: 0,
-            polled: false,
+            readers: 0,
+            writers: 0,
+            polled: None,
+            rung: false,
+            bell: Arc::new(bell),
             calling: None,
             telling: None,
             readiness,
@@ -310,6 +318,13 @@ impl Session {
             None => Some(self.retry_at),
             Some(_) => self.greeting.as_ref().and_then(|greeting| greeting.until),
         });
+    }
+
+    /// Wakes the thread that waits at the socket.
+    pub(crate) fn ring_bell(&mut self) {
+        if self.polled.is_some() && !std::mem::replace(&mut self.rung, true) {
+            self.bell.ring();
+        }
     }
 
     pub(crate) fn readiness(&self) -> &Readiness {

@@ -2,8 +2,8 @@
 //!
 //! Rules:
 //! 1. Nobody waits, and no function of the program runs, under the lock.
-//! 2. One thread at a time waits at the socket to read; the others wait for it to tell them what has changed. Who waits
-//!    for room does so at the socket, too. Tasks all wait at the socket and for changes.
+//! 2. One thread at a time waits at the socket, for all of them. The others wait for it to tell them that something has
+//!    changed. Who changes something meanwhile rings a bell for it. Tasks all wait at the socket and for changes.
 //! 3. A wait may end early. Who waits tries again what it was about to do.
 
 use std::future::Future;
@@ -19,7 +19,8 @@ use std::time::Instant;
 use crate::inbox::Callback;
 use crate::options::OnNotice;
 use crate::protocol::{Handle, Message};
-use crate::session::{Session, Wait};
+use crate::session::{is_past, Session, Wait};
+use crate::socket::Socket;
 use crate::{Client, Options, Result};
 
 pub(crate) struct Shared {
@@ -61,6 +62,7 @@ impl Drop for Locked<'_> {
             self.shared.untold.store(true, Ordering::Relaxed);
         }
         if self.waiting > 0 && self.changes != self.seen {
+            self.ring_bell();
             self.shared.wake();
         }
     }
@@ -129,36 +131,53 @@ impl Shared {
         if session.changes != wait.seen {
             return;
         }
-        let leads = wait.read && !session.polled;
-        match session.socket.clone().filter(|_| leads || wait.room) {
-            Some(socket) => {
-                session.polled |= leads;
-                drop(session);
-                socket.wait(wait.read, wait.room, wait.until);
-                if leads {
-                    self.stop_leading();
+        session.waiting += 1;
+        session.readers += usize::from(wait.read);
+        session.writers += usize::from(wait.room);
+        session = match session.socket.clone().filter(|_| wait.read || wait.room) {
+            Some(socket) if session.polled.is_none() => self.poll(session, &socket, wait),
+            _ => {
+                if session.polled.is_some_and(|(read, room)| (wait.read && !read) || (wait.room && !room)) {
+                    session.ring_bell(); // it has to wait for this, too
                 }
-            }
-            None => {
-                session.waiting += 1;
                 let left = wait.until.map(|at| at.saturating_duration_since(Instant::now()));
-                session = match left {
+                match left {
                     Some(left) => self.changed.wait_timeout(session, left).unwrap_or_else(PoisonError::into_inner).0,
                     None => self.changed.wait(session).unwrap_or_else(PoisonError::into_inner),
-                };
-                session.waiting -= 1;
+                }
             }
-        }
+        };
+        session.waiting -= 1;
+        session.readers -= usize::from(wait.read);
+        session.writers -= usize::from(wait.room);
     }
 
-    /// Has another thread wait at the socket.
-    fn stop_leading(&self) {
-        let mut session = self.locked();
-        session.polled = false;
-        if session.waiting > 0 {
+    /// Waits at the socket for all, and has another do that afterwards.
+    fn poll<'a>(
+        &'a self,
+        mut session: MutexGuard<'a, Session>,
+        socket: &Socket,
+        wait: Wait,
+    ) -> MutexGuard<'a, Session> {
+        loop {
+            let (read, room, bell) = (session.readers > 0, session.writers > 0, session.bell.clone());
+            session.polled = Some((read, room));
+            drop(session);
+            let ready = socket.wait(read, room, Some(&bell), wait.until);
+            session = self.locked();
+            session.polled = None;
+            if take(&mut session.rung) {
+                bell.hush();
+            }
+            if ready || session.changes != wait.seen || is_past(wait.until) {
+                break;
+            }
+        }
+        if session.waiting > 1 {
             session.changes += 1;
             self.changed.notify_all();
         }
+        session
     }
 
     // --- functions of the program ---

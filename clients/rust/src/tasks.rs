@@ -11,6 +11,7 @@ use futures_core::Stream;
 
 use crate::client::{heartbeat_value, unless_closed};
 use crate::inbox::Source;
+use crate::operations::Received;
 use crate::protocol::check_datagram;
 use crate::request::Inquiry;
 use crate::session::{deadline_in, Change, Deadline};
@@ -208,7 +209,7 @@ impl fmt::Debug for AsyncClient {
 async fn receive(client: &Client, source: Source) -> Result<Message> {
     let deadline: Deadline = None;
     loop {
-        let received = client.shared.receive(client, source, deadline).await;
+        let received = client.shared.receive(client, source, deadline, None).await;
         client.shared.tell();
         if let Some(message) = received? {
             return Ok(message);
@@ -252,10 +253,12 @@ impl Stream for AsyncSubscription {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.next.is_none() {
             let client = &self.subscription.client;
-            if let Ok(mut session) = client.shared.lock() {
-                if let Some(message) = session.take_waiting(self.source) {
-                    return Poll::Ready(Some(Ok(message)));
-                }
+            let received = client.shared.lock().and_then(|mut session| session.receive_now(self.source));
+            client.shared.tell();
+            match received {
+                Ok(Received::Message(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(Received::Later(_)) => {}
+                Err(error) => return Poll::Ready(unless_closed(Err(error))),
             }
             let (subscription, source) = (self.subscription.clone(), self.source);
             self.next = Some(Box::pin(async move { receive(&subscription.client, source).await }));

@@ -1,6 +1,6 @@
 //! Tests what only the Rust client has, with the daemon at $BCCN_SOCKET. The conformance suite tests the rest.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use bccn::{Client, Code, Format, Options};
@@ -17,7 +17,7 @@ fn open(options: Options) -> (Client, String) {
 }
 
 fn is_readable(bus: &Client, milliseconds: i32) -> bool {
-    let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled = libc::pollfd { fd: bus.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd.
     unsafe { libc::poll(&mut polled, 1, milliseconds) == 1 }
 }
@@ -123,4 +123,150 @@ fn a_client_moves_to_another_thread() {
         bus.receive()
     });
     assert_eq!(other.join().unwrap().unwrap().payload, b"x");
+}
+
+#[test]
+fn threads_publish_and_ask_while_one_receives() {
+    let (bus, channel) = open(Options::new());
+    let receiver = std::thread::spawn({
+        let bus = bus.clone();
+        move || bus.messages().take(40).map(|message| message.unwrap().text().into_owned()).collect::<Vec<_>>()
+    });
+    let senders = ["a", "b", "c", "d"].map(|name| {
+        let (bus, channel) = (bus.clone(), channel.clone());
+        std::thread::spawn(move || {
+            for number in 0..10 {
+                bus.publish(&channel, format!("{name}{number}")).unwrap();
+                assert_eq!(bus.control("whoami", "").unwrap(), bus.name());
+            }
+        })
+    });
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+    let received = receiver.join().unwrap();
+    for name in ["a", "b", "c", "d"] {
+        let of_one: Vec<_> = received.iter().filter(|text| text.starts_with(name)).collect();
+        assert_eq!(
+            of_one,
+            (0..10).map(|number| format!("{name}{number}")).collect::<Vec<_>>().iter().collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn close_ends_the_calls_of_other_threads() {
+    let (bus, channel) = open(Options::new());
+    let subscription = bus.subscribe(&channel).unwrap();
+    let (sender, started) = std::sync::mpsc::channel();
+    let waits = [
+        std::thread::spawn({
+            let (bus, sender) = (bus.clone(), sender.clone());
+            move || {
+                sender.send(()).unwrap();
+                bus.messages().count()
+            }
+        }),
+        std::thread::spawn(move || {
+            sender.send(()).unwrap();
+            subscription.messages().count()
+        }),
+    ];
+    assert_eq!(started.iter().take(2).count(), 2);
+    bus.close();
+    assert_eq!(waits.map(|wait| wait.join().unwrap()), [0, 0]);
+    bus.close();
+    assert_eq!(*bus.publish(&channel, "x").unwrap_err().code(), Code::Closed);
+    assert_eq!(*bus.subscribe(&channel).unwrap_err().code(), Code::Closed);
+    assert_eq!(*bus.try_receive().unwrap_err().code(), Code::Closed);
+}
+
+#[test]
+fn a_callback_uses_its_client() {
+    let (bus, channel) = open(Options::new());
+    let (sender, called) = std::sync::mpsc::channel();
+    let below = format!("{channel}/*");
+    let mut count = 0;
+    let counted = bus.subscribe_with(&below, move |bus, message| {
+        count += 1;
+        let target = message.channel.rsplit_once('/').unwrap().0.to_string();
+        bus.publish(&target, format!("{count}")).unwrap();
+        bus.barrier().unwrap();
+        assert_eq!(bus.receive().unwrap().text(), format!("{count}"));
+        sender.send(message.text().into_owned()).unwrap();
+    });
+    let counted = counted.unwrap();
+    for text in ["one", "two"] {
+        bus.publish(&format!("{channel}/x"), text).unwrap();
+    }
+    bus.barrier().unwrap();
+    assert_eq!(bus.try_receive(), Ok(None));
+    assert_eq!(called.iter().take(2).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(*counted.receive().unwrap_err().code(), Code::Invalid);
+    counted.close().unwrap();
+    counted.close().unwrap();
+    assert!(called.recv().is_err(), "the callback is dropped");
+}
+
+#[test]
+fn callbacks_run_while_a_subscription_receives() {
+    let (bus, channel) = open(Options::new());
+    let (sender, called) = std::sync::mpsc::channel();
+    bus.listen_with(move |_, message| sender.send(message.text().into_owned()).unwrap()).unwrap();
+    let own = bus.subscribe(&format!("{channel}/own")).unwrap();
+    bus.publish_to(&bus.name(), "to us").unwrap();
+    bus.publish(own.pattern(), "x").unwrap();
+    assert_eq!(own.receive().unwrap().text(), "x");
+    assert_eq!(called.try_iter().collect::<Vec<_>>(), ["to us"]);
+}
+
+#[test]
+fn a_stream_that_is_dropped_goes_back_to_the_client() {
+    let (bus, channel) = open(Options::new());
+    let own = bus.subscribe(&format!("{channel}/own")).unwrap();
+    assert_eq!(own.try_receive(), Ok(None));
+    for text in ["one", "two"] {
+        bus.publish(own.pattern(), text).unwrap();
+        bus.publish(&channel, text).unwrap();
+    }
+    bus.barrier().unwrap();
+    assert_eq!(own.receive().unwrap().text(), "one");
+    drop(own);
+    let texts: Vec<_> = bus.messages().take(3).map(|message| message.unwrap().text().into_owned()).collect();
+    assert_eq!(texts, ["one", "two", "two"]);
+}
+
+#[test]
+fn a_request_is_replied_to_later() {
+    let (bus, channel) = open(Options::new().format(Format::Full));
+    let (sender, requests) = std::sync::mpsc::channel();
+    bus.serve(&format!("{channel}/later"), move |request| {
+        sender.send(request.clone()).unwrap();
+        None::<&str>
+    })
+    .unwrap();
+    let asker = Client::open().unwrap();
+    let asking = std::thread::spawn({
+        let channel = format!("{channel}/later");
+        move || asker.request(&channel, "what?", PATIENCE * 4).unwrap()
+    });
+    let request = loop {
+        bus.receive_timeout(Duration::from_millis(20)).unwrap();
+        if let Ok(request) = requests.try_recv() {
+            break request;
+        }
+    };
+    assert_eq!(request.text(), "what?");
+    request.reply("this").unwrap();
+    assert_eq!(asking.join().unwrap().text(), "this");
+    drop(bus);
+    assert_eq!(*request.reply("again").unwrap_err().code(), Code::Closed);
+}
+
+#[test]
+fn what_can_be_shared_between_threads_is() {
+    fn is_shared<T: Send + Sync + 'static>() {}
+    is_shared::<Client>();
+    is_shared::<bccn::Subscription>();
+    is_shared::<bccn::Request>();
+    is_shared::<bccn::Message>();
+    is_shared::<bccn::Error>();
 }

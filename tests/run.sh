@@ -25,15 +25,20 @@ esac
 
 say() { printf '%s\n' "tests/run.sh: $*" >&2; }
 die() { say "$*"; exit 1; }
-have() { command -v "$1" >/dev/null 2>&1; }
+have() {
+    case $1 in
+        *.pm) perl -e "require '$1'" >/dev/null 2>&1 ;;
+        *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
 
-# --- system tools: "<command>:<package>" ---
+# --- system tools: "<command>:<package>", or of a Perl module "<file>.pm:<package>" ---
 tools='socat:socat tcpdump:tcpdump ip:iproute2 nft:nftables gcc:gcc g++:g++ make:make perl:perl
        systemctl:systemd tshark:tshark man:man-db go:golang-go gofmt:golang-go
        cargo:cargo rustfmt:rustfmt clippy-driver:rust-clippy java:openjdk-17-jre-headless
-       rsync:rsync'
+       rsync:rsync AnyEvent.pm:libanyevent-perl IO/Async.pm:libio-async-perl'
 
-# The commands of $tools that are not there, with "field 1", or their packages, with "field 2".
+# What of $tools is not there, with "field 1", or their packages, with "field 2".
 missing() {
     for entry in $tools; do
         have "${entry%%:*}" || printf '%s ' "$(printf '%s' "$entry" | cut -d: -f"$1")"

@@ -22,7 +22,7 @@ from bccnd.wire.verdict import Verdict
 # Bytes of a capture read at a time.
 READ_SIZE = 65536
 # Room for half a second of a flood.
-QUEUE: dict[str, int | str] = {"packets": 65536, "bytes": 16 << 20}
+QUEUE: bccn.Queue = {"packets": 65536, "bytes": 16 << 20}
 
 DESCRIPTION = """\
 Show every datagram that the daemon sees, and its verdict: what comes from the
@@ -185,11 +185,11 @@ def _from_tap(arguments: argparse.Namespace) -> int:
 
 def _tapping(socket: str | None, notice: Callable[[bccn.Notice], None]) -> bccn.Client:
     try:
-        return bccn.Client(socket, format="full", pack=True, tap=True, queue=QUEUE, on_notice=notice)
+        return bccn.Client(socket, format="full", pack=True, tap="on", queue=QUEUE, on_notice=notice)
     except bccn.RefusedError:
         raise
     except bccn.RejectedError:  # the settings of the daemon allow only shorter queues
-        return bccn.Client(socket, format="full", pack=True, tap=True, on_notice=notice)
+        return bccn.Client(socket, format="full", pack=True, tap="on", on_notice=notice)
 
 
 def _from_file(arguments: argparse.Namespace) -> int:

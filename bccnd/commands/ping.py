@@ -74,7 +74,7 @@ class _Pings:
         began = time.monotonic()
         for number in range(1, times + 1):
             self._sent[number] = time.monotonic()
-            self._bus.send_to(target, f"{self._token}.{number}\nping")
+            self._bus.publish_to(target, f"{self._token}.{number}\nping")
             is_last = number == times
             self._listen(began + number * interval if not is_last else time.monotonic() + wait, is_last)
         return self._summary(times, time.monotonic() - began)

@@ -107,7 +107,9 @@ class Notices(Reporter):
 
 def _publish_repeatedly(bus: bccn.Client, arguments: argparse.Namespace, message: bytes) -> int:
     if not arguments.repeat_delay:
-        bus.publish_many(_filled(arguments, message, n) for n in range(1, arguments.repeat + 1))
+        with bus.batch():
+            for n in range(1, arguments.repeat + 1):
+                bus.publish(*_filled(arguments, message, n))
         return int(arguments.repeat)
     for n in range(1, arguments.repeat + 1):
         if n > 1:
@@ -120,8 +122,10 @@ def _publish_lines(bus: bccn.Client, arguments: argparse.Namespace) -> int:
     """Publish what has been read before waiting for more: a slow pipe delays nothing, a fast one is packed."""
     n = 0
     for lines in _lines_of(STDIN):
-        bus.publish_many(_filled(arguments, line, n) for n, line in enumerate(lines, n + 1))
-        n += len(lines)
+        with bus.batch():
+            for line in lines:
+                n += 1
+                bus.publish(*_filled(arguments, line, n))
     return n
 
 

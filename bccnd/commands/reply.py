@@ -123,14 +123,13 @@ class _Replies:
         loop.add_signal_handler(signal.SIGTERM, self._end)
         loop.add_signal_handler(signal.SIGINT, self._commands.interrupt)
         async with self._bus as bus:
-            await bus.serve(arguments.channel, self._answer, concurrency=arguments.jobs)
+            requests = await bus.serve(arguments.channel, self._answer, concurrency=arguments.jobs)
             if arguments.verbose:
                 complain(f"answering requests on {arguments.channel} as {bus.name}")
             await self._until(lambda: self._ending)
             # A refusal of the daemon has been reported as a notice. Without a daemon nobody waits for a reply.
             with suppress(bccn.BccnError):
-                if arguments.channel != "!":
-                    await bus.unsubscribe(arguments.channel)  # so that later requests fail at once
+                await requests.close()  # so that later requests fail at once
                 await self._until(lambda: not self._running)
                 await bus.barrier(LAST_WORD_SECONDS)
             await bus.close()

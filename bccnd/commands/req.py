@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         on_notice=Reporter(),
     ) as bus:
         came = 0
-        for reply in bus.replies_to(
+        for reply in bus.request_many(
             arguments.channel,
             request,
             arguments.timeout,
@@ -79,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         ):
             write(STDOUT, formatter.line(reply))
             came += 1
-    if not came:  # only "all" gets here
-        complain(f"no reply on {arguments.channel} within {arguments.timeout:g} s")
+    if came < (arguments.replies or 1):
+        some = f"{came} of {arguments.replies} replies" if came else "no reply"
+        complain(f"{some} on {arguments.channel} within {arguments.timeout:g} s")
         return TIMED_OUT
     return DONE

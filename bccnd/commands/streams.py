@@ -12,6 +12,8 @@ from bccnd.process.standard_streams import STDOUT
 
 # Seconds. poll(2) counts milliseconds in an int.
 LONGEST_WAIT = 86400
+# Messages in a batch: in a flood, too, the reader sees some.
+BATCH = 1024
 
 
 @contextmanager
@@ -36,6 +38,9 @@ def batches(bus: bccn.Client, deadline: float | None) -> Iterator[list[bccn.Mess
         ready = poll.poll(None if left is None else min(max(0.0, left), LONGEST_WAIT) * 1000)
         if any(fd == STDOUT for fd, _ in ready):
             os.kill(os.getpid(), signal.SIGPIPE)
-        yield bus.dispatch()
+        messages: list[bccn.Message] = []
+        while len(messages) < BATCH and (message := bus.receive(0)) is not None:
+            messages.append(message)
+        yield messages
         if left is not None and left <= 0:  # what came in time has been yielded
             return

@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -38,6 +38,8 @@ PROGRAM = "bccnd-pipeline"
 USAGE, FAULT, INTERRUPTED = 2, 1, 130
 # Names with these Spark would not find, without a word.
 PATTERN = re.compile(r"[*?\[\]{}\\]")
+# In it nanoseconds since 1970 do not fit 64 bits any more.
+LAST_YEAR = 2262
 # What each action keeps others from doing at the same time.
 WORK: dict[str, tuple[str, ...]] = {
     "ingest": (locks.INGEST,),
@@ -46,6 +48,8 @@ WORK: dict[str, tuple[str, ...]] = {
     "run": (locks.INGEST, locks.ANALYSE),
     "maintain": (locks.MAINTAIN,),
 }
+# What reads files that ``maintain`` removes.
+READS = {"analyse", "report", "run"}
 
 DESCRIPTION = """\
 Find out what a network lost, where and when, from what bccnd-record wrote on its hosts.
@@ -83,6 +87,8 @@ def moment(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time; write it like 2026-01-31 or 2026-01-31T14:00 (UTC), 24h or 7d"
         ) from None
+    if not 1970 <= time.year < LAST_YEAR:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 1970 to {LAST_YEAR - 1}")
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000
 
@@ -92,6 +98,13 @@ def days(text: str) -> int:
     if not re.fullmatch("[1-9][0-9]{0,4}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, 1 or more")
     return int(text)
+
+
+def hours(text: str) -> float:
+    """A number of hours, as ``--max-age`` has it."""
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours, such as 24 or 0.5")
+    return float(text)
 
 
 def parser() -> CommandLine:
@@ -142,7 +155,7 @@ def parser() -> CommandLine:
     top.add_argument(
         "--max-age",
         metavar="HOURS",
-        type=float,
+        type=hours,
         default=24.0,
         help="with --check, nothing is known if the record ends earlier than that; 24 by default",
     )
@@ -238,10 +251,12 @@ def _ready(given: argparse.Namespace) -> Iterator[int | None]:
     if given.action in {"analyse", "maintain"}:
         preconditions.ingested(output)
         source = output / "traffic"
+    if given.action in {"analyse", "run"}:
+        preconditions.replaceable(output / "tables")
     if given.action == "report":
         preconditions.analysed(output)
     preconditions.writable(output, os.environ, starts_spark=given.action != "report")
-    with locks.held(output, *WORK[given.action]):
+    with _at_work(given.action, output):
         if given.action == "report" or not source:
             yield None
             return
@@ -261,7 +276,13 @@ def _locked(given: argparse.Namespace, spark: "SparkSession") -> Iterator[None]:
 
     with ExitStack() as stack:
         if not _place(given, given.output) and (place := storage.on_this_machine(spark, given.output)):
-            stack.enter_context(locks.held(place, *WORK[given.action]))
+            stack.enter_context(_at_work(given.action, place))
+        yield
+
+
+@contextmanager
+def _at_work(action: str, output: Path) -> Iterator[None]:
+    with locks.held(output, *WORK[action]), locks.reading(output) if action in READS else nullcontext():
         yield
 
 
@@ -324,7 +345,7 @@ def _maintain(given: argparse.Namespace, spark: "SparkSession", progress: Progre
             Output(given.output),
             first_day(datetime.now(UTC).date(), given.keep_days),
             progress.say,
-            readers=lambda: here is not None and locks.is_held(here, locks.ANALYSE),
+            alone=lambda: locks.removing(here) if here else nullcontext(True),
         )
 
 

@@ -106,7 +106,7 @@ def ingest(
     """Ingest the files below ``source``: those that are there, or with ``continuous`` all to come, until interrupted.
 
     ``on_batch`` is called after each batch. Raises ConfigError for a ``source`` that is no directory, and for an
-    ``output`` with traffic but without its checkpoint: everything would be ingested a second time.
+    ``output`` with traffic but without its checkpoint, or with another: everything would be ingested a second time.
     """
     if not storage.exists(spark, source):
         raise ConfigError(f"{source}: no such directory; give the one that bccnd-record writes to")
@@ -117,6 +117,11 @@ def ingest(
         )
 
     inputs = Inputs(spark, source, FILES, output.checkpoint)
+    if beyond := [batch for batch in storage.all_batches(spark, output)[0] if not inputs.knows(batch.last)]:
+        raise ConfigError(
+            f"{output.checkpoint}: does not know of {beyond[-1].path}, so it is not of this traffic/, or older; "
+            "bring the one that is, or move both away"
+        )
     while True:
         while (plan := inputs.plan(FILES_PER_BATCH)) is not None:
             on_batch(_written(spark, source, plan, output))

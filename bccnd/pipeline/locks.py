@@ -3,6 +3,9 @@
 Rules
 - The lock is one of the kernel on ``<output>/.<work>.lock``, so it ends with its holder, however that ends. The file
   says who holds it, and stays.
+- Nothing is removed under a reader: readers share ``.reading.lock``, and who removes has it alone. Who removes
+  never waits, and keeps it for one removal at a time.
+- A lock file that root makes belongs to the owner of the directory, who needs it as well. A link is not followed.
 - Only a directory of this machine, or one that it mounts, can be locked. On ``hdfs://`` and the like whoever starts
   the programs sees to it that there is one.
 """
@@ -16,8 +19,9 @@ from pathlib import Path
 
 from bccnd.errors import RefusedError, UnavailableError
 
-# What is done to an output directory. Whoever reads needs no lock.
+# What is done to an output directory by one at a time.
 INGEST, ANALYSE, MAINTAIN = "ingest", "analyse", "maintain"
+_READING = "reading"
 
 
 @contextmanager
@@ -29,43 +33,73 @@ def held(output: Path, *work: str) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for each in sorted(work):
-            stack.enter_context(_held(output, each))
+            descriptor = stack.enter_context(_opened(output, each))
+            if not _locked(output, each, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                raise UnavailableError(
+                    f"{output}: {_holder(descriptor)} is at work there ({each}); wait until it ends, or end it"
+                )
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
         yield
-
-
-def is_held(output: Path, work: str) -> bool:
-    """Whether a process does such work there now."""
-    try:
-        with _held(output, work):
-            return False
-    except UnavailableError:
-        return True
 
 
 @contextmanager
-def _held(output: Path, work: str) -> Iterator[None]:
-    path = output / f".{work}.lock"
+def reading(output: Path) -> Iterator[None]:
+    """Let nobody remove anything there meanwhile; waits for a removal that is going on. Raises as ``held``."""
+    with _opened(output, _READING) as descriptor:
+        _locked(output, _READING, descriptor, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def removing(output: Path) -> Iterator[bool]:
+    """Whether nobody reads there, and then nobody begins to meanwhile. Raises as ``held``."""
+    with _opened(output, _READING) as descriptor:
+        yield _locked(output, _READING, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def _opened(output: Path, name: str) -> Iterator[int]:
+    """The file of a lock, made if it is missing. To close it ends the lock."""
+    path = _path(output, name)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = _made(path, output.stat())
     except OSError as error:
-        raise RefusedError(f"{error.filename}: {error.strerror}; --output must be writable") from None
+        raise RefusedError(f"{error.filename or path}: {error.strerror}; --output must be writable") from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UnavailableError(
-                f"{output}: {_holder(descriptor)} is at work there ({work}); wait until it ends, or end it"
-            ) from None
-        except OSError as error:  # such as NFS without its lock service
-            raise RefusedError(
-                f"{path}: cannot be locked: {error.strerror}; give an --output on a file system that has locks"
-            ) from None
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _made(path: Path, folder: os.stat_result) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o640)
+    except FileExistsError:
+        return os.open(path, flags)
+    if os.geteuid() == 0:
+        os.fchown(descriptor, folder.st_uid, folder.st_gid)
+    return descriptor
+
+
+def _locked(output: Path, name: str, descriptor: int, how: int) -> bool:
+    """Whether it is now; False if somebody else holds it, and ``how`` does not wait."""
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # such as NFS without its lock service
+        raise RefusedError(
+            f"{_path(output, name)}: cannot be locked: {error.strerror}; "
+            "give an --output on a file system that has locks"
+        ) from None
+    return True
+
+
+def _path(output: Path, name: str) -> Path:
+    return output / f".{name}.lock"
 
 
 def _holder(descriptor: int) -> str:

@@ -7,16 +7,18 @@
 Rules
 - A kill at any point leaves the same rows that count. What stops to count does so at once, by one name that appears,
   and is removed after that. Whatever a kill leaves, the next ``maintain`` takes up.
-- What no longer counts is removed GRACE_SECONDS later, and not while ``analyse`` is at work: whoever listed the files
-  before reads them to the end. Programs that read ``traffic/`` for longer than that may miss files.
+- What no longer counts is removed GRACE_SECONDS later, and never under ``analyse`` or ``report`` (``locks``): whoever
+  listed the files before reads them to the end. Programs that read ``traffic/`` for longer than that may miss files.
 - Batches are merged if that halves their files at least, so a row is not written again each time. At most MERGE_BYTES
   are merged at once: a kill costs no more work than that.
-- A batch that ``ingest`` may write again, because it was killed, is left alone.
+- A batch that ``ingest`` may write again, because it was killed, is left alone (``inputs.settled``), and so is one of
+  an earlier bccnd-pipeline that was killed: the next ``ingest`` gives its number to other files.
 - The tables follow with the next ``analyse``.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -52,11 +54,12 @@ def maintain(
     keep_from: date | None,
     say: Callable[[str], None],
     *,
-    readers: Callable[[], bool],
+    alone: Callable[[], AbstractContextManager[bool]],
 ) -> None:
     """Merge batches, and remove traffic from before ``keep_from`` and what no longer counts.
 
-    ``say`` is called with a line for each thing done; ``readers``: whether somebody reads who must not be disturbed.
+    ``say`` is called with a line for each thing done. ``alone``: whether nobody reads, and begins to until it ends
+    (``locks.removing``).
     """
     if keep_from is not None:
         _forget(spark, output, keep_from.isoformat(), say)
@@ -67,10 +70,10 @@ def maintain(
         _merge(spark, output, [each.batch for each in group])
         after = len(storage.found(spark, _merged(output, first, last), _DATA))
         say(f"maintain: merged batches {first} to {last}, {before:,} files into {after:,}")
-    if readers():
-        say("maintain: analyse is at work, so nothing is removed; the next maintain does")
-    else:
-        _remove(spark, output, say)
+    remover = _Remover(spark, alone)
+    _remove(spark, output, remover, say)
+    if remover.disturbs:
+        say("maintain: somebody reads (analyse or report), so the rest goes with the next maintain")
 
 
 def groups(sizes: Iterable[Size]) -> Iterator[list[Size]]:
@@ -105,15 +108,19 @@ def _is_worth_it(group: Sequence[Size]) -> bool:
 def _sizes(spark: SparkSession, output: Output) -> Iterator[Size]:
     whole, _ = storage.all_batches(spark, output)
     # After that: what was written meanwhile is not among them.
-    planned = inputs.numbers(spark, output.checkpoint, inputs.PLANNED)
+    settled = inputs.settled(spark, output.checkpoint)
     since = storage.kept_since(spark, output)
     for batch in storage.counting(whole):
-        if any(batch.first <= number <= batch.last for number in planned):
+        if not _is_settled(batch, settled):
             continue
         found = [path.rsplit("/", 3)[1:3] for path in storage.found(spark, batch.path, _DATA)]
         kept = ["/".join(folders) for folders in found if folders[0] >= f"date={since}"]
         if kept:
             yield Size(batch, storage.size(spark, batch.path), len(kept), frozenset(kept))
+
+
+def _is_settled(batch: Batch, settled: Callable[[int], bool]) -> bool:
+    return all(map(settled, range(batch.first, batch.last + 1)))
 
 
 def _merge(spark: SparkSession, output: Output, group: Sequence[Batch]) -> None:
@@ -149,52 +156,72 @@ def _remove_leftovers(spark: SparkSession, output: Output) -> None:
     """Delete what a ``maintain`` that was killed began to merge or to remove; what ``ingest`` began is its own."""
     begun = storage.all_batches(spark, output)[1]
     # After that, as ``ingest`` notes a batch before it begins it, and until it is whole.
-    planned = inputs.numbers(spark, output.checkpoint, inputs.PLANNED)
+    settled = inputs.settled(spark, output.checkpoint)
     for batch in begun:
-        in_part = batch.first not in planned and not storage.exists(spark, f"{batch.path}/_SUCCESS")
+        in_part = settled(batch.first) and not storage.exists(spark, f"{batch.path}/_SUCCESS")
         if batch.merged or in_part:
             storage.delete(spark, batch.path)
 
 
-def _remove(spark: SparkSession, output: Output, say: Callable[[str], None]) -> None:
+class _Remover:
+    """Deletes what nobody reads. As soon as somebody does, it deletes nothing more: ``disturbs``."""
+
+    def __init__(self, spark: SparkSession, alone: Callable[[], AbstractContextManager[bool]]) -> None:
+        self._spark = spark
+        self._alone = alone
+        self.disturbs = False
+
+    def __call__(self, *paths: str) -> bool:
+        """Whether they are deleted now."""
+        if not self.disturbs:
+            # For each anew: who wants to read waits no longer than for one.
+            with self._alone() as alone:
+                self.disturbs = not alone
+                for path in paths if alone else ():
+                    storage.delete(self._spark, path)
+        return not self.disturbs
+
+
+def _remove(spark: SparkSession, output: Output, remover: _Remover, say: Callable[[str], None]) -> None:
     """Delete what no longer counts, if that is so for long enough."""
     whole, _ = storage.all_batches(spark, output)
+    settled = inputs.settled(spark, output.checkpoint)
     counting, old = storage.counting(whole), time.time() - GRACE_SECONDS
     waiting = removed = 0
     for batch in set(whole) - set(counting):
         holder = next(each for each in counting if each.holds(batch))
-        if storage.modified(spark, f"{holder.path}/_SUCCESS") <= old:
-            storage.delete(spark, batch.path)
-            removed += 1
-        else:
+        if storage.modified(spark, f"{holder.path}/_SUCCESS") > old:
             waiting += 1
+        elif remover(batch.path):
+            removed += 1
     if removed:
         say(f"maintain: removed {removed:,} batches that were merged")
     if waiting:
         say(f"maintain: {waiting:,} merged batches go with a maintain in an hour or later")
     if since := storage.kept_since(spark, output):
         if storage.modified(spark, output.at("traffic", f"{storage.KEPT_SINCE}{since}")) <= old:
-            _remove_days(spark, output, counting, since, say)
+            done = [batch for batch in counting if _is_settled(batch, settled)]
+            _remove_days(spark, output, remover, done, since, say)
         else:
             say(f"maintain: what is older than {since} goes with a maintain in an hour or later")
 
 
 def _remove_days(
-    spark: SparkSession, output: Output, counting: Sequence[Batch], since: str, say: Callable[[str], None]
-) -> None:
+    spark: SparkSession, output: Output, remover: _Remover, batches: Sequence[Batch], since: str,
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
     days = set()
-    for batch in counting:
+    for batch in batches:
         dates = [name for name in storage.children(spark, batch.path) if name.startswith("date=")]
         gone = [name for name in dates if name.removeprefix("date=") < since]
         if dates and len(gone) == len(dates):
-            storage.delete(spark, batch.path)
             # What was set aside belongs to what is no longer there.
-            for number in range(batch.first, batch.last + 1):
-                storage.delete(spark, f"{output.rejected_files}/batch={number}")
+            set_aside = (f"{output.rejected_files}/batch={n}" for n in range(batch.first, batch.last + 1))
+            paths = [[batch.path, *set_aside]]
         else:
-            for name in gone:
-                storage.delete(spark, f"{batch.path}/{name}")
-        days.update(gone)
+            paths = [[f"{batch.path}/{name}"] for name in gone]
+        if all(remover(*each) for each in paths):
+            days.update(gone)
     if days:
         named = sorted(name.removeprefix("date=") for name in days)
         say(f"maintain: removed {len(named):,} days, {named[0]} to {named[-1]}")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bccnd.errors import ConfigError, RefusedError
+from bccnd.pipeline.layout import TABLES
 from bccnd.recorder.layout import SUFFIX, UNFINISHED
 
 # As ``source.captures`` reads them; those of tcpdump lie in the input directory itself.
@@ -68,6 +69,24 @@ def analysed(output: Path) -> None:
     if not (output / "tables").is_dir() and not any((output / "versions").glob("*/_SUCCESS")):
         before = "analyse" if (output / "traffic").is_dir() else "ingest and bccnd-pipeline analyse"
         raise _nothing(output, "no tables are", before)
+
+
+def replaceable(tables: Path) -> None:
+    """Raises if ``tables`` is none of an analysis: neither a link into ``versions/`` nor a directory of TABLES."""
+    if tables.is_symlink():
+        ours = re.fullmatch("versions/[0-9]+", os.fspath(tables.readlink())) is not None
+    elif tables.is_dir():
+        names = _names(tables)
+        ours = are_tables(names) and not TABLES.keys().isdisjoint(names)
+    else:
+        ours = not tables.exists()
+    if not ours:
+        raise ConfigError(f"{tables}: is not of bccnd-pipeline; move it away, or give another --output")
+
+
+def are_tables(names: Iterable[str]) -> bool:
+    """Whether a directory of these names has TABLES in it and nothing else, but perhaps ``_SUCCESS``."""
+    return all(name in TABLES or name.lstrip("._").startswith("SUCCESS") for name in names)
 
 
 def writable(output: Path, environ: Mapping[str, str], *, starts_spark: bool = True) -> None:

@@ -17,6 +17,7 @@ import re
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
@@ -62,7 +63,7 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL_MEMORY = "1g"
 LARGE_JVM = "-XX:+UseParallelGC"
 # Where rows only pass through, the heap would fill with garbage: it is kept small, for a tenth of the time.
-PASSING_JVM = "-XX:+UseParallelGC -XX:MaxNewSize=300m -XX:GCTimeRatio=9"
+PASSING_JVM = "-XX:+UseParallelGC -XX:MaxNewSize=200m -XX:GCTimeRatio=9"
 _JVM_OPTIONS = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 ANSWER_SECONDS = 5.0
 NO_PYSPARK = "pyspark is not installed: pip install 'bccnd[spark]'"
@@ -114,7 +115,10 @@ def connect(
     try:
         yield session
     finally:
-        session.stop()
+        # An interrupt within a call leaves a connection that pyspark takes for a crash. The JVM ends with us.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            session.stop()
 
 
 def local(environ: Mapping[str, str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ def exists(spark: "SparkSession | None", path: str) -> bool:
 def children(spark: "SparkSession | None", path: str) -> list[str]:
     """The names in a directory, sorted; none if there is no such directory."""
     if spark is None:
-        return sorted(each.name for each in Path(path).iterdir()) if Path(path).exists() else []
+        return sorted(each.name for each in Path(path).iterdir()) if Path(path).is_dir() else []
     system, found = _path(spark, path)
     if not system.exists(found):
         return []

@@ -8,19 +8,22 @@ Rules
 - A version counts once it has ``_SUCCESS``, which is written last. One that was killed before is removed by the next.
 - The link is replaced by one rename, so there is no moment without it. A file system without links has none
   (``hdfs://``, ``s3a://``): there, readers look for the highest number themselves, as ``reading`` does.
+- Only what is ours is replaced or removed: a version has TABLES in it and nothing else, and ``tables`` is what
+  ``preconditions.replaceable`` says.
 - The newest KEPT versions stay, for who began to read before the last was made. On this machine one that ``reading``
   holds stays as well, until it is let go.
 """
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bccnd.errors import ConfigError
-from bccnd.pipeline import storage
+from bccnd.pipeline import preconditions, storage
 from bccnd.pipeline.layout import Output
 
 if TYPE_CHECKING:
@@ -28,22 +31,27 @@ if TYPE_CHECKING:
 
 KEPT = 2
 WHOLE = "_SUCCESS"
+_NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 
 def begin(spark: "SparkSession", output: Output) -> str:
-    """The directory to write the next version to; what killed ones have left is removed."""
+    """The directory to write the next version to; what killed ones have left is removed.
+
+    Raises ConfigError if ``tables`` is not ours.
+    """
     _adopt(spark, output)
     whole = _whole(spark, output)
     for number in _numbers(spark, output):
         if number not in whole:
             storage.delete(spark, output.version(number))
-    return output.version(max(whole, default=0) + 1)
+    return output.version(_next(spark, output))
 
 
 def publish(spark: "SparkSession", output: Output, version: str) -> None:
     """Make this version the one that is read, and remove old ones."""
     storage.write_text(spark, f"{version}/{WHOLE}", "")
     if (link := storage.on_this_machine(spark, output.tables)) is not None:
+        preconditions.replaceable(link)  # once more, as an analysis takes its time
         aside = link.with_name(f".{link.name}.link")
         aside.unlink(missing_ok=True)
         aside.symlink_to(Path(*Path(version).parts[-2:]))
@@ -106,19 +114,35 @@ def _shared(place: Path) -> Iterator[None]:
 def _adopt(spark: "SparkSession", output: Output) -> None:
     """Make a version of the directory ``tables`` that an earlier bccnd-pipeline wrote; a link can replace it then."""
     place = storage.on_this_machine(spark, output.tables)
-    if place is not None and place.is_dir() and not place.is_symlink():
-        number = max(_numbers(spark, output), default=0) + 1
+    if place is None:
+        return
+    preconditions.replaceable(place)
+    if place.is_dir() and not place.is_symlink():
+        number = _next(spark, output)
         (place / WHOLE).touch()
         storage.rename(spark, output.tables, output.version(number))
         place.symlink_to(Path("versions", str(number)))
 
 
+def _numbered(spark: "SparkSession | None", output: Output) -> list[int]:
+    return sorted(int(name) for name in storage.children(spark, output.versions) if _NUMBER.fullmatch(name))
+
+
+def _next(spark: "SparkSession", output: Output) -> int:
+    return max(_numbered(spark, output), default=0) + 1
+
+
 def _numbers(spark: "SparkSession | None", output: Output) -> list[int]:
-    return sorted(int(name) for name in storage.children(spark, output.versions) if name.isdigit())
+    """Those that are ours, in order."""
+    return [
+        number
+        for number in _numbered(spark, output)
+        if preconditions.are_tables(storage.children(spark, output.version(number)))
+    ]
 
 
 def _whole(spark: "SparkSession | None", output: Output) -> list[int]:
-    """Those that count, in order."""
+    """Those of them that count."""
     return [
         number
         for number in _numbers(spark, output)

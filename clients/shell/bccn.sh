@@ -2,6 +2,9 @@
 # bccn.sh: LISTEN/NOTIFY between the programs of a network segment. This is the client of the bccnd bus for POSIX shells.
 # A script sources it; results are in variables that begin with BCCN_. It needs socat, awk and Linux. See README.md.
 #
+# It takes the DESCRIPTORS 8 AND 9 of the shell from bccn_open to bccn_close, and all names that begin with bccn_, _bccn_
+# and BCCN_. A script uses none of them for anything else.
+#
 # A shell cannot read packets from a socket, so a bridge in the background does:
 #
 #     script -> $dir/in -> bridge -> daemon
@@ -24,13 +27,12 @@
 #    and until the pong the client drops the messages that came for it alone.
 # 7. A child (of &, of a pipe, of parentheses) only closes its copies of the descriptors of its parent.
 #
-# Descriptors 8 and 9 belong to the client. Internal times are hundredths of a second of uptime; deadlines are
-# arguments, since callbacks may call everything. Functions that wait return 3 at the deadline, and 1 if the connection
-# broke.
+# Internal times are hundredths of a second of uptime; deadlines are arguments, since callbacks may call everything.
+# Functions that wait return 3 at the deadline, and 1 if the connection broke.
 
 # An alarm may outlive the shell, so none sleeps longer than SLEEP.
 _bccn_UNREAD=16000 _bccn_BACKLOG=20000 _bccn_SLEEP=1000
-_bccn_open='' BCCN_TIMEOUT=${BCCN_TIMEOUT-5} BCCN_ON_NOTICE=${BCCN_ON_NOTICE-_bccn_say}
+_bccn_open='' BCCN_VERSION=0.1.0
 _bccn_nl='
 '
 
@@ -49,6 +51,8 @@ _bccn_fail() {
     esac
     return 1
 }
+
+_bccn_notify() { "$_bccn_on_notice" "$@" || :; } # its exit code is its own affair
 
 # The text has the raw form, in which nothing moves the cursor.
 _bccn_say() { printf 'bccn: %s\n' "$3" >&2; }
@@ -96,7 +100,8 @@ _bccn_in() {
 # --- the bridge ---
 
 # socat runs this script with the socket as stdin and stdout; $1 is the generation. A second socat only reads, and its
-# hex dump shows where packets end. dd sends a file as one packet, where a shell might write in pieces. No open may
+# hex dump shows where packets end. awk writes a line and its end at once: mawk would write what print adds by itself, and
+# an alarm might come between. dd sends a file as one packet, where a shell might write in pieces. No open may
 # block, since the shell may be gone.
 # shellcheck disable=SC2016
 _bccn_bridge='
@@ -113,11 +118,11 @@ rm -f reader
             s = " "; n = length($0)
             for (i = 2; i <= n; i += 3) {
                 s = s t[substr($0, i, 2)]
-                if (length(s) > 3000) { print "+" s; fflush(); s = "" }
+                if (length(s) > 3000) { printf "%s", "+" s "\n"; fflush(); s = "" }
             }
-            print s; fflush()
+            printf "%s", s "\n"; fflush()
         }
-        END { print "E" }'\'' >&7
+        END { printf "%s", "E\n" }'\'' >&7
     echo "E$1" 1<>in
 } &
 reading=$!
@@ -130,6 +135,7 @@ while IFS= read -r line; do
         *:*) ;; # this packet and the next are of an older generation
         *@*) rm "${line#*@}" ;;
         "E$1")
+            [ -n "$bccn_reconnect" ] || { wait $reading; exit; }
             set -- $(($1 + 1))
             while read -r _ _ _ parent _ </proc/self/stat && [ "$parent" = $$ ] && [ ! -e "up$1" ]; do
                 # While socat tries to connect, only this loop notices that the shell has closed the client, or ended.
@@ -156,7 +162,7 @@ _bccn_launch() {
             set +efu
             trap '' HUP INT QUIT TERM PIPE
             cd "$_bccn_dir" || exit
-            export LC_ALL=C bccn_awk=awk bccn_peer bccn_shell="$_bccn_open"
+            export LC_ALL=C bccn_awk=awk bccn_peer bccn_shell="$_bccn_open" bccn_reconnect="$_bccn_reconnect"
             case $(awk -W version) in mawk*) bccn_awk='awk -W interactive' ;; esac
             bccn_peer=$(printf %s "$_bccn_address" | sed 's/[^A-Za-z0-9_./-]/\\&/g; s/^/UNIX-CONNECT:/
                 s/^UNIX-CONNECT:\\@/ABSTRACT-CONNECT:/')
@@ -245,7 +251,7 @@ _bccn_lose() {
     _bccn_doubt=$((_bccn_doubt + _bccn_published - _bccn_confirmed))
     _bccn_confirmed=$_bccn_published _bccn_up='' _bccn_ready=''
     _bccn_withdrawn='' _bccn_overhears='' # a new connection knows nothing of them
-    "$BCCN_ON_NOTICE" disconnected $_bccn_doubt 'the daemon went away'
+    _bccn_notify disconnected $_bccn_doubt 'the daemon went away'
 }
 
 _bccn_control() {
@@ -265,22 +271,22 @@ _bccn_control() {
                 CMSG\ * | SUB\ * | UNSUB\ *) _bccn_complaint=${_bccn_complaint:-$_bccn_value} ;;
                 *)
                     _bccn_rejection=${_bccn_rejection:-$_bccn_value}
-                    "$BCCN_ON_NOTICE" rejected 1 "$_bccn_value"
+                    _bccn_notify rejected 1 "$_bccn_value"
                     ;;
             esac
             ;;
         dropped\\*)
-            _bccn_lost=$((_bccn_lost + _bccn_value))
-            "$BCCN_ON_NOTICE" lost "$_bccn_value" "$_bccn_value lost: messages came faster than they were read"
+            _bccn_lost=$((_bccn_lost + _bccn_value)) _bccn_lost_ever=$((_bccn_lost_ever + _bccn_value))
+            _bccn_notify lost "$_bccn_value" "$_bccn_value lost: messages came faster than they were read"
             ;;
-        revoked\\*) "$BCCN_ON_NOTICE" revoked 1 "no longer allowed: $_bccn_value" ;;
-        closing\\*) "$BCCN_ON_NOTICE" closing 0 "the daemon closes the connection: $_bccn_value" ;;
+        revoked\\*) _bccn_notify revoked 1 "no longer allowed: $_bccn_value" ;;
+        closing\\*) _bccn_notify closing 0 "the daemon closes the connection: $_bccn_value" ;;
         whoami\\* | name\\*) BCCN_NAME=$_bccn_value ;;
         *) _bccn_answer=$_bccn_value ;;
     esac
 }
 
-# Adds a message to the queue, or to the answers that a request waits for.
+# Adds a message to the queue, or to the replies that a request waits for.
 _bccn_add() {
     if [ -n "$_bccn_requests" ]; then
         _bccn_take_apart "$_bccn_line"
@@ -289,8 +295,8 @@ _bccn_add() {
             !*)
                 case $_bccn_body in
                     "$_bccn_token$_bccn_requests\\0012"*)
-                        _bccn_settled=1 _bccn_a_last=$((_bccn_a_last + 1))
-                        eval "_bccn_a$_bccn_a_last=\$_bccn_body"
+                        _bccn_settled=1 _bccn_r_last=$((_bccn_r_last + 1))
+                        eval "_bccn_r$_bccn_r_last=\$_bccn_body"
                         return ;;
                     "$_bccn_token$_bccn_requests"\?*) _bccn_settled=1 && return ;; # a daemon with listeners
                     "$_bccn_token"*) return ;; # late
@@ -351,9 +357,10 @@ _bccn_is_unwanted() {
     case $_bccn_chan in !*) [ -z "$_bccn_listening$_bccn_subs" ]; return ;; esac
     while IFS=' ' read -r _ _bccn_pattern; do
         [ -n "$_bccn_pattern" ] || continue
-        _bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" || continue
+        bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" "$_bccn_wanted_separator" || continue
         while IFS=' ' read -r _bccn_pattern _; do
-            [ -z "$_bccn_pattern" ] || ! _bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" || return 1
+            [ -z "$_bccn_pattern" ] ||
+                ! bccn_matches "${_bccn_pattern#=}" "$_bccn_chan" "$_bccn_wanted_separator" || return 1
         done <<-END
 	$_bccn_subs
 	END
@@ -369,6 +376,7 @@ _bccn_is_unwanted() {
 #  RECV <peer> <ns> <verdict> NUL BCCN1[<envelope>]<src>:<seq>:<chan>|<payload>
 _bccn_take_apart() {
     _bccn_head=${1%%\\0000*} _bccn_body=${1#*\\0000} _bccn_from=''
+    _bccn_datagram=$_bccn_body
     case ${1#*' '} in
         'MSG '*) _bccn_chan=${_bccn_head#*' MSG '} ;;
         *\\0000BCCN*]*:*:*\|*)
@@ -385,6 +393,8 @@ _bccn_take_apart() {
 # Connects and greets if there is no connection; tries until $1.
 _bccn_ensure() {
     while [ -z "$_bccn_ready" ] || [ ! -e "$_bccn_dir/up$_bccn_up" ]; do
+        [ -z "$_bccn_greeted" ] || [ -n "$_bccn_ready$_bccn_reconnect" ] ||
+            _bccn_fail unavailable 'the connection to the daemon has ended' || return
         if [ -z "$_bccn_dir" ]; then
             _bccn_launch || return
         elif [ -n "$_bccn_up" ] && [ -z "$_bccn_ready" ]; then
@@ -411,7 +421,7 @@ _bccn_retry() {
 
 # Sends the settings and subscriptions to a new connection. 1: it broke; 2 or 3: the daemon rejected them.
 _bccn_greet() {
-    _bccn_in "$BCCN_TIMEOUT"
+    _bccn_in "$_bccn_timeout"
     set -- "$_bccn_deadline"
     _bccn_complaint=''
     if [ -n "$_bccn_parent" ]; then # the name of a child ends with the pid that the daemon knows
@@ -434,10 +444,10 @@ _bccn_greet() {
     _bccn_pong "$1" || return
     if [ -n "$_bccn_complaint" ]; then
         [ -n "$_bccn_greeted" ] || _bccn_complain "$_bccn_complaint" || return 2
-        "$BCCN_ON_NOTICE" rejected 1 "$_bccn_complaint"
+        _bccn_notify rejected 1 "$_bccn_complaint"
     fi
     _bccn_ready=1
-    [ -z "$_bccn_greeted" ] || "$BCCN_ON_NOTICE" reconnected 0 'connected to the daemon again'
+    [ -z "$_bccn_greeted" ] || _bccn_notify reconnected 0 'connected to the daemon again'
     _bccn_greeted=1
 }
 
@@ -460,7 +470,7 @@ _bccn_pong() {
 # Sends $1 (or nothing), and waits until the daemon has processed it. If the connection breaks, $1 is sent again, unless
 # $2 is set: then it is part of the greeting.
 _bccn_ask() {
-    _bccn_in "$BCCN_TIMEOUT"
+    _bccn_in "$_bccn_timeout"
     set -- "$1" "${2-}" "$_bccn_deadline"
     _bccn_said=''
     while :; do
@@ -496,8 +506,9 @@ _bccn_start() {
     _bccn_dir='' _bccn_up='' _bccn_ready='' _bccn_reached='' _bccn_greeted='' _bccn_reason='' BCCN_NAME=''
     _bccn_alarm='' _bccn_alarms=0 _bccn_part='' _bccn_files=0 _bccn_unread=0
     _bccn_asked=0 _bccn_asked_at=0 _bccn_answered=0 _bccn_published=0 _bccn_confirmed=0 _bccn_doubt=0
-    _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_said='' _bccn_withdrawn='' _bccn_overhears=''
-    _bccn_q_first=0 _bccn_q_last=0 _bccn_a_first=0 _bccn_a_last=0 _bccn_settled=''
+    _bccn_complaint='' _bccn_rejection='' _bccn_answer='' _bccn_lost=0 _bccn_lost_ever=0
+    _bccn_said='' _bccn_withdrawn='' _bccn_overhears=''
+    _bccn_q_first=0 _bccn_q_last=0 _bccn_r_first=0 _bccn_r_last=0 _bccn_settled='' _bccn_left=0
     [ -z "$_bccn_requests" ] || _bccn_requests=0
     _bccn_clock
     _bccn_token=$1-$_bccn_now.
@@ -505,39 +516,48 @@ _bccn_start() {
 
 # --- public: a connection ---
 
-# bccn_open [-f full] [-n NAME] [-s SEPARATOR] [-q QUEUE] [-E] [-w SECONDS] [ADDRESS]
+# bccn_open [OPTIONS] [PATH]: connects. The options are those of clients/PROTOCOL.md, "The functions of a client":
+#   -f FORMAT   plain, or full: messages have their sender
+#   -n NAME     the own name
+#   -s SEP      the separator of tokens in patterns: / or .
+#   -q QUEUE    what may wait in the daemon: 'packets=N bytes=N policy=P', or a part of it
+#   -E          no own messages
+#   -R          do not reconnect: calls fail with unavailable once the connection has ended
+#   -t SECONDS  how long a call waits for the daemon (5)
+#   -w SECONDS  how long to keep trying for the first connection (0)
+#   -o FUNCTION gets notices, as kind, number and text; it must not call the bus. By default each is a line on stderr
 bccn_open() {
     bccn_close
-    _bccn_wanted_format=plain _bccn_wanted_name='' _bccn_wanted_separator='' _bccn_wanted_queue='' _bccn_wanted_heartbeat=''
-    _bccn_wanted_echo=on _bccn_subs='' _bccn_listening='' _bccn_listener='' _bccn_requests='' _bccn_parent='' _bccn_patience=0
+    _bccn_wanted_format=plain _bccn_wanted_name='' _bccn_wanted_separator=/ _bccn_wanted_queue='' _bccn_wanted_heartbeat=''
+    _bccn_wanted_echo=on _bccn_subs='' _bccn_listening='' _bccn_listener='' _bccn_requests='' _bccn_parent=''
+    _bccn_timeout=5 _bccn_patience=0 _bccn_reconnect=1 _bccn_on_notice=_bccn_say
     OPTIND=1
-    while getopts :f:n:s:q:Ew: _bccn_option; do
+    while getopts :f:n:s:q:ERt:w:o: _bccn_option; do
         case $_bccn_option in
             f) _bccn_wanted_format=$OPTARG ;;
             n) _bccn_wanted_name=$OPTARG ;;
             s) _bccn_wanted_separator=$OPTARG ;;
             q) _bccn_wanted_queue=$OPTARG ;;
             E) _bccn_wanted_echo=off ;;
+            R) _bccn_reconnect='' ;;
+            t) _bccn_timeout=$OPTARG ;;
             w) _bccn_patience=$OPTARG ;;
-            *) _bccn_fail invalid 'bccn_open: no such option' || return ;;
+            o) _bccn_on_notice=$OPTARG ;;
+            *) _bccn_fail invalid "bccn_open: no option -$OPTARG, or nothing behind it" || return ;;
         esac
     done
     shift $((OPTIND - 1))
-    command -v socat >/dev/null || _bccn_fail unavailable 'bccn.sh needs socat, which is not here' || return
-    case $_bccn_wanted_format in
-        plain | full) ;;
-        *) _bccn_fail invalid "format $_bccn_wanted_format: plain or full" || return ;;
-    esac
+    _bccn_check || return
     _bccn_address=${1:-${BCCN_SOCKET:-/run/bccnd/bus.sock}}
     [ -n "${1:-${BCCN_SOCKET-}}" ] || [ -e "$_bccn_address" ] || [ ! -e "${XDG_RUNTIME_DIR-}/bccnd/bus.sock" ] ||
         _bccn_address=$XDG_RUNTIME_DIR/bccnd/bus.sock
     case $_bccn_address in /* | @*) ;; *) _bccn_address=$PWD/$_bccn_address ;; esac
     [ ${#_bccn_address} -le 107 ] || _bccn_fail invalid "$_bccn_address: too long for a socket" || return
-    _bccn_in "$_bccn_patience" || return
+    _bccn_in "$_bccn_patience"
     _bccn_patience=$_bccn_deadline
     IFS=' ' read -r _bccn_pid _ </proc/self/stat
     _bccn_start "$_bccn_pid"
-    _bccn_in "$BCCN_TIMEOUT" # the bridge may write nothing
+    _bccn_in "$_bccn_timeout" # the bridge may write nothing
     [ "$_bccn_deadline" -gt "$_bccn_patience" ] || _bccn_deadline=$_bccn_patience
     _bccn_ensure "$_bccn_deadline" && return
     set -- $?
@@ -545,8 +565,37 @@ bccn_open() {
     return "$1"
 }
 
-# Sets BCCN_FD to the descriptor that is readable when something has arrived; call bccn_dispatch 0 then.
-bccn_fd() { _bccn_enter && BCCN_FD=9; }
+# Fails if an option has a value that cannot be. Names and policies are the daemon's to judge.
+_bccn_check() {
+    command -v socat >/dev/null || _bccn_fail unavailable 'bccn.sh needs socat, which is not here' || return
+    case $_bccn_wanted_format in
+        plain | full) ;;
+        *) _bccn_fail invalid "format $_bccn_wanted_format: plain or full" || return ;;
+    esac
+    case $_bccn_wanted_separator in
+        / | .) ;;
+        *) _bccn_fail invalid "separator $_bccn_wanted_separator: / or ." || return ;;
+    esac
+    for _bccn_value in "$_bccn_timeout" "$_bccn_patience"; do
+        _bccn_in "${_bccn_value:-?}" || return
+    done
+    command -v "$_bccn_on_notice" >/dev/null || _bccn_fail invalid "$_bccn_on_notice: no such function" || return
+    set -- "$_bccn_wanted_queue"
+    while [ -n "$1" ]; do
+        case ${1%% *} in
+            packets= | bytes= | packets=*[!0-9]* | bytes=*[!0-9]*) ;;
+            packets=* | bytes=* | policy=?* | '')
+                set -- "${1#"${1%% *}"}"
+                set -- "${1# }"
+                continue
+                ;;
+        esac
+        _bccn_fail invalid "queue ${1%% *}: packets=N, bytes=N or policy=P" || return
+    done
+}
+
+# Sets BCCN_FILENO to the descriptor that is readable when something has arrived; call bccn_dispatch then.
+bccn_fileno() { _bccn_enter && BCCN_FILENO=9; }
 
 # Closes the connection at once; call bccn_barrier first to be sure that everything has arrived.
 bccn_close() {
@@ -561,18 +610,16 @@ bccn_close() {
 }
 
 # Sets BCCN_NAME to the name of the client.
-bccn_get_name() {
-    _bccn_enter && _bccn_in "$BCCN_TIMEOUT" && _bccn_ensure "$_bccn_deadline"
+bccn_name() {
+    _bccn_enter && _bccn_in "$_bccn_timeout" && _bccn_ensure "$_bccn_deadline"
 }
-
-bccn_whoami() { bccn_get_name; }
 
 bccn_set_name() {
     bccn_control name "$1" && _bccn_wanted_name=$BCCN_NAME
 }
 
-# bccn_heartbeat_start SECONDS [TEXT]: makes the daemon publish heartbeats on heartbeat/<name>; 0 ends them.
-bccn_heartbeat_start() {
+# bccn_heartbeat SECONDS [TEXT]: makes the daemon publish heartbeats on heartbeat/<name>; 0 ends them.
+bccn_heartbeat() {
     set -- "$1${2:+ $2}"
     case $1 in
         *[!0.]*) bccn_control heartbeat "$1" ;;
@@ -589,12 +636,16 @@ bccn_control() {
     _bccn_ask "CMSG $1${2+\\0000$_bccn_raw}" && BCCN_ANSWER=$_bccn_answer
 }
 
+# Sets BCCN_LOST_EVER to how many messages the daemon has dropped in all, because this script read too slowly.
+bccn_lost() { _bccn_enter && BCCN_LOST_EVER=$_bccn_lost_ever; }
+
 # --- public: publishing ---
 #
 # With -b the payload is as printf %b reads it: \0000 is a NUL.
 
-# bccn_send [-b] CHANNEL [PAYLOAD]
-bccn_send() {
+# bccn_publish [-b] CHANNEL [PAYLOAD]: hands a message to the daemon. What it rejects is a notice, and the error of the
+# next barrier.
+bccn_publish() {
     _bccn_enter || return
     if [ "$1" = -b ]; then
         shift
@@ -611,19 +662,18 @@ bccn_send() {
     if [ "$_bccn_unread" -gt 0 ] && [ $((_bccn_unread + ${#_bccn_packet})) -gt $_bccn_UNREAD ]; then
         _bccn_ask '' || return
     fi
-    _bccn_in "$BCCN_TIMEOUT"
+    _bccn_in "$_bccn_timeout"
     _bccn_ensure "$_bccn_deadline" && _bccn_put "$_bccn_packet" && _bccn_published=$((_bccn_published + 1))
 }
 
-bccn_publish() { bccn_send "$@"; }
-bccn_send_topic() { bccn_send "$@"; }
-
-bccn_send_all() {
-    if [ "$1" = -b ]; then bccn_send -b ! "$2"; else bccn_send ! "$1"; fi
+# bccn_publish_all [-b] PAYLOAD: publishes to every listening program of the segment.
+bccn_publish_all() {
+    if [ "$1" = -b ]; then bccn_publish -b ! "$2"; else bccn_publish ! "$1"; fi
 }
 
-bccn_send_to() {
-    if [ "$1" = -b ]; then bccn_send -b "!$2" "${3-}"; else bccn_send "!$1" "${2-}"; fi
+# bccn_publish_to [-b] TARGET [PAYLOAD]: publishes to the program of that name, or to all below it.
+bccn_publish_to() {
+    if [ "$1" = -b ]; then bccn_publish -b "!$2" "${3-}"; else bccn_publish "!$1" "${2-}"; fi
 }
 
 # Waits until the daemon has processed everything sent before. Fails with the first error that it reported about a
@@ -638,14 +688,11 @@ bccn_barrier() {
 
 # --- public: receiving ---
 
-# bccn_listen PATTERN [FUNCTION]: subscribes; after a failure there is no subscription. The pattern ! stands for messages
-# to this program and to all.
-bccn_listen() {
+# bccn_subscribe PATTERN [FUNCTION]: subscribes; after a failure there is no subscription. The messages go to the function
+# or to the stream, which bccn_receive reads.
+bccn_subscribe() {
     _bccn_enter || return
     case $1 in
-        !)
-            _bccn_ask 'CMSG listen' && _bccn_listening=1 _bccn_listener=${2-}
-            return ;;
         *[!!-~]*) _bccn_fail invalid "pattern $1: must be ASCII without white space" || return ;;
     esac
     _bccn_encode "$1"
@@ -656,7 +703,11 @@ bccn_listen() {
     return "$3"
 }
 
-bccn_subscribe() { bccn_listen "$@"; }
+# bccn_listen [FUNCTION]: has messages to all and to this program delivered, to the function or to the stream. Any
+# subscription does so, too, to the stream if there is no function. The last call counts.
+bccn_listen() {
+    _bccn_enter && _bccn_ask 'CMSG listen' && _bccn_listening=1 _bccn_listener=${1-}
+}
 
 # bccn_unsubscribe PATTERN: takes back the last subscription to it, even if the daemon does not answer.
 bccn_unsubscribe() {
@@ -674,10 +725,11 @@ bccn_unsubscribe() {
     return "$2"
 }
 
-# bccn_recv [SECONDS]: waits for the next message without a function, and calls functions meanwhile. Sets BCCN_CHANNEL;
-# BCCN_PAYLOAD, without NULs, and BCCN_RAW, as %b reads it; BCCN_LOST, how many messages the daemon dropped before this
-# one; in the format full also BCCN_SRC, BCCN_SEQ, BCCN_PEER, BCCN_TIME (ns) and BCCN_VERDICT.
-bccn_recv() {
+# bccn_receive [SECONDS]: waits for the next message of the stream, and calls functions meanwhile; 3: none in time. Sets
+# BCCN_CHANNEL; BCCN_PAYLOAD, without NULs, and BCCN_RAW, as %b reads it; BCCN_LOST, how many messages the daemon dropped
+# before this one; in the format full also BCCN_SRC, BCCN_SEQ, BCCN_PEER, BCCN_TIME (ns), BCCN_VERDICT and, as %b reads
+# it, BCCN_DATAGRAM.
+bccn_receive() {
     _bccn_enter && _bccn_in "${1-}" || return
     set -- "$_bccn_deadline"
     until _bccn_next && ! _bccn_call; do
@@ -685,20 +737,24 @@ bccn_recv() {
     done
 }
 
-# bccn_dispatch [SECONDS]: waits for messages, and calls the functions of all that are there. Messages without a
-# function are dropped.
+# bccn_dispatch [SECONDS]: calls the functions of all messages that wait. With SECONDS it waits so long for the first of
+# them, since a script has no select. Messages of the stream are dropped, and a notice says so.
 bccn_dispatch() {
-    _bccn_enter && _bccn_in "${1-}" || return
-    set -- "$_bccn_deadline"
+    _bccn_enter && _bccn_in "${1:-0}" || return
+    set -- "$_bccn_deadline" 0
     until _bccn_next; do
-        _bccn_more "$1" || return
+        _bccn_more "$1" && continue
+        set -- $?
+        [ "$1" != 3 ] || return 0
+        return "$1"
     done
     while :; do
-        _bccn_call || :
+        _bccn_call || set -- "$1" $(($2 + 1))
         until _bccn_next; do
-            _bccn_more 0 || return 0
+            _bccn_more 0 || break 2
         done
     done
+    [ "$2" = 0 ] || _bccn_notify unclaimed "$2" "$2 messages without a function dropped: bccn_receive returns them"
 }
 
 # Waits for a line of the bridge until $1.
@@ -707,7 +763,8 @@ _bccn_more() {
         _bccn_handle "$1" && return
     else
         _bccn_ensure "$1" && return
-        [ "$BCCN_ERROR" = unavailable ] || return 2
+        set -- $?
+        [ "$BCCN_ERROR$_bccn_reconnect" = unavailable1 ] || return "$1"
     fi
     _bccn_fail timeout 'nothing came in time'
 }
@@ -719,23 +776,27 @@ _bccn_next() {
     eval "_bccn_line=\$_bccn_q$_bccn_q_first; unset _bccn_q$_bccn_q_first"
     _bccn_take_apart "$_bccn_line"
     BCCN_LOST=${_bccn_line%% *} BCCN_CHANNEL=$_bccn_chan BCCN_RAW=$_bccn_body
-    BCCN_SRC=${_bccn_from%:*} BCCN_SEQ=${_bccn_from##*:} BCCN_PEER='' BCCN_TIME='' BCCN_VERDICT=''
-    [ "$_bccn_head" = "${_bccn_head#*' RECV '}" ] || IFS=' ' read -r _ _ BCCN_PEER BCCN_TIME BCCN_VERDICT <<-END
+    BCCN_SRC=${_bccn_from%:*} BCCN_SEQ=${_bccn_from##*:} BCCN_PEER='' BCCN_TIME='' BCCN_VERDICT='' BCCN_DATAGRAM=''
+    BCCN_TOKEN=''
+    if [ "$_bccn_head" != "${_bccn_head#*' RECV '}" ]; then
+        BCCN_DATAGRAM=$_bccn_datagram
+        IFS=' ' read -r _ _ BCCN_PEER BCCN_TIME BCCN_VERDICT <<-END
 	$_bccn_head
 	END
+    fi
     _bccn_decode "$BCCN_RAW"
     BCCN_PAYLOAD=$_bccn_text
 }
 
-# Calls the functions of the message. 1: bccn_recv returns it, too.
+# Calls the functions of the message; @ stands before one that serves. 1: bccn_receive returns the message, too.
 _bccn_call() {
-    case $_bccn_subs$_bccn_listener in *' '[!"$_bccn_nl"]*) ;; *) return 1 ;; esac
+    case "$_bccn_subs$_bccn_nl $_bccn_listener" in *' '[!"$_bccn_nl"]*) ;; *) return 1 ;; esac
     _bccn_unclaimed='' _bccn_functions=''
     case $BCCN_CHANNEL in
         !*) if [ -n "$_bccn_listener" ]; then _bccn_functions=$_bccn_listener; else _bccn_unclaimed=1; fi ;;
         *)
             while IFS=' ' read -r _bccn_pattern _bccn_function; do
-                _bccn_matches "${_bccn_pattern#=}" "$BCCN_CHANNEL" || continue
+                bccn_matches "${_bccn_pattern#=}" "$BCCN_CHANNEL" "$_bccn_wanted_separator" || continue
                 _bccn_functions="$_bccn_functions $_bccn_function"
                 [ -n "$_bccn_function" ] || _bccn_unclaimed=1
             done <<-END
@@ -746,15 +807,23 @@ _bccn_call() {
     set -- "$_bccn_unclaimed" "$_bccn_functions"
     while [ -n "${2# }" ]; do
         set -- "$1" "${2# }"
-        "${2%% *}" || : # its exit code is its own affair
+        case $2 in
+            @*)
+                _bccn_line=${2#@}
+                _bccn_handle_request "${_bccn_line%% *}"
+                ;;
+            *) "${2%% *}" || : ;; # its exit code is its own affair
+        esac
         case $2 in *' '*) set -- "$1" "${2#* }" ;; *) set -- "$1" '' ;; esac
     done
     [ -z "$1" ]
 }
 
-# Whether pattern $1 matches channel $2 (clients/PROTOCOL.md, "Channels and patterns").
-_bccn_matches() {
-    _bccn_separator=${_bccn_wanted_separator:-/}
+# bccn_matches PATTERN CHANNEL [SEPARATOR]: whether a subscription to the pattern brings messages of the channel
+# (clients/PROTOCOL.md, "Channels and patterns"). The separator is / by default.
+bccn_matches() {
+    case $2 in !*) return 1 ;; esac
+    _bccn_separator=${3:-/}
     set -- "$1$_bccn_separator" "$2$_bccn_separator"
     while [ -n "$1" ]; do
         case $1 in
@@ -777,11 +846,19 @@ _bccn_matches() {
 
 # --- public: requests ---
 #
-# The payload of a request is a token, a line feed, and the question. An answer goes to !<asker> and begins with the
-# same line (clients/PROTOCOL.md, "Request and reply").
+# The payload of a request is a token, a line feed, and what is asked. A reply goes to !<asker> and begins with the same
+# line (clients/PROTOCOL.md, "Request and reply").
 
-# bccn_request [-b] CHANNEL QUESTION [SECONDS]: asks, and sets BCCN_PAYLOAD and BCCN_RAW to the first answer.
+# bccn_request [-b] CHANNEL PAYLOAD [SECONDS]: publishes a request, and sets BCCN_PAYLOAD and BCCN_RAW to the first reply.
+# It waits for the timeout of bccn_open by default. 3: there is none in time; 6: nobody listens.
 bccn_request() {
+    bccn_request_many "$@" && bccn_next_reply || return
+    _bccn_left=0
+}
+
+# bccn_request_many [-b] CHANNEL PAYLOAD [SECONDS [COUNT]]: publishes a request that has several replies, which
+# bccn_next_reply gives. A further request ends it.
+bccn_request_many() {
     _bccn_enter || return
     if [ "$1" = -b ]; then
         shift
@@ -789,38 +866,72 @@ bccn_request() {
     else
         _bccn_encode "${2-}"
     fi
-    _bccn_in "${3-}" || return
-    set -- "$1" "$_bccn_raw" "${_bccn_deadline:-99999999999}"
+    case ${4-} in *[!0-9]*) _bccn_fail invalid "count $4: must be a number" || return ;; esac
+    _bccn_in "${3:-$_bccn_timeout}" || return
+    set -- "$1" "$_bccn_raw" "$_bccn_deadline" "${4:-99999999999}"
+    _bccn_left=0
     if [ -z "$_bccn_listening$_bccn_requests" ]; then
         _bccn_ask 'CMSG listen' || return
     elif [ "$_bccn_published" -gt "$_bccn_confirmed" ]; then # any later rejection is about this request
         _bccn_ask '' || return
     fi
     _bccn_encode "$1"
-    _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_a_first=$_bccn_a_last _bccn_settled=''
+    _bccn_requested=$_bccn_raw _bccn_requests=$((_bccn_requests + 1)) _bccn_r_first=$_bccn_r_last _bccn_settled=''
     _bccn_rejected_before=$_bccn_rejection _bccn_rejection=''
-    bccn_send -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested" || return
+    bccn_publish -b "$1" "$_bccn_token$_bccn_requests\\0012$2" && _bccn_listeners "$_bccn_requested" || return
     [ "$_bccn_answer" = 0 ] || _bccn_settled=1
-    set -- "$_bccn_requested" "$_bccn_rejection" "$3"
+    set -- "$_bccn_rejection" "$3" "$4"
     _bccn_rejection=$_bccn_rejected_before
-    [ -z "$2" ] || _bccn_complain "$2" || return
-    for _bccn_questions in 2 10 10 10; do # the first question waits: an answer at once costs the segment nothing
-        _bccn_clock
-        _bccn_due=$((_bccn_now + _bccn_questions))
-        if [ -n "$_bccn_settled" ] || [ $_bccn_due -gt "$3" ]; then _bccn_due=$3; fi
-        _bccn_next_answer "$_bccn_due" && return
-        [ "$_bccn_due" != "$3" ] || return 3
-        [ -z "$_bccn_settled" ] || continue
-        _bccn_listeners "$1 $_bccn_token$_bccn_requests?" || return
-        case $_bccn_answer in
-            0) _bccn_fail nobody "nobody listens to $1" || return ;;
-            '0 asked') ;;
-            *) _bccn_settled=1 ;;
-        esac
+    [ -z "$1" ] || _bccn_complain "$1" || return
+    _bccn_clock
+    _bccn_ends=$2 _bccn_left=$3 _bccn_questions=3
+    _bccn_ask_at=$((_bccn_now + 2)) # so that a reply at once costs the segment nothing
+}
+
+# bccn_next_reply: waits for another reply to the last request, and sets BCCN_PAYLOAD and BCCN_RAW to it. 3: the time is
+# over, or there were COUNT; 6: nobody listens.
+bccn_next_reply() {
+    _bccn_enter || return
+    while [ "$_bccn_left" -gt 0 ]; do
+        set -- "$_bccn_ask_at"
+        if [ -n "$_bccn_settled" ] || [ "$1" -gt "$_bccn_ends" ]; then set -- "$_bccn_ends"; fi
+        _bccn_take_reply "$1" && return
+        set -- "$1" $?
+        [ "$2" = 3 ] || return "$2"
+        [ "$1" != "$_bccn_ends" ] || break
+        [ -n "$_bccn_settled" ] || _bccn_ask_others || return
     done
-    _bccn_next_answer "$((_bccn_settled ? $3 : 0))" && return
-    [ -n "$_bccn_settled" ] && return 3
-    _bccn_fail nobody "nobody listens to $1"
+    _bccn_fail timeout 'no reply came in time'
+}
+
+_bccn_take_reply() {
+    until [ "$_bccn_r_first" -lt "$_bccn_r_last" ]; do
+        _bccn_more "$1" || return
+    done
+    _bccn_r_first=$((_bccn_r_first + 1)) _bccn_left=$((_bccn_left - 1))
+    eval "BCCN_RAW=\$_bccn_r$_bccn_r_first; unset _bccn_r$_bccn_r_first"
+    BCCN_RAW=${BCCN_RAW#*\\0012}
+    _bccn_decode "$BCCN_RAW"
+    BCCN_PAYLOAD=$_bccn_text
+}
+
+# Asks the other hosts whether anybody listens to the request; or nobody does, if they have been asked often enough.
+_bccn_ask_others() {
+    _bccn_answer=0
+    if [ "$_bccn_questions" -gt 0 ]; then
+        _bccn_questions=$((_bccn_questions - 1))
+        _bccn_listeners "$_bccn_requested $_bccn_token$_bccn_requests?" || return
+    fi
+    case $_bccn_answer in
+        0)
+            _bccn_left=0
+            _bccn_fail nobody "nobody listens to $_bccn_requested" || return
+            ;;
+        '0 asked') ;;
+        *) _bccn_settled=1 ;;
+    esac
+    _bccn_clock
+    _bccn_ask_at=$((_bccn_now + 10))
 }
 
 # Sets _bccn_answer to how many listen on this host, and the result of asking the others; empty: the daemon does not
@@ -829,42 +940,43 @@ _bccn_listeners() {
     _bccn_ask "CMSG listeners\\0000$1" || [ "$BCCN_ERROR" = unknown-key ]
 }
 
-# bccn_next_answer [SECONDS]: waits for another answer to the last request.
-bccn_next_answer() {
-    _bccn_enter && _bccn_in "${1-}" && _bccn_next_answer "$_bccn_deadline"
+# bccn_serve PATTERN FUNCTION: subscribes, and calls the function for each request, with what is asked in BCCN_PAYLOAD and
+# BCCN_RAW. The function calls bccn_reply. Other messages are ignored. Needs the format full.
+bccn_serve() {
+    [ "$_bccn_open" = '' ] || [ "$_bccn_wanted_format" = full ] ||
+        _bccn_fail invalid 'serving needs the format full, which shows who asks' || return
+    bccn_subscribe "$1" "@$2"
 }
 
-_bccn_next_answer() {
-    until [ "$_bccn_a_first" -lt "$_bccn_a_last" ]; do
-        _bccn_more "$1" || return
-    done
-    _bccn_a_first=$((_bccn_a_first + 1))
-    eval "BCCN_RAW=\$_bccn_a$_bccn_a_first; unset _bccn_a$_bccn_a_first"
-    BCCN_RAW=${BCCN_RAW#*\\0012}
+# Calls the function $1, if the message is a request that can be replied to.
+_bccn_handle_request() {
+    _bccn_find_token || return 0
+    set -- "$1" "$BCCN_RAW" "$BCCN_PAYLOAD"
+    BCCN_TOKEN=$_bccn_first_line BCCN_RAW=${BCCN_RAW#*\\0012}
     _bccn_decode "$BCCN_RAW"
     BCCN_PAYLOAD=$_bccn_text
+    "$1" || : # its exit code is its own affair
+    BCCN_TOKEN='' BCCN_RAW=$2 BCCN_PAYLOAD=$3
 }
 
-# Sets BCCN_QUESTION, and as %b reads it BCCN_QUESTION_RAW, to the question of the last message; 1: it is not a request.
-bccn_question() {
+# Sets _bccn_first_line to the token of the message, as %b reads it; 1: it is not a request, or nobody knows of whom.
+_bccn_find_token() {
+    case ${BCCN_SRC:-?} in *[?*]*) return 1 ;; esac
+    _bccn_first_line=${BCCN_TOKEN-}
+    [ -z "$_bccn_first_line" ] || return 0
     case $BCCN_RAW in ?*\\0012*) ;; *) return 1 ;; esac
     _bccn_first_line=${BCCN_RAW%%\\0012*}
     case $_bccn_first_line in
-        *\\*) [ "$(printf %b "$_bccn_first_line" | wc -c)" -le 128 ] || return 1 ;;
-        *) [ ${#_bccn_first_line} -le 128 ] || return 1 ;;
+        *\\*) [ "$(printf %b "$_bccn_first_line" | wc -c)" -le 128 ] ;;
+        *) [ ${#_bccn_first_line} -le 128 ] ;;
     esac
-    BCCN_QUESTION_RAW=${BCCN_RAW#*\\0012}
-    _bccn_decode "$BCCN_QUESTION_RAW"
-    BCCN_QUESTION=$_bccn_text
 }
 
-# bccn_reply [-b] ANSWER: answers the last message, which must be a request in the format full.
+# bccn_reply [-b] PAYLOAD: replies to the request that the function of bccn_serve got, or to the last message, if that is
+# a request. Needs the format full. A script that replies later keeps BCCN_SRC and BCCN_TOKEN until then.
 bccn_reply() {
     if [ "$1" = -b ]; then _bccn_raw=$2; else _bccn_encode "$1"; fi
     set -- "$_bccn_raw"
-    case ${BCCN_SRC:-?} in
-        *[?*]*) _bccn_fail invalid 'the sender is unknown: replying needs the format full' || return ;;
-    esac
-    bccn_question || _bccn_fail invalid 'the last message is not a request' || return
-    bccn_send_to -b "$BCCN_SRC" "$_bccn_first_line\\0012$1"
+    _bccn_find_token || _bccn_fail invalid 'not a request with a known sender, which needs the format full' || return
+    bccn_publish_to -b "$BCCN_SRC" "$_bccn_first_line\\0012$1"
 }

@@ -1,6 +1,6 @@
 """Python clients of a real daemon, and drivers of every language."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -49,3 +49,10 @@ def received(client: bccn.Client) -> tuple[str, bytes]:
 def nothing_comes(client: bccn.Client) -> bool:
     client.barrier()
     return client.receive(0) is None
+
+
+def publish(client: bccn.Client, messages: Iterable[tuple[str, bytes | str]]) -> None:
+    """As one batch."""
+    with client.batch():
+        for channel, payload in messages:
+            client.publish(channel, payload)

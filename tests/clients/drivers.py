@@ -67,7 +67,13 @@ LANGUAGES = (
         run=("build/driver",),
         lacks=frozenset({"cancel"}),
     ),
-    Language("perl", folder="perl", toolchain=("perl",), run=("perl", "-Ilib", "conformance/driver.pl")),
+    Language(
+        "perl",
+        folder="perl",
+        toolchain=("perl",),
+        run=("perl", "-Ilib", "conformance/driver.pl"),
+        lacks=frozenset({"stream"}),
+    ),
     Language(
         "go",
         folder="go",
@@ -98,7 +104,7 @@ LANGUAGES = (
         folder="shell",
         toolchain=("sh", "awk", "socat"),
         run=("sh", "conformance/driver.sh"),
-        lacks=frozenset({"cancel", "pack"}),
+        lacks=frozenset({"cancel", "clients", "datagram", "pack", "sources", "status", "stream", "tap"}),
         reads_ahead=True,
     ),
 )

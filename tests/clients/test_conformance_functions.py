@@ -190,9 +190,6 @@ def test_serve_replies_what_the_handler_returns(language: Language, bus: Path, s
     driver("format", "full")
     driver.open(bus)
     asker.open(bus)
-    if "status" in language.lacks:
-        assert driver.error("serve", 1, 0, "served/x") == "unsupported"
-        pytest.xfail(f"{language} has no serve with a handler")
     driver.ask("serve", 2, LATEST, "served/x")
     with PacketClient(bus) as other:
         wait_until(lambda: other.request("listeners", "served/x") == "1", "the program serves")
@@ -203,8 +200,6 @@ def test_serve_replies_what_the_handler_returns(language: Language, bus: Path, s
 
 @each_language
 def test_to_serve_without_full_is_invalid(language: Language, bus: Path, start: Start) -> None:
-    if "status" in language.lacks:
-        pytest.xfail(f"{language} has no serve with a handler")
     driver = start(language)
     driver.open(bus)
     assert driver.error("serve", 1, 0, "served/y") == "invalid"

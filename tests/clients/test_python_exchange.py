@@ -1,7 +1,7 @@
 """Request and reply without a daemon: tokens, when to ask, when to give up, what is whose."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -76,13 +76,20 @@ def request_a(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[bytes]]:
 
     def make(session: ScriptedSession, wanted: int | None = 1, *, anyway: bool = False) -> list[bytes]:
         monkeypatch.setattr("bccn.operations.monotonic", lambda: session.now)
-        replies = Operations.request(session, "a", b"body", TIMEOUT, wanted, wait_anyway=anyway)
+        arguments = session, "a", b"body", TIMEOUT
         try:
-            return [reply.payload for reply in finish(replies)]
+            if wanted == 1:
+                return [finish(Operations.request(*arguments, wait_anyway=anyway)).payload]
+            replies = Operations.request_many(*arguments, wanted, wait_anyway=anyway)
+            return [reply.payload for reply in finish(gathered(replies))]
         finally:
             assert not session._exchanges, "it leaves nothing"
 
     return make
+
+
+async def gathered(replies: AsyncIterator[Message]) -> list[Message]:
+    return [reply async for reply in replies]
 
 
 Make = Callable[..., list[bytes]]
@@ -144,8 +151,7 @@ def test_a_reply_or_a_listener_ends_the_questions(
 ) -> None:
     session = ScriptedSession()
     session.later = [(at, lambda exchange: session._exchanges.take(heard(exchange)))]
-    with pytest.raises(bccn.TimedOutError):
-        request_a(session, 2)
+    assert len(request_a(session, 2)) == (heard is reply)
     assert session.times() == ([ASK_AFTER] if at > ASK_AFTER else [])
     assert session.now == TIMEOUT
 
@@ -196,22 +202,13 @@ def test_late_and_surplus_replies_are_dropped() -> None:
     assert not exchanges
 
 
-@pytest.mark.parametrize(
-    ("wanted", "came", "complaint"),
-    [(1, 0, "no reply on a"), (3, 2, "2 of 3 replies on a"), (None, 0, ""), (None, 9, "")],
-)
-def test_the_deadline_ends_an_exchange(
-    request_a: Make, wanted: int | None, came: int, complaint: str
-) -> None:
+@pytest.mark.parametrize(("wanted", "came"), [(3, 2), (2, 0), (None, 0), (None, 9)])
+def test_the_deadline_ends_an_exchange(request_a: Make, wanted: int | None, came: int) -> None:
     session = ScriptedSession("1")
     session.later = [
         (float(n), lambda exchange: session._exchanges.take(reply(exchange))) for n in range(came)
     ]
-    if complaint:
-        with pytest.raises(bccn.TimedOutError, match=complaint):
-            request_a(session, wanted)
-    else:
-        assert request_a(session, wanted) == [b"yes"] * came
+    assert request_a(session, wanted) == [b"yes"] * came
     assert session.now == TIMEOUT
 
 

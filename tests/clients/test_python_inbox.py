@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bccn.errors import InvalidError
-from bccn.inbox import Inbox, matches
+from bccn.inbox import Held, Inbox, matches
 from bccn.protocol import Message
 from bccnd.errors import PacketError
 from bccnd.relay import pattern as router
@@ -34,31 +33,51 @@ def test_client_and_daemon_agree_on_every_pattern(pattern: str, channel: str, se
     assert matches(pattern, channel, separator) is expected
 
 
-def test_messages_go_to_matching_callbacks_or_receive() -> None:
+def test_messages_go_to_callbacks_and_streams() -> None:
     inbox = Inbox("/")
 
     def one(_: Message) -> None: ...
 
     def two(_: Message) -> None: ...
 
-    inbox.subscribe("a/>", one)
-    inbox.subscribe("a/b", two)
-    inbox.subscribe("a/c", None)
-    assert inbox.route("a/b") == ((one, two), False)
-    assert inbox.route("a/c") == ((one,), True)
-    assert inbox.route("!") == ((), True)
+    wide, narrow, plain = Held("a/>", one), Held("a/b", two), Held("a/c")
+    for each in (wide, narrow, plain):
+        inbox.add(each)
+    assert inbox.route("a/b") == ((one, two), ())
+    assert inbox.route("a/c") == ((one,), (inbox.received,))
+    assert inbox.route("!") == ((), (inbox.received,))
     inbox.listen(two)
-    assert inbox.route("!h") == ((two,), False)
-    inbox.unsubscribe("a/b")
-    assert inbox.route("a/b") == ((one,), False)
-    with pytest.raises(InvalidError):
-        inbox.unsubscribe("a/b")
+    assert inbox.route("!h") == ((two,), ())
+    inbox.remove(narrow)
+    assert inbox.route("a/b") == ((one,), ())
+    own = inbox.open_stream(plain)
+    assert inbox.route("a/c") == ((one,), (own,))
+    inbox.remove(plain)
+    assert inbox.route("a/c") == ((one,), ())
+
+
+def test_a_stream_takes_over_what_waits_for_it_alone() -> None:
+    inbox = Inbox("/")
+    both, mine, shared = Held("a/>"), Held("b/>"), Held("a/1")
+    for each in (both, mine, shared):
+        inbox.add(each)
+    for channel in ("a/1", "b/1", "!", "a/2", "b/2"):
+        inbox.put(Message(channel, b"x"))
+    assert [message.channel for message in inbox.open_stream(mine)] == ["b/1", "b/2"]
+    assert [message.channel for message in inbox.received] == ["a/1", "!", "a/2"]
+    assert [message.channel for message in inbox.open_stream(shared)] == ["a/1"]
+    assert [message.channel for message in inbox.received] == ["a/1", "!", "a/2"], "of the other one, too"
+    assert len(inbox) == 6
+    inbox.remove(mine)
+    inbox.remove(shared)
+    inbox.drop(inbox.received)
+    assert (len(inbox), inbox.waiting_size) == (0, 0)
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))
 def test_the_size_of_what_waits_returns_to_zero(payloads: list[bytes]) -> None:
     inbox = Inbox("/")
-    inbox.subscribe("taken", lambda _: None)
+    inbox.add(Held("taken", lambda _: None))
     for number, payload in enumerate(payloads):
         inbox.put(Message(("taken", "received")[number % 2], payload))
     assert inbox.waiting_size >= sum(map(len, payloads))
@@ -66,5 +85,5 @@ def test_the_size_of_what_waits_returns_to_zero(payloads: list[bytes]) -> None:
         inbox.take()
     assert len(inbox.received) == len(payloads) // 2
     while inbox.received:
-        inbox.next_received()
+        inbox.next_of(inbox.received)
     assert inbox.waiting_size == 0

@@ -29,7 +29,7 @@ def upper(request: bccn.Request) -> bytes:
 def test_a_request_has_a_reply(daemon: DaemonProcess, settings: dict[str, Any]) -> None:
     with serving(daemon, "up/*", upper) as server, bccn.Client(daemon.socket, **settings) as bus:
         for payload, expected in (("one", b"ONE"), (b"", b""), (b"two\nthree\0", b"TWO\nTHREE\0")):
-            [reply] = bus.request("up/x", payload)
+            reply = bus.request("up/x", payload)
             assert reply.payload == expected
             assert reply.channel == f"!{bus.name}"
             assert reply.src == (server if settings.get("format") else None)
@@ -42,15 +42,11 @@ def test_several_replies_or_all_in_time(daemon: DaemonProcess) -> None:
         serving(daemon, "who", lambda _: None),
         bccn.Client(daemon.socket) as bus,
     ):
-        assert {reply.text for reply in bus.request("who", replies=2)} == {"first", "second"}
-        assert len(bus.request("who")) == 1
-        assert len(bus.request("who", timeout=3.0, replies=None)) == 2
-        with pytest.raises(bccn.TimedOutError, match=r"2 of 3 replies on who within 3 s"):
-            bus.request("who", timeout=3.0, replies=3)
-        came = set()
-        with pytest.raises(bccn.TimedOutError):
-            came.update(reply.text for reply in bus.replies_to("who", timeout=3.0, replies=3))
-        assert came == {"first", "second"}, "what came is not lost"
+        both = {"first", "second"}
+        assert {reply.text for reply in bus.request_many("who", count=2)} == both
+        assert bus.request("who").text in both
+        assert {reply.text for reply in bus.request_many("who", timeout=3.0)} == both
+        assert {reply.text for reply in bus.request_many("who", "", 3.0, 3)} == both, "fewer are no error"
 
 
 @pytest.mark.parametrize("channel", ["nobody/there", "local/nobody", "!here/nobody", "!far/program/12", "!"])
@@ -92,7 +88,7 @@ def test_wait_anyway_reaches_programs_without_daemon(daemon: DaemonProcess, loop
     thread.start()
     assert ready.wait(PATIENCE)
     with bccn.Client(daemon.socket) as bus:
-        [reply] = bus.request("plain/only", timeout=PATIENCE, wait_anyway=True)
+        reply = bus.request("plain/only", timeout=PATIENCE, wait_anyway=True)
     answered.set()
     thread.join()
     assert reply.text == "from afar"
@@ -116,7 +112,7 @@ def test_earlier_rejections_are_not_the_requests(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", upper), bccn.Client(daemon.socket, on_notice=lambda _: None) as bus:
         bus.request("up", "warm")
         bus.publish("up", b"x" * 1500)
-        assert bus.request("up", "y")[0].payload == b"Y"
+        assert bus.request("up", "y").payload == b"Y"
         with pytest.raises(bccn.RejectedError, match="MSG up: 15"):
             bus.barrier()
 
@@ -127,12 +123,12 @@ def test_other_messages_wait_during_a_request(daemon: DaemonProcess) -> None:
 
         def handler(request: bccn.Request) -> bytes:
             other.publish("news", "meanwhile")
-            other.send_to(bus.name, "and to you")
+            other.publish_to(bus.name, "and to you")
             other.barrier()
             return b"done"
 
         with serving(daemon, "up", handler):
-            assert bus.request("up")[0].payload == b"done"
+            assert bus.request("up").payload == b"done"
         messages = [bus.receive(PATIENCE), bus.receive(PATIENCE)]
         assert [message and message.text for message in messages] == ["meanwhile", "and to you"]
         assert bus.receive(0) is None
@@ -141,13 +137,13 @@ def test_other_messages_wait_during_a_request(daemon: DaemonProcess) -> None:
 def test_a_client_that_only_asks_receives_nothing_else(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", upper), bccn.Client(daemon.socket) as bus, bccn.Client(daemon.socket) as other:
         bus.request("up")
-        other.send_all("hello all")
-        other.send_to(bus.name, "hello you")
+        other.publish_all("hello all")
+        other.publish_to(bus.name, "hello you")
         other.barrier()
         bus.barrier()
         assert bus.receive(0) is None
         bus.listen()
-        other.send_all("hello again")
+        other.publish_all("hello again")
         message = bus.receive(PATIENCE)
         assert message
         assert message.text == "hello again"
@@ -155,16 +151,16 @@ def test_a_client_that_only_asks_receives_nothing_else(daemon: DaemonProcess) ->
 
 def test_requests_to_all_and_to_one_program(daemon: DaemonProcess) -> None:
     with serving(daemon, "!", upper) as name, bccn.Client(daemon.socket) as bus:
-        assert bus.request("!", "a")[0].payload == b"A"
-        assert bus.request(f"!{name}", "b")[0].payload == b"B"
-        assert bus.request("!here/bccnd", "ping")[0].text.startswith("pong ")
+        assert bus.request("!", "a").payload == b"A"
+        assert bus.request(f"!{name}", "b").payload == b"B"
+        assert bus.request("!here/bccnd", "ping").text.startswith("pong ")
 
 
 def test_a_handler_may_make_requests(daemon: DaemonProcess) -> None:
     with bccn.Client(daemon.socket) as asking:
 
         def relay(request: bccn.Request) -> bytes:
-            [reply] = asking.request("inner", request.payload)
+            reply = asking.request("inner", request.payload)
             return b"<" + reply.payload + b">"
 
         with (
@@ -172,7 +168,7 @@ def test_a_handler_may_make_requests(daemon: DaemonProcess) -> None:
             serving(daemon, "outer", relay),
             bccn.Client(daemon.socket) as bus,
         ):
-            assert bus.request("outer", "x")[0].payload == b"<X>"
+            assert bus.request("outer", "x").payload == b"<X>"
 
 
 def test_a_handler_may_reply_later(daemon: DaemonProcess) -> None:
@@ -188,7 +184,7 @@ def test_a_handler_may_reply_later(daemon: DaemonProcess) -> None:
         bus.publish("later", "one line")
         thread = threading.Thread(target=answer)
         thread.start()
-        assert bus.request("later", "x")[0].text == "at last"
+        assert bus.request("later", "x").text == "at last"
         thread.join()
         assert [request.payload for request in requests] == [b"x"]
 
@@ -205,7 +201,7 @@ def test_requests_work_after_a_restart(daemon: DaemonProcess) -> None:
         daemon.kill()
         daemon.start()
         with serving(daemon, "up", upper):
-            assert bus.request("up", "x")[0].payload == b"X"
+            assert bus.request("up", "x").payload == b"X"
 
 
 def test_a_lost_daemon_costs_the_reply_only(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,16 +226,16 @@ def test_a_lost_daemon_costs_the_reply_only(daemon: DaemonProcess, monkeypatch: 
 
 def test_a_forked_child_makes_its_own_requests(daemon: DaemonProcess) -> None:
     with serving(daemon, "up", upper, timeout=PATIENCE), bccn.Client(daemon.socket, timeout=PATIENCE) as bus:
-        assert bus.request("up", "parent")[0].payload == b"PARENT"
+        assert bus.request("up", "parent").payload == b"PARENT"
         pid = os.fork()
         if not pid:
             good = False
             try:
-                good = bus.request("up", "child")[0].payload == b"CHILD"
+                good = bus.request("up", "child").payload == b"CHILD"
             finally:
                 os._exit(0 if good else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert bus.request("up", "parent")[0].payload == b"PARENT"
+        assert bus.request("up", "parent").payload == b"PARENT"
 
 
 # --- the asyncio client ---
@@ -257,8 +253,8 @@ def test_concurrent_requests_of_asyncio_clients(daemon: DaemonProcess) -> None:
         ):
             await server.serve("up", upper)
             replies = await asyncio.gather(*(bus.request("up", f"x{n}") for n in range(50)))
-            assert [reply.text for [reply] in replies] == [f"X{n}" for n in range(50)]
-            came = [reply.text async for reply in bus.replies_to("up", "y", 0.2)]
+            assert [reply.text for reply in replies] == [f"X{n}" for n in range(50)]
+            came = [reply.text async for reply in bus.request_many("up", "y", 0.2)]
             assert came == ["Y"]
 
     run(test())
@@ -284,7 +280,7 @@ def test_concurrency_limits_the_handlers(daemon: DaemonProcess) -> None:
 
             await server.serve("slow", handler, concurrency=3)
             replies = await asyncio.gather(*(bus.request("slow", f"{n}") for n in range(10)))
-            assert [reply.text for [reply] in replies] == [f"{n}" for n in range(10)]
+            assert [reply.text for reply in replies] == [f"{n}" for n in range(10)]
             assert most == 3
 
     run(test())
@@ -305,7 +301,7 @@ def test_a_failing_handler_is_reported(daemon: DaemonProcess) -> None:
             await server.serve("div", handler)
             with pytest.raises(bccn.TimedOutError):
                 await bus.request("div", "0", 0.2)
-            assert (await bus.request("div", "1"))[0].payload == b"1"
+            assert (await bus.request("div", "1")).payload == b"1"
         assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
 
     run(test())
@@ -374,7 +370,7 @@ def test_a_cancelled_request_leaves_nothing(daemon: DaemonProcess) -> None:
             assert not bus._exchanges
             await server.reply(requests[0], "too late")
             await server.serve("up", upper)
-            assert (await bus.request("up", "x"))[0].payload == b"X"
+            assert (await bus.request("up", "x")).payload == b"X"
             assert await bus.receive(0) is None
 
     run(test())
@@ -418,7 +414,7 @@ def test_reading_goes_on_while_a_reply_is_awaited(daemon: DaemonProcess) -> None
         async def test() -> None:
             async with bccn.AsyncClient(daemon.socket) as bus:
                 await bus.subscribe("local/flood")
-                [reply] = await bus.request("up", timeout=PATIENCE)
+                reply = await bus.request("up", timeout=PATIENCE)
                 assert reply.payload == b"behind it"
                 assert await bus.receive(PATIENCE)
 

@@ -14,9 +14,9 @@ from bccn.client import finish
 from bccn.errors import RejectedError, UnavailableError
 from bccn.exchange import Pending
 from bccn.feed import Feed
-from bccn.inbox import NOTICES_LIMIT
+from bccn.inbox import NOTICES_LIMIT, Held
 from bccn.session import Entry, Session
-from tests.clients.conftest import Connect, nothing_comes, received
+from tests.clients.conftest import Connect, nothing_comes, publish, received
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient, wait_until
@@ -88,8 +88,8 @@ def test_the_greeting_has_every_setting() -> None:
         separator=".",
         queue={"packets": 5, "policy": "block"},
     )
-    session._inbox.subscribe("a.b", None)
-    session._inbox.subscribe("a.b", print)
+    session._inbox.add(Held("a.b"))
+    session._inbox.add(Held("a.b", print))
     session._wishes["listen"] = None
     assert packets_of(greet(session)) == [
         b"CMSG name\0h/p/1",
@@ -121,7 +121,7 @@ def test_the_greeting_has_every_setting() -> None:
 
 def test_a_greeting_has_the_errors_of_its_requests() -> None:
     session = Made(name="x")
-    session._inbox.subscribe("a*b", None)
+    session._inbox.add(Held("a*b"))
     greeting = greet(session)
     answer(
         session,
@@ -288,8 +288,7 @@ def test_the_client_survives_a_killed_daemon(connect: Connect, daemon: DaemonPro
     client.set_name(client.name + "/worker")
     name = client.name
     client.subscribe("a")
-    client.subscribe("b")
-    client.unsubscribe("b")
+    client.subscribe("b").close()
     daemon.kill()
     daemon.start()
     wait_until(lambda: client.receive(0.1) is None and "reconnected" in notices, "the next daemon")
@@ -341,7 +340,7 @@ def test_calls_time_out_while_the_daemon_is_away(connect: Connect, daemon: Daemo
     with pytest.raises(bccn.UnavailableError):
         client.subscribe("a")
     assert client.receive(0.05) is None
-    assert client.dispatch() == []
+    client.dispatch()
 
 
 def test_without_reconnection_calls_fail(connect: Connect, daemon: DaemonProcess) -> None:
@@ -432,7 +431,7 @@ def test_last_messages_arrive_and_doubt_is_raised(tmp_path: Path) -> None:
     notices: list[bccn.Notice] = []
     with ScriptedDaemon(tmp_path / "bus", script) as scripted:
         client = bccn.Client(scripted.path, on_notice=notices.append)
-        client.publish_many([("x", "1"), ("x", "2")])
+        publish(client, [("x", "1"), ("x", "2")])
         assert received(client) == ("a", b"last words")
         with pytest.raises(bccn.UnconfirmedError, match="up to 2 messages may not") as caught:
             client.barrier()
@@ -518,7 +517,7 @@ def test_a_full_socket_times_out(tmp_path: Path) -> None:
         client = bccn.Client(scripted.path, timeout=PATIENCE)
         client._timeout = 1.0
         with pytest.raises(bccn.TimedOutError, match="takes no more"):
-            client.publish_many(("a", b"x" * 1000) for _ in range(100_000))
+            publish(client, [("a", b"x" * 1000)] * 100_000)
         client.close()
         go_on.set()
 

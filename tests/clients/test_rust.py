@@ -1,5 +1,6 @@
 """The Rust client beyond the conformance suite: its own tests, its form, its worker, programs that use the crate."""
 
+import json
 import re
 import shutil
 from functools import partial
@@ -10,7 +11,7 @@ import pytest
 from tests.clients import workers
 from tests.clients.drivers import CLIENTS
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient
+from tests.packet_client import PacketClient, wait_until
 
 FOLDER = CLIENTS / "rust"
 TARGET = FOLDER / "build"  # shared with the driver, and kept between runs
@@ -82,6 +83,20 @@ def test_the_package_holds_all_that_it_needs() -> None:
     assert not [name for name in files if name.startswith("build/")]
 
 
+def test_the_oldest_rust_reads_the_lock_and_its_crates() -> None:
+    linux = "--filter-platform=x86_64-unknown-linux-gnu"
+    said = run("cargo", "metadata", "--quiet", "--locked", "--format-version=1", "--all-features", linux)
+    versions = {each["name"]: each["rust_version"] for each in json.loads(said)["packages"]}
+    oldest = tuple(map(int, versions["bccn"].split(".")))
+    newer = {
+        name: version
+        for name, version in versions.items()
+        if version and tuple(map(int, version.split(".")))[:2] > oldest
+    }
+    assert not newer
+    assert "\nversion = 3\n" in (FOLDER / "Cargo.lock").read_text()
+
+
 def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
     run("cargo", "build", "--quiet", "--locked", "--release", "--example=worker")
     log = tmp_path / "worker.log"
@@ -91,7 +106,9 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
     assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
 
 
-def test_the_readme_program_works(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_readme_program_works_and_tells_of_a_restart(
+    programs: Path, daemon: DaemonProcess, tmp_path: Path
+) -> None:
     log = tmp_path / "stderr"
     with workers.running(
         ["env", f"BCCN_SOCKET={daemon.socket}", programs / "readme"], FOLDER, log
@@ -102,7 +119,11 @@ def test_the_readme_program_works(programs: Path, daemon: DaemonProcess, tmp_pat
             client.publish("sensors/cellar/temperature", b"12")
             client.drain()
         assert process.stdout.readline() == b"sensors/cellar/temperature 12\n"
-    assert log.read_text() == ""
+        assert log.read_text() == ""
+        daemon.terminate()
+        daemon.start()
+        told = workers.told_of_a_restart("bccn: ")
+        wait_until(lambda: log.read_text().splitlines() == told, "the notices on stderr")
 
 
 def test_a_poll_loop_waits_for_the_daemon_without_spinning(

@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import select
 import shutil
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -20,6 +23,13 @@ from tests.packet_client import PATIENCE, PacketClient, wait_until
 
 FOLDER = CLIENTS / "shell"
 SCRIPTS = ("bccn.sh", "conformance/driver.sh", "examples/worker.sh")
+# A block of the README, and what it prints.
+EXAMPLES = re.findall(
+    r"```sh\n(.*?)```\n\n((?: {4}[^\n]*\n)*)", (FOLDER / "README.md").read_text(), re.DOTALL
+)
+(FIRST, _), *_ = EXAMPLES
+(SERVER,) = [code for code, _ in EXAMPLES if "bccn_serve " in code]
+PRINTING = [(code, dedent(printed)) for code, printed in EXAMPLES if printed]
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)] or ["sh"]
 
 pytestmark = pytest.mark.needs("sh", "awk", "socat")
@@ -52,13 +62,32 @@ def bridges(folder: Path) -> list[Path]:
     return list(folder.glob("bccn.*"))
 
 
-def test_the_readme_program_works(daemon: DaemonProcess) -> None:
-    found = re.search(r"```sh\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
-    assert found
+def test_the_first_program_of_the_readme_works(daemon: DaemonProcess) -> None:
     program = (
-        found[1].replace("while bccn_recv", "if bccn_recv").replace("done", "fi").replace("do\n", "then\n")
+        FIRST.replace("while bccn_receive", "if bccn_receive").replace("done", "fi").replace("do\n", "then\n")
     )
     assert run("sh", program, BCCN_SOCKET=str(daemon.socket)) == "sensors/kitchen/temperature 21.5\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"), PRINTING, ids=[printed.split("\n")[0] for _, printed in PRINTING]
+)
+def test_the_examples_of_the_readme_work(
+    daemon: DaemonProcess, tmp_path: Path, code: str, printed: str
+) -> None:
+    with ExitStack() as stack:
+        if "bccn_request " in code:
+            command = ["sh", "-c", f". ./bccn.sh\nBCCN_SOCKET={daemon.socket}\n{SERVER}"]
+            stack.enter_context(workers.running(command, FOLDER, tmp_path / "stderr"))
+            wait_until(lambda: listeners(daemon, "text/upper") == 1, "the server")
+        waiting = re.sub(r"\b10\b", str(PATIENCE), code)  # the ten seconds of the README
+        script = f"bccn_open -t {PATIENCE} -o :\n{waiting}"
+        assert run("sh", script, BCCN_SOCKET=str(daemon.socket)) == printed
+
+
+def listeners(daemon: DaemonProcess, channel: str) -> int:
+    with PacketClient(daemon.socket) as client:
+        return int(client.request("listeners", channel))
 
 
 def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -99,7 +128,7 @@ def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, shell: str, st
         bccn_open "$1" || exit
         bccn_subscribe bait
         bccn_publish bait 'MSG stolen'
-        bccn_recv 10 || exit
+        bccn_receive 10 || exit
         printf '%s\n' "$BCCN_PAYLOAD"
         printf '%s\n' "$BCCN_PAYLOAD" >&2
         bccn_publish done "$BCCN_PAYLOAD"
@@ -119,14 +148,14 @@ def test_closed_streams_do_not_get_the_bus(daemon: DaemonProcess, shell: str, st
 def test_text_and_bytes(daemon: DaemonProcess, shell: str) -> None:
     script = r"""
         bccn_open "$1"
-        bccn_listen a
-        bccn_send a 'back\slash \n and
+        bccn_subscribe a
+        bccn_publish a 'back\slash \n and
         two lines
 '
-        bccn_recv 5
+        bccn_receive 5
         printf '[%s]' "$BCCN_PAYLOAD" "$BCCN_RAW"
-        bccn_send -b a 'x\0000y\0377\0012'
-        bccn_recv 5
+        bccn_publish -b a 'x\0000y\0377\0012'
+        bccn_receive 5
         printf '[%s]' "$BCCN_RAW" | od -An -c | tr -d ' \n'
         printf '[%s]' "${#BCCN_PAYLOAD}"
         """
@@ -144,11 +173,29 @@ def test_a_long_packet_with_line_feeds_stays_one(daemon: DaemonProcess, shell: s
         raw = escaped(bytes(range(256)))
         script = (
             'bccn_open "$1"; raw=$2; for i in 1 2 3 4 5 6 7 8; do raw=$raw$raw; done\n'
-            'bccn_send -b local/big "$raw"; bccn_barrier\n'
-            'bccn_send -b local/big "$raw$raw$raw" || echo "$BCCN_ERROR"'
+            'bccn_publish -b local/big "$raw"; bccn_barrier\n'
+            'bccn_publish -b local/big "$raw$raw$raw" || echo "$BCCN_ERROR"'
         )
         assert run(shell, script, str(daemon.socket), raw) == "too-large\n"
         assert listener.message() == ("local/big", payload)
+
+
+def test_a_line_of_the_bridge_is_written_at_once() -> None:
+    """Or an alarm would come between it and its end. Each write to the socket is a packet of its own."""
+    bridge = run("sh", 'printf %s "$_bccn_bridge"')
+    program = re.search(r"\$bccn_awk '(.*?)' >&7", bridge, re.DOTALL)
+    assert program
+    version = subprocess.run(["awk", "-W", "version"], capture_output=True, text=True, check=False).stdout
+    command = ["awk", *(["-W", "interactive"] if version.startswith("mawk") else []), program[1]]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        dump = " " + " ".join(["00"] * 2000) + "\n"
+        subprocess.run(command, input=dump, text=True, stdout=theirs, timeout=PATIENCE, check=True)
+        theirs.close()
+        lines = list(iter(lambda: ours.recv(4096), b""))
+    assert [line for line in lines if line.count(b"\n") != 1 or not line.endswith(b"\n")] == []
+    assert len(lines) == 5
+    assert max(map(len, lines)) < select.PIPE_BUF
 
 
 @each_shell
@@ -156,13 +203,13 @@ def test_flooding_oneself_does_not_block(daemon: DaemonProcess, shell: str) -> N
     """More than the pipes, the sockets and the bridge can hold."""
     script = """
         bccn_open -q packets=5000 "$1"
-        bccn_listen a
+        bccn_subscribe a
         text=$(printf '%900s' x)
         i=0
-        while [ $i -lt 1500 ]; do i=$((i + 1)); bccn_send a "$i$text"; done
+        while [ $i -lt 1500 ]; do i=$((i + 1)); bccn_publish a "$i$text"; done
         bccn_barrier
         n=0
-        while bccn_recv 0; do n=$((n + 1)); done
+        while bccn_receive 0; do n=$((n + 1)); done
         echo "$n ${BCCN_PAYLOAD%% *}"
         """
     assert run(shell, script, str(daemon.socket)) == "1500 1500\n"
@@ -174,10 +221,12 @@ def test_nothing_is_left_behind(daemon: DaemonProcess, tmp_path: Path, shell: st
     folder = tmp_path / "bridges"
     folder.mkdir()
     environ = {"TMPDIR": str(folder)}
-    assert run(shell, 'bccn_open "$1"; bccn_send a b', str(daemon.socket), **environ) == ""
+    assert run(shell, 'bccn_open "$1"; bccn_publish a b', str(daemon.socket), **environ) == ""
     run(shell, 'bccn_open "$1" || exit', "/nonexistent/bus.sock", code=5, **environ)
-    run(shell, 'bccn_open "$1"; bccn_close; bccn_recv || echo "$BCCN_ERROR"', str(daemon.socket), **environ)
-    script = f'. ./bccn.sh; bccn_open "{daemon.socket}"; echo open; bccn_recv'
+    run(
+        shell, 'bccn_open "$1"; bccn_close; bccn_receive || echo "$BCCN_ERROR"', str(daemon.socket), **environ
+    )
+    script = f'. ./bccn.sh; bccn_open "{daemon.socket}"; echo open; bccn_receive'
     process = subprocess.Popen(
         [shell, "-c", script], cwd=FOLDER, env={**os.environ, **environ}, stdout=subprocess.PIPE
     )
@@ -198,7 +247,7 @@ def test_nothing_is_left_behind_without_a_daemon(daemon: DaemonProcess, tmp_path
     script = """
         bccn_open "$1"
         kill -KILL "$2"
-        bccn_recv 0.3 2>/dev/null || echo "$BCCN_ERROR"
+        bccn_receive 0.3 2>/dev/null || echo "$BCCN_ERROR"
         [ "$3" = end ] || bccn_close
         until [ "$3" = end ] || [ "$(echo "$TMPDIR"/*)" = "$TMPDIR/*" ]; do sleep 0.1; done
         """
@@ -219,7 +268,9 @@ def clients(daemon: DaemonProcess) -> int:
 @each_shell
 def test_a_script_is_not_kept_waiting(daemon: DaemonProcess, shell: str) -> None:
     """Its own `wait` and the reader of its output do not wait for the bridge or for an alarm."""
-    script = 'bccn_open "$1"; bccn_listen a; bccn_send a b; bccn_recv 3600; sleep 0.01 & wait; echo over'
+    script = (
+        'bccn_open "$1"; bccn_subscribe a; bccn_publish a b; bccn_receive 3600; sleep 0.01 & wait; echo over'
+    )
     assert run(shell, script, str(daemon.socket)) == "over\n"
 
 
@@ -228,9 +279,9 @@ def test_a_child_has_a_connection_of_its_own(daemon: DaemonProcess, shell: str) 
     script = """
         bccn_open -f full "$1"
         mine=$BCCN_NAME
-        bccn_listen a
-        (bccn_send a "from the child"; bccn_barrier; echo "$BCCN_NAME") | sed "s|^$mine/[0-9]*$|its own|"
-        bccn_recv 5
+        bccn_subscribe a
+        (bccn_publish a "from the child"; bccn_barrier; echo "$BCCN_NAME") | sed "s|^$mine/[0-9]*$|its own|"
+        bccn_receive 5
         echo "$BCCN_PAYLOAD ${BCCN_SRC%/*}" | sed "s|$mine|parent|"
         """
     assert run(shell, script, str(daemon.socket)) == "its own\nfrom the child parent\n"
@@ -239,35 +290,82 @@ def test_a_child_has_a_connection_of_its_own(daemon: DaemonProcess, shell: str) 
 @each_shell
 def test_a_timeout_holds_when_the_daemon_hangs(daemon: DaemonProcess, shell: str) -> None:
     script = """
-        bccn_open "$1"
+        until bccn_open -t 0.3 "$1"; do :; done
         kill -STOP "$2"
-        bccn_recv 0.2 || echo "$? $BCCN_ERROR"
-        bccn_recv 0 || echo "$? $BCCN_ERROR"
-        BCCN_TIMEOUT=0.2
+        bccn_receive 0.2 || echo "$? $BCCN_ERROR"
+        bccn_receive 0 || echo "$? $BCCN_ERROR"
         bccn_barrier || echo "$? $BCCN_ERROR"
         kill -CONT "$2"
-        BCCN_TIMEOUT=5
-        bccn_barrier
+        until bccn_barrier; do :; done
         """
-    said = run(shell, script, str(daemon.socket), str(daemon.process.pid))
-    assert said == "3 timeout\n" * 3
+    told = run(shell, script, str(daemon.socket), str(daemon.process.pid))
+    assert told == "3 timeout\n" * 3
 
 
 @each_shell
 def test_errors_name_their_cause(shell: str, tmp_path: Path) -> None:
     script = """
-        bccn_send a b || echo "$? $BCCN_ERROR: $BCCN_TEXT"
+        bccn_publish a b || echo "$? $BCCN_ERROR: $BCCN_TEXT"
+        bccn_serve a b || echo "$? $BCCN_ERROR: $BCCN_TEXT"
         bccn_open "$1" || echo "$? $BCCN_ERROR: $BCCN_TEXT"
-        bccn_open -f lines "$1" || echo "$? $BCCN_ERROR: $BCCN_TEXT"
-        bccn_open -w soon "$1" || echo "$? $BCCN_ERROR: $BCCN_TEXT"
+        refused() { bccn_open "$@" || echo "$? $BCCN_ERROR: $BCCN_TEXT"; }
+        refused -f lines
+        refused -s ,
+        refused -w soon
+        refused -t ''
+        refused -o nonsense
+        refused -q 'packets=1 byte=2'
+        refused -q bytes=x
+        refused -c 5
         """
     path = tmp_path / "none"
     assert run(shell, script, str(path)).splitlines() == [
         "5 closed: there is no open connection",
+        "5 closed: there is no open connection",
         f"5 unavailable: no daemon at {path}: No such file or directory",
         "2 invalid: format lines: plain or full",
+        "2 invalid: separator ,: / or .",
         "2 invalid: soon: must be seconds, such as 5 or 0.5",
+        "2 invalid: ?: must be seconds, such as 5 or 0.5",
+        "2 invalid: nonsense: no such function",
+        "2 invalid: queue byte=2: packets=N, bytes=N or policy=P",
+        "2 invalid: queue bytes=x: packets=N, bytes=N or policy=P",
+        "2 invalid: bccn_open: no option -c, or nothing behind it",
     ]
+
+
+@each_shell
+def test_who_serves_ignores_what_is_no_request(daemon: DaemonProcess, shell: str) -> None:
+    script = """
+        bccn_open -f full "$1"
+        work() { echo "$BCCN_PAYLOAD"; bccn_reply "re:$BCCN_PAYLOAD"; }
+        bccn_serve jobs work
+        bccn_listen show
+        show() { echo "$BCCN_PAYLOAD"; }
+        bccn_publish jobs 'no request'
+        bccn_publish -b jobs '\\0012nor this'
+        bccn_publish -b jobs 'token\\0012a request'
+        bccn_barrier
+        bccn_dispatch
+        bccn_barrier
+        bccn_dispatch
+        """
+    assert run(shell, script, str(daemon.socket)) == "a request\ntoken\nre:a request\n"
+
+
+@each_shell
+def test_dispatch_reports_what_only_receive_returns(daemon: DaemonProcess, shell: str) -> None:
+    script = """
+        note() { echo "$1 $2"; return 1; }
+        bccn_open -o note "$1"
+        bccn_subscribe a
+        bccn_publish a 1
+        bccn_publish a 2
+        bccn_barrier
+        bccn_dispatch
+        bccn_dispatch
+        """
+    assert run(shell, script, str(daemon.socket)) == "unclaimed 2\n"
 
 
 @each_shell
@@ -290,12 +388,9 @@ def test_an_abstract_address(loopback_port: int, shell: str, tmp_path: Path) -> 
 def test_vectors_of_patterns(shell: str) -> None:
     """Callbacks match by the same patterns as subscriptions."""
     entries = json.loads((VECTORS / "patterns.json").read_text())["matches"]
-    entries = [
-        entry for entry in entries if not entry["channel"].startswith("!")
-    ]  # those go to the function of !
     script = """
-        while IFS=' ' read -r _bccn_wanted_separator pattern channel; do
-            if _bccn_matches "${pattern#=}" "${channel#=}"; then echo true; else echo false; fi
+        while IFS=' ' read -r separator pattern channel; do
+            if bccn_matches "${pattern#=}" "${channel#=}" "$separator"; then echo true; else echo false; fi
         done
         """
     lines = "".join(f"{entry['separator']} ={entry['pattern']} ={entry['channel']}\n" for entry in entries)
@@ -320,9 +415,9 @@ def unescaped(raw: str) -> bytes:
 def test_vectors_of_packets_sent(shell: str, tmp_path: Path) -> None:
     entries = [entry for entry in valid_packets("MSG", "SUB") if entry["canonical"]]
     calls = [
-        f"bccn_listen '{entry['pattern']}'"
+        f"bccn_subscribe '{entry['pattern']}'"
         if entry["type"] == "SUB"
-        else f"bccn_send -b '{entry['chan']}' '{escaped(bytes.fromhex(entry['payload']))}'"
+        else f"bccn_publish -b '{entry['chan']}' '{escaped(bytes.fromhex(entry['payload']))}'"
         for entry in entries
     ]
     path = tmp_path / "bus.sock"
@@ -345,7 +440,7 @@ def test_vectors_of_packets_received(shell: str, tmp_path: Path) -> None:
     with ScriptedDaemon(path, script):
         heard = run(
             shell,
-            'bccn_open "$1"; bccn_listen x; while bccn_recv 0; do printf "%s\\n" '
+            'bccn_open "$1"; bccn_subscribe x; while bccn_receive 0; do printf "%s\\n" '
             '"$BCCN_PEER $BCCN_TIME $BCCN_VERDICT $BCCN_SRC:$BCCN_SEQ:" "$BCCN_CHANNEL" "$BCCN_RAW"; done',
             str(path),
         ).split("\n")

@@ -46,7 +46,7 @@ def stopped(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
 
 def ask(daemon: DaemonProcess, channel: str, payload: bytes = b"", timeout: float = PATIENCE) -> bytes:
     with client.Client(daemon.socket) as bus:
-        [found] = bus.request(channel, payload, timeout)
+        found = bus.request(channel, payload, timeout)
     return found.payload
 
 
@@ -75,7 +75,7 @@ def test_the_request_is_stdin_and_stdout_is_the_reply(daemon: DaemonProcess, rep
 def test_the_command_knows_source_and_channel(daemon: DaemonProcess, reply: Reply) -> None:
     reply("who/>", "--", "sh", "-c", 'echo "$BCCN_SRC $BCCN_CHANNEL $#" "$@"', "--", "--", "-v")
     with client.Client(daemon.socket) as bus:
-        [found] = bus.request("who/is/it")
+        found = bus.request("who/is/it")
         assert found.text == f"{bus.name} who/is/it 2 -- -v\n"
 
 

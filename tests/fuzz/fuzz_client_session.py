@@ -9,7 +9,7 @@ from unittest import mock
 
 import bccn
 from bccn.exchange import Pending
-from bccn.inbox import Notice
+from bccn.inbox import Held, Notice
 from bccn.protocol import Control, Message, build_control, parse, unpack
 from bccn.session import Entry, Session
 from bccnd.wire import sbus
@@ -58,8 +58,8 @@ class Client:
         )
         self.session._until = None if options & 8 else (0.0, 0.0)
         self.inbox = self.session._inbox
-        self.inbox.subscribe("a/>", None)
-        self.inbox.subscribe("*", print)
+        self.inbox.add(Held("a/>"))
+        self.inbox.add(Held("*", print))
         self.requests: list[Entry] = []
         self.greet()
         self.waiting = 0
@@ -102,7 +102,7 @@ class Client:
                 (print,) if "/" not in message.channel and message.channel[:1] != "!" else ()
             )
         while inbox.received:
-            assert inbox.next_received().lost >= 0
+            assert inbox.next_of(inbox.received).lost >= 0
         assert inbox.waiting_size == 0
         assert not inbox
         self.waiting = 0

@@ -87,11 +87,11 @@ def test_programs_on_other_hosts_reply_to_requests(shared_daemons: list[DaemonPr
         serving(others[1], "slow", slowly) as slow,
     ):
         watching.subscribe("bccnd/ask")
-        replies = bus.request("up", "x", LONG, 2)
+        replies = [*bus.request_many("up", "x", LONG, 2)]
         assert {(reply.src, reply.payload) for reply in replies} == {(first, b"X"), (second, b"X")}
         while watching.receive(0):
             pass  # the questions of the requests above
-        [reply] = bus.request("slow", "y", LONG)
+        reply = bus.request("slow", "y", LONG)
         assert (reply.src, reply.payload) == (slow, b"Y")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bccnd.errors import UnavailableError
 from bccnd.pipeline import cli, java, locks, session
 from tests.pipeline import network
 from tests.pipeline.report.tables import write_tables
@@ -65,6 +66,11 @@ def test_what_is_yet_to_come_is_taken_for_a_lot(
             ["analyse", "--output", "x", "--since", "2026-02-01", "--until", "2026-01-31"],
             "must be before --until",
         ),
+        (["analyse", "--output", "x", "--until", "9999-12-31"], "is not a time from 1970 to 2261"),
+        (["analyse", "--output", "x", "--since", "0001-01-01T00:00+14:00"], "is not a time from 1970"),
+        (["report", "--output", "x", "--max-age", "nan"], "is not a number of hours"),
+        (["report", "--output", "x", "--max-age=-1"], "is not a number of hours"),
+        (["report", "--output", "x", "--max-age", "9999999999"], "is not a number of hours"),
         (["fetch", "--output", "x"], "invalid choice"),
         (["analyse", "--output", "x", "--keep-days", "7"], "--keep-days goes with maintain only"),
         (["maintain", "--output", "x", "--keep-days", "0"], "is not a number of days, 1 or more"),
@@ -139,6 +145,12 @@ def test_a_wrong_directory_is_told_before_spark_starts(tmp_path: Path) -> None:
         assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1), ended.stderr
         assert complaint in ended.stderr
     assert not Path(output).exists()
+    (tmp_path / "out" / "tables").mkdir(parents=True)
+    (tmp_path / "out" / "traffic" / "batch=0").mkdir(parents=True)
+    for arguments in ["run", "--input", str(tmp_path / "in")], ["analyse"]:
+        ended = ran(*arguments, "--output", output)
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+        assert f"{output}/tables: is not of bccnd-pipeline; move it away" in ended.stderr
 
 
 def test_the_second_run_on_an_output_names_the_first(tmp_path: Path) -> None:
@@ -149,10 +161,30 @@ def test_the_second_run_on_an_output_names_the_first(tmp_path: Path) -> None:
     assert f"bccnd-pipeline, pid {os.getpid()}, is at work there (ingest); wait" in ended.stderr
 
 
+@pytest.mark.parametrize("action", ["analyse", "report", "run"])
+def test_nothing_is_removed_under_who_reads(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "relay01.pcap").touch()
+    for there in "traffic/batch=0", "tables/coverage":
+        (tmp_path / there).mkdir(parents=True)
+    monkeypatch.setattr(java, "require", lambda: None)
+    given = cli.arguments([action, "--input", str(tmp_path / "in"), "--output", str(tmp_path)])
+    with cli._ready(given), locks.removing(tmp_path) as alone:
+        assert not alone
+    with locks.removing(tmp_path) as alone:
+        assert alone
+
+
 def test_on_a_cluster_a_directory_of_this_machine_is_locked(spark: SparkSession, tmp_path: Path) -> None:
     arguments = ["ingest", "--input", "x", "--output", str(tmp_path), "--master", "spark://head:7077"]
-    with cli._locked(cli.arguments(arguments), spark):
-        assert locks.is_held(tmp_path, locks.INGEST)
+    with (
+        cli._locked(cli.arguments(arguments), spark),
+        pytest.raises(UnavailableError),
+        locks.held(tmp_path, locks.INGEST),
+    ):
+        pass
     with cli._locked(cli.arguments([*arguments[:3], "--output", "hdfs://127.0.0.1:1/out"]), spark):
         pass
 

@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "PYSPARK_DRIVER_PYTHON": sys.executable,
 }
 WORKERS = 2
-START_SECONDS = 60
+START_SECONDS = 300
 RUN_SECONDS = 600
 JVM = (
     "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+UnlockDiagnosticVMOptions",

@@ -3,6 +3,7 @@
 import gzip
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -233,6 +234,25 @@ def test_missing_input_or_checkpoint_is_an_error(spark: SparkSession, tmp_path: 
     assert [batch.rows for batch in taken(spark, tmp_path)] == [ROWS + 2]
     (tmp_path / "out" / "checkpoint").rename(tmp_path / "gone")
     with pytest.raises(ConfigError, match="no checkpoint"):
+        taken(spark, tmp_path)
+
+
+def test_a_checkpoint_older_than_the_traffic_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint, older = tmp_path / "out" / "checkpoint", tmp_path / "older"
+    for number in range(3):
+        pq.write_table(table(), folder(tmp_path) / f"{number + 1}-00000000.parquet")
+        assert [batch.number for batch in taken(spark, tmp_path)] == [number]
+        if number == 1:
+            shutil.copytree(checkpoint, older)
+    shutil.rmtree(checkpoint)
+    older.rename(checkpoint)
+    with pytest.raises(
+        ConfigError, match=r"checkpoint: does not know of .*/traffic/batch=2, so it is not of this"
+    ):
+        taken(spark, tmp_path)
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+    with pytest.raises(ConfigError, match="does not know of"):
         taken(spark, tmp_path)
 
 

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,6 @@ def test_the_second_learns_the_pid_of_the_first(tmp_path: Path) -> None:
                 held(output, work),
             ):
                 pass
-        assert locks.is_held(output, INGEST)
         holder.kill()
         holder.wait()
     with held(output, INGEST, ANALYSE):  # a kill leaves nothing behind
@@ -45,9 +45,52 @@ def test_the_second_learns_the_pid_of_the_first(tmp_path: Path) -> None:
 
 
 def test_other_work_goes_on_and_a_lock_can_be_taken_again(tmp_path: Path) -> None:
-    with held(tmp_path, INGEST), held(tmp_path, ANALYSE):
-        assert not locks.is_held(tmp_path, locks.MAINTAIN)
-    assert not locks.is_held(tmp_path, INGEST)
+    for _ in range(2):
+        with held(tmp_path, INGEST), held(tmp_path, ANALYSE), held(tmp_path, locks.MAINTAIN):
+            pass
+
+
+def test_nobody_removes_while_somebody_reads(tmp_path: Path) -> None:
+    with locks.reading(tmp_path), locks.removing(tmp_path) as alone:
+        assert not alone
+        with locks.reading(tmp_path), held(tmp_path, ANALYSE):
+            pass  # it keeps out nobody
+    with locks.removing(tmp_path) as alone:
+        assert alone
+        with held(tmp_path, ANALYSE):
+            pass
+
+
+def test_who_reads_waits_while_somebody_removes(tmp_path: Path) -> None:
+    done, begun = list[str](), threading.Event()
+
+    def read() -> None:
+        begun.set()
+        with locks.reading(tmp_path):
+            done.append("read")
+
+    reader = threading.Thread(target=read)
+    with locks.removing(tmp_path) as alone:
+        assert alone
+        reader.start()
+        begun.wait()
+        done.append("removed")
+    reader.join()
+    assert done == ["removed", "read"]
+
+
+@pytest.mark.needs("root")
+def test_a_lock_that_root_makes_is_the_owners(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    (tmp_path / "another").touch()
+    (tmp_path / ".analyse.lock").symlink_to("another")
+    with held(tmp_path, INGEST), locks.reading(tmp_path):
+        pass
+    with pytest.raises(RefusedError, match=r"analyse\.lock"), held(tmp_path, ANALYSE):
+        pass
+    assert {path.name: path.stat().st_uid for path in tmp_path.iterdir()} == {
+        ".ingest.lock": 65534, ".reading.lock": 65534, ".analyse.lock": 0, "another": 0
+    }  # fmt: skip
 
 
 def test_who_fails_to_get_one_lock_keeps_none(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """``bccnd/pipeline/maintain.py``: fewer files and fewer days, the same rows, whenever it is killed."""
 
+import json
 import os
+import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from bccnd.pipeline import maintain, storage
+from bccnd.pipeline import locks, maintain, storage
 from bccnd.pipeline.ingest import ingest
 from bccnd.pipeline.layout import Output
 from bccnd.pipeline.maintain import Size, groups
@@ -20,6 +23,7 @@ from bccnd.pipeline.storage import Batch
 from tests.pipeline.test_ingest import table
 
 ROWS = 10
+DISTURBS = "maintain: somebody reads (analyse or report), so the rest goes with the next maintain"
 DAYS = ("2026-01-30", "2026-01-31")
 
 
@@ -36,11 +40,9 @@ def ingested(spark: SparkSession, root: Path, batches: int, hosts: int = 2, firs
     return output
 
 
-def maintained(
-    spark: SparkSession, output: Output, keep_from: date | None = None, *, readers: bool = False
-) -> list[str]:
+def maintained(spark: SparkSession, output: Output, keep_from: date | None = None) -> list[str]:
     said: list[str] = []
-    maintain.maintain(spark, output, keep_from, said.append, readers=lambda: readers)
+    maintain.maintain(spark, output, keep_from, said.append, alone=lambda: locks.removing(Path(output.root)))
     return said
 
 
@@ -78,9 +80,8 @@ def test_small_files_are_merged_and_every_row_stays(spark: SparkSession, tmp_pat
     ]
     assert counted(spark, output) == before
     age(output)
-    assert maintained(spark, output, readers=True) == [
-        "maintain: analyse is at work, so nothing is removed; the next maintain does"
-    ]
+    with locks.reading(Path(output.root)):
+        assert maintained(spark, output) == [DISTURBS]
     assert maintained(spark, output) == ["maintain: removed 6 batches that were merged"]
     assert (files(output), names(output)) == (2, ["batch=0-5"])
     assert counted(spark, output) == before
@@ -212,6 +213,50 @@ def test_a_batch_that_may_be_written_again_is_left_alone(spark: SparkSession, tm
     (checkpoint / "taken" / "2.json").rename(checkpoint / "planned" / "2.json")
     assert maintained(spark, output)[0] == "maintain: merged batches 0 to 1, 4 files into 2"
     assert "batch=0-1" in names(output)
+
+
+def test_nothing_more_is_removed_once_somebody_reads(spark: SparkSession, tmp_path: Path) -> None:
+    output = ingested(spark, tmp_path, 1)
+    for number in (2, 4):
+        ingested(spark, tmp_path, 1, first=number)
+    maintained(spark, output)
+    age(output)
+    said: list[str] = []
+    with ExitStack() as readers:
+
+        @contextmanager
+        def and_then_somebody_reads() -> Iterator[bool]:
+            with locks.removing(Path(output.root)) as alone:
+                yield alone
+            readers.enter_context(locks.reading(Path(output.root)))
+
+        maintain.maintain(spark, output, None, said.append, alone=and_then_somebody_reads)
+        assert said == ["maintain: removed 1 batches that were merged", DISTURBS]
+        assert len(names(output)) == 3
+    assert maintained(spark, output) == ["maintain: removed 2 batches that were merged"]
+
+
+def test_what_an_earlier_ingest_did_not_finish_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """It left a checkpoint of Structured Streaming; the next ``ingest`` gives the number to other files."""
+    output = ingested(spark, tmp_path, 1)
+    for number in (2, 4, 6):
+        ingested(spark, tmp_path, 1, first=number)
+    checkpoint, source = Path(output.checkpoint), Path("sources/0")
+    for name in "commits", source:
+        (checkpoint / name).mkdir(parents=True)
+    for number in range(4):
+        taken = json.loads((checkpoint / "taken" / f"{number}.json").read_text())
+        entries = [json.dumps({"path": path, "batchId": number}) for path in taken["files"]]
+        (checkpoint / source / str(number)).write_text("\n".join(["v1", *entries]))
+        if number < 3:
+            (checkpoint / "commits" / str(number)).write_text("v1\n{}")
+    shutil.rmtree(checkpoint / "taken")
+    before = counted(spark, output)
+    assert maintained(spark, output)[0] == "maintain: merged batches 0 to 2, 6 files into 2"
+    for _ in range(2):
+        ingest(spark, str(tmp_path / "in"), output, lambda _: None)
+        assert counted(spark, output) == before
+        assert maintained(spark, output, date(2026, 1, 30))
 
 
 def test_what_is_left_of_a_removal_goes(spark: SparkSession, tmp_path: Path) -> None:

@@ -144,6 +144,62 @@ def test_a_kill_leaves_whole_tables_and_the_next_run_mends(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tables", "versions"]
 
 
+def of_a_user(root: Path, kind: str) -> Path:
+    """``tables`` that a user made, of something that is dear to them."""
+    tables, dear = root / "tables", root / "dear"
+    dear.mkdir()
+    (dear / "losses").write_text("dear")
+    match kind:
+        case "link":
+            tables.symlink_to("dear")
+        case "dangling":
+            tables.symlink_to("/nowhere")
+        case "directory":
+            (tables / "losses").mkdir(parents=True)
+            (tables / "mine.parquet").write_text("dear")
+        case "file":
+            tables.write_text("dear")
+        case _:
+            tables.mkdir()
+    return tables
+
+
+KINDS = ("link", "dangling", "directory", "file", "empty")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_a_user_are_not_replaced(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    output = Output(str(tmp_path))
+    tables = of_a_user(tmp_path, kind)
+    with pytest.raises(ConfigError, match="tables: is not of bccnd-pipeline; move it away, or give"):
+        versions.begin(spark, output)
+    tables.rename(tmp_path / "aside")
+    version = versions.begin(spark, output)
+    storage.write_text(spark, f"{version}/losses", "ours")
+    (tmp_path / "aside").rename(tables)  # it comes back meanwhile
+    before = tables.lstat().st_ino
+    with pytest.raises(ConfigError, match="is not of bccnd-pipeline"):
+        versions.publish(spark, output, version)
+    assert tables.lstat().st_ino == before
+    assert (tmp_path / "dear" / "losses").read_text() == "dear"
+
+
+def test_versions_of_a_user_are_neither_read_nor_removed(spark: SparkSession, tmp_path: Path) -> None:
+    theirs = tmp_path / "versions" / "7"
+    theirs.mkdir(parents=True)
+    (theirs / "mine.parquet").write_text("dear")
+    (tmp_path / "versions" / "9").write_text("dear")
+    for whole in False, True:
+        if whole:
+            (theirs / versions.WHOLE).touch()
+        for said in ("one", "two", "three"):
+            made(spark, tmp_path, said)
+            with versions.reading(None, Output(str(tmp_path))) as found:
+                assert (Path(found) / "losses").read_text() == said
+    assert kept(tmp_path) == ["14", "15", "7", "9"]
+    assert (theirs / "mine.parquet").read_text() == "dear"
+
+
 def test_tables_of_an_earlier_program_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     output = Output(str(tmp_path))
     (tmp_path / "tables").mkdir()

@@ -48,6 +48,7 @@ COMPLAINTS = {
 
 BCCN, BCCND = ["-m", "bccnd.cli"], ["-m", "bccnd.daemon"]
 RECORD, PIPELINE = ["-m", "bccnd.recorder"], ["-m", "bccnd.pipeline.cli"]
+COLLECT = ["-m", "bccnd.pipeline.collect"]
 SPOOL = ["-m", "bccnd.pipeline.source.spool"]
 
 # Programs that print something and end. {folder} has a capture.
@@ -76,6 +77,7 @@ PRINTING = {
     "bccnd-record --check": [*RECORD, "--check", "--output", "{folder}/recorded"],
     "bccnd-record --help": [*RECORD, "--help"],
     "bccnd-pipeline --help": [*PIPELINE, "--help"],
+    "bccnd-collect --help": [*COLLECT, "--help"],
     "spool --help": [*SPOOL, "--help"],
 }
 # Programs that print nothing on stdout: it may be anything.
@@ -90,6 +92,7 @@ SILENT = {
     "bccnd, wrong usage": ([*BCCND, "--bogus"], 2),
     "bccnd-record, wrong usage": ([*RECORD, "--bogus"], 2),
     "bccnd-pipeline, wrong usage": ([*PIPELINE, "--bogus"], 2),
+    "bccnd-collect, wrong usage": ([*COLLECT, "--bogus"], 2),
 }
 # Programs that go on until they get SIGTERM, and how they end then.
 LASTING = {

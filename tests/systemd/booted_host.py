@@ -33,6 +33,8 @@ if sys.argv[0].endswith("-record"):
     from bccnd.recorder.command import main
 elif sys.argv[0].endswith("-pipeline"):
     from bccnd.pipeline.cli import main
+elif sys.argv[0].endswith("-collect"):
+    from bccnd.pipeline.collect import main
 else:
     from bccnd.daemon import main
 sys.exit(main())
@@ -56,11 +58,12 @@ done
 cp {folder}/bccnd /usr/bin/bccnd
 cp {folder}/bccnd /usr/bin/bccnd-record
 cp {folder}/bccnd /usr/bin/bccnd-pipeline
+cp {folder}/bccnd /usr/bin/bccnd-collect
 mkdir -p /run/units /etc/bccnd
 for unit in {base_units}; do ln -s /lib/systemd/system/$unit /run/units/; done
 cp {root}/systemd/bccnd*.service {root}/systemd/bccnd.socket /run/units/
 case {base} in /home/* | /root/*)
-    for unit in bccnd.service bccnd-record.service bccnd-pipeline.service; do
+    for unit in bccnd.service bccnd-record.service bccnd-pipeline.service bccnd-collect@.service; do
         mkdir /run/units/$unit.d
         printf '[Service]\\nProtectHome=tmpfs\\nBindReadOnlyPaths={base}\\n' >/run/units/$unit.d/interpreter.conf
     done ;;

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,9 @@ from tests.systemd.test_units import FOLDER, settings_of
 
 pytestmark = pytest.mark.needs("rsync", "rrsync")
 
-WHOLE = "date=2026-01-31/host=relay01/1-00000000.parquet"
+# Of yesterday, which it is not for long before it is the day before that.
+DAY = f"date={datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+WHOLE = f"{DAY}/host=relay01/1700000000000000001-00000000.parquet"
 NETWORK = "/var/lib/bccnd-network"
 SPARK_SECONDS = 300
 
@@ -40,15 +43,17 @@ def collect(tmp_path: Path) -> Callable[[], None]:
     )
     ssh.chmod(0o755)
     unit = settings_of(FOLDER / "bccnd-collect@.service")
-    (source,) = (each.removeprefix("FROM=") for each in unit["Environment"] if each.startswith("FROM="))
     (command,) = unit["ExecStart"]
-    argv = [
-        word.replace("${FROM}", source).replace("%i", "relay01").replace(NETWORK, str(tmp_path))
-        for word in shlex.split(command)
-    ]
+    for name, value in (each.split("=", 1) for each in unit["Environment"] if each[0] != '"'):
+        command = command.replace(f"${{{name}}}", value)
+    program, *argv = shlex.split(command.replace("%i", "relay01").replace(NETWORK, str(tmp_path)))
+    assert program == "/usr/bin/bccnd-collect"
 
     def run() -> None:
-        subprocess.run(argv, env={**os.environ, "RSYNC_RSH": str(ssh)}, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-m", "bccnd.pipeline.collect", *argv],
+            env={**os.environ, "RSYNC_RSH": str(ssh)}, check=True, timeout=60,
+        )  # fmt: skip
 
     (tmp_path / "recorded").mkdir()
     return run
@@ -67,22 +72,24 @@ def collected(root: Path) -> dict[str, str]:
 
 
 def test_whole_files_are_fetched_once(collect: Callable[[], None], tmp_path: Path) -> None:
-    first = recorded(tmp_path, WHOLE)
+    began, first = time.time(), recorded(tmp_path, WHOLE)
     os.utime(first, (1_000_000_000, 1_000_000_000))
     recorded(tmp_path, ".host=relay01.lock")
     recorded(tmp_path, "mon01.pcap")
     recorded(tmp_path, WHOLE.replace("relay01", "mon01"))  # of which it is to say nothing
-    recorded(tmp_path, "date=2026-01-31/host=relay01/deeper/1-00000000.parquet")
-    recorded(tmp_path, "date=2026-01-31/host=relay01/.2-00000000.parquet.partial")
-    recorded(tmp_path, "date=2026-02-01/host=relay01/.3-00000000.parquet.partial")
+    recorded(tmp_path, WHOLE.replace("/17", "/deeper/17"))
+    recorded(tmp_path, WHOLE.replace("/17", "/.17") + ".partial")
+    today = f"date={datetime.now(UTC):%Y-%m-%d}"
+    recorded(tmp_path, WHOLE.replace(DAY, today).replace("/17", "/.17") + ".partial")
     collect()
     assert collected(tmp_path) == {WHOLE: "rows"}
     here = tmp_path / "recorded" / WHOLE
-    assert (here.stat().st_mtime, here.stat().st_mode & 0o777) == (1_000_000_000, 0o640)
-    assert not (tmp_path / "recorded" / "date=2026-02-01").exists()
+    assert here.stat().st_mode & 0o777 == 0o640
+    assert here.stat().st_mtime >= began - 1, "it goes so long after it came"
+    assert not (tmp_path / "recorded" / today).exists()
     preconditions.recordings(tmp_path / "recorded")
     inode = here.stat().st_ino
-    second = WHOLE.replace("/1-", "/4-")
+    second = WHOLE.replace("1-0", "4-0")
     recorded(tmp_path, second, "more")
     collect()
     assert collected(tmp_path) == {WHOLE: "rows", second: "more"}

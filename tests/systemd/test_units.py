@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bccnd.pipeline import collect
 from bccnd.pipeline.cli import arguments
 from bccnd.process.configuration import load
 from bccnd.recorder.settings import load as load_recorder
@@ -43,7 +44,7 @@ def test_systemd_verifies_the_units(tmp_path: Path) -> None:
     """With another program's path, as ours need not be installed where the tests run."""
     for unit in UNITS:
         text = re.sub(
-            r"/usr/bin/(bccnd(-record|-pipeline)?|rsync)\b", shutil.which("true") or "", unit.read_text()
+            r"/usr/bin/bccnd(-record|-pipeline|-collect)?\b", shutil.which("true") or "", unit.read_text()
         )
         (tmp_path / unit.name).write_text(re.sub("^Documentation=.*\n", "", text, flags=re.MULTILINE))
     done = subprocess.run(
@@ -100,9 +101,18 @@ def test_the_pipeline_unit_uses_what_the_collecting_one_fetches() -> None:
     recorded = "/var/lib/" + collecting["StateDirectory"][0].split()[1]
     assert (run.action, maintain.action, run.input) == ("run", "maintain", recorded)
     assert run.output == maintain.output == str(Path(recorded).parent)
-    assert collecting["ExecStart"][0].endswith(f" ${{FROM}} {recorded}/")
+    assert f" --output {recorded} " in collecting["ExecStart"][0]
     (days,) = re.findall(r"parquet\* -mtime \+(\d+)", pipeline["ExecStopPost"][0])
-    assert int(days) > load_recorder(["--output", "x"], {}, "/x").settings.keep_days
+    # What is removed would be fetched again; it was a day ahead, perhaps.
+    assert int(days) >= collect.NEWEST - collect.OLDEST
+    recorder = load_recorder(["--output", "x"], {}, "/x").settings
+    assert recorder.keep_days <= -collect.OLDEST
+    assert recorder.keep_bytes < collect.size(collect.QUOTA)
+    assert f"QUOTA={collect.QUOTA}" in collecting["Environment"]
+    assert (
+        f"(`Environment=QUOTA={collect.QUOTA}`), in {collect.MOST_FILES:,} files"
+        in (ROOT / "bccnd" / "pipeline" / "README.md").read_text()
+    )
 
 
 def test_socket_and_service_name_the_same_path() -> None:

@@ -6,12 +6,14 @@ Rules
 - The file is replaced once the page is whole.
 """
 
+import fcntl
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -58,12 +60,43 @@ def write(
 def replace_file(target: Path, whole: str) -> None:
     """Write the file; an old one stays until the new one is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    # As a report of an earlier bccnd-pipeline that was killed left it, with its pid.
+    for left in target.parent.glob(f".{target.name}.[0-9]*"):
+        left.unlink(missing_ok=True)
+    aside = target.with_name(f".{target.name}.new")
+    with _alone(aside) as file:
+        try:
+            file.truncate()
+            file.write(whole)
+            file.flush()
+            aside.replace(target)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[IO[str]]:
+    """The file, which nobody else writes meanwhile: a new one, or what a process that was killed left."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except PermissionError:  # that of another user, in a directory of ours
+            path.unlink()
+            continue
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - by its descriptor
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever had it has perhaps made it the page, or removed it.
+            if _is(path, file.fileno()):
+                yield file
+                return
+
+
+def _is(path: Path, descriptor: int) -> bool:
     try:
-        aside.write_text(whole, encoding="utf-8")
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def render(values: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ Rules
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -91,6 +91,21 @@ def numbers(spark: SparkSession, checkpoint: str, which: str) -> list[int]:
     return sorted(int(found[1]) for found in names if found and not found[2])
 
 
+def settled(spark: SparkSession, checkpoint: str) -> Callable[[int], bool]:
+    """Tells of a batch whether it was taken for good. ``ingest`` writes any other, or writes it again, over what is
+    there.
+    """
+    planned = {*numbers(spark, checkpoint, PLANNED)}
+    names = map(_NAME.fullmatch, storage.children(spark, f"{checkpoint}/{TAKEN}"))
+    last = max([*(int(found[1]) for found in names if found), *_committed(spark, checkpoint)], default=-1)
+    return lambda number: number <= last and number not in planned
+
+
+def _committed(spark: SparkSession, checkpoint: str) -> set[int]:
+    """The batches that Structured Streaming, which an earlier ``ingest`` used, took note of here."""
+    return {int(name) for name in storage.children(spark, f"{checkpoint}/commits") if name.isdigit()}
+
+
 class Plan(NamedTuple):
     """The files of a batch: those to be ingested, and those that may have been before."""
 
@@ -130,6 +145,12 @@ class Inputs:
         self._new, self._doubtful = self._new[most:], self._doubtful[most:]
         return made
 
+    def knows(self, number: int) -> bool:
+        """Whether a batch of this number, which is whole, can be of this checkpoint. Of Structured Streaming one more
+        can, which it did not commit.
+        """
+        return number < self._next + self._adopted
+
     def done(self, plan: Plan) -> None:
         """Take note that the batch is written for good."""
         name = f"{plan.number}.json"
@@ -152,19 +173,22 @@ class Inputs:
             if number > upto:
                 noted = self._read(TAKEN, f"{number}.json")
                 self._ledger.take([*noted["files"], *noted["doubtful"]])
-        self._next = max([upto, *numbers, *self._numbers(PLANNED)]) + 1
-        if not self._next:
-            self._adopt()
+        done = _committed(self._spark, self._checkpoint)
+        if upto < 0:
+            self._adopt(done)
+        ours = max([upto, *numbers, *self._numbers(PLANNED)])
+        self._next = max([ours, *done]) + 1
+        self._adopted = ours < 0 and storage.exists(self._spark, self._at("sources"))
 
-    def _adopt(self) -> None:
-        """Take over what Structured Streaming remembered here before: the files of the batches that it committed."""
-        done = {int(name) for name in storage.children(self._spark, self._at("commits")) if name.isdigit()}
+    def _adopt(self, done: set[int]) -> None:
+        """Remember the files of the batches that Structured Streaming committed, until they are put together with
+        ours.
+        """
         for name in storage.children(self._spark, self._at("sources", "0")):
             for line in storage.read_text(self._spark, self._at("sources", "0", name)).splitlines()[1:]:
                 entry = json.loads(line)
                 if int(entry["batchId"]) in done:
                     self._ledger.take([re.sub("^file:/+", "file:/", unquote(entry["path"]))])
-        self._next = max(done, default=-1) + 1
 
     def _put_together(self, number: int) -> None:
         self._ledger.forget(self._listed())

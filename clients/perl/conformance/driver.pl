@@ -2,14 +2,16 @@
 use strict;
 use warnings;
 
+use IO::Select;
+use JSON::PP qw(encode_json);
 use Time::HiRes qw(setitimer time ITIMER_REAL);
 
-use Bccn;
+use Net::Bccn;
 
 # Seconds between looks at events other than messages.
 use constant SLICE => 0.02;
 
-my (%options, $address, $bus, @events, $held);
+my (%options, $path, $bus, @events, $held);
 
 # The least and most words of each command, and whether it needs an open client.
 my %commands = (
@@ -18,24 +20,36 @@ my %commands = (
     separator   => [ 1, 1, 0, sub { $options{separator} = $_[0]; return } ],
     queue       => [ 1, 3, 0, sub { $options{queue}     = { map { split /=/, $_, 2 } @_ }; return } ],
     timeout     => [ 1, 1, 0, sub { $options{timeout}   = $_[0]; return } ],
+    echo        => [ 1, 1, 0, sub { $options{echo}      = $_[0] eq 'on'; return } ],
+    reconnect   => [ 1, 1, 0, sub { $options{reconnect} = $_[0] eq 'on'; return } ],
+    tap         => [ 1, 1, 0, sub { $options{tap}       = $_[0]; return } ],
     open        => [ 0, 1, 0, \&open_bus ],
     close       => [ 0, 0, 0, \&close_bus ],
-    whoami      => [ 0, 0, 1, sub { return $bus->whoami } ],
-    name        => [ 1, 1, 1, sub { $bus->set_name($_[0]); return $bus->get_name } ],
+    version     => [ 0, 0, 0, sub { return Net::Bccn->VERSION } ],
+    whoami      => [ 0, 0, 1, sub { return $bus->name } ],
+    name        => [ 1, 1, 1, sub { $bus->set_name($_[0]); return $bus->name } ],
     sub         => [ 1, 1, 1, sub { return $bus->subscribe(@_) } ],
     cancel      => [ 2, 2, 1, \&cancel ],
+    callback    => [ 1, 1, 1, \&call_back ],
+    stream      => [ 1, 1, 0, \&unsupported ],
+    take        => [ 2, 2, 0, \&unsupported ],
     unsub       => [ 1, 1, 1, sub { return $bus->unsubscribe(@_) } ],
-    listen      => [ 0, 0, 1, sub { return $bus->subscribe('!') } ],
-    heartbeat   => [ 1, 2, 1, sub { return $bus->heartbeat_start(@_) } ],
+    listen      => [ 0, 0, 1, sub { return $bus->listen } ],
+    lost        => [ 0, 0, 1, sub { return $bus->lost } ],
+    status      => [ 0, 0, 1, sub { return encode_json($bus->status) } ],
+    clients     => [ 0, 0, 1, sub { return encode_json([ $bus->clients ]) } ],
+    sources     => [ 0, 0, 1, sub { return encode_json([ $bus->sources ]) } ],
+    datagram    => [ 1, 1, 1, sub { return $bus->send_datagram(@_) } ],
+    heartbeat   => [ 1, 2, 1, sub { return $bus->heartbeat(@_) } ],
     pub         => [ 2, 2, 1, sub { return $bus->publish(@_) } ],
-    'pub-to'   => [ 2, 2, 1, sub { return $bus->send_to(@_) } ],
-    'pub-all'  => [ 1, 1, 1, sub { return $bus->send_all(@_) } ],
+    'pub-to'    => [ 2, 2, 1, sub { return $bus->publish_to(@_) } ],
+    'pub-all'   => [ 1, 1, 1, sub { return $bus->publish_all(@_) } ],
     flood       => [ 2, 3, 1, \&flood ],
     barrier     => [ 0, 0, 1, sub { return $bus->barrier } ],
     recv        => [ 1, 1, 1, \&receive ],
     count       => [ 2, 2, 1, \&count ],
     request     => [ 3, 4, 1, \&request ],
-    serve       => [ 2, 2, 1, \&serve ],
+    serve       => [ 2, 3, 1, \&serve ],
     fork        => [ 1, 1, 1, \&fork_with ],
 );
 
@@ -66,17 +80,17 @@ sub say_words {
 # --- commands ---
 
 sub connect_bus {
-    $bus = Bccn->new(address => $address, %options, on_notice => sub {
-        push @events, $_[0]{kind} if $_[0]{kind} =~ /connected\z/;
+    $bus = Net::Bccn->new(path => $path, %options, on_notice => sub {
+        push @events, [ $_[0]{kind} ] if $_[0]{kind} =~ /connected\z/;
     });
     return;
 }
 
 sub open_bus {
-    ($address) = @_;
+    ($path) = @_;
     close_bus();
     connect_bus();
-    return $bus->get_name;
+    return $bus->name;
 }
 
 sub close_bus {
@@ -90,7 +104,7 @@ sub close_bus {
 # Subscribes, and dies of a signal meanwhile.
 sub cancel {
     my ($pattern, $seconds) = @_;
-    local $SIG{ALRM} = sub { Bccn::Error->throw('cancelled', 'the call was cancelled') };
+    local $SIG{ALRM} = sub { Net::Bccn::Error->throw('cancelled', 'the call was cancelled') };
     setitimer ITIMER_REAL, $seconds;
     my $said  = eval { $bus->subscribe($pattern); 1 };
     my $error = $@;
@@ -98,6 +112,17 @@ sub cancel {
     die $error if !$said; ## no critic (RequireCarping)
     return;
 }
+
+sub call_back {
+    my ($pattern) = @_;
+    return $bus->subscribe($pattern, sub {
+        my ($message) = @_;
+        push @events, [ 'lost', $message->{lost} ] if $message->{lost};
+        push @events, [ 'call', fields_of($message) ];
+    });
+}
+
+sub unsupported { return Net::Bccn::Error->throw('unsupported', 'a subscription is no value in Perl') }
 
 sub flood {
     my ($channel, $count, $size) = (@_, 0);
@@ -115,9 +140,9 @@ sub flood {
 sub receive {
     my $end = time + $_[0];
     while (1) {
-        return shift @events if @events;
+        return @{ shift @events } if @events;
         my $left = $end - time;
-        my $message = $held // $bus->recv($left < 0 ? 0 : $left < SLICE ? $left : SLICE);
+        my $message = $held // $bus->receive($left < 0 ? 0 : $left < SLICE ? $left : SLICE);
         return words_of($message) if $message;
         return 'timeout' if $left <= 0 && !@events;
     }
@@ -131,13 +156,18 @@ sub words_of {
     }
     my $message = $held;
     undef $held;
-    return 'msg', @{$message}{qw(channel payload)}, $message->{peer} ? @{$message}{qw(src seq peer verdict)} : ();
+    return 'msg', fields_of($message);
+}
+
+sub fields_of {
+    my ($message) = @_;
+    return @{$message}{qw(channel payload)}, $message->{peer} ? @{$message}{qw(src seq peer verdict)} : ();
 }
 
 sub count {
     my ($most, $seconds) = @_;
     my ($received, $lost, $last) = (0, 0, '');
-    while ($received < $most and my $message = $bus->recv($seconds)) {
+    while ($received < $most and my $message = $bus->receive($seconds)) {
         $received++;
         $lost += $message->{lost};
         $last = $message->{payload};
@@ -147,24 +177,27 @@ sub count {
 }
 
 sub request {
-    my ($channel, $question, $seconds, $most) = @_;
-    my $end = time + $seconds;
-    my @answers;
-    for (my $answer = $bus->request($channel, $question, $seconds); $answer; ) {
-        push @answers, $answer->{payload};
-        my $left = $end - time;
-        $answer = @answers < ($most // 1) && $bus->next_answer($left < 0 ? 0 : $left);
-    }
-    return @answers ? @answers : Bccn::Error->throw('timeout', 'no answer in time');
+    my ($channel, $payload, $seconds, $most) = @_;
+    return $bus->request($channel, $payload, $seconds)->{payload} if !defined $most;
+    my @replies;
+    $bus->request_many($channel, $payload, sub { push @replies, $_[0]{payload} }, $seconds, $most);
+    return @replies;
 }
 
 sub serve {
-    my ($most, $seconds) = @_;
+    my ($most, $seconds, $pattern) = @_;
     my $served = 0;
-    while ($served < $most and my $message = $bus->recv($seconds)) {
-        my $question = $bus->question($message) // next;
-        $bus->reply($message, "re:$question");
-        $served++;
+    if (defined $pattern) {
+        $bus->serve($pattern, sub { $served++; return "re:$_[0]{payload}" });
+        my $inputs = IO::Select->new($bus->fileno);
+        $bus->dispatch while $served < $most && $inputs->can_read($seconds);
+        return $served;
+    }
+    while ($served < $most and my $message = $bus->receive($seconds)) {
+        my (undef, $payload) = split /\n/, $message->{payload}, 2;
+        my $replied = eval { $bus->reply($message, "re:$payload"); 1 };
+        die $@ if !$replied && $@->code ne 'invalid'; ## no critic (RequireCarping)
+        $served += !!$replied; # what is invalid is no request
     }
     return $served;
 }
@@ -181,7 +214,7 @@ sub fork_with {
         close_bus();
         connect_bus();
     }
-    return $$, $bus->get_name;
+    return $$, $bus->name;
 }
 
 sub obey {

@@ -1,4 +1,4 @@
-# Tests with the golden vectors (clients/vectors) of packets and patterns that a client writes, reads or matches.
+# Tests with the golden vectors of packets and patterns that a client writes, reads or matches.
 use strict;
 use warnings;
 
@@ -6,10 +6,9 @@ use FindBin;
 use JSON::PP ();
 use Test::More;
 
-use Bccn::Protocol qw(PACK parse unpack_packets pack_packets pattern_regex);
+use Net::Bccn::Protocol qw(PACK parse unpack_packets pack_packets pattern_regex);
 
-my $folder = "$FindBin::Bin/../../vectors";
-plan skip_all => "no vectors in $folder" if !-d $folder;
+my $folder = "$FindBin::Bin/vectors";
 
 sub vectors {
     my ($name) = @_;
@@ -50,7 +49,7 @@ subtest 'packets' => sub {
         elsif ($entry->{type} eq 'RECV') {
             my $message = parse($packet);
             is($message->{$_}, $entry->{$_}, "$name: $_") for qw(peer verdict);
-            is($message->{time_ns}, $entry->{unix_ns}, "$name: time");
+            is($message->{time}, $entry->{unix_ns}, "$name: time");
             is($message->{datagram}, bytes($entry->{datagram}), "$name: datagram");
         }
         elsif ($entry->{type} eq 'PACK') {
@@ -58,6 +57,11 @@ subtest 'packets' => sub {
             is_deeply([ unpack_packets($packet) ], \@inside, $name);
             is(pack_packets(@inside), $packet, "$name, written");
         }
+    }
+    for my $entry (@{ $packets->{tapped} }) {
+        my $message = parse(bytes($entry->{packet}));
+        is($message->{$_}, $entry->{$_}, "$entry->{name}: $_") for qw(peer verdict interface);
+        is($message->{datagram}, bytes($entry->{datagram}), "$entry->{name}: datagram");
     }
     for my $entry (@{ $packets->{invalid} }) {
         my $packet = bytes($entry->{packet});
@@ -76,7 +80,7 @@ subtest 'datagrams' => sub {
             src     => $entry->{src},
             seq     => $entry->{seq} + 0,
             peer    => '10.0.0.7:5400',
-            time_ns => 1760000000123456789,
+            time    => 1760000000123456789,
             verdict => 'ok',
             datagram => $datagram,
         );

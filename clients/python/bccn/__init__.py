@@ -11,7 +11,7 @@
 ``Client`` blocks, ``AsyncClient`` (imported when first used) awaits. Both reconnect and resubscribe by themselves.
 """
 
-from bccn.client import Client
+from bccn.client import Client, Subscription
 from bccn.errors import (
     BacklogError,
     BccnError,
@@ -33,21 +33,24 @@ from bccn.transport import socket_path
 # Type checkers take this name for true. Importing ``typing`` for it would take longer than importing all of this.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bccn.aio import AsyncClient
+    from bccn.aio import AsyncClient, AsyncSubscription
+    from bccn.options import Format, NoticeKind, Policy, Queue, Separator, Tap
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AsyncClient", "BacklogError", "BccnError", "Client", "ClosedError", "InvalidError", "Message",
-    "NobodyListensError", "Notice", "ProtocolError", "RefusedError", "RejectedError", "Request",
-    "TimedOutError", "UnavailableError", "UnconfirmedError", "matches", "socket_path",
+    "AsyncClient", "AsyncSubscription", "BacklogError", "BccnError", "Client", "ClosedError", "Format",
+    "InvalidError", "Message", "NobodyListensError", "Notice", "NoticeKind", "Policy", "ProtocolError", "Queue",
+    "RefusedError", "RejectedError", "Request", "Separator", "Subscription", "Tap", "TimedOutError",
+    "UnavailableError", "UnconfirmedError", "matches", "socket_path",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    """Import asyncio only for programs that use it: that takes five times as long as all the rest."""
-    if name == "AsyncClient":
-        from bccn.aio import AsyncClient
+    """Import asyncio and typing only for programs that use them: each takes longer than all the rest."""
+    if name in __all__:
+        import importlib
 
-        return AsyncClient
+        module = importlib.import_module("bccn.aio" if name.startswith("Async") else "bccn.options")
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

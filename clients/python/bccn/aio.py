@@ -8,18 +8,25 @@ Rules:
    ``on_notice`` is called at once.
 """
 
+# ruff: noqa: SLF001 - a subscription is a part of its client
+
+from __future__ import annotations
+
 import asyncio
 import inspect
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any, Self
 
 from bccn.errors import ClosedError, ProtocolError
 from bccn.exchange import FOREVER, Pending, Request
+from bccn.inbox import Callback, Held
 from bccn.operations import Handler, Operations
 from bccn.protocol import Message
+from bccn.session import BACKLOG_LIMIT
 from bccn.transport import Transport
 
 READ_AHEAD_LIMIT = 1024 * 1024
@@ -27,11 +34,53 @@ READ_AHEAD_LIMIT = 1024 * 1024
 READ_LIMIT = 64
 
 
-class AsyncClient(Operations):
+class AsyncStream:
+    """As ``client.Stream``."""
+
+    _is_over: Callable[[], bool]
+    receive: Callable[[], Awaitable[Message | None]]
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages, until it is closed."""
+        try:
+            while not self._is_over() and (message := await self.receive()) is not None:
+                yield message
+        except ClosedError:
+            if not self._is_over():  # another client's, out of a callback
+                raise
+
+
+class AsyncSubscription(Held, AsyncStream):
+    """As ``Subscription``, with ``await``."""
+
+    def __init__(self, client: AsyncClient, pattern: str, callback: Callback | None = None) -> None:
+        super().__init__(pattern, callback)
+        self._client = client
+
+    async def close(self) -> None:
+        """End it; see ``Subscription.close``."""
+        await self._client._unsubscribe(self)
+
+    async def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message that matches; None after ``timeout`` seconds."""
+        self._check_receives()
+        return await self._client._next(self._client._inbox.open_stream(self), timeout, self)
+
+    def _is_over(self) -> bool:
+        return self.ended or self._client._is_over()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncClient(Operations, AsyncStream):
     """As ``Client``, with ``await``: ``async with``, or ``connect`` and ``close``. Not for a child of fork."""
 
     _read_ahead = READ_AHEAD_LIMIT
-    _receives = False  # somebody has called ``receive``
+    _receiving = 0  # how many wait for a message
     _reading = _writing = False  # what the loop watches the transport for
     _timer: asyncio.TimerHandle | None = None  # one for all who wait: most are answered long before
     _timer_due = FOREVER
@@ -46,33 +95,21 @@ class AsyncClient(Operations):
         finally:
             await self._close_batch()
 
+    async def subscribe(self, pattern: str, callback: Callback | None = None) -> AsyncSubscription:
+        """Returns when it is in force; see ``Client.subscribe``."""
+        subscription = AsyncSubscription(self, pattern, callback)
+        await self._subscribe(subscription)
+        return subscription
+
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not only for callbacks; None after ``timeout`` seconds."""
-        inbox, self._receives = self._inbox, True
-        deadline = FOREVER if timeout is None or inbox.received else monotonic() + timeout
-        while not inbox.received:
-            self._check()
-            await self._wait(self._arrival, deadline)
-            if not inbox.received and monotonic() >= deadline:
-                return None
-        message = inbox.next_received()
-        if not self._reading:
-            self._attend()
-        return message
+        self._receives = True
+        return await self._next(self._inbox.received, timeout)
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages, until the client is closed."""
-        try:
-            while (message := await self.receive()) is not None:
-                yield message
-        except ClosedError:
-            if not self._closed:  # another client's, out of a callback
-                raise
+    async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> AsyncSubscription:
+        """Reply to requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
 
-    async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> None:
-        """Answer requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
-
-        At most ``concurrency`` are answered at a time; the next waits in the daemon's queue.
+        At most ``concurrency`` are carried out at a time; the next waits in the daemon's queue.
         """
         slots = asyncio.Semaphore(concurrency)
 
@@ -80,7 +117,9 @@ class AsyncClient(Operations):
             await slots.acquire()
             self._start(self._call(answer, request)).add_done_callback(lambda _: slots.release())
 
-        await self._serve(pattern, handler, carry_out)
+        subscription = AsyncSubscription(self, pattern)
+        await self._serve(subscription, handler, carry_out)
+        return subscription
 
     async def connect(self) -> None:
         """Connect; tries for ``wait`` seconds. Raises UnavailableError, RejectedError."""
@@ -113,6 +152,35 @@ class AsyncClient(Operations):
         self._deadlines: dict[Callable[[], None], float] = {}  # of those who wait
         self._arrival = Pending()  # something to receive, or never again; then another one
         self._tasks: set[asyncio.Task[None]] = set()  # those of callbacks and handlers
+
+    def _is_over(self) -> bool:
+        return bool(self._closed)
+
+    @property
+    def _wants_packets(self) -> bool:
+        """Also while somebody waits for a message, and those of others fill the streams."""
+        hungry = self._receiving and not self._inbox.backlog and self._inbox.waiting_size <= BACKLOG_LIMIT
+        return hungry or super()._wants_packets
+
+    async def _next(
+        self, stream: deque[Message], timeout: float | None, of: Held | None = None
+    ) -> Message | None:
+        deadline = FOREVER if timeout is None or stream else monotonic() + timeout
+        while not stream or (of is not None and of.ended):
+            if of is not None and of.ended:
+                raise ClosedError("the subscription is closed")
+            self._check(asks=True)
+            self._receiving += 1
+            try:
+                await self._wait(self._arrival, deadline)
+            finally:
+                self._receiving -= 1
+            if not stream and monotonic() >= deadline:
+                return None
+        message = self._inbox.next_of(stream)
+        if not self._reading:
+            self._attend()
+        return message
 
     async def _wait(self, pending: Pending, deadline: float) -> None:
         self._attend()
@@ -190,9 +258,14 @@ class AsyncClient(Operations):
         if inbox.backlog:
             if not self._closed and (self._calling is None or self._calling.done()):
                 self._calling = self._start(self._call_back())
-        elif inbox.has_callbacks and inbox.waiting_size > self._read_ahead:
+        elif inbox.has_routes and inbox.waiting_size > self._read_ahead and not inbox.fills_stream:
             self._drop_unclaimed()
-        if inbox.received or self._closed or (self._transport is None and self._due == FOREVER):
+        if (
+            inbox.received
+            or inbox.has_routes
+            or self._closed
+            or (self._transport is None and self._due == FOREVER)
+        ):
             self._arrival.finish()
             self._arrival = Pending()
         self._pass_on_notices()
@@ -223,12 +296,3 @@ class AsyncClient(Operations):
             text = f"bccn callback for {message.channel} failed"
             context = {"message": text, "exception": error, "task": asyncio.current_task()}
             get_running_loop().call_exception_handler(context)
-
-    def _drop_unclaimed(self) -> None:
-        """When all is done by callbacks and none takes ``!`` messages, these must not stop the others."""
-        if self._receives or any(callback is None for _, callback in self._inbox.subscriptions):
-            return
-        count = len(self._inbox.received)
-        self._inbox.clear()
-        text = f"{count} messages to all or to this program dropped: give listen() a callback for them"
-        self._notify("unclaimed", text, count)

@@ -7,6 +7,8 @@ Rules:
 3. Nothing happens between two calls. A select loop learns from ``Readiness`` when to make one.
 """
 
+# ruff: noqa: SLF001 - a subscription is a part of its client
+
 from __future__ import annotations
 
 import time
@@ -17,6 +19,7 @@ from time import monotonic
 
 from bccn.errors import ClosedError
 from bccn.exchange import FOREVER, Pending, Request
+from bccn.inbox import Callback, Held
 from bccn.operations import Operations
 from bccn.protocol import Message, build_msg
 from bccn.session import Session
@@ -24,6 +27,7 @@ from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
+    from collections import deque
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
     from bccn.readiness import Readiness
@@ -92,7 +96,53 @@ def blocking(
     return method
 
 
-class Client(Blocking):
+class Stream:
+    """What iteration takes messages from, until it ``_is_over``."""
+
+    _is_over: Callable[[], bool]
+    receive: Callable[[], Message | None]
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages, until it is closed."""
+        try:
+            while not self._is_over() and (message := self.receive()) is not None:
+                yield message
+        except ClosedError:
+            if not self._is_over():  # another client's, out of a callback
+                raise
+
+
+class Subscription(Held, Stream):
+    """What ``subscribe`` and ``serve`` return. Also a context manager.
+
+    Without a callback it is a stream of its own as soon as it is asked for a message: from then on those that match
+    come from here, and not from the client; those that wait there move over.
+    """
+
+    def __init__(self, client: Client, pattern: str, callback: Callback | None = None) -> None:
+        super().__init__(pattern, callback)
+        self._client = client
+
+    def close(self) -> None:
+        """End it, even where this raises because the daemon does not answer; to close again does nothing."""
+        self._client._run(Operations._unsubscribe(self._client, self))
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message that matches; None after ``timeout`` seconds. Callbacks are called meanwhile."""
+        self._check_receives()
+        return self._client._next(self._client._inbox.open_stream(self), timeout, self)
+
+    def _is_over(self) -> bool:
+        return self.ended or self._client._is_over()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Client(Blocking, Stream):
     """A connection to the bus of this host, made again by itself when it breaks. One thread at a time.
 
     Raises UnavailableError without a daemon, RejectedError when it does not grant what was asked.
@@ -129,13 +179,10 @@ class Client(Blocking):
         finally:
             self._run(self._close_batch())
 
-    publish_many = blocking(Operations.publish_many)
-    send_all = blocking(Operations.send_all)
-    send_to = blocking(Operations.send_to)
+    publish_all = blocking(Operations.publish_all)
+    publish_to = blocking(Operations.publish_to)
     send_datagram = blocking(Operations.send_datagram)
     barrier = blocking(Operations.barrier)
-    subscribe = blocking(Operations.subscribe)
-    unsubscribe = blocking(Operations.unsubscribe)
     listen = blocking(Operations.listen)
     request = blocking(Operations.request)
     reply = blocking(Operations.reply)
@@ -146,29 +193,29 @@ class Client(Blocking):
     clients = blocking(Operations.clients)
     sources = blocking(Operations.sources)
 
+    def subscribe(self, pattern: str, callback: Callback | None = None) -> Subscription:
+        """Returns when it is in force; raises when there is none, also when it is cancelled.
+
+        Its messages go to ``callback``, or without one to the stream of the client, or to its own.
+        """
+        subscription = Subscription(self, pattern, callback)
+        self._run(Operations._subscribe(self, subscription))
+        return subscription
+
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
-        deadline, inbox = FOREVER if timeout is None else monotonic() + timeout, self._inbox
-        while True:
-            while inbox.backlog and not inbox.received:
-                self._call_back()
-            if inbox.received:
-                self._settle()
-                return inbox.next_received()
-            if self._notices:
-                self._settle()
-            if not self._step(deadline) and not inbox:
-                self._settle()
-                return None
+        self._receives = True
+        return self._next(self._inbox.received, timeout)
 
-    def dispatch(self) -> list[Message]:
-        """For select loops: call the callbacks of all that is pending, return the messages which none took."""
+    def dispatch(self) -> None:
+        """For select loops: call the callbacks of all that waits. Other messages wait for ``receive``."""
         self._check()
         self._work(READ_LIMIT)
         try:
             while self._inbox.backlog:
                 self._call_back()
-            return [self._inbox.next_received() for _ in range(len(self._inbox.received))]
+            if not self._receives and self._inbox.waiting_size > GLANCE_LIMIT:
+                self._drop_unclaimed()
         finally:
             self._settle()
 
@@ -182,21 +229,15 @@ class Client(Blocking):
         self._settle()
         return self._readiness.fileno()
 
-    def __iter__(self) -> Iterator[Message]:
-        """Messages, until the client is closed."""
-        try:
-            while not self._closed and (message := self.receive()) is not None:
-                yield message
-        except ClosedError:
-            if not self._closed:  # another client's, out of a callback
-                raise
-
-    def replies_to(
-        self, channel: str, payload: bytes | str = b"", timeout: float | None = None, replies: int | None = None,
+    def request_many(
+        self, channel: str, payload: bytes | str = b"", timeout: float | None = None, count: int | None = None,
         *, wait_anyway: bool = False,
     ) -> Iterator[Message]:  # fmt: skip
-        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
-        coming = Operations.replies_to(self, channel, payload, timeout, replies, wait_anyway=wait_anyway)
+        """The replies as they come, at most ``count``, until ``timeout`` seconds have passed.
+
+        The request is published when the first is asked for. Raises NobodyListensError as ``request`` does.
+        """
+        coming = Operations.request_many(self, channel, payload, timeout, count, wait_anyway=wait_anyway)
         try:
             while True:
                 yield self._run(coming.__anext__())
@@ -205,14 +246,16 @@ class Client(Blocking):
         finally:
             finish(coming.aclose())
 
-    def serve(self, pattern: str, handler: Callable[[Request], bytes | str | None]) -> None:
-        """Answer requests on the channels that match with what ``handler`` returns, or later if that is None.
+    def serve(self, pattern: str, handler: Callable[[Request], bytes | str | None]) -> Subscription:
+        """Reply to requests on the channels that match with what ``handler`` returns, or later if that is None.
 
         Needs ``format="full"``. The pattern ``!`` stands for requests to all and to this program. The handler runs
         inside ``receive`` or ``dispatch``.
         """
-        serving = Operations._serve  # noqa: SLF001
-        self._run(serving(self, pattern, handler, lambda answer, request: self._run(answer(request))))
+        subscription = Subscription(self, pattern)
+        serving = Operations._serve
+        self._run(serving(self, subscription, handler, lambda answer, request: self._run(answer(request))))
+        return subscription
 
     @property
     def name(self) -> str:
@@ -236,6 +279,26 @@ class Client(Blocking):
             self.close()
 
     # --- how it waits ---
+
+    def _is_over(self) -> bool:
+        return bool(self._closed)
+
+    def _next(self, stream: deque[Message], timeout: float | None, of: Held | None = None) -> Message | None:
+        deadline, inbox = FOREVER if timeout is None else monotonic() + timeout, self._inbox
+        while True:
+            while inbox.backlog and not stream:
+                self._call_back()
+            if of is not None and of.ended:
+                raise ClosedError("the subscription is closed")
+            if stream:
+                self._settle()
+                return inbox.next_of(stream)
+            if self._notices:
+                self._settle()
+            self._check(asks=True)
+            if not self._step(deadline) and not stream and not inbox.backlog:
+                self._settle()
+                return None
 
     def _run(self, operation: Coroutine[Any, Any, T]) -> T:
         try:

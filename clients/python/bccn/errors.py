@@ -2,11 +2,18 @@
 
 
 class BccnError(Exception):
-    """The root of the tree."""
+    """The root of the tree.
+
+    ``code`` is the word for it, the same in every language (``clients/PROTOCOL.md``, "The functions of a client").
+    """
+
+    code = ""
 
 
 class InvalidError(BccnError, ValueError):
     """An argument cannot be sent at all."""
+
+    code = "invalid"
 
 
 class RejectedError(BccnError):
@@ -32,6 +39,8 @@ class UnavailableError(BccnError, ConnectionError):
     connection, as it said (``clients/PROTOCOL.md``, "Notices"); empty for anything else.
     """
 
+    code = "unavailable"
+
     def __init__(self, text: str = "", reason: str = "") -> None:
         super().__init__(text)
         self.reason = reason
@@ -40,25 +49,37 @@ class UnavailableError(BccnError, ConnectionError):
 class UnconfirmedError(UnavailableError):
     """Messages sent on a connection that broke may not have been published. ``reason``: why, if the daemon said."""
 
+    code = "unconfirmed"
+
 
 class TimedOutError(BccnError, TimeoutError):
     """The daemon, or another program, does not answer in time."""
+
+    code = "timeout"
 
 
 class NobodyListensError(BccnError):
     """Nobody on this host, nor on another with a daemon, would get the request."""
 
+    code = "nobody"
+
 
 class BacklogError(BccnError):
     """This program makes requests and does not receive the messages that wait for it."""
+
+    code = "backlog"
 
 
 class ClosedError(BccnError):
     """The client was closed, or belongs to another process."""
 
+    code = "closed"
+
 
 class ProtocolError(BccnError):
     """The daemon sent a packet that is not of this protocol."""
+
+    code = "protocol"
 
 
 def rejected(value: str) -> RejectedError:

@@ -4,14 +4,19 @@ The daemon does not say which patterns a message matched: to find its callbacks 
 same rules (``clients/PROTOCOL.md``, "Channels and patterns"). Nothing is lost here: the client stops reading.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 
 from bccn.errors import InvalidError, RejectedError
 from bccn.protocol import Message
 
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from bccn.options import NoticeKind
+
 Callback = Callable[[Message], object]
-Subscription = tuple[str, Callback | None]
 
 # Bytes that a message costs besides its payload, about.
 MESSAGE_COST = 512
@@ -35,10 +40,6 @@ def matches(pattern: str, channel: str, separator: str = "/") -> bool:
     return separator not in rest and _token_matches(last, rest)
 
 
-def _without(subscriptions: list[Subscription], *others: Subscription) -> list[Subscription]:
-    return [each for each in subscriptions if not any(each is other for other in others)]
-
-
 def _token_matches(pattern: str, token: str) -> bool:
     star = pattern.find("*")
     if star < 0:
@@ -56,12 +57,14 @@ class Notice:
     closing       the daemon says that it closes the connection, and why       0
     disconnected  the connection ended                                         published, perhaps not taken
     reconnected   there is one again, with every subscription in force         0
-    unclaimed     messages to all or to us had no callback (AsyncClient)       how many
+    unclaimed     messages were dropped that had no callback                   how many
     """
 
     __slots__ = ("count", "error", "kind", "text")
 
-    def __init__(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
+    def __init__(
+        self, kind: NoticeKind, text: str, count: int = 0, error: RejectedError | None = None
+    ) -> None:
         self.kind, self.text, self.count, self.error = kind, text, count, error
 
     def __str__(self) -> str:
@@ -77,97 +80,138 @@ class Notice:
         logging.getLogger("bccn").warning("%s", self)
 
 
-class Inbox:
-    """``received`` waits for ``receive``; while there are callbacks, ``backlog`` waits for ``take`` before that.
+class Held:
+    """A subscription. Its messages go to ``callback``, or to its own ``stream``, or else to that of the client."""
 
-    ``waiting_size``: bytes in both. ``lost``: how many the daemon dropped since the last message.
+    def __init__(self, pattern: str, callback: Callback | None = None) -> None:
+        self.pattern, self.callback = pattern, callback
+        self.stream: deque[Message] | None = None
+        self.ended = False
+
+    def _check_receives(self) -> None:
+        if self.callback is not None:
+            raise InvalidError(f"the messages of {self.pattern} go to its callback, there is none to receive")
+
+
+class Inbox:
+    """``received`` is the stream of the client. Where there are callbacks or other streams, too, messages wait in
+    ``backlog`` for ``take`` before that.
+
+    ``waiting_size``: bytes in all of them. ``lost``: how many the daemon dropped since the last message.
     ``pending``: subscriptions that the daemon has not agreed to yet. ``withdrawn``: subscriptions that were given up,
     until their UNSUB is answered; what comes for them alone reaches nobody.
     """
 
     def __init__(self, separator: str) -> None:
-        self.subscriptions: list[Subscription] = []
-        self.pending: list[Subscription] = []
-        self.withdrawn: list[Subscription] = []
+        self.subscriptions: list[Held] = []
+        self.pending: list[Held] = []
+        self.withdrawn: list[Held] = []
         self.overhears = False  # a SUB that was withdrawn makes the daemon deliver ``!``
         self.listening = False
         self.listener: Callback | None = None
-        self.has_callbacks = False  # or ever had
+        self.has_routes = False  # there is more than one way for a message, or ever was
         self.backlog: deque[Message] = deque()
         self.received: deque[Message] = deque()
         self.waiting_size = self.lost = 0
         self._separator = separator
-        self._routes: dict[str, tuple[tuple[Callback, ...], bool]] = {}
+        self._routes: dict[str, tuple[tuple[Callback, ...], tuple[deque[Message], ...]]] = {}
 
     def __len__(self) -> int:
-        return len(self.backlog) + len(self.received)
+        return sum(map(len, self._queues()))
+
+    def _queues(self) -> list[deque[Message]]:
+        own = [each.stream for each in self.subscriptions if each.stream is not None]
+        return [self.backlog, self.received, *own]
 
     def clear(self) -> None:
-        self.backlog.clear()
-        self.received.clear()
+        for queue in self._queues():
+            queue.clear()
         self.waiting_size = 0
 
     def put(self, message: Message) -> None:
         if self.lost:
             message.lost, self.lost = self.lost, 0
-        (self.backlog if self.has_callbacks else self.received).append(message)
+        (self.backlog if self.has_routes else self.received).append(message)
         self.waiting_size += len(message.payload) + MESSAGE_COST
 
     def take(self) -> tuple[Message, tuple[Callback, ...]]:
-        """The oldest message and its callbacks; it is now in ``received`` if it is (also) for ``receive``."""
+        """The oldest message of the backlog and its callbacks; it is now in the streams that it is (also) for."""
         message = self.backlog.popleft()
-        callbacks, wanted = self._routes.get(message.channel) or self.route(message.channel)
-        if wanted:
-            self.received.append(message)
-        else:
-            self.waiting_size -= len(message.payload) + MESSAGE_COST
+        callbacks, streams = self._routes.get(message.channel) or self.route(message.channel)
+        for stream in streams:
+            stream.append(message)
+        self.waiting_size += (len(streams) - 1) * (len(message.payload) + MESSAGE_COST)
         return message, callbacks
 
-    def next_received(self) -> Message:
-        message = self.received.popleft()
+    def next_of(self, stream: deque[Message]) -> Message:
+        message = stream.popleft()
         self.waiting_size -= len(message.payload) + MESSAGE_COST
         return message
 
-    def route(self, channel: str) -> tuple[tuple[Callback, ...], bool]:
-        """The callbacks whose pattern matches; whether a pattern without one does, or no callback at all."""
-        found = [call for pattern, call in self.subscriptions if matches(pattern, channel, self._separator)]
+    def drop(self, stream: deque[Message]) -> int:
+        """Forget what waits there; returns how many."""
+        count = len(stream)
+        while stream:
+            self.next_of(stream)
+        return count
+
+    def route(self, channel: str) -> tuple[tuple[Callback, ...], tuple[deque[Message], ...]]:
+        """The callbacks whose pattern matches, and the streams: the client's for a pattern without, or for none."""
         if channel.startswith("!"):
-            found = [self.listener]
-        callbacks = tuple(callback for callback in found if callback is not None)
-        route = callbacks, None in found or not callbacks
+            found = [Held("!", self.listener)]
+        else:
+            found = [each for each in self.subscriptions if self._is_for([each], channel)]
+        callbacks = tuple(each.callback for each in found if each.callback is not None)
+        streams = [each.stream for each in found if each.stream is not None]
+        if len(callbacks) + len(streams) < max(1, len(found)):
+            streams.append(self.received)
         if len(self._routes) >= ROUTES_LIMIT:
             self._routes.clear()
-        self._routes[channel] = route
+        self._routes[channel] = route = callbacks, tuple(streams)
         return route
 
-    def subscribe(self, pattern: str, callback: Callback | None) -> Subscription:
-        subscription = (pattern, callback)
-        self.subscriptions.append(subscription)
-        self.has_callbacks |= callback is not None
-        self._routes.clear()
-        return subscription
+    def open_stream(self, held: Held) -> deque[Message]:
+        """Its own stream, which takes over what waits for it."""
+        if held.stream is None:
+            held.stream, self.has_routes = deque(), True
+            self._routes.clear()
+            waiting = list(self.received)
+            self.received.clear()
+            for message in waiting:
+                is_mine = self._is_for([held], message.channel)
+                streams = [held.stream] * is_mine
+                if not is_mine or any(each is self.received for each in self.route(message.channel)[1]):
+                    streams.append(self.received)
+                for stream in streams:
+                    stream.append(message)
+                self.waiting_size += (len(streams) - 1) * (len(message.payload) + MESSAGE_COST)
+        return held.stream
 
-    def unsubscribe(self, pattern: str, callback: Callback | None = None) -> Subscription:
-        """Remove the last subscription to ``pattern`` (with that callback, where one is given)."""
-        for subscription in reversed(self.held):
-            if subscription[0] == pattern and callback in (None, subscription[1]):
-                self.forget(subscription)
-                return subscription
-        raise InvalidError(f"pattern {pattern!r}: not subscribed")
+    def add(self, held: Held) -> None:
+        self.subscriptions.append(held)
+        self.has_routes |= held.callback is not None
+        self._routes.clear()
 
     @property
-    def held(self) -> list[Subscription]:
+    def fills_stream(self) -> bool:
+        """Whether a subscription has its messages in the stream of the client."""
+        return any(each.callback is None and each.stream is None for each in self.subscriptions)
+
+    @property
+    def held(self) -> list[Held]:
         """The subscriptions that the daemon has agreed to."""
-        return _without(self.subscriptions, *self.pending)
+        return [each for each in self.subscriptions if each not in self.pending]
 
-    def settle(self, subscription: Subscription) -> None:
+    def settle(self, held: Held) -> None:
         """The daemon has answered its SUB, or the UNSUB that withdrew it."""
-        self.pending = _without(self.pending, subscription)
-        self.withdrawn = _without(self.withdrawn, subscription)
+        self.pending = [each for each in self.pending if each is not held]
+        self.withdrawn = [each for each in self.withdrawn if each is not held]
 
-    def forget(self, subscription: Subscription) -> None:
-        self.subscriptions = _without(self.subscriptions, subscription)
-        self.pending = _without(self.pending, subscription)
+    def remove(self, held: Held) -> None:
+        if held.stream is not None:
+            self.drop(held.stream)
+        self.subscriptions = [each for each in self.subscriptions if each is not held]
+        self.settle(held)
         self._routes.clear()
 
     def disconnect(self) -> None:
@@ -178,9 +222,9 @@ class Inbox:
         """The last message of each queue."""
         return [queue[-1] for queue in (self.backlog, self.received) if queue]
 
-    def withdraw(self, subscription: Subscription, newest: list[Message]) -> None:
+    def withdraw(self, held: Held, newest: list[Message]) -> None:
         """Drop what comes for nothing else, and what has come behind those that were the ``newest``."""
-        self.withdrawn.append(subscription)
+        self.withdrawn.append(held)
         self.overhears = True
         for queue in (self.backlog, self.received):
             messages, lost = list(queue), 0
@@ -201,10 +245,10 @@ class Inbox:
             return self.overhears and not (self.listening or self.subscriptions)
         return self._is_for(self.withdrawn, channel) and not self._is_for(self.held, channel)
 
-    def _is_for(self, subscriptions: list[Subscription], channel: str) -> bool:
-        return any(matches(pattern, channel, self._separator) for pattern, _ in subscriptions)
+    def _is_for(self, subscriptions: list[Held], channel: str) -> bool:
+        return any(matches(each.pattern, channel, self._separator) for each in subscriptions)
 
     def listen(self, callback: Callback | None) -> None:
         self.listening, self.listener = True, callback
-        self.has_callbacks |= callback is not None
+        self.has_routes |= callback is not None
         self._routes.clear()

@@ -6,12 +6,12 @@ nothing but a session, and one calls another as a function: the method of that n
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from time import monotonic
 
 from bccn.errors import BacklogError, InvalidError, NobodyListensError, TimedOutError
 from bccn.exchange import ASK_AFTER, ASK_EVERY, QUESTIONS, REPLIES_LIMIT, Exchange, Request, with_token
-from bccn.inbox import Callback, Subscription
+from bccn.inbox import Callback, Held
 from bccn.protocol import Message, build_control, build_msg, build_sub
 from bccn.session import Entry, Session
 
@@ -37,25 +37,16 @@ class Operations(Session):
                 await self._transmit(full, count)
                 await self._give_way()
 
-    async def publish_many(self: Session, messages: Iterable[tuple[str, bytes | str]]) -> None:
-        """Publish (channel, payload) pairs, packed where that was agreed."""
-        await self._open_batch()
-        try:
-            for channel, payload in messages:
-                await Operations.publish(self, channel, payload)
-        finally:
-            await self._close_batch()
-
-    async def send_all(self: Session, payload: bytes | str) -> None:
-        """To every listening program of the segment."""
+    async def publish_all(self: Session, payload: bytes | str) -> None:
+        """Publish to every listening program of the segment."""
         await Operations.publish(self, "!", payload)
 
-    async def send_to(self: Session, target: str, payload: bytes | str) -> None:
-        """To the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Directed targets")."""
+    async def publish_to(self: Session, target: str, payload: bytes | str) -> None:
+        """Publish to the program whose src is ``target``, or all below it (``bccnd/wire/BCCN1.md``, "Channels")."""
         await Operations.publish(self, "!" + target, payload)
 
     async def reply(self: Session, request: Request, payload: bytes | str = b"") -> None:
-        """Answer a request; as ``publish``."""
+        """Reply to a request; as ``publish``."""
         await Operations.publish(self, *request.reply(payload))
 
     async def send_datagram(self: Session, datagram: bytes) -> None:
@@ -71,76 +62,83 @@ class Operations(Session):
         await self._ask("ping", timeout=timeout)
         self._raise_rejections()
 
-    async def subscribe(self: Session, pattern: str, callback: Callback | None = None) -> None:
-        """Returns when it is in force; raises when there is none, also when it is cancelled.
-
-        Its messages go to ``callback``, or without one to ``receive``.
-        """
-        entry, inbox = Entry(build_sub(pattern), build_control("ping"), key="ping"), self._inbox
+    async def _subscribe(self: Session, held: Held) -> None:
+        entry, inbox = Entry(build_sub(held.pattern), build_control("ping"), key="ping"), self._inbox
         await self._send_gathered()
-        subscription, newest = inbox.subscribe(pattern, callback), inbox.newest()
-        entry.subscription = subscription
-        inbox.pending.append(subscription)
+        newest, entry.subscription = inbox.newest(), held
+        inbox.add(held)
+        inbox.pending.append(held)
         try:
             await self._deliver(entry)
         except BaseException:
-            entry.subscription = None
-            granted = any(each is subscription for each in inbox.held)
-            inbox.forget(subscription)
+            entry.subscription, granted = None, held in inbox.held
+            inbox.remove(held)
             if granted or (entry.sent and self.connected and entry.error is None):
-                Operations._withdraw(self, subscription, newest)
+                Operations._withdraw(self, held, newest)
             raise
 
-    async def unsubscribe(self: Session, pattern: str, callback: Callback | None = None) -> None:
-        """Take back one ``subscribe``, the last one of that pattern (and callback, where given).
-
-        It has ended even if this raises because the daemon does not answer.
-        """
-        entry = Entry(b"UN" + build_sub(pattern), build_control("ping"), key="ping")
-        subscription = self._inbox.unsubscribe(pattern, callback)
+    async def _unsubscribe(self: Session, held: Held) -> None:
+        """It has ended even if this raises because the daemon does not answer."""
+        if held.ended or self._closed:
+            return
+        held.ended = True
+        self._inbox.remove(held)
+        if held.pattern == "!":
+            self._inbox.listen(None)
+            return
+        entry = Entry(b"UN" + build_sub(held.pattern), build_control("ping"), key="ping")
         try:
             await self._send_gathered()
             await self._deliver(entry)
         except BaseException:
             if not entry.sent:
-                Operations._withdraw(self, subscription, self._inbox.newest())
+                Operations._withdraw(self, held, self._inbox.newest())
             raise
 
-    def _withdraw(self: Session, subscription: Subscription, newest: list[Message]) -> None:
+    def _withdraw(self: Session, held: Held, newest: list[Message]) -> None:
         """Have an UNSUB sent, without waiting for it (``clients/PROTOCOL.md``, "A subscribe that fails")."""
-        entry = Entry(b"UN" + build_sub(subscription[0]), build_control("ping"), key="ping")
+        entry = Entry(b"UN" + build_sub(held.pattern), build_control("ping"), key="ping")
         if "tap" not in self._wishes:
-            self._inbox.withdraw(subscription, newest)
-            entry.wakers = frozenset({lambda: self._inbox.settle(subscription)})
+            self._inbox.withdraw(held, newest)
+            entry.wakers = frozenset({lambda: self._inbox.settle(held)})
         (self._unsent if self.connected else self._held).append(entry)
         self._flush()
 
     async def listen(self: Session, callback: Callback | None = None) -> None:
-        """Receive messages to all (``!``) and to this program without subscribing; ``callback`` as above."""
+        """Have messages to all (``!``) and to this program delivered, to ``callback`` or to the stream of the client.
+
+        Any subscription has them delivered as well.
+        """
         self._inbox.listen(callback)
         self._wishes["listen"] = None
         await self._ask("listen")
 
     async def request(
         self: Session, channel: str, payload: bytes | str = b"", timeout: float | None = None,
-        replies: int | None = 1, *, wait_anyway: bool = False,
-    ) -> list[Message]:  # fmt: skip
-        """Ask on ``channel``; returns ``replies`` replies, or with None all that come within ``timeout`` seconds.
+        *, wait_anyway: bool = False,
+    ) -> Message:  # fmt: skip
+        """Ask on ``channel``; returns the first reply (``clients/PROTOCOL.md``, "Request and reply").
 
-        Raises NobodyListensError early, unless ``wait_anyway``: for programs without a daemon, which cannot be asked;
-        TimedOutError for too few replies (``clients/PROTOCOL.md``, "Request and reply").
+        Raises TimedOutError when none comes within ``timeout`` seconds, and NobodyListensError early, unless
+        ``wait_anyway``: for programs without a daemon, which cannot be asked whether they listen.
         """
-        coming = Operations.replies_to(self, channel, payload, timeout, replies, wait_anyway=wait_anyway)
-        return [reply async for reply in coming]
+        timeout = self._timeout if timeout is None else timeout
+        replies = Operations.request_many(self, channel, payload, timeout, 1, wait_anyway=wait_anyway)
+        try:
+            return await anext(replies)
+        except StopAsyncIteration:
+            raise TimedOutError(f"no reply on {channel} within {timeout:g} s") from None
+        finally:
+            await replies.aclose()
 
-    async def replies_to(
+    async def request_many(
         self: Session, channel: str, payload: bytes | str = b"", timeout: float | None = None,
-        replies: int | None = None, *, wait_anyway: bool = False,
+        count: int | None = None, *, wait_anyway: bool = False,
     ) -> AsyncGenerator[Message]:  # fmt: skip
-        """The replies as they come. The request is published when the first is asked for; else as ``request``."""
+        """The replies as they come, at most ``count``, until ``timeout`` seconds have passed; see ``Client``."""
         timeout = self._timeout if timeout is None else timeout
         await self._available(timeout)
-        exchange = self._exchanges.begin(channel, replies)
+        exchange = self._exchanges.begin(channel, count)
         deadline, questions = monotonic() + timeout, QUESTIONS
         try:
             listeners = await Operations._publish_request(self, exchange, payload)
@@ -153,11 +151,8 @@ class Operations(Session):
                         raise BacklogError(f"more than {REPLIES_LIMIT} replies on {channel} wait to be taken")
                     yield exchange.replies.popleft()
                 now = monotonic()
-                if exchange.came == replies or (now >= deadline and replies is None):
+                if exchange.came == count or now >= deadline:
                     return
-                if now >= deadline:
-                    came = f"{exchange.came} of {replies} replies" if exchange.came else "no reply"
-                    raise TimedOutError(f"{came} on {channel} within {timeout:g} s")
                 if not exchange.settled and now >= ask_at:
                     if not questions:
                         raise NobodyListensError(f"nobody listens to {channel}")
@@ -239,7 +234,7 @@ class Operations(Session):
         if not exchange.settled and outcome != "asked":
             raise NobodyListensError(f"nobody on this host listens to {exchange.channel}, a local channel")
 
-    async def _serve(self: Session, pattern: str, handler: Handler, carry_out: Callable[..., object]) -> None:
+    async def _serve(self: Session, held: Held, handler: Handler, carry_out: Callable[..., object]) -> None:
         """Call ``carry_out(answer, request)`` for each request; ``answer`` replies what ``handler`` returns."""
         if self._wishes.get("format") != "full":
             raise InvalidError('serving needs the client to be made with format="full"')
@@ -258,4 +253,5 @@ class Operations(Session):
                 return None
             return carry_out(answer, request)
 
-        await (Operations.listen(self, call) if pattern == "!" else Operations.subscribe(self, pattern, call))
+        held.callback = call
+        await (Operations.listen(self, call) if held.pattern == "!" else Operations._subscribe(self, held))

@@ -27,18 +27,30 @@ class Message:
     time_ns   when the daemon received it, Unix time in nanoseconds
     verdict   ``ok``; ``retained`` (see there); to a tap also why it was not delivered
     datagram  the whole BCCN1 datagram
+    interface the one that a tap's datagram came by, ``-`` for what this host sent; only with ``tap="interface"``
     """
 
-    __slots__ = ("channel", "datagram", "lost", "payload", "peer", "seq", "src", "time_ns", "verdict")
+    __slots__ = (
+        "channel",
+        "datagram",
+        "interface",
+        "lost",
+        "payload",
+        "peer",
+        "seq",
+        "src",
+        "time_ns",
+        "verdict",
+    )
 
     def __init__(
         self, channel: str, payload: bytes, src: str | None = None, seq: int | None = None,
         peer: str | None = None, time_ns: int | None = None, verdict: str | None = None,
-        datagram: bytes | None = None,
+        datagram: bytes | None = None, interface: str | None = None,
     ) -> None:  # fmt: skip
         self.channel, self.payload, self.lost = channel, payload, 0
         self.src, self.seq, self.peer = src, seq, peer
-        self.time_ns, self.verdict, self.datagram = time_ns, verdict, datagram
+        self.time_ns, self.verdict, self.datagram, self.interface = time_ns, verdict, datagram, interface
 
     @property
     def text(self) -> str:
@@ -83,16 +95,24 @@ def parse(packet: bytes) -> Message | Control:
 def _parse_recv(packet: bytes) -> Message:
     head, nul, datagram = packet.partition(b"\0")
     words = head.decode("ascii", "backslashreplace").split(" ")
-    if not nul or len(words) != 4 or not words[2].isdigit() or len(words[2]) > NUMBER_DIGITS:
+    if (
+        not nul
+        or not 4 <= len(words) <= 5
+        or not words[-1]
+        or not words[2].isdigit()
+        or len(words[2]) > NUMBER_DIGITS
+    ):
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet")
-    _, peer, unix_ns, verdict = words
+    _, peer, unix_ns, verdict, *by = words
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
     fields = header.decode("ascii", "backslashreplace").split(":")
     if not bar or len(fields) != 3 or not fields[1].isdigit():
         # Only a tap sees these: bytes that were rejected because they are not BCCN1.
-        return Message("", b"", None, None, peer, int(unix_ns), verdict, datagram)
+        return Message("", b"", None, None, peer, int(unix_ns), verdict, datagram, *by)
     src, seq, channel = fields
-    return Message(channel, payload, src, int(seq[:NUMBER_DIGITS]), peer, int(unix_ns), verdict, datagram)
+    return Message(
+        channel, payload, src, int(seq[:NUMBER_DIGITS]), peer, int(unix_ns), verdict, datagram, *by
+    )
 
 
 def is_number(text: str) -> bool:

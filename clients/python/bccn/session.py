@@ -20,8 +20,10 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 5. A child of fork never touches its parent's connection.
 """
 
+from __future__ import annotations
+
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike, getpid, register_at_fork
 from time import monotonic
 from weakref import WeakSet
@@ -29,9 +31,13 @@ from weakref import WeakSet
 from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
-from bccn.inbox import NOTICES_LIMIT, Inbox, Notice, Subscription
+from bccn.inbox import NOTICES_LIMIT, Held, Inbox, Notice
 from bccn.protocol import PACK, Packer, build_control, build_sub, is_number, parse, unpack
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
+
+TYPE_CHECKING = False  # see bccn/__init__.py
+if TYPE_CHECKING:
+    from bccn.options import Format, NoticeKind, Queue, Separator, Tap
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
@@ -43,7 +49,7 @@ class Entry(Pending):
     sent = 0  # of the packets
     published = 0  # of all messages, before the request
     value = ""  # of the answer
-    subscription: Subscription | None = None  # that its SUB makes
+    subscription: Held | None = None  # that its SUB makes
 
     def __init__(self, *packets: bytes, key: str = "", messages: int = 0) -> None:
         """``key``: what the last of the ``packets`` asks for; else they publish so many ``messages``."""
@@ -62,14 +68,15 @@ class Session:
 
     _read_ahead = BACKLOG_LIMIT  # bytes of messages that wait
     _closed = ""  # why, once it is
+    _receives = False  # somebody has called ``receive``
     # When to give up the first connection, and where a daemon is busy; None: there was one.
     _until: tuple[float, float] | None = FOREVER, FOREVER
 
     def __init__(
         self, path: str | PathLike[str] | None = None, *, name: str | None = None,
-        format: str = "plain",  # noqa: A002 - the protocol's word
-        pack: bool = False, echo: bool = True, separator: str = "/",
-        queue: Mapping[str, int | str] | None = None, tap: bool = False, reconnect: bool = True,
+        format: Format = "plain",  # noqa: A002 - the protocol's word
+        pack: bool = False, echo: bool = True, separator: Separator = "/",
+        queue: Queue | None = None, tap: Tap = "off", reconnect: bool = True,
         timeout: float = 5.0, wait: float = 0.0, on_notice: Callable[[Notice], object] | None = None,
     ) -> None:  # fmt: skip
         """
@@ -81,7 +88,8 @@ class Session:
         separator  of the tokens in patterns, ``/`` or ``.``
         queue      the daemon's queue for us: ``{"packets": 1000, "bytes": 10**6, "policy": "drop-oldest"}``;
                    the policies are drop-oldest, drop-newest, block, disconnect
-        tap        also receive every datagram of the segment, with the daemon's verdict on it (needs the right)
+        tap        ``on``: also receive every datagram of the segment, with the daemon's verdict; needs the right;
+                   ``interface``: with the interface that it came by, too
         reconnect  False: calls raise UnavailableError once the connection is gone
         timeout    seconds a call waits for the daemon: to be there again, to answer, to take a message
         wait       seconds to keep trying for the first connection
@@ -90,15 +98,17 @@ class Session:
         It also has ``connected``, whether there is a connection, as far as known without looking, and ``lost``, how
         many messages the daemon dropped because this client read too slowly.
         """
-        if format not in ("plain", "full"):
-            raise errors.InvalidError(f"format {format!r}: must be plain or full")
-        if separator not in ("/", "."):
-            raise errors.InvalidError(f"separator {separator!r}: must be / or .")
+        for option, value, values in (
+            ("format", format, ("plain", "full")), ("separator", separator, ("/", ".")),
+            ("tap", tap, ("off", "on", "interface")),
+        ):  # fmt: skip
+            if value not in values:
+                raise errors.InvalidError(f"{option} {value!r}: must be {' or '.join(values)}")
         limits = " ".join(f"{key}={value}" for key, value in (queue or {}).items())
         wishes: tuple[tuple[str, str | None, object], ...] = (
             ("name", name, name is not None), ("separator", separator, separator != "/"),
             ("format", format, format != "plain"), ("pack", "on", pack), ("echo/off", None, not echo),
-            ("queue", limits, queue), ("tap", "on", tap),
+            ("queue", limits, queue), ("tap", tap, tap != "off"),
         )  # fmt: skip
         self._wishes = {key: value for key, value, is_wanted in wishes if is_wanted}  # for every connection
         self._path, self._reconnect, self._timeout, self._first_wait = path, reconnect, timeout, wait
@@ -204,7 +214,7 @@ class Session:
             self._end(error)
             return
         self._due, self._said = monotonic() + self._timeout, ""
-        subscriptions = [build_sub(pattern) for pattern, _ in self._inbox.held]
+        subscriptions = [build_sub(each.pattern) for each in self._inbox.held]
         self._greeting = [Entry(build_control(key, value), key=key) for key, value in self._wishes.items()]
         self._greeting.append(Entry(*subscriptions, build_control("whoami"), key="whoami"))
         self._unsent.extend(self._greeting)
@@ -356,6 +366,12 @@ class Session:
             self._rejection_count += 1
             self._notify("rejected", str(error), 1, error)
 
+    def _drop_unclaimed(self) -> None:
+        """When all is done by callbacks, messages that none takes must not stop the others."""
+        if not self._receives and (count := self._inbox.drop(self._inbox.received)):
+            text = f"{count} messages dropped that no callback takes, and nobody has called receive() for"
+            self._notify("unclaimed", text, count)
+
     def _raise_rejections(self) -> None:
         """Raise what a barrier found: what is not, or may not be, on the bus."""
         first, count, doubt = self._rejection, self._rejection_count, self._in_doubt
@@ -368,7 +384,9 @@ class Session:
             text = f"the daemon went away: {some} may not have been published"
             raise errors.UnconfirmedError(text, self._doubt_reason)
 
-    def _notify(self, kind: str, text: str, count: int = 0, error: RejectedError | None = None) -> None:
+    def _notify(
+        self, kind: NoticeKind, text: str, count: int = 0, error: RejectedError | None = None
+    ) -> None:
         """Have the program know; whoever waits for replies passes it on at once. Equal refusals are one notice."""
         newest = self._notices[-1] if self._notices else None
         if error is not None and newest is not None and newest.text == text:

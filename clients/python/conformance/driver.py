@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -17,15 +19,6 @@ SLICE = 0.02  # seconds between looks at what happened besides messages
 
 Words = list[bytes]
 Answer = Iterable[str | bytes | int]
-
-CODES = {
-    bccn.InvalidError: "invalid",
-    bccn.UnconfirmedError: "unconfirmed",
-    bccn.UnavailableError: "unavailable",
-    bccn.TimedOutError: "timeout",
-    bccn.NobodyListensError: "nobody",
-    bccn.ClosedError: "closed",
-}
 
 
 class UsageError(Exception):
@@ -47,19 +40,15 @@ def encoded(word: str | bytes | int) -> str:
     )
 
 
-def code_of(error: bccn.BccnError) -> str:
-    if isinstance(error, bccn.RejectedError):
-        return error.code
-    return next((code for kind, code in CODES.items() if isinstance(error, kind)), "other")
-
-
 class Driver:
     def __init__(self) -> None:
         self._options: dict[str, Any] = {}
         self._address: str | None = None
         self._client: bccn.Client | None = None
-        self._events: deque[bccn.Notice] = deque()
-        self._held: bccn.Message | None = None  # it comes after the report of what was lost before it
+        self._events: deque[Answer] = deque()  # besides messages: notices, and calls of callbacks
+        self._held: deque[Answer] = deque()  # the rest of what a message is reported as
+        self._subscriptions: list[bccn.Subscription] = []
+        self._streams: dict[str, bccn.Subscription] = {}
         self._is_child = False
 
     def run(self) -> None:
@@ -97,7 +86,7 @@ class Driver:
         except CancelledError as error:
             return "error", "cancelled", str(error)
         except bccn.BccnError as error:
-            return "error", code_of(error), str(error)
+            return "error", error.code, str(error)
 
     # --- before open ---
 
@@ -117,6 +106,15 @@ class Driver:
     def timeout(self, seconds: bytes) -> None:
         self._options["timeout"] = float(seconds)
 
+    def echo(self, word: bytes) -> None:
+        self._options["echo"] = word == b"on"
+
+    def reconnect(self, word: bytes) -> None:
+        self._options["reconnect"] = word == b"on"
+
+    def tap(self, word: bytes) -> None:
+        self._options["tap"] = word.decode()
+
     def open(self, address: bytes | None = None) -> Answer:
         self.close()
         self._address = None if address is None else os.fsdecode(address)
@@ -128,12 +126,14 @@ class Driver:
 
     def _noticed(self, notice: bccn.Notice) -> None:
         if notice.kind in ("disconnected", "reconnected"):
-            self._events.append(notice)
+            self._events.append((notice.kind,))
 
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
-        self._client, self._held = None, None
+        self._client = None
+        self._subscriptions, self._streams = [], {}
+        self._held.clear()
         self._events.clear()
 
     # --- with an open client ---
@@ -152,7 +152,22 @@ class Driver:
         return (self.client.name,)
 
     def subscribe(self, pattern: bytes) -> None:
-        self.client.subscribe(pattern.decode())
+        self._subscriptions.append(self.client.subscribe(pattern.decode()))
+
+    def callback(self, pattern: bytes) -> None:
+        self._subscriptions.append(self.client.subscribe(pattern.decode(), self._called))
+
+    def _called(self, message: bccn.Message) -> None:
+        self._events.extend(_shown("call", message))
+
+    def stream(self, pattern: bytes) -> None:
+        self.subscribe(pattern)
+        self._streams[pattern.decode()] = self._subscriptions[-1]
+
+    def take(self, pattern: bytes, seconds: bytes) -> Answer:
+        if pattern.decode() not in self._streams:
+            raise UsageError("there is no such stream")
+        return self._next(self._streams[pattern.decode()], float(seconds))
 
     def cancel(self, pattern: bytes, seconds: bytes) -> Answer:
         """An exception in a signal handler ends the call."""
@@ -166,7 +181,13 @@ class Driver:
         return ()
 
     def unsubscribe(self, pattern: bytes) -> None:
-        self.client.unsubscribe(pattern.decode())
+        client, wanted = self.client, pattern.decode()
+        for subscription in reversed(self._subscriptions):
+            if subscription.pattern == wanted:
+                self._subscriptions.remove(subscription)
+                self._streams.pop(wanted, None)
+                return subscription.close()
+        raise bccn.InvalidError(f"{client.name} holds no subscription to {wanted}")
 
     def listen(self) -> None:
         self.client.listen()
@@ -177,40 +198,53 @@ class Driver:
     def publish(self, channel: bytes, payload: bytes) -> None:
         self.client.publish(channel.decode(), payload)
 
-    def send_to(self, target: bytes, payload: bytes) -> None:
-        self.client.send_to(target.decode(), payload)
+    def publish_to(self, target: bytes, payload: bytes) -> None:
+        self.client.publish_to(target.decode(), payload)
 
-    def send_all(self, payload: bytes) -> None:
-        self.client.send_all(payload)
+    def publish_all(self, payload: bytes) -> None:
+        self.client.publish_all(payload)
+
+    def datagram(self, datagram: bytes) -> None:
+        self.client.send_datagram(datagram)
 
     def flood(self, channel: bytes, count: bytes, size: bytes = b"0") -> None:
         chan, least = channel.decode(), int(size)
-        self.client.publish_many((chan, str(i).ljust(least, ".")) for i in range(1, int(count) + 1))
+        with self.client.batch():
+            for number in range(1, int(count) + 1):
+                self.client.publish(chan, str(number).ljust(least, "."))
 
     def barrier(self) -> None:
         self.client.barrier()
 
-    def receive(self, seconds: bytes) -> Answer:
-        deadline = time.monotonic() + float(seconds)
-        while True:
-            if self._events:
-                return (self._events.popleft().kind,)
-            left = max(0.0, deadline - time.monotonic())
-            message = self._held or self.client.receive(min(left, SLICE))
-            if message is not None:
-                return self._shown(message)
-            if not left and not self._events:
-                return ("timeout",)
+    def lost(self) -> Answer:
+        return (self.client.lost,)
 
-    def _shown(self, message: bccn.Message) -> Answer:
-        if message.lost:
-            lost, message.lost, self._held = message.lost, 0, message
-            return "lost", lost
-        self._held = None
-        if message.peer is None:
-            return "msg", message.channel, message.payload
-        src, seq, verdict = message.src or "", message.seq or 0, message.verdict or ""
-        return "msg", message.channel, message.payload, src, seq, message.peer, verdict
+    def version(self) -> Answer:
+        return (bccn.__version__,)
+
+    def status(self) -> Answer:
+        return (json.dumps(self.client.status()),)
+
+    def clients(self) -> Answer:
+        return (json.dumps(self.client.clients()),)
+
+    def sources(self) -> Answer:
+        return (json.dumps(self.client.sources()),)
+
+    def receive(self, seconds: bytes) -> Answer:
+        return self._next(self.client, float(seconds))
+
+    def _next(self, stream: bccn.Client | bccn.Subscription, seconds: float) -> Answer:
+        deadline = time.monotonic() + seconds
+        while True:
+            for waiting in (self._held, self._events):
+                if waiting:
+                    return waiting.popleft()
+            left = max(0.0, deadline - time.monotonic())
+            if (message := stream.receive(min(left, SLICE))) is not None:
+                self._held.extend(_shown("msg", message))
+            elif not left and not self._events:
+                return ("timeout",)
 
     def count(self, most: bytes, seconds: bytes) -> Answer:
         received, lost, last = 0, 0, b""
@@ -231,26 +265,44 @@ class Driver:
             self._connect()
         return os.getpid(), self.client.name
 
-    def request(self, channel: bytes, question: bytes, seconds: bytes, most: bytes = b"1") -> Answer:
-        answers: list[bytes] = []
-        try:
-            replies = self.client.replies_to(channel.decode(), question, float(seconds), int(most))
-            answers.extend(reply.payload for reply in replies)
-        except bccn.TimedOutError:
-            if not answers:
-                raise
-        return answers
+    def request(self, channel: bytes, question: bytes, seconds: bytes, most: bytes | None = None) -> Answer:
+        arguments = channel.decode(), question, float(seconds)
+        if most is None:
+            return (self.client.request(*arguments).payload,)
+        return [reply.payload for reply in self.client.request_many(*arguments, int(most))]
 
-    def serve(self, most: bytes, seconds: bytes) -> Answer:
+    def serve(self, most: bytes, seconds: bytes, pattern: bytes | None = None) -> Answer:
         served = 0
-        while served < int(most) and (message := self.client.receive(float(seconds))) is not None:
-            try:
-                request = bccn.Request(message)
-            except bccn.InvalidError:
-                continue
-            self.client.reply(request, b"re:" + request.payload)
+
+        def replied(request: bccn.Request) -> bytes:
+            nonlocal served
             served += 1
+            return b"re:" + request.payload
+
+        if pattern is not None:
+            with self.client.serve(pattern.decode(), replied):
+                while served < int(most):
+                    before = served
+                    self.client.receive(float(seconds))
+                    if served == before:
+                        break
+            return (served,)
+        while served < int(most) and (message := self.client.receive(float(seconds))) is not None:
+            with suppress(bccn.InvalidError):
+                request = bccn.Request(message)
+                self.client.reply(request, replied(request))
         return (served,)
+
+
+def _shown(word: str, message: bccn.Message) -> Iterator[Answer]:
+    """The events that a message is: what was lost before it comes first."""
+    if message.lost:
+        yield "lost", message.lost
+    if message.peer is None:
+        yield word, message.channel, message.payload
+    else:
+        src, seq, verdict = message.src or "", message.seq or 0, message.verdict or ""
+        yield word, message.channel, message.payload, src, seq, message.peer, verdict
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -259,18 +311,30 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "separator": Driver.separator,
     "queue": Driver.queue,
     "timeout": Driver.timeout,
+    "echo": Driver.echo,
+    "reconnect": Driver.reconnect,
+    "tap": Driver.tap,
     "open": Driver.open,
     "close": Driver.close,
     "whoami": Driver.whoami,
     "name": Driver.name,
     "sub": Driver.subscribe,
+    "callback": Driver.callback,
+    "stream": Driver.stream,
+    "take": Driver.take,
     "cancel": Driver.cancel,
     "unsub": Driver.unsubscribe,
     "listen": Driver.listen,
     "heartbeat": Driver.heartbeat,
     "pub": Driver.publish,
-    "pub-to": Driver.send_to,
-    "pub-all": Driver.send_all,
+    "pub-to": Driver.publish_to,
+    "pub-all": Driver.publish_all,
+    "datagram": Driver.datagram,
+    "lost": Driver.lost,
+    "version": Driver.version,
+    "status": Driver.status,
+    "clients": Driver.clients,
+    "sources": Driver.sources,
     "flood": Driver.flood,
     "barrier": Driver.barrier,
     "recv": Driver.receive,

@@ -6,11 +6,18 @@ export LC_ALL
 
 # Seconds between looks at events other than messages.
 slice=0.05
-format=plain separator=/ queue='' address='' events='' held='' opened=''
-BCCN_ON_NOTICE=note
+format=plain separator=/ queue='' timeout='' echo=on reconnect=on path='' events='' held='' opened=''
+nl='
+'
 
+# Events are lines to be printed.
 note() {
-    case $1 in *connected) events="$events $1" ;; esac
+    case $1 in *connected) events="${events}ok $1$nl" ;; esac
+}
+
+called() {
+    if [ "$BCCN_LOST" != 0 ]; then events="${events}ok lost $BCCN_LOST$nl"; fi
+    events=$events$(say_message call)$nl
 }
 
 # Sets $raw to a word of the script as %b reads it.
@@ -57,28 +64,37 @@ say() {
     printf '%s\n' "$line"
 }
 
+say_message() {
+    if [ -n "$BCCN_SRC" ]; then
+        say "$1" "$BCCN_CHANNEL" "$BCCN_RAW" "$BCCN_SRC" "$BCCN_SEQ" "$BCCN_PEER" "$BCCN_VERDICT"
+    else
+        say "$1" "$BCCN_CHANNEL" "$BCCN_RAW"
+    fi
+}
+
 failed() {
     encode "$BCCN_TEXT"
     printf 'error %s %s\n' "$BCCN_ERROR" "$word"
 }
 
 connect() {
-    bccn_open -f "$format" -s "$separator" ${queue:+-q "$queue"} ${address:+"$address"}
+    [ "$echo" = on ] || set -- -E
+    [ "$reconnect" = on ] || set -- "$@" -R
+    bccn_open "$@" -f "$format" -s "$separator" -o note ${queue:+-q "$queue"} ${timeout:+-t "$timeout"} ${path:+"$path"}
 }
 
 receive() {
     _until=$(awk -v s="$1" -v i="$slice" 'BEGIN { print int(s / i) + 1 }')
     while :; do
         if [ -n "$events" ]; then
-            events=${events# }
-            say "${events%% *}"
-            case $events in *' '*) events=" ${events#* }" ;; *) events='' ;; esac
+            printf '%s\n' "${events%%"$nl"*}"
+            events=${events#*"$nl"}
             return
         fi
         if [ -z "$held" ]; then
             _until=$((_until - 1))
             if [ $_until = 0 ]; then wait=0; else wait=$slice; fi
-            if bccn_recv $wait; then
+            if bccn_receive $wait; then
                 held=1
             elif [ "$BCCN_ERROR" != timeout ]; then
                 failed
@@ -96,18 +112,14 @@ receive() {
             return
         fi
         held=''
-        if [ -n "$BCCN_SRC" ]; then
-            say msg "$BCCN_CHANNEL" "$BCCN_RAW" "$BCCN_SRC" "$BCCN_SEQ" "$BCCN_PEER" "$BCCN_VERDICT"
-        else
-            say msg "$BCCN_CHANNEL" "$BCCN_RAW"
-        fi
+        say_message msg
         return
     done
 }
 
 count() {
     received=0 lost=0 last=''
-    while [ $received -lt "$1" ] && bccn_recv "$2"; do
+    while [ $received -lt "$1" ] && bccn_receive "$2"; do
         received=$((received + 1)) lost=$((lost + BCCN_LOST)) last=$BCCN_RAW
     done
     events=''
@@ -120,32 +132,49 @@ flood() {
     while [ $number -le "$2" ]; do
         text=$number
         if [ ${#number} -lt ${#dots} ]; then text=$number${dots#"$(printf "%${#number}s" '' | tr ' ' '?')"}; fi
-        bccn_send "$1" "$text" || return
+        bccn_publish "$1" "$text" || return
         number=$((number + 1))
     done
 }
 
 ask() {
-    if ! bccn_request -b "$1" "$2" "$3"; then
+    if [ -z "$4" ]; then
+        if bccn_request -b "$1" "$2" "$3"; then say "$BCCN_RAW"; else failed; fi
+        return
+    fi
+    if ! bccn_request_many -b "$@"; then
         failed
         return
     fi
-    most=${4:-1} rest=$3
-    set -- "$BCCN_RAW"
-    while [ $# -lt "$most" ] && bccn_next_answer "$rest"; do
+    set --
+    while bccn_next_reply; do
         set -- "$@" "$BCCN_RAW"
     done
-    say "$@"
+    if [ "$BCCN_ERROR" = timeout ]; then say "$@"; else failed; fi
 }
 
 serve() {
     served=0
-    while [ $served -lt "$1" ] && bccn_recv "$2"; do
-        bccn_question || continue
-        bccn_reply -b "re:$BCCN_QUESTION_RAW" || break
-        served=$((served + 1))
+    if [ -n "$3" ] && ! bccn_serve "$3" re; then
+        failed
+        return
+    fi
+    before=-1
+    while [ $served -lt "$1" ]; do
+        if [ -z "$3" ]; then
+            bccn_receive "$2" || break
+            re "${BCCN_RAW#*\\0012}" || : # no request
+        else
+            [ $before -lt $served ] || break
+            before=$served
+            bccn_dispatch "$2"
+        fi
     done
     say $served
+}
+
+re() {
+    bccn_reply -b "re:${1-$BCCN_RAW}" && served=$((served + 1))
 }
 
 # Forks. The child answers the command and goes on with the script; the parent answers the exit of the child.
@@ -155,7 +184,7 @@ fork() {
             bccn_close
             connect || exit
         else
-            bccn_get_name || exit
+            bccn_name || exit
         fi
         say "${BCCN_NAME##*/}" "$BCCN_NAME" # the daemon knows a shell by the pid of its bridge
         obey_all
@@ -169,10 +198,10 @@ done_or_failed() {
 
 obey() {
     case $1 in
-        format | separator | pack | queue | timeout | cancel) ;;
-        open | close | exit) ;;
-        whoami | name | sub | unsub | listen | heartbeat | pub | pub-to | pub-all | flood | barrier | recv | count | \
-            request | serve | fork)
+        format | separator | pack | queue | timeout | echo | reconnect | tap | cancel | open | close | exit | version | \
+            stream | take | status | clients | sources | datagram) ;;
+        whoami | name | sub | callback | unsub | listen | lost | heartbeat | pub | pub-to | pub-all | flood | barrier | \
+            recv | count | request | serve | fork)
             if [ -z "$opened" ]; then
                 echo error closed
                 return
@@ -193,30 +222,35 @@ obey() {
     case $command in
         format) format=$first && say ;;
         separator) separator=$first && say ;;
-        pack) if [ "$first" = on ]; then echo error unsupported; else say; fi ;;
+        pack | tap) if [ "$first" = off ]; then say; else echo error unsupported; fi ;;
         queue) queue="$*" && say ;;
-        timeout) BCCN_TIMEOUT=$first && say ;;
-        cancel) echo error unsupported ;;
+        timeout) timeout=$first && say ;;
+        echo) echo=$first && say ;;
+        reconnect) reconnect=$first && say ;;
+        cancel | stream | take | status | clients | sources | datagram) echo error unsupported ;;
+        version) say "$BCCN_VERSION" ;;
         open)
-            address=${first-} opened='' events='' held=''
+            path=${first-} opened='' events='' held=''
             if connect; then opened=1 && say "$BCCN_NAME"; else failed; fi
             ;;
         close) bccn_close && opened='' && say ;;
-        whoami) if bccn_whoami; then say "$BCCN_NAME"; else failed; fi ;;
+        whoami) if bccn_name; then say "$BCCN_NAME"; else failed; fi ;;
         name) if bccn_set_name "$first"; then say "$BCCN_NAME"; else failed; fi ;;
         sub) done_or_failed bccn_subscribe "$first" ;;
+        callback) done_or_failed bccn_subscribe "$first" called ;;
         unsub) done_or_failed bccn_unsubscribe "$first" ;;
-        listen) done_or_failed bccn_listen ! ;;
-        heartbeat) done_or_failed bccn_heartbeat_start "$first" "$(printf %b "${2+$raw}")" ;;
-        pub) done_or_failed bccn_send -b "$first" "$raw" ;;
-        pub-to) done_or_failed bccn_send_to -b "$first" "$raw" ;;
-        pub-all) done_or_failed bccn_send_all -b "$raw" ;;
+        listen) done_or_failed bccn_listen ;;
+        lost) if bccn_lost; then say "$BCCN_LOST_EVER"; else failed; fi ;;
+        heartbeat) done_or_failed bccn_heartbeat "$first" "$(printf %b "${2+$raw}")" ;;
+        pub) done_or_failed bccn_publish -b "$first" "$raw" ;;
+        pub-to) done_or_failed bccn_publish_to -b "$first" "$raw" ;;
+        pub-all) done_or_failed bccn_publish_all -b "$raw" ;;
         flood) done_or_failed flood "$first" "$2" "${3-}" ;;
         barrier) done_or_failed bccn_barrier ;;
         recv) receive "$first" ;;
         count) count "$first" "$2" ;;
         request) ask "$first" "$raw" "$3" "${4-}" ;;
-        serve) serve "$first" "$2" ;;
+        serve) serve "$first" "$2" "${3-}" ;;
         fork) fork "$first" ;;
     esac
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A worker: answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+# A worker: replies to requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
 # somebody sends it "stop".
 #
 #     sh examples/worker.sh &
@@ -11,10 +11,9 @@ set -eu
 
 done=0 reported=0 stopped=''
 
-answer() {
-    bccn_question || return 0
+work() {
     done=$((done + 1))
-    bccn_reply -b "$(printf %s "$BCCN_QUESTION_RAW" | tr '[:lower:]' '[:upper:]')" # the raw form keeps NULs
+    bccn_reply -b "$(printf %s "$BCCN_RAW" | tr '[:lower:]' '[:upper:]')" # the raw form keeps NULs
 }
 
 obey() {
@@ -25,16 +24,16 @@ bccn_open -f full -w 10 ${1+"$1"} || { # the format full shows who asks
     printf '%s\n' "$BCCN_TEXT" >&2
     exit 1
 }
-bccn_listen jobs/upper answer
-bccn_listen ! obey
-bccn_heartbeat_start 5 ready
+bccn_serve jobs/upper work
+bccn_listen obey
+bccn_heartbeat 5 ready
 printf '%s is ready\n' "$BCCN_NAME"
 
 while [ -z "$stopped" ]; do
-    bccn_dispatch
+    bccn_dispatch 60
     if [ $reported -lt $done ]; then
         reported=$done
-        bccn_heartbeat_start 5 "$reported done"
+        bccn_heartbeat 5 "$reported done"
     fi
 done
 bccn_barrier # everything has arrived

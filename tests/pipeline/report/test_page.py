@@ -1,6 +1,10 @@
 """The page as a browser gets it: well formed, escaped, bounded, and loading nothing."""
 
 import re
+import signal
+import subprocess
+import sys
+import threading
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -214,3 +218,53 @@ def test_old_page_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
     page.replace_file(target, "new")
     assert target.read_text() == "new"
     assert list(target.parent.iterdir()) == [target]
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from bccnd.pipeline.report import page
+pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+page.replace_file(pathlib.Path(sys.argv[1]), "in part")
+"""
+
+
+def test_what_a_report_that_was_killed_left_is_used_up(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", KILLED, target], timeout=60, check=False)
+        assert ended.returncode == -signal.SIGKILL
+    (tmp_path / ".report.html.4711").touch()  # of an earlier version
+    assert len([*tmp_path.iterdir()]) == 2, "of ours, one"
+    page.replace_file(target, "whole")
+    assert [*tmp_path.iterdir()] == [target]
+    assert target.read_text() == "whole"
+
+
+def test_reports_at_the_same_time_are_each_whole(tmp_path: Path) -> None:
+    target, faults = tmp_path / "report.html", list[str]()
+    texts = [str(number) * 100_000 for number in range(4)]
+
+    def write(text: str) -> None:
+        for _ in range(50):
+            page.replace_file(target, text)
+            if (found := target.read_text()) not in texts:
+                faults.append(found[:80])
+
+    writers = [threading.Thread(target=write, args=(text,)) for text in texts]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert faults == []
+    assert [*tmp_path.iterdir()] == [target]
+
+
+def test_a_full_disk_leaves_the_old_page_and_nothing_else(small_disk: Path) -> None:
+    target = small_disk / "report.html"
+    page.replace_file(target, "old")
+    with pytest.raises(OSError, match="No space left"):
+        page.replace_file(target, "x" * (2 << 20))
+    assert [*small_disk.iterdir()] == [target]
+    assert target.read_text() == "old"
+    page.replace_file(target, "new")
+    assert target.read_text() == "new"

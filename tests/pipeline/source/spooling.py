@@ -47,7 +47,9 @@ def spooling(daemon: DaemonProcess, spool: Path, *flags: str) -> Iterator[subpro
 
 def publish(daemon: DaemonProcess, channel: str, numbers: range) -> None:
     with bccn.Client(str(daemon.socket), pack=True) as bus:
-        bus.publish_many((channel, str(number)) for number in numbers)
+        with bus.batch():
+            for number in numbers:
+                bus.publish(channel, str(number))
         # The sockets of all readers have them now.
         bus.barrier()
 

@@ -94,6 +94,20 @@ def test_a_batch_is_planned_until_it_is_done(spark: SparkSession, tmp_path: Path
     assert reading(spark, tmp_path).plan(99) is None
 
 
+def test_a_batch_is_settled_once_it_is_done(spark: SparkSession, tmp_path: Path) -> None:
+    make(tmp_path / "in", *range(BATCHES_KEPT + 1))
+    each, expected = reading(spark, tmp_path), [False] * (BATCHES_KEPT + 1)
+    for number in range(BATCHES_KEPT + 1):
+        plan = each.plan(1)
+        assert plan is not None
+        for done in False, True:
+            if done:
+                each.done(plan)
+            expected[number] = done
+            settled = inputs.settled(spark, str(tmp_path / "checkpoint"))
+            assert [*map(settled, range(BATCHES_KEPT + 1))] == expected
+
+
 def test_captures_and_odd_names_are_listed(spark: SparkSession, tmp_path: Path) -> None:
     make(tmp_path / "in", 1)
     for name in ("b, c [1].pcap", ".hidden.pcap", "d.pcapng", "e.txt"):
@@ -143,7 +157,13 @@ def test_what_structured_streaming_had_taken_is_adopted(spark: SparkSession, tmp
             "batchId": batch,
         }
         (tmp_path / "checkpoint" / "sources" / "0" / str(batch)).write_text(f"v1\n{json.dumps(entry)}")
-    assert reading(spark, tmp_path).plan(99) == Plan(1, [planned, new], [])
+    settled = inputs.settled(spark, str(tmp_path / "checkpoint"))
+    assert [settled(number) for number in range(3)] == [True, False, False]
+    for number, file in enumerate((planned, new), 1):
+        each = reading(spark, tmp_path)
+        assert each.plan(1) == Plan(number, [file], [])
+        each.done(Plan(number, [file], []))
+    assert reading(spark, tmp_path).plan(99) is None, "it is still known when others were taken"
 
 
 def test_a_damaged_checkpoint_is_named(spark: SparkSession, tmp_path: Path) -> None:

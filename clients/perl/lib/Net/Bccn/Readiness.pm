@@ -1,4 +1,4 @@
-package Bccn::Readiness;
+package Net::Bccn::Readiness;
 
 # A descriptor for select, poll and epoll loops that stays the same while connections come and go: an epoll of the
 # socket and a timer. The timer rings when messages wait in the client, or when it is time to connect again.
@@ -11,7 +11,7 @@ use warnings;
 use Config;
 use POSIX ();
 
-use Bccn::Error;
+use Net::Bccn::Error;
 
 our $VERSION = '0.1.0';
 
@@ -38,7 +38,7 @@ my $event_format = $Config{archname} =~ /\Ax86_64/ ? 'L Q' : 'L x4 Q';
 
 sub new {
     my ($class) = @_;
-    Bccn::Error->throw('unsupported', "no descriptor for poll loops on $Config{archname}") if !$numbers;
+    Net::Bccn::Error->throw('unsupported', "no descriptor for poll loops on $Config{archname}") if !$numbers;
     my $self = bless { watched => undef, ring_at => NEVER }, $class;
     $self->{epoll} = _call(1, CLOEXEC);
     $self->{timer} = _call(3, CLOCK_MONOTONIC, CLOEXEC | NONBLOCK);
@@ -75,7 +75,7 @@ sub _control {
 sub _call {
     my ($which, @arguments) = @_;
     my $result = syscall $numbers->[$which], @arguments;
-    Bccn::Error->throw('unavailable', "no descriptor: $!") if $result < 0;
+    Net::Bccn::Error->throw('unavailable', "no descriptor: $!") if $result < 0;
     return $result;
 }
 

@@ -1,7 +1,7 @@
-package Bccn::Error;
+package Net::Bccn::Error;
 
-# The exception of every method of Bccn. `code` is a word for programs, `text` a line for people; as a string it is the
-# line and the place of the call, as with `die`.
+# The exception of every method of Net::Bccn. `code` is a word for programs, `text` a line for people; as a string it is
+# the line and the place of the call, as with `die`.
 
 use strict;
 use warnings;
@@ -13,7 +13,7 @@ our $VERSION = '0.1.0';
 sub throw {
     my ($class, $code, $text) = @_;
     my ($depth, $package, $file, $line) = (0);
-    do { ($package, $file, $line) = caller $depth++ } while ($package // '') =~ /\ABccn\b/;
+    do { ($package, $file, $line) = caller $depth++ } while ($package // '') =~ /\ANet::Bccn\b/;
     die bless { code => $code, text => $text, file => $file // $0, line => $line // 0 }, $class;
 }
 

@@ -1,9 +1,9 @@
-package Bccn::Connection;
+package Net::Bccn::Connection;
 
-# The connection of a Bccn, which reconnects when it breaks. Everything here is private to the two classes.
+# The connection of a Net::Bccn, which reconnects when it breaks. Everything here is private to the two classes.
 #
-#     program <- recv, callbacks <- backlog <- _read <- socket
-#     program <- request         <- answers <-/
+#     program <- receive, callbacks <- backlog <- _read <- socket
+#     program <- request            <- pending <-/
 #
 # Rules:
 # 1. The bus remembers name, format, subscriptions and so on; `_greet` sends all of them to a new connection.
@@ -27,8 +27,8 @@ use Errno qw(EACCES EAGAIN ECONNRESET EINTR EMSGSIZE ENOBUFS ENOMEM);
 use Socket qw(AF_UNIX MSG_NOSIGNAL SOCK_CLOEXEC SOCK_NONBLOCK SOCK_SEQPACKET pack_sockaddr_un);
 use Time::HiRes qw(CLOCK_MONOTONIC CLOCK_REALTIME clock_gettime sleep);
 
-use Bccn::Error;
-use Bccn::Protocol qw(PACK pack_packets parse pattern_regex unpack_packets);
+use Net::Bccn::Error;
+use Net::Bccn::Protocol qw(PACK pack_packets parse pattern_regex unpack_packets);
 
 our $VERSION = '0.1.0';
 
@@ -67,6 +67,10 @@ use constant {
     WAIT_LIMIT => 1_000_000,
 };
 
+# Notices that come for each message: those of a kind and a code that wait are one. A program that publishes much and
+# asks seldom would get very many.
+my %REPEATED = (rejected => 1, unclaimed => 1);
+
 sub now { return clock_gettime(CLOCK_MONOTONIC) }
 
 sub deadline_in { return defined $_[0] ? now() + $_[0] : NEVER }
@@ -85,6 +89,7 @@ sub _settle {
     my $self = shift;
     my $readiness = $self->{unsettled} = $self->{readiness};
     while (my $notice = shift @{ $self->{notices} }) {
+        $notice->{text} .= ", $notice->{count} times" if $notice->{count} > 1 && $REPEATED{ $notice->{kind} };
         $self->{on_notice}->($notice);
     }
     $readiness->ring_at(@{ $self->{backlog} } ? 0 : $self->{socket} ? NEVER : $self->{retry_at}) if $readiness;
@@ -94,13 +99,20 @@ sub _settle {
 sub _fail {
     my ($self, $code, $text) = @_;
     $self->_settle if !$self->{greeting};
-    return Bccn::Error->throw($code, $text);
+    return Net::Bccn::Error->throw($code, $text);
 }
 
 sub _notice {
-    my ($self, $kind, $count, $text, %more) = @_;
-    push @{ $self->{notices} }, { kind => $kind, count => $count, text => $text, %more };
+    my ($self, $kind, $count, $text, $code) = @_;
+    my $notices = $self->{notices};
+    my $last    = @{$notices} ? $notices->[-1] : { kind => '' };
     $self->{unsettled} = 1;
+    if ($REPEATED{$kind} && $last->{kind} eq $kind && ($last->{code} // '') eq ($code // '')) {
+        $last->{count} += $count;
+    }
+    else {
+        push @{$notices}, { kind => $kind, count => $count, text => $text, defined $code ? (code => $code) : () };
+    }
     return;
 }
 
@@ -126,7 +138,7 @@ sub _start {
         glance_at     => 0,
         backlog       => [],
         waiting       => 0, # bytes in the backlog
-        answers       => [],
+        pending       => {}, # number of a request of ours: channel, replies, has_listeners
         notices       => [],
         batch         => undef,
         batch_size    => 0,
@@ -189,7 +201,7 @@ sub _try {
 # Connects and greets once. Returns why that failed, or undef.
 sub _attempt {
     my $self = shift;
-    my $path = _usual_address($self->{address});
+    my $path = _usual_path($self->{path});
     $self->_fail('invalid', "$path: too long for a socket") if length $path > PATH_LIMIT;
     (my $name = $path) =~ s/\A@/\0/;
     socket my $socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0 or return "no socket: $!";
@@ -214,9 +226,9 @@ sub _attempt {
     return $reason;
 }
 
-sub _usual_address {
-    my ($address) = @_;
-    my $chosen = $address // $ENV{BCCN_SOCKET} // '';
+sub _usual_path {
+    my ($path) = @_;
+    my $chosen = $path // $ENV{BCCN_SOCKET} // '';
     return $chosen if $chosen ne '';
     my $own = ($ENV{XDG_RUNTIME_DIR} // '') . '/bccnd/bus.sock';
     return $ENV{XDG_RUNTIME_DIR} && !-e SERVICE_SOCKET() && -e $own ? $own : SERVICE_SOCKET;
@@ -297,10 +309,7 @@ sub _handle {
     my $self  = $_[0];
     my $event = parse($_[1]);
     return $self->_control(@{$event}) if ref $event eq 'ARRAY';
-    if ($self->{requests} && (my $answers = $self->_is_answer($event))) {
-        push @{ $self->{answers} }, $event if $answers > 0;
-        return;
-    }
+    return if $self->{requests}  && $self->_takes_reply($event);
     return if $self->{overhears} && $self->_is_unwanted($event);
     $event->{lost} = $self->{lost};
     $self->{lost} = 0;
@@ -309,15 +318,23 @@ sub _handle {
     return;
 }
 
-# Whether a message answers a request of ours: 1: the last one; 0: none; -1: none that the program wants to see.
-sub _is_answer {
+# Whether a message is a reply to a request of ours, which then has it, or came for such replies alone.
+sub _takes_reply {
     my ($self, $message) = @_;
     return 0 if substr($message->{channel}, 0, 1) ne '!';
-    my $is_ours = index($message->{payload}, $self->{token}) == 0 && $message->{channel} ne $self->{requested};
-    return $self->{listening} || @{ $self->{subscriptions} } ? 0 : -1 if !$is_ours; # any subscription listens, too
-    return -1 if $message->{payload} !~ /\A\Q$self->{token}$self->{requests}\E([\n?])/; # late
-    $self->{has_listeners} = 1;
-    return $1 eq "\n" ? 1 : -1; # "?": a daemon with listeners
+    if (index($message->{payload}, $self->{token}) == 0) {
+        my ($number, $kind) = substr($message->{payload}, length $self->{token}) =~ /\A([0-9]+)([\n?])/;
+        my $request = $self->{pending}{ $number // '' };
+        if ($message->{channel} ne ($request ? $request->{channel} : $self->{requested})) { # not our own request
+            return 1 if !$request; # too late
+            $request->{has_listeners} = 1;
+            return 1 if $kind eq '?'; # a daemon with listeners
+            push @{ $request->{replies} }, $message;
+            $self->{waiting} += MESSAGE_COST + 2 * length $message->{payload};
+            return 1;
+        }
+    }
+    return !$self->{listening} && !@{ $self->{subscriptions} } && !$self->{wanted}{tap}; # a subscription listens, too
 }
 
 sub _control {
@@ -367,7 +384,7 @@ sub _error {
         $self->{rejection} //= $error;
         $self->{rejections}++;
     }
-    $self->_notice('rejected', 1, $error->[1], code => $code)
+    $self->_notice('rejected', 1, $error->[1], $code)
         if !$about_request || ($self->{greeting} && $self->{was_connected});
     return;
 }

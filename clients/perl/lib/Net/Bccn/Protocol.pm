@@ -1,8 +1,9 @@
-package Bccn::Protocol;
+package Net::Bccn::Protocol;
 
 # The packets of the local socket (clients/PROTOCOL.md, "Packets") and the rules of patterns: pure functions, no I/O.
 #
-# A message is a hash: channel, payload, and in the format full src, seq, peer, time_ns, verdict, datagram.
+# A message is a hash: channel, payload, and in the format full src, seq, peer, time, verdict, datagram; for a tap with
+# interfaces also interface.
 # An answer or a notice of the daemon is an array of key and value.
 
 use strict;
@@ -10,10 +11,10 @@ use warnings;
 
 use Exporter 'import';
 
-use Bccn::Error;
+use Net::Bccn::Error;
 
 our $VERSION   = '0.1.0';
-our @EXPORT_OK = qw(PACK parse unpack_packets pack_packets pattern_regex question_at);
+our @EXPORT_OK = qw(PACK parse unpack_packets pack_packets pattern_regex split_request);
 
 use constant PACK => 'PACK ';
 
@@ -33,12 +34,14 @@ sub parse {
     return _alien();
 }
 
-# Reads RECV <peer> <unix_ns> <verdict> NUL <datagram>. Only a tap gets a datagram that is not BCCN1: it has no channel.
+# Reads RECV <peer> <unix_ns> <verdict>[ <interface>] NUL <datagram>. Only a tap gets an interface, or a datagram that is
+# not BCCN1: it has no channel.
 sub _parse_full {
     my ($head, $datagram) = @_;
-    my ($peer, $time, $verdict) = $head =~ /\A([^ ]*) ([0-9]{1,20}) ([^ ]*)\z/ or _alien();
-    my $full = { channel => '', payload => '', peer => $peer, time_ns => $time + 0, verdict => $verdict,
+    my ($peer, $time, $verdict, $interface) = $head =~ /\A([^ ]*) ([0-9]{1,20}) ([^ ]*)(?: ([^ ]+))?\z/ or _alien();
+    my $full = { channel => '', payload => '', peer => $peer, time => $time + 0, verdict => $verdict,
                  datagram => $datagram };
+    $full->{interface} = $interface if defined $interface;
     if ($datagram =~ /\A[^\]]*\]([^:|]*):([0-9]{1,20}):([^:|]*)\|/) {
         @{$full}{qw(src seq channel payload)} = ($1, $2 + 0, $3, substr $datagram, $+[0]);
     }
@@ -46,7 +49,7 @@ sub _parse_full {
 }
 
 sub _alien {
-    return Bccn::Error->throw('protocol', 'the daemon sent a packet that is not of this protocol');
+    return Net::Bccn::Error->throw('protocol', 'the daemon sent a packet that is not of this protocol');
 }
 
 sub pack_packets {
@@ -85,11 +88,10 @@ sub _token_regex {
     return $after eq '' ? quotemeta($before) . $within : '(?!)';
 }
 
-# Returns where the question begins in the payload of a request, behind the token and its LF; undef: it is not a
-# request.
-sub question_at {
+# Returns the token of a request and what is asked, from its payload; nothing: it is not a request.
+sub split_request {
     my $end = index $_[0], "\n";
-    return $end >= 1 && $end <= TOKEN_LIMIT ? $end + 1 : undef;
+    return $end >= 1 && $end <= TOKEN_LIMIT ? (substr($_[0], 0, $end), substr $_[0], $end + 1) : ();
 }
 
 1;

@@ -1,4 +1,4 @@
-//! A worker: answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+//! A worker: replies to requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
 //! somebody sends it "stop".
 //!
 //!     cargo run --example worker &

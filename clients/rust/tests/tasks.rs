@@ -1,5 +1,6 @@
 //! Tests the client for tokio, with the daemon at $BCCN_SOCKET. It has the session of the other client, which the
 //! conformance suite tests: here is what waits in another way.
+#![cfg(feature = "tokio")]
 
 use std::time::Duration;
 

@@ -65,11 +65,11 @@ if ! .venv/bin/bccn --version >/dev/null 2>&1; then
     if [ ! -x .venv/bin/python ]; then
         "$python" -m venv .venv || { rm -rf .venv; die "no venv module (on Debian: apt-get install python3-venv)"; }
     fi
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e .
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ./clients/python -e .
 fi
 if [ -n "$report" ] && ! .venv/bin/python -c 'import pyspark, jinja2' 2>/dev/null; then
     step "Installing Spark into .venv (once; a minute or two)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[record,spark]'
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ./clients/python -e '.[record,spark]'
 fi
 PATH=$PWD/.venv/bin:$PATH
 BCCN_SOCKET=$folder/bus.sock

@@ -83,11 +83,11 @@ if ! .venv/bin/python -c "$modern" 2>/dev/null; then
     fi
 fi
 
-# Install again only after a change of pyproject.toml, of what is compiled, or of the checkout's path.
-wanted="$(cat pyproject.toml bccnd/wire/native/Cargo.* bccnd/wire/native/src/* | cksum) $(pwd)"
+# Install again only after a change of a pyproject.toml, of what is compiled, or of the checkout's path.
+wanted="$(cat pyproject.toml clients/python/pyproject.toml bccnd/wire/native/Cargo.* bccnd/wire/native/src/* | cksum) $(pwd)"
 if [ "$(cat .venv/installed-for-tests 2>/dev/null)" != "$wanted" ]; then
     say "installing the project and what its tests need into .venv"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >&2
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ./clients/python -e '.[dev]' >&2
     printf '%s\n' "$wanted" >.venv/installed-for-tests
 fi
 
@@ -97,7 +97,7 @@ if [ -z "${BCCN_PURE-}" ] && ! .venv/bin/python -c 'from bccnd.wire.native impor
     if have cargo && rustc --version | awk "$recent" &&
         cargo fetch --quiet --locked --manifest-path bccnd/wire/native/Cargo.toml; then
         rm -f .venv/installed-for-tests
-        die "bccnd/wire/native was not built although Rust is here; see: .venv/bin/pip install -v -e ."
+        die "bccnd/wire/native was not built although Rust is here; see: .venv/bin/pip install -v -e ./clients/python -e ."
     fi
     say "no Rust 1.74 here, or no way to its crates: the tests run without what is compiled"
     BCCN_PURE=1

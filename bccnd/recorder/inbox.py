@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from threading import Condition
 
-from bccn.feed import Block
+from bccnd.recorder.feed import Block
 
 BLOCK_BYTES = 1 << 20
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 import structlog
 
 import bccn
-from bccn.feed import Block, Feed
 from bccnd.errors import BccndError, ConfigError, ProtocolError, RefusedError, UnavailableError
 from bccnd.recorder.account import LOOK_SECONDS
+from bccnd.recorder.feed import Block, Feed
 from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.rows import Dropped, Ended, messages_in
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from bccn.feed import Block
 from bccnd.recorder.account import Account, Ask, Said
+from bccnd.recorder.feed import Block
 from bccnd.recorder.files import Counts, Recording
 from bccnd.recorder.inbox import Closed, Finished, Inbox, Lost, Opened
 from bccnd.recorder.layout import Mark

@@ -3,6 +3,7 @@ package bccn
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -11,17 +12,25 @@ import (
 	"time"
 )
 
-// These tests cover what only Go has: goroutines, channels and contexts. They need the daemon at $BCCN_SOCKET. The
-// conformance suite tests the rest through the driver, as in every language (clients/CONFORMANCE.md).
+// These tests cover what only Go has: goroutines, channels, contexts, subscriptions that are values. They need the daemon
+// at $BCCN_SOCKET. The conformance suite tests the rest through the driver, as in every language
+// (clients/CONFORMANCE.md).
 
 const patience = 10 * time.Second
+
+func TestMain(m *testing.M) {
+	if flag.Parse(); os.Getenv("BCCN_SOCKET") == "" {
+		_ = flag.Set("test.skip", "^Example") // they need a daemon, too
+	}
+	os.Exit(m.Run())
+}
 
 func open(t *testing.T, options Options) *Client {
 	t.Helper()
 	if os.Getenv("BCCN_SOCKET") == "" {
 		t.Skip("no BCCN_SOCKET: these tests need a daemon")
 	}
-	bus, err := Open("", options)
+	bus, err := Open(within(t, patience), "", options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,22 +51,45 @@ func must(t *testing.T, err error) {
 	}
 }
 
+func subscribe(t *testing.T, bus *Client, pattern string, options ...SubscribeOption) *Subscription {
+	t.Helper()
+	subscription, err := bus.Subscribe(within(t, patience), pattern, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return subscription
+}
+
+// expect receives messages with these texts, and nothing more after a barrier.
+func expect(t *testing.T, receive func(context.Context) (Message, error), texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		message, err := receive(within(t, patience))
+		must(t, err)
+		same(t, message.Text(), text)
+	}
+	if message, err := receive(within(t, 0)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(message, err)
+	}
+}
+
 func TestManyGoroutinesShareAClient(t *testing.T) {
 	const publishers, receivers, messages = 8, 4, 500
-	bus := open(t, Options{Queue: "packets=10000"})
+	bus := open(t, Options{Queue: Queue{Packets: 10000}})
 	ctx := within(t, patience)
-	must(t, bus.Subscribe(ctx, "go/many"))
+	subscribe(t, bus, "go/many")
 	var work sync.WaitGroup
 	for i := range publishers {
 		work.Add(1)
 		go func() {
 			defer work.Done()
 			for n := range messages {
-				must(t, bus.Publish("go/many", []byte(strconv.Itoa(i*messages+n))))
+				must(t, bus.Publish(ctx, "go/many", []byte(strconv.Itoa(i*messages+n))))
 				if n%100 == 0 {
 					must(t, bus.Barrier(ctx))
-					must(t, bus.Subscribe(ctx, fmt.Sprint("go/other/", i)))
-					must(t, bus.Unsubscribe(ctx, fmt.Sprint("go/other/", i)))
+					other, err := bus.Subscribe(ctx, fmt.Sprint("go/other/", i))
+					must(t, err)
+					must(t, other.Close(ctx))
 				}
 			}
 		}()
@@ -95,9 +127,9 @@ func TestManyGoroutinesShareAClient(t *testing.T) {
 func TestMessagesComeThroughAChannel(t *testing.T) {
 	bus := open(t, Options{})
 	ctx := within(t, patience)
-	must(t, bus.Subscribe(ctx, "go/channel"))
+	subscribe(t, bus, "go/channel")
 	for i := range 3 {
-		must(t, bus.Publish("go/channel", []byte(strconv.Itoa(i))))
+		must(t, bus.Publish(ctx, "go/channel", []byte(strconv.Itoa(i))))
 	}
 	for i := range 3 {
 		select {
@@ -107,11 +139,106 @@ func TestMessagesComeThroughAChannel(t *testing.T) {
 			t.Fatal(ctx.Err())
 		}
 	}
-	must(t, bus.Publish("go/channel", []byte("nobody takes it")))
+	must(t, bus.Publish(ctx, "go/channel", []byte("nobody takes it")))
 	must(t, bus.Barrier(ctx))
 	must(t, bus.Close())
 	for range bus.Messages() { // at most one more message comes, and then the channel is closed
 	}
+}
+
+func TestASubscriptionIsAStreamOnceItIsAsked(t *testing.T) {
+	bus := open(t, Options{})
+	ctx := within(t, patience)
+	a, b := subscribe(t, bus, "go/a/*"), subscribe(t, bus, "go/b")
+	subscribe(t, bus, "go/a/shared")
+	publish := func(n string) {
+		for _, channel := range []string{"go/a/own", "go/b", "go/a/shared"} {
+			must(t, bus.Publish(ctx, channel, []byte(channel[3:]+n)))
+		}
+		must(t, bus.Barrier(ctx))
+	}
+	publish("1")
+	expect(t, a.Receive, "a/own1", "a/shared1") // from now on it has a stream of its own
+	publish("2")
+	expect(t, bus.Receive, "b1", "a/shared1", "b2", "a/shared2") // another subscription has those that are shared
+	expect(t, a.Receive, "a/own2", "a/shared2")
+	expect(t, b.Receive)
+	publish("3")
+	same(t, a.Pending(), 2)
+	expect(t, bus.Receive, "a/shared3")
+	expect(t, b.Receive, "b3")
+	must(t, a.Close(ctx))
+	must(t, a.Close(ctx))
+	if _, err := a.Receive(ctx); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	for message := range a.Messages() {
+		t.Error(message)
+	}
+	publish("4")
+	expect(t, bus.Receive, "a/shared4")
+	expect(t, b.Receive, "b4")
+}
+
+func TestASlowCallbackHoldsNobodyElse(t *testing.T) {
+	bus := open(t, Options{})
+	ctx := within(t, patience)
+	slow, fast := make(chan string), make(chan string, 10)
+	s := subscribe(t, bus, "go/>", Callback(func(message Message) { slow <- message.Text() }))
+	subscribe(t, bus, "go/x", Callback(func(message Message) { fast <- message.Text() }))
+	subscribe(t, bus, "go/y")
+	for _, text := range []string{"1", "2"} {
+		must(t, bus.Publish(ctx, "go/x", []byte(text)))
+		must(t, bus.Publish(ctx, "go/y", []byte(text)))
+		same(t, <-fast, text)
+	}
+	must(t, bus.Barrier(ctx))
+	expect(t, bus.Receive, "1", "2") // once, and in the stream only for the subscription without a callback
+	same(t, s.Pending(), 4)
+	same(t, <-slow+<-slow+<-slow+<-slow, "1122")
+	if _, err := s.Receive(ctx); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	for range s.Messages() {
+		t.Error("a message of the callback")
+	}
+	must(t, s.Close(ctx))
+	must(t, bus.Publish(ctx, "go/x", []byte("3")))
+	same(t, <-fast, "3")
+	same(t, s.Pending(), 0)
+}
+
+func TestACallbackMayAskAndEndItsSubscription(t *testing.T) {
+	bus := open(t, Options{})
+	ctx := within(t, patience)
+	result, self := make(chan error, 10), make(chan *Subscription, 1)
+	self <- subscribe(t, bus, "go/once", Callback(func(Message) {
+		result <- bus.Barrier(ctx)
+		result <- (<-self).Close(ctx)
+	}))
+	must(t, bus.Publish(ctx, "go/once", nil))
+	must(t, <-result)
+	must(t, <-result)
+	must(t, bus.Publish(ctx, "go/once", nil))
+	expect(t, bus.Receive) // nor does it come to the client's stream
+}
+
+func TestListenHasACallbackOrTheStream(t *testing.T) {
+	bus, other := open(t, Options{}), open(t, Options{})
+	ctx := within(t, patience)
+	heard := make(chan Message, 10)
+	must(t, bus.Listen(ctx, Callback(func(message Message) { heard <- message })))
+	must(t, other.Listen(ctx))
+	must(t, bus.PublishTo(ctx, other.Name(), []byte("you")))
+	must(t, bus.Barrier(ctx)) // messages of two sources have no order
+	must(t, other.PublishTo(ctx, bus.Name(), []byte("me")))
+	must(t, other.PublishAll(ctx, []byte("all")))
+	message := <-heard
+	same(t, message.Channel+message.Text(), "!"+bus.Name()+"me")
+	message = <-heard
+	same(t, message.Channel+message.Text(), "!all")
+	expect(t, bus.Receive)
+	expect(t, other.Receive, "you", "all")
 }
 
 func TestAContextEndsEveryWait(t *testing.T) {
@@ -121,8 +248,12 @@ func TestAContextEndsEveryWait(t *testing.T) {
 	if _, err := bus.Receive(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if err := bus.Barrier(ctx); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	_, subscribed := bus.Subscribe(ctx, "go")
+	_, asked := bus.Request(ctx, "go/ask", nil)
+	for _, err := range []error{subscribed, asked, bus.Barrier(ctx), bus.Publish(ctx, "go", nil)} {
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	}
 	if _, err := bus.Receive(within(t, time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
@@ -133,89 +264,154 @@ func TestAContextEndsEveryWait(t *testing.T) {
 func TestCloseEndsEveryWait(t *testing.T) {
 	bus := open(t, Options{})
 	result := make(chan error)
-	go func() {
-		_, err := bus.Receive(context.Background())
-		result <- err
-	}()
+	s := subscribe(t, bus, "go/never")
+	for _, receive := range []func(context.Context) (Message, error){bus.Receive, s.Receive} {
+		go func() {
+			_, err := receive(context.Background())
+			result <- err
+		}()
+	}
 	time.AfterFunc(10*time.Millisecond, func() { bus.Close() })
-	if err := <-result; !errors.Is(err, Closed) {
-		t.Error(err)
+	for range 2 {
+		if err := <-result; !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
 	}
 	ctx := context.Background()
-	for _, err := range []error{bus.Publish("go", nil), bus.Barrier(ctx), bus.Subscribe(ctx, "go")} {
-		if !errors.Is(err, Closed) {
+	must(t, bus.Close())
+	for _, err := range []error{bus.Publish(ctx, "go", nil), bus.Barrier(ctx), bus.Listen(ctx), s.Close(ctx)} {
+		if !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	}
 }
 
 func TestErrorsAreTyped(t *testing.T) {
-	bus := open(t, Options{OnNotice: func(Notice) {}})
+	notices := make(chan Notice, 10)
+	asked := make(chan error, 10)
 	ctx := within(t, patience)
-	must(t, bus.Publish("go/large", make([]byte, 2000)))
-	err := bus.Barrier(ctx)
+	var bus *Client
+	bus = open(t, Options{OnNotice: func(notice Notice) {
+		asked <- bus.Barrier(ctx) // it may ask
+		notices <- notice
+	}})
+	must(t, bus.Publish(ctx, "go/large", make([]byte, 2000)))
+	err := <-asked
 	var rejection *Error
-	if !errors.Is(err, TooLarge) || errors.Is(err, BadChannel) || !errors.As(err, &rejection) {
+	if !errors.Is(err, ErrTooLarge) || errors.Is(err, ErrBadChannel) || !errors.As(err, &rejection) {
 		t.Fatal(err)
 	}
-	same(t, rejection.Code, TooLarge)
-	must(t, bus.Barrier(ctx))
-	if _, err = bus.Request(ctx, "go/large", make([]byte, 2000)); !errors.Is(err, TooLarge) {
+	same(t, rejection.Code, ErrTooLarge)
+	notice := <-notices
+	if notice.Kind != NoticeRejected || !errors.Is(notice.Err, ErrTooLarge) {
+		t.Error(notice)
+	}
+	if _, err = bus.Request(ctx, "go/large", make([]byte, 2000)); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
 	must(t, bus.Barrier(ctx)) // the request itself has reported the rejection
-	if _, err := Open("/nonexistent/bus.sock", Options{}); !errors.Is(err, Unavailable) || !errors.Is(err, os.ErrNotExist) {
+	if _, err := bus.Subscribe(ctx, "a*b"); !errors.Is(err, ErrBadPattern) {
+		t.Error(err)
+	}
+	if err := bus.SendDatagram(ctx, []byte("SUB >")); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	_, err = Open(ctx, "/nonexistent/bus.sock", Options{})
+	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := Open(ctx, "", Options{Queue: Queue{Policy: "no such policy"}}); !errors.Is(err, ErrBadValue) {
 		t.Error(err)
 	}
 }
 
 func TestManyGoroutinesServeRequests(t *testing.T) {
-	server, asker := open(t, Options{Full: true}), open(t, Options{})
-	ctx, stop := context.WithCancel(within(t, patience))
-	must(t, server.Subscribe(ctx, "go/ask"))
-	served := make(chan error)
-	go func() {
-		served <- server.Serve(ctx, func(request *Request) {
-			go func() { must(t, request.Reply(append([]byte("re:"), request.Payload...))) }()
-		})
-	}()
+	server, asker := open(t, Options{Format: FormatFull}), open(t, Options{})
+	ctx := within(t, patience)
+	served, err := server.Serve(ctx, "go/ask", func(request *Request) []byte {
+		if len(request.Payload)%2 == 0 {
+			return append([]byte("re:"), request.Payload...)
+		}
+		go func() { must(t, request.Reply(ctx, append([]byte("re:"), request.Payload...))) }()
+		return nil
+	})
+	must(t, err)
+	must(t, asker.Publish(ctx, "go/ask", []byte("this is no request")))
 	var work sync.WaitGroup
 	for i := range 20 {
 		work.Add(1)
 		go func() {
 			defer work.Done()
 			question := strconv.Itoa(i)
-			answer, err := asker.Request(ctx, "go/ask", []byte(question))
+			reply, err := asker.Request(ctx, "go/ask", []byte(question))
 			must(t, err)
-			same(t, answer.Text(), "re:"+question)
+			same(t, reply.Text(), "re:"+question)
 		}()
 	}
 	work.Wait()
-	stop()
-	if err := <-served; err != context.Canceled {
+	must(t, served.Close(ctx))
+	if _, err := asker.Request(ctx, "local/ask", nil); !errors.Is(err, ErrNobody) {
 		t.Error(err)
 	}
-	if _, err := asker.Receive(within(t, 0)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := asker.Serve(ctx, "go/ask", nil); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
+	}
+	expect(t, asker.Receive)
+	expect(t, server.Receive)
+}
+
+// A timer is a context whose time is over when the test says so.
+type timer struct {
+	context.Context
+	over chan struct{}
+}
+
+func (t timer) Done() <-chan struct{} { return t.over }
+
+func (t timer) Err() error {
+	select {
+	case <-t.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 
-func TestRequestManyTakesTheAnswersInTime(t *testing.T) {
+func TestRequestManyYieldsTheRepliesInTime(t *testing.T) {
 	asker := open(t, Options{})
-	server := open(t, Options{Full: true})
+	server := open(t, Options{Format: FormatFull})
 	ctx := within(t, patience)
-	must(t, server.Subscribe(ctx, "go/all"))
-	go func() {
-		_ = server.Serve(ctx, func(request *Request) {
-			for _, answer := range []string{"1", "2", "3"} {
-				must(t, request.Reply([]byte(answer)))
-			}
-		})
-	}()
-	answers, err := asker.RequestMany(within(t, 200*time.Millisecond), "go/all", nil, 0)
+	brief := timer{ctx, make(chan struct{})}
+	_, err := server.Serve(ctx, "go/all", func(request *Request) []byte {
+		if request.Text() == "a question without a reply" {
+			close(brief.over)
+			return nil
+		}
+		for _, reply := range []string{"1", "2", "3"} {
+			must(t, request.Reply(ctx, []byte(reply)))
+		}
+		return nil
+	})
 	must(t, err)
-	same(t, len(answers), 3)
-	answers, err = asker.RequestMany(ctx, "go/all", nil, 2)
-	must(t, err)
-	same(t, len(answers), 2)
+	ask := func(ctx context.Context, question string, count int) (texts string) {
+		for reply, err := range asker.RequestMany(ctx, "go/all", []byte(question), count) {
+			must(t, err)
+			texts += reply.Text()
+		}
+		return texts
+	}
+	same(t, ask(ctx, "?", 2), "12")
+	same(t, ask(ctx, "?", 3), "123")
+	for reply, err := range asker.RequestMany(ctx, "go/all", nil, 0) {
+		must(t, err)
+		same(t, reply.Text(), "1")
+		break
+	}
+	for reply, err := range asker.RequestMany(ctx, "local/nobody", nil, 0) {
+		if !errors.Is(err, ErrNobody) {
+			t.Error(reply, err)
+		}
+	}
+	must(t, server.Barrier(ctx))
+	same(t, ask(brief, "a question without a reply", 1), "") // that is no error
 }

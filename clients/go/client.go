@@ -1,20 +1,19 @@
 // Package bccn is the client of the bccnd bus: LISTEN/NOTIFY between the programs of a host and of its network segment.
 //
-//	bus, err := bccn.Open("", bccn.Options{})
+//	bus, err := bccn.Open(ctx, "", bccn.Options{})
 //	if err != nil {
 //		log.Fatal(err)
 //	}
 //	defer bus.Close()
-//	err = bus.Subscribe(ctx, "demo/>")
-//	err = bus.Publish("demo/greeting", []byte("hello"))
-//	for message := range bus.Messages() {
+//	readings, err := bus.Subscribe(ctx, "sensors/>")
+//	err = bus.Publish(ctx, "sensors/kitchen", []byte("21.5"))
+//	for message := range readings.Messages() {
 //		fmt.Println(message.Channel, message.Text())
 //	}
 //
-// Many goroutines may use a Client. It reconnects by itself when the daemon goes away, with every subscription and
-// setting. A call that waits for the daemon waits until its context ends, or for Options.Timeout if the context has no
-// deadline. Errors are of type *Error, and errors.Is knows their Code; when its context ends, Receive and Serve return
-// the error of that context.
+// Many goroutines may use a Client and a Subscription. The client reconnects by itself when the daemon goes away, with
+// every subscription and setting. A call that waits for the daemon waits until its context ends, or for Options.Timeout
+// if the context has no deadline. Errors are of type *Error, and errors.Is knows their Code.
 //
 // A Go program cannot fork, so nothing here is for a child that shares its parent's client. A program started with
 // os/exec does not inherit the connection, and opens a client of its own.
@@ -22,59 +21,27 @@ package bccn
 
 import (
 	"context"
-	"encoding/binary"
+	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Version of this package.
 const Version = "0.1.0"
 
-// Options of a client; the zero value is a plain one.
-type Options struct {
-	Name      string        // own src; "": the daemon gives <host>/<program>/<pid>
-	Full      bool          // messages have Src, Seq, Peer, Time and Verdict
-	Pack      bool          // several messages share a packet, both ways: bursts are many times faster
-	NoEcho    bool          // own messages that match are not received
-	Tap       bool          // every datagram of the segment is received, too (needs the right to tap)
-	Separator string        // of the tokens in patterns: "/" (also "") or "."
-	Queue     string        // what may wait in the daemon: "packets=1000 bytes=1000000 policy=block", or a part of it
-	Timeout   time.Duration // how long a call waits for the daemon; 0: five seconds
-	Wait      time.Duration // how long Open keeps trying
-
-	// OnNotice gets the notices about the connection. The goroutine that reads the connection calls it: it may publish,
-	// but must not ask (Barrier, Subscribe, ...) nor receive. If it is nil, notices are warnings of log/slog.
-	OnNotice func(Notice)
-}
-
-// A Notice reports something that happened to the connection.
-//
-//	Kind          meaning                                                        Count
-//	lost          the daemon dropped messages: this program read too slowly      how many
-//	rejected      the daemon rejected a message, or a setting on a reconnection  1; Err says why
-//	revoked       the daemon took back a right, and what rested on it has ended  1
-//	closing       the daemon closes the connection; Text says why                0
-//	disconnected  the connection ended                                           messages perhaps not taken
-//	reconnected   there is a connection again, with every subscription           0
-type Notice struct {
-	Kind  string
-	Text  string // a line for people
-	Count uint64
-	Err   error
-}
-
-func (n Notice) String() string { return n.Text }
-
 const (
-	defaultTimeout = 5 * time.Second
-
 	// The reader stops at so many bytes of messages that nobody has received; while a call waits for the daemon, it
 	// stops only at backlogLimit.
 	readAhead    = 256 * 1024
 	backlogLimit = 64 * 1024 * 1024
+
+	// Bytes of the client's stream that wait for a program that never receives them: a part of readAhead, so that they
+	// do not stop its callbacks.
+	unclaimedLimit = readAhead / 4
 
 	// About so many bytes belong to a message besides its payload.
 	messageCost = 256
@@ -82,34 +49,35 @@ const (
 
 // The client outlives its connections, each of which is a link.
 //
-//	program <- Receive, Messages <- inbox              <- run <- link <- daemon
-//	program <- Request           <- exchange.answers   <-/
-//	program <- Subscribe, ...    <- query.done         <-/
+//	program <- Receive, Messages <- stream, of the client or a subscription <- run <- link <- daemon
+//	program <- Request           <- exchange.replies                        <-/
+//	program <- Subscribe, ...    <- query.done                              <-/
 //
 // Rules:
 //  1. The client remembers name, options and subscriptions; greeting sends all of them to a new link.
 //  2. One goroutine, run, reads the link to its end and then makes a new one. It stops reading above readAhead, so that
 //     messages wait in the bounded queue of the daemon. It keeps reading while a call waits for the daemon; otherwise
-//     two programs that wait for each other would wait for ever.
-//  3. Every request has exactly one answer, and answers come in the order of the requests. The lock sending keeps asked
-//     in that order. An error about a SUB or UNSUB arrives before the answer to the request sent after it, and belongs
-//     to that request.
+//     two programs that wait for each other would wait for ever. Callbacks and OnNotice run in goroutines of their own.
+//  3. Every control request has exactly one answer, and answers come in the order of the requests. The gate sending
+//     keeps asked in that order. An error about a SUB or UNSUB arrives before the answer to the request sent after it,
+//     and belongs to that request.
 //  4. The daemon answers a MSG only if it rejects it. The daemon has a message once a later request is answered.
 //     Messages without such an answer are in doubt when the link breaks, and the next Barrier reports them.
-//  5. A subscribe that fails leaves nothing. The client remembers a pattern once the daemon has agreed to it. If the SUB
-//     of a failed call has left, it is withdrawn: an UNSUB and a ping follow, and until the pong the client drops the
-//     messages that came for it alone.
+//  5. A subscribe that fails leaves nothing. The client remembers a subscription once the daemon has agreed to it. If the
+//     SUB of a failed call has left, it is withdrawn: an UNSUB and a ping follow, and until the pong the client drops the
+//     messages that came for it alone. Close of a Subscription withdraws it in the same way.
 
 // A Client is a connection of this program to the bus, which reconnects by itself.
 type Client struct {
 	options Options
-	address string
-	closed  chan struct{}
-	inbox   queue
-	forward sync.Once
-	channel chan Message
-
-	sending sync.Mutex // of packets; taken before mu
+	path    string
+	life    context.Context // until Close
+	end     context.CancelFunc
+	closed  <-chan struct{} // of life
+	ended   chan struct{}   // closed when the connection has ended for good: Options.NoReconnect
+	sending gate            // of packets; taken before mu
+	packing atomic.Int64    // bytes of a PACK; 0: packing is not agreed, or there is no link
+	claimed atomic.Bool     // the program receives from the client's stream
 
 	mu            sync.Mutex
 	room          sync.Cond // signals that the reader may go on
@@ -117,15 +85,22 @@ type Client struct {
 	changed       chan struct{}
 	unreachable   error // why there is no link
 	notices       []Notice
+	telling       bool // a goroutine calls OnNotice
 	name          string
 	wantedName    string
 	heartbeat     string
-	listening     bool
-	hearing       bool // listens, but only for answers
-	subscriptions []string
+	stream        stream
+	over          error // why no stream gets more: errClosed or errEnded
+	listening     bool  // without a callback
+	hearing       bool  // listens, but only for replies
+	listeners     []*Subscription
+	subscriptions []*Subscription
+	routed        int // subscriptions and listeners that have a stream or a callback of their own
+	routes        map[string][]*stream
+	lastChannel   string
 	withdrawn     []*withdrawal
 	asked         []*query
-	waiting       int // bytes in all queues
+	waiting       int // bytes in all streams
 	pressing      int // how many calls wait for the daemon
 	lost          uint64
 	published     uint64
@@ -138,52 +113,45 @@ type Client struct {
 	exchanges     map[string]*exchange
 }
 
-// Open connects to the daemon at address: a path, "@name" (abstract), or "" for the usual places: $BCCN_SOCKET,
-// /run/bccnd/bus.sock, $XDG_RUNTIME_DIR/bccnd/bus.sock. Its errors are Unavailable, Refused, or the daemon's answer to
-// the options.
-func Open(address string, options Options) (*Client, error) {
-	if options.Timeout == 0 {
-		options.Timeout = defaultTimeout
-	}
-	if options.Separator == "" {
-		options.Separator = "/"
-	}
-	if options.OnNotice == nil {
-		options.OnNotice = func(notice Notice) { slog.Warn("bccn: " + notice.Text) }
-	}
+// Open connects to the daemon at path: a file, "@name" (abstract), or "" for the usual places: $BCCN_SOCKET,
+// /run/bccnd/bus.sock, $XDG_RUNTIME_DIR/bccnd/bus.sock. The context is that of Open alone. The errors are
+// ErrUnavailable, ErrRefused, or the daemon's answer to the options.
+func Open(ctx context.Context, path string, options Options) (*Client, error) {
 	c := &Client{
-		unreachable: errGone,
-		options:     options,
-		address:     address,
+		options:     options.completed(),
+		path:        path,
 		wantedName:  options.Name,
-		closed:      make(chan struct{}),
+		ended:       make(chan struct{}),
+		sending:     make(gate, 1),
+		unreachable: errGone,
 		changed:     make(chan struct{}),
-		inbox:       newQueue(),
-		channel:     make(chan Message),
+		stream:      newStream(),
 		token:       newToken(),
 		exchanges:   map[string]*exchange{},
 	}
 	c.room.L = &c.mu
-	first, err := c.connect(time.Now().Add(options.Wait), false)
+	c.life, c.end = context.WithCancel(context.Background())
+	c.closed = c.life.Done()
+	first, err := c.connect(ctx, time.Now().Add(options.Wait), false)
 	if err != nil {
+		c.end()
 		return nil, err
 	}
 	go c.run(first)
 	return c, nil
 }
 
-// Close closes the connection at once; call Barrier first to be sure that everything has arrived. Calls that wait fail
-// with Closed.
+// Close closes the connection at once; call Barrier first to be sure that the daemon has everything. Calls that wait,
+// and later ones, fail with ErrClosed. To close again does nothing.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.isClosed() {
-		close(c.closed)
-		if c.link != nil {
-			c.link.conn.Close()
-		}
-		c.room.Signal()
+	c.end()
+	c.finish(errClosed)
+	if c.link != nil {
+		c.link.conn.Close()
 	}
+	c.room.Signal()
 	return nil
 }
 
@@ -203,22 +171,24 @@ func (c *Client) Name() string {
 	return c.name
 }
 
-// Whoami asks the daemon for the client's src.
-func (c *Client) Whoami(ctx context.Context) (string, error) {
-	return c.ask(ctx, "whoami", "", func(value string) { c.name = value }, nil)
-}
-
-// SetName takes another src, and keeps it over reconnections. Its errors are BadName, NameTaken and Refused.
+// SetName takes another src, and keeps it over reconnections. Its errors are ErrBadName, ErrNameTaken and ErrRefused.
 func (c *Client) SetName(ctx context.Context, name string) error {
 	_, err := c.ask(ctx, "name", name, func(value string) { c.name, c.wantedName = value, name }, nil)
 	return err
+}
+
+// Lost returns how many messages the daemon has dropped in all, because this program read too slowly.
+func (c *Client) Lost() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
 }
 
 // Heartbeat makes the daemon publish text on heartbeat/<name> every so many whole seconds, and "leaving" when the
 // client disconnects. Another call changes the text, and 0 ends the heartbeats. They go on over reconnections.
 func (c *Client) Heartbeat(ctx context.Context, every time.Duration, text string) error {
 	if every%time.Second != 0 || every < 0 {
-		return &Error{Code: Invalid, Text: fmt.Sprintf("heartbeat every %v: must be whole seconds", every)}
+		return &Error{Code: ErrInvalid, Text: fmt.Sprintf("heartbeat every %v: must be whole seconds", every)}
 	}
 	value, wanted := "off", ""
 	if every > 0 {
@@ -232,13 +202,8 @@ func (c *Client) Heartbeat(ctx context.Context, every time.Duration, text string
 	return err
 }
 
-// Control sends any control request of the protocol and returns its answer. A new connection does not repeat it.
-func (c *Client) Control(ctx context.Context, key, value string) (string, error) {
-	return c.ask(ctx, key, value, nil, nil)
-}
-
 // Barrier returns once the daemon has processed everything sent before. Its error is the first that the daemon reported
-// about a message since the last barrier, or Unconfirmed if the connection broke in between and messages may be
+// about a message since the last barrier, or ErrUnconfirmed if the connection broke in between and messages may be
 // missing.
 func (c *Client) Barrier(ctx context.Context) error {
 	if _, err := c.ask(ctx, "ping", "", nil, nil); err != nil {
@@ -255,247 +220,58 @@ func (c *Client) Barrier(ctx context.Context) error {
 		return rejection
 	case doubt > 0:
 		text := fmt.Sprintf("the daemon went away: up to %d messages may not have been published", doubt)
-		return &Error{Code: Unconfirmed, Text: text}
+		return &Error{Code: ErrUnconfirmed, Text: text}
 	}
 	return nil
 }
 
-// --- publishing ---
-
-// Publish hands one message to the daemon. It waits only while the daemon is away or takes no more, up to
-// Options.Timeout; after an error the message was not sent. If the daemon then rejects the message, a notice says so,
-// and the next Barrier fails.
-func (c *Client) Publish(channel string, payload []byte) error {
-	return c.publish(channel, "", payload)
+// Control makes any other control request of the protocol, and returns the value of its answer. A new connection does
+// not repeat it.
+func (c *Client) Control(ctx context.Context, key, value string) (string, error) {
+	return c.ask(ctx, key, value, nil, nil)
 }
 
-// SendTopic is Publish under the other name that BCCN1 programs use.
-func (c *Client) SendTopic(channel string, payload []byte) error {
-	return c.publish(channel, "", payload)
-}
-
-// SendAll publishes to every listening program of the segment.
-func (c *Client) SendAll(payload []byte) error { return c.publish("!", "", payload) }
-
-// SendTo publishes to the program whose src is target, or to all programs below it.
-func (c *Client) SendTo(target string, payload []byte) error {
-	return c.publish("!"+target, "", payload)
-}
-
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-func (c *Client) publish(channel, head string, payload []byte) error {
-	buffer := buffers.Get().(*[]byte)
-	defer buffers.Put(buffer)
-	packet, err := appendMsg((*buffer)[:0], channel, head, payload)
+// Status returns what the daemon says of itself, its settings and its counters: a JSON object, which grows with the
+// daemon. It needs the right to observe, as Clients and Sources do.
+func (c *Client) Status(ctx context.Context) (json.RawMessage, error) {
+	answer, err := c.Control(ctx, "status", "")
+	if err == nil && !json.Valid([]byte(answer)) {
+		err = alien([]byte("CMSG status " + answer))
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	*buffer = packet
-	return c.transmit(packet, 1)
+	return json.RawMessage(answer), nil
 }
 
-// A Batch gathers messages into as few packets as possible, if packing was agreed (Options.Pack); otherwise they go one
-// by one. One goroutine uses it.
-type Batch struct {
-	client   *Client
-	packet   []byte
-	messages uint64
-}
+// Clients returns the clients of the daemon: a JSON array of objects. Without the right to observe it has this client.
+func (c *Client) Clients(ctx context.Context) (json.RawMessage, error) { return c.rows(ctx, "clients") }
 
-// Batch returns an empty batch.
-func (c *Client) Batch() *Batch { return &Batch{client: c} }
+// Sources returns the sources that the daemon hears on the segment: a JSON array of objects.
+func (c *Client) Sources(ctx context.Context) (json.RawMessage, error) { return c.rows(ctx, "sources") }
 
-// Publish adds a message, and sends the packet when it is full. Its errors are those of Client.Publish, about any
-// message of the batch.
-func (b *Batch) Publish(channel string, payload []byte) error {
-	size, limit := len("MSG \x00")+len(channel)+len(payload), b.client.packLimit()
-	if b.messages > 0 && len(b.packet)+lengthSize+size > limit {
-		if err := b.Flush(); err != nil {
-			return err
+// rows returns the rows of all pages.
+func (c *Client) rows(ctx context.Context, key string) (json.RawMessage, error) {
+	ctx, cancel := c.patience(ctx)
+	defer cancel()
+	all := []json.RawMessage{}
+	for cursor := ""; ; {
+		answer, err := c.Control(ctx, key, cursor)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if len(packPrefix)+lengthSize+size > limit {
-		return b.client.Publish(channel, payload)
-	}
-	if b.messages == 0 {
-		b.packet = append(b.packet[:0], packPrefix...)
-	}
-	packet, err := appendMsg(binary.BigEndian.AppendUint32(b.packet, uint32(size)), channel, "", payload)
-	if err == nil {
-		b.packet = packet
-		b.messages++
-	}
-	return err
-}
-
-// Flush hands the rest of the batch to the daemon, and empties it.
-func (b *Batch) Flush() error {
-	messages := b.messages
-	b.messages = 0
-	switch {
-	case messages > 1 && len(b.packet) <= b.client.packLimit():
-		return b.client.transmit(b.packet, messages)
-	case messages > 0:
-		return unpack(b.packet, func(packet []byte) error { return b.client.transmit(packet, 1) })
-	}
-	return nil
-}
-
-func (c *Client) packLimit() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.link == nil {
-		return 0
-	}
-	return c.link.packLimit
-}
-
-// --- subscribing and receiving ---
-
-// Subscribe subscribes to pattern, and returns when the subscription is in force. After an error, also that of a context
-// that ends, there is none.
-func (c *Client) Subscribe(ctx context.Context, pattern string) error {
-	packet, err := buildSub("SUB", pattern)
-	if err != nil {
-		return err
-	}
-	granted := func(string) { c.subscriptions = append(c.subscriptions, pattern) }
-	_, err = c.ask(ctx, "ping", "", granted, func(asked *query) { asked.before, asked.pattern = packet, pattern })
-	return err
-}
-
-// Unsubscribe takes back one subscription to pattern. It ends the subscription even if the daemon does not answer.
-func (c *Client) Unsubscribe(ctx context.Context, pattern string) error {
-	packet, err := buildSub("UNSUB", pattern)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	l, err := c.link, c.forget(pattern)
-	if l == nil && err == nil { // a greeting that is on its way may have it; any later one has not
-		c.withdrawn = append(c.withdrawn, &withdrawal{pattern: pattern})
-	}
-	c.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	said := func() bool { return false }
-	_, err = c.ask(ctx, "ping", "", nil, func(asked *query) {
-		if c.link == l {
-			asked.before, said = packet, func() bool { return asked.said }
+		var page map[string]json.RawMessage
+		var rows []json.RawMessage
+		if json.Unmarshal([]byte(answer), &page) != nil || json.Unmarshal(page[key], &rows) != nil {
+			return nil, alien([]byte("CMSG " + key + " " + answer))
 		}
-	})
-	if err != nil && l != nil && !said() {
-		c.withdraw(l, pattern)
-	}
-	return err
-}
-
-// forget removes the last subscription to pattern; under mu.
-func (c *Client) forget(pattern string) error {
-	for i := len(c.subscriptions) - 1; i >= 0; i-- {
-		if c.subscriptions[i] == pattern {
-			c.subscriptions = append(c.subscriptions[:i], c.subscriptions[i+1:]...)
-			return nil
+		all = append(all, rows...)
+		next := strings.TrimSpace(string(page["next"]))
+		if next == "" || next == "null" {
+			return json.Marshal(all)
 		}
-	}
-	return &Error{Code: Invalid, Text: fmt.Sprintf("pattern %q: not subscribed", pattern)}
-}
-
-// Listen makes the client receive messages to all ("!") and to this program. Any subscription does that, too.
-func (c *Client) Listen(ctx context.Context) error {
-	_, err := c.ask(ctx, "listen", "", func(string) { c.listening = true }, nil)
-	return err
-}
-
-// Receive returns the next message, or ctx.Err() if ctx ends first. If ctx has already ended, Receive still returns a
-// message that is there. While the daemon is away it waits.
-func (c *Client) Receive(ctx context.Context) (Message, error) { return c.next(ctx, &c.inbox) }
-
-// Messages returns a channel of the messages, which is closed with the client. Receive no longer returns a message that
-// is in the channel.
-func (c *Client) Messages() <-chan Message {
-	c.forward.Do(func() {
-		go func() {
-			defer close(c.channel)
-			for {
-				message, err := c.Receive(context.Background())
-				if err != nil {
-					return
-				}
-				select {
-				case c.channel <- message:
-				case <-c.closed:
-					return
-				}
-			}
-		}()
-	})
-	return c.channel
-}
-
-// A queue holds messages until they are received. Client.mu guards it, except for wake, which holds a token when there
-// are messages.
-type queue struct {
-	messages []Message
-	first    int
-	came     uint64 // messages, ever
-	wake     chan struct{}
-}
-
-func newQueue() queue { return queue{wake: make(chan struct{}, 1)} }
-
-func (c *Client) put(q *queue, message Message) {
-	if q.first > 0 && len(q.messages) == cap(q.messages) {
-		q.messages = q.messages[:copy(q.messages, q.messages[q.first:])]
-		q.first = 0
-	}
-	q.messages = append(q.messages, message)
-	q.came++
-	c.waiting += len(message.Payload) + messageCost
-	q.ring()
-}
-
-func (q *queue) ring() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (c *Client) take(q *queue) (message Message, ok bool) {
-	if q.first == len(q.messages) {
-		return Message{}, false
-	}
-	message, q.messages[q.first] = q.messages[q.first], Message{}
-	q.first++
-	if q.first < len(q.messages) {
-		q.ring() // another call may wait, too
-	} else {
-		q.messages, q.first = q.messages[:0], 0
-	}
-	c.waiting -= len(message.Payload) + messageCost
-	c.room.Signal()
-	return message, true
-}
-
-func (c *Client) next(ctx context.Context, q *queue) (Message, error) {
-	for {
-		c.mu.Lock()
-		message, ok := c.take(q)
-		c.mu.Unlock()
-		if c.isClosed() {
-			return Message{}, errClosed
-		}
-		if ok {
-			return message, nil
-		}
-		select {
-		case <-q.wake:
-		case <-c.closed:
-		case <-ctx.Done():
-			return Message{}, ctx.Err()
+		if cursor = next; json.Unmarshal(page["next"], &next) == nil {
+			cursor = next // a text; otherwise a number
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -14,30 +16,30 @@ import (
 // Request and reply (clients/PROTOCOL.md, "Request and reply").
 //
 // Rules:
-//  1. A request is a message whose first line is a token; an answer is directed to the asker and begins with the same
-//     line. A token cannot be guessed and belongs to one client: a message that begins like ours is an answer, perhaps a
+//  1. A request is a message whose first line is a token; a reply is directed to the asker and begins with the same
+//     line. A token cannot be guessed and belongs to one client: a message that begins like ours is a reply, perhaps a
 //     late one.
-//  2. A request is published once. The daemon says at once how many listen on this host. If nobody does, and no answer
-//     came within askAfter, the client asks the daemons of the other hosts: those with listeners answer, with the token
-//     and a "?". Nobody listens if several questions bring no answer; a single one could have been lost.
+//  2. A request is published once. The daemon says at once how many listen on this host. If nobody does, and no reply
+//     came within askAfter, the client asks the daemons of the other hosts: those with listeners reply, with the token
+//     and a "?". Nobody listens if several questions bring no reply; a single one could have been lost.
 
 const (
 	// Bytes of the first line of a request.
 	tokenLimit = 128
 
-	// The first question waits for askAfter, so that an answer at once costs the segment nothing.
+	// The first question waits for askAfter, so that a reply at once costs the segment nothing.
 	questions = 3
 	askAfter  = 20 * time.Millisecond
 	askEvery  = 100 * time.Millisecond
 
-	// More answers to one request are a flood, and are dropped.
-	answersLimit = 65536
+	// More replies that wait for one request are a flood, and are dropped.
+	repliesLimit = 65536
 )
 
-// An exchange is a request that waits for answers. Client.mu guards it.
+// An exchange is a request that waits for replies. Client.mu guards it.
 type exchange struct {
 	channel   string
-	answers   queue
+	replies   stream
 	settled   bool // somebody listens, or nobody can know
 	confirmed bool // the daemon has taken the request, or rejected it
 	rejection *Error
@@ -49,10 +51,10 @@ func newToken() string {
 	return hex.EncodeToString(random[:]) + "."
 }
 
-// isAnswer keeps an answer to a request of this client, drops a late one, and reports whether the message was an
-// answer. A request to all comes back to the asker, and is not an answer.
-func (c *Client) isAnswer(message Message) bool {
-	line, answer, _ := bytes.Cut(message.Payload, []byte{'\n'})
+// isReply keeps a reply to a request of this client, drops a late one, and reports whether the message was a reply. A
+// request to all comes back to the asker, and is not a reply.
+func (c *Client) isReply(message Message) bool {
+	line, payload, _ := bytes.Cut(message.Payload, []byte{'\n'})
 	token := string(line)
 	if !strings.HasPrefix(token, c.token) {
 		return false
@@ -64,8 +66,8 @@ func (c *Client) isAnswer(message Message) bool {
 		return false
 	default:
 		exchange.settled = true
-		if message.Payload = answer; !strings.HasSuffix(token, "?") && len(exchange.answers.messages) < answersLimit {
-			c.put(&exchange.answers, message)
+		if message.Payload = payload; !strings.HasSuffix(token, "?") && exchange.replies.length() < repliesLimit {
+			c.put(&exchange.replies, &message)
 		}
 	}
 	return true
@@ -82,59 +84,72 @@ func (c *Client) blame(err *Error) bool {
 	return false
 }
 
-// Request asks on channel and returns the first answer. Its errors are Timeout, and within a third of a second Nobody,
-// if no program of this host or of another with a daemon would get the request.
-func (c *Client) Request(ctx context.Context, channel string, question []byte) (Message, error) {
-	answers, err := c.RequestMany(ctx, channel, question, 1)
-	if err != nil {
-		return Message{}, err
+// Request publishes a request and returns the first reply. Its errors are ErrTimeout, when ctx ends or, if ctx has no
+// deadline, after Options.Timeout; and within a third of a second ErrNobody, if no program of this host or of another
+// with a daemon would get the request.
+func (c *Client) Request(ctx context.Context, channel string, payload []byte) (Message, error) {
+	for reply, err := range c.RequestMany(ctx, channel, payload, 1) {
+		return reply, err
 	}
-	return answers[0], nil
+	text := "no reply on " + channel + " in time"
+	return Message{}, &Error{Code: ErrTimeout, Text: text, cause: context.DeadlineExceeded}
 }
 
-// RequestMany asks on channel and returns the first so many answers, or for 0 all that come before ctx ends
-// (Options.Timeout, if ctx has no deadline). Fewer answers are an error only if there are none.
-func (c *Client) RequestMany(ctx context.Context, channel string, question []byte, most int) ([]Message, error) {
-	ctx, cancel := c.patience(ctx)
-	defer cancel()
-	defer c.press()()
-	if most <= 0 {
-		most = answersLimit
-	}
-	exchange, token := c.begin(channel)
-	defer c.finish(exchange, token)
-	if err := c.publishRequest(ctx, exchange, token, question); err != nil {
-		return nil, err
-	}
-	var answers []Message
-	due, left := time.Now().Add(askAfter), questions
-	for len(answers) < most {
-		stage, done := ctx, func() {}
-		if !c.isSettled(exchange) {
-			stage, done = context.WithDeadline(ctx, due)
+// RequestMany publishes a request, each time that somebody iterates over it, and yields the replies as they come: the
+// first count of them, or for 0 all. When the time is over, as in Request, it ends without an error, also if there was no
+// reply. An error comes last, with an empty message; ErrNobody is one.
+func (c *Client) RequestMany(
+	ctx context.Context, channel string, payload []byte, count int,
+) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		ctx, cancel := c.patience(ctx)
+		defer cancel()
+		exchange, token := c.begin(channel)
+		defer c.conclude(exchange, token)
+		if err := c.publishRequest(ctx, exchange, token, payload); err != nil {
+			yield(Message{}, err)
+			return
 		}
-		message, err := c.next(stage, &exchange.answers)
-		done()
-		switch {
-		case err == nil:
-			answers = append(answers, message)
-		case !isCode(err, Closed, Unavailable) && ctx.Err() != nil && len(answers) > 0:
-			return answers, nil
-		case ctx.Err() != nil:
-			return nil, overdue(ctx, Timeout, "no answer on "+channel+" in time")
-		case !errors.Is(err, context.DeadlineExceeded):
-			return nil, err
-		case c.isSettled(exchange):
-		case left == 0:
-			return nil, &Error{Code: Nobody, Text: "nobody listens to " + channel}
-		default:
-			due, left = time.Now().Add(askEvery), left-1
-			if err := c.askOthers(ctx, exchange, token); err != nil {
-				return nil, err
+		due, left := time.Now().Add(askAfter), questions
+		for replies := 0; count <= 0 || replies < count; {
+			reply, err := c.nextReply(ctx, exchange, due)
+			switch {
+			case err == nil:
+				if replies++; !yield(reply, nil) {
+					return
+				}
+				continue
+			case errors.Is(ctx.Err(), context.DeadlineExceeded):
+				return
+			case !errors.Is(err, context.DeadlineExceeded):
+			case c.isSettled(exchange):
+				continue
+			case left == 0:
+				err = &Error{Code: ErrNobody, Text: "nobody listens to " + channel}
+			default:
+				due, left = time.Now().Add(askEvery), left-1
+				if err = c.askOthers(ctx, exchange, token); err == nil {
+					continue
+				}
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					return
+				}
 			}
+			yield(Message{}, err)
+			return
 		}
 	}
-	return answers, nil
+}
+
+// nextReply waits for a reply until ctx ends, or, while it is not known that somebody listens, until due.
+func (c *Client) nextReply(ctx context.Context, exchange *exchange, due time.Time) (Message, error) {
+	defer c.press()()
+	if !c.isSettled(exchange) {
+		stage, cancel := context.WithDeadline(ctx, due)
+		defer cancel()
+		ctx = stage
+	}
+	return c.next(ctx, &exchange.replies)
 }
 
 func (c *Client) begin(channel string) (*exchange, string) {
@@ -142,17 +157,16 @@ func (c *Client) begin(channel string) (*exchange, string) {
 	defer c.mu.Unlock()
 	c.requests++
 	token := c.token + strconv.FormatUint(c.requests, 10)
-	exchange := &exchange{channel: channel, answers: newQueue()}
+	exchange := &exchange{channel: channel, replies: newStream()}
 	c.exchanges[token] = exchange
 	return exchange, token
 }
 
-func (c *Client) finish(exchange *exchange, token string) {
+func (c *Client) conclude(exchange *exchange, token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.exchanges, token)
-	for more := true; more; _, more = c.take(&exchange.answers) { // nobody else takes them
-	}
+	c.discard(&exchange.replies)
 }
 
 func (c *Client) isSettled(exchange *exchange) bool {
@@ -163,9 +177,9 @@ func (c *Client) isSettled(exchange *exchange) bool {
 
 // publishRequest hands the request to the daemon once, and finds out whether anybody on this host listens. It first
 // makes sure that messages published before are confirmed, so that any rejection is about the request.
-func (c *Client) publishRequest(ctx context.Context, exchange *exchange, token string, question []byte) error {
+func (c *Client) publishRequest(ctx context.Context, exchange *exchange, token string, payload []byte) error {
 	c.mu.Lock()
-	hearing, unsettled := c.listening || c.hearing, c.published > c.confirmed
+	hearing, unsettled := c.hearing || c.listening || len(c.listeners) > 0, c.published > c.confirmed
 	c.mu.Unlock()
 	var err error
 	if !hearing {
@@ -174,7 +188,7 @@ func (c *Client) publishRequest(ctx context.Context, exchange *exchange, token s
 		_, err = c.ask(ctx, "ping", "", nil, nil)
 	}
 	if err == nil {
-		err = c.publish(exchange.channel, token+"\n", question)
+		err = c.publish(ctx, exchange.channel, token+"\n", payload)
 	}
 	if err != nil {
 		return err
@@ -186,8 +200,11 @@ func (c *Client) publishRequest(ctx context.Context, exchange *exchange, token s
 	if exchange.rejection != nil {
 		return exchange.rejection
 	}
-	if isCode(err, UnknownKey) { // an older daemon does not say whether somebody listens
+	if errors.Is(err, ErrUnknownKey) { // an older daemon does not say whether somebody listens
 		err = nil
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // there was no time for replies either
+		return nil
 	}
 	exchange.settled = exchange.settled || listeners != "0"
 	return err
@@ -205,12 +222,14 @@ func (c *Client) askOthers(ctx context.Context, exchange *exchange, token string
 	exchange.settled = exchange.settled || listeners != "0" || outcome == "busy"
 	if !exchange.settled && outcome != "asked" {
 		text := "nobody on this host listens to " + exchange.channel + ", a local channel"
-		return &Error{Code: Nobody, Text: text}
+		return &Error{Code: ErrNobody, Text: text}
 	}
 	return nil
 }
 
-// A Request is a request to this program. Its Payload is the question.
+// --- replying ---
+
+// A Request is a request to this program. Its Payload is without the token.
 type Request struct {
 	Message
 	token  string
@@ -218,36 +237,46 @@ type Request struct {
 }
 
 // AsRequest returns message as a request. It returns false if the message is not a request, or if its sender is
-// unknown: the sender is known only with Options.Full.
+// unknown: the sender is known only in FormatFull.
 func (c *Client) AsRequest(message Message) (*Request, bool) {
-	token, question, found := bytes.Cut(message.Payload, []byte{'\n'})
+	token, payload, found := bytes.Cut(message.Payload, []byte{'\n'})
 	known := message.Src != "" && message.Src != "?" && !strings.Contains(message.Src, "*")
 	if !found || !known || len(token) == 0 || len(token) > tokenLimit {
 		return nil, false
 	}
-	message.Payload = question
+	message.Payload = payload
 	return &Request{message, string(token), c}, true
 }
 
-// Reply answers the request, from any goroutine, any number of times. Its errors are those of Publish.
-func (r *Request) Reply(answer []byte) error {
-	return r.client.publish("!"+r.Src, r.token+"\n", answer)
+// Reply replies to the request, from any goroutine, any number of times. Its errors are those of Publish.
+func (r *Request) Reply(ctx context.Context, payload []byte) error {
+	return r.client.publish(ctx, "!"+r.Src, r.token+"\n", payload)
 }
 
-// Serve calls handler with each request, one at a time, until ctx ends; then it returns ctx.Err(). The handler calls
-// Reply, or another goroutine does so later. Serve needs Options.Full. It drops messages that are not requests: a
-// program that wants other messages, too, receives them itself and calls AsRequest.
-func (c *Client) Serve(ctx context.Context, handler func(*Request)) error {
-	if !c.options.Full {
-		return &Error{Code: Invalid, Text: "Serve needs Options.Full, which shows who asks"}
+// Serve subscribes to pattern, and replies to each request with what handler returns. If that is nil, which is not an
+// empty reply, the program calls Request.Reply itself, or never. Messages that are no requests are ignored.
+//
+// The handler runs in a goroutine of its own, for one request at a time, as a callback does. One that takes long starts
+// a goroutine, returns nil, and replies from there; that is also how several requests are served at once. A reply that
+// cannot be sent is a NoticeRejected. Serve needs FormatFull, which shows who asks, and fails with ErrInvalid without.
+func (c *Client) Serve(ctx context.Context, pattern string, handler func(*Request) []byte) (*Subscription, error) {
+	if c.options.Format != FormatFull {
+		return nil, &Error{Code: ErrInvalid, Text: "Serve needs FormatFull, which shows who asks"}
 	}
-	for {
-		message, err := c.Receive(ctx)
-		if err != nil {
-			return err
+	return c.Subscribe(ctx, pattern, Callback(func(message Message) {
+		request, ok := c.AsRequest(message)
+		if !ok {
+			return
 		}
-		if request, ok := c.AsRequest(message); ok {
-			handler(request)
+		payload := handler(request)
+		if payload == nil {
+			return
 		}
-	}
+		if err := request.Reply(context.Background(), payload); err != nil && !c.isClosed() {
+			text := fmt.Sprintf("no reply to %s: %v", request.Src, err)
+			c.mu.Lock()
+			c.notify(Notice{Kind: NoticeRejected, Text: text, Count: 1, Err: err})
+			c.mu.Unlock()
+		}
+	}))
 }

@@ -19,7 +19,7 @@ type vector struct {
 	Name, Why, Type                      string
 	Pattern, Separator, Channel, Verdict string
 	Packet, Payload, Key, Value, Chan    string
-	Src, Seq, Peer, Datagram             string
+	Src, Seq, Peer, Datagram, Interface  string
 	UnixNs                               string `json:"unix_ns"`
 	Packets                              []string
 	Matches, Canonical                   bool
@@ -71,7 +71,7 @@ func same(t *testing.T, found, expected any) {
 func everything(packet []byte) (inside [][]byte, err error) {
 	take := func(part []byte) error {
 		inside = append(inside, part)
-		_, _, _, err := parse(part)
+		_, _, _, err := parse(part, "")
 		return err
 	}
 	if isPack(packet) {
@@ -82,14 +82,14 @@ func everything(packet []byte) (inside [][]byte, err error) {
 
 func TestPatternsMatchAsInTheDaemon(t *testing.T) {
 	each(t, "patterns", "matches", "", func(t *testing.T, v vector) {
-		same(t, Matches(v.Pattern, v.Channel, v.Separator), v.Matches)
+		same(t, Matches(v.Pattern, v.Channel, Separator(v.Separator)), v.Matches)
 	})
 }
 
 func TestMessagesAreReadAndWritten(t *testing.T) {
 	each(t, "sbus", "valid", "MSG", func(t *testing.T, v vector) {
 		packet := unhex(t, v.Packet)
-		message, key, _, err := parse(packet)
+		message, key, _, err := parse(packet, "")
 		if err != nil || key != "" {
 			t.Fatal(key, err)
 		}
@@ -116,7 +116,7 @@ func TestControlIsReadAndWritten(t *testing.T) {
 		if !v.Canonical {
 			return // the daemon writes only canonical packets
 		}
-		_, key, value, err := parse(unhex(t, v.Packet))
+		_, key, value, err := parse(unhex(t, v.Packet), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,8 +131,8 @@ func TestControlIsReadAndWritten(t *testing.T) {
 }
 
 func TestFullMessagesAreRead(t *testing.T) {
-	each(t, "sbus", "valid", "RECV", func(t *testing.T, v vector) {
-		message, _, _, err := parse(unhex(t, v.Packet))
+	test := func(t *testing.T, v vector) {
+		message, _, _, err := parse(unhex(t, v.Packet), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,12 +142,15 @@ func TestFullMessagesAreRead(t *testing.T) {
 		if ns, err := strconv.ParseInt(v.UnixNs, 10, 64); err == nil {
 			same(t, message.Time, time.Unix(0, ns))
 		}
-	})
+		same(t, message.Interface, v.Interface)
+	}
+	each(t, "sbus", "valid", "RECV", test)
+	each(t, "sbus", "tapped", "RECV", test)
 }
 
 func TestEverySoundDatagramIsRead(t *testing.T) {
 	each(t, "bccn1", "valid", "", func(t *testing.T, v vector) {
-		message, _, _, err := parse(append([]byte("RECV 10.0.0.1:5400 17 ok\x00"), unhex(t, v.Datagram)...))
+		message, _, _, err := parse(append([]byte("RECV 10.0.0.1:5400 17 ok\x00"), unhex(t, v.Datagram)...), v.Chan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +181,7 @@ func TestBrokenPacketsAreAProtocolError(t *testing.T) {
 		if !strings.HasPrefix(v.Name, "RECV:") && !strings.HasPrefix(v.Name, "PACK:") {
 			return // only the daemon reads the others
 		}
-		if _, err := everything(unhex(t, v.Packet)); !errors.Is(err, Protocol) {
+		if _, err := everything(unhex(t, v.Packet)); !errors.Is(err, ErrProtocol) {
 			t.Error(err)
 		}
 	})
@@ -189,7 +192,7 @@ func FuzzHostilePacketsAreReadOrAProtocolError(f *testing.F) {
 		f.Add(unhex(f, v.Packet))
 	}
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		if _, err := everything(packet); err != nil && !errors.Is(err, Protocol) {
+		if _, err := everything(packet); err != nil && !errors.Is(err, ErrProtocol) {
 			t.Error(err)
 		}
 	})

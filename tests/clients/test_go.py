@@ -1,4 +1,4 @@
-"""The Go client beyond the conformance suite: Go's own tests, its form, its worker, the program of its README."""
+"""The Go client beyond the conformance suite: Go's own tests, its form, its worker, what its README shows."""
 
 import os
 import re
@@ -18,9 +18,14 @@ pytestmark = pytest.mark.needs("go", "gofmt", "gcc")  # gcc: the race detector i
 run = partial(workers.run, folder=FOLDER)
 
 
+def go_of_the_readme() -> list[str]:
+    return re.findall(r"```go\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+
+
 def test_its_own_tests_pass_with_the_race_detector(daemon: DaemonProcess) -> None:
     said = run("go", "test", "-race", "-count=1", "-v", ".", BCCN_SOCKET=str(daemon.socket), CGO_ENABLED="1")
     assert len(re.findall(r"^    --- PASS", said, re.MULTILINE)) > 700  # vectors
+    assert "--- PASS: ExampleOpen" in said
     assert "--- SKIP" not in said
 
 
@@ -45,11 +50,21 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
     assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
 
 
+def test_the_readme_shows_examples_that_are_run() -> None:
+    """All but its first program: parts of the examples that ``go test`` runs, but for how far they are indented."""
+    examples = " ".join((FOLDER / "example_test.go").read_text().split())
+    _, *parts = go_of_the_readme()
+    assert len(parts) > 8
+    assert [part for part in parts if " ".join(part.split()) not in examples] == []
+
+
 def test_the_readme_program_works(daemon: DaemonProcess, tmp_path: Path) -> None:
-    (program,) = re.findall(r"```go\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    program, *_ = go_of_the_readme()
     (tmp_path / "main.go").write_text(program)
-    (tmp_path / "go.mod").write_text("module example\n\ngo 1.22\n")
-    run("go", "mod", "edit", "-require=bccn@v0.1.0", f"-replace=bccn={FOLDER}", folder=tmp_path)
+    (tmp_path / "go.mod").write_text("module example\n\ngo 1.23\n")
+    install = re.findall(r"go mod edit -(?:require|replace) .*", (FOLDER / "README.md").read_text())
+    for line in install:
+        run(*line.replace("/path/to/clients/go", str(FOLDER)).split(), folder=tmp_path)
     run("go", "build", "-o", "example", ".", folder=tmp_path)
     with subprocess.Popen(
         [tmp_path / "example"],

@@ -6,7 +6,7 @@ import random
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,40 @@ def test_reading_pauses_but_answers_still_come(
             assert (await reader.status())["subscriptions"] == 1
             for number in range(1000):
                 assert (await received(reader))[1].startswith(b"%d " % number)
+
+    run(test())
+
+
+def test_each_task_reads_the_stream_of_its_own(
+    daemon: DaemonProcess, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while another one is slow, and more of it waits than is read ahead."""
+    monkeypatch.setattr("bccn.aio.AsyncClient._read_ahead", 10_000)
+
+    async def take(subscription: bccn.AsyncSubscription, count: int) -> list[str]:
+        return [message.text[:2] async for message, _ in zipped(subscription, count)]
+
+    async def zipped(
+        subscription: bccn.AsyncSubscription, count: int
+    ) -> AsyncIterator[tuple[bccn.Message, int]]:
+        for number in range(count):
+            message = await subscription.receive(PATIENCE)
+            assert message
+            yield message, number
+
+    async def test() -> None:
+        async with bccn.AsyncClient(daemon.socket) as client:
+            slow, fast = await client.subscribe("slow"), await client.subscribe("fast")
+            assert await slow.receive(0) is None
+            reading = asyncio.create_task(take(fast, 3))
+            await publish(client, [("slow", f"{number:02}" + "x" * 1000) for number in range(50)])
+            await publish(client, [("fast", f"{number:02}") for number in range(3)])
+            assert await reading == ["00", "01", "02"]
+            assert await take(slow, 50) == [f"{number:02}" for number in range(50)]
+            await slow.close()
+            with pytest.raises(bccn.ClosedError):
+                await slow.receive()
+            assert [message async for message in slow] == []
 
     run(test())
 

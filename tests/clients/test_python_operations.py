@@ -174,16 +174,19 @@ def test_a_handler_may_make_requests(daemon: DaemonProcess) -> None:
 def test_a_handler_may_reply_later(daemon: DaemonProcess) -> None:
     requests: list[bccn.Request] = []
     with bccn.Client(daemon.socket, format="full") as server, bccn.Client(daemon.socket) as bus:
-        server.serve("later", lambda request: requests.append(request))
+        serves = threading.Event()
 
         def answer() -> None:
+            server.serve("later", lambda request: requests.append(request))
+            serves.set()
             while not requests:
                 server.receive(0.02)
             server.reply(requests[0], "at last")
 
-        bus.publish("later", "one line")
         thread = threading.Thread(target=answer)
         thread.start()
+        assert serves.wait(PATIENCE)
+        bus.publish("later", "one line")
         assert bus.request("later", "x").text == "at last"
         thread.join()
         assert [request.payload for request in requests] == [b"x"]

@@ -13,9 +13,9 @@ import bccn
 from bccn.client import finish
 from bccn.errors import RejectedError, UnavailableError
 from bccn.exchange import Pending
-from bccn.feed import Feed
 from bccn.inbox import NOTICES_LIMIT, Held
 from bccn.session import Entry, Session
+from bccnd.recorder.feed import Feed
 from tests.clients.conftest import Connect, nothing_comes, publish, received
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
@@ -42,7 +42,9 @@ class FakeTransport:
         self.sent.append(packet)
         return True
 
-    def receive_into(self, memory: memoryview) -> int:
+    def receive_into(self, memory: memoryview) -> int | None:
+        if not self.coming:
+            return None
         packet = self.coming.pop(0)
         memory[: len(packet)] = packet
         return len(packet)

@@ -115,7 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             load(known[name]).one_input(options.replay.read_bytes())
         return 0
     if importlib.util.find_spec("atheris") is None:
-        print("atheris is not installed: pip install -e '.[dev]', or pip install atheris", file=sys.stderr)
+        print(
+            "atheris is not installed: pip install -e ./clients/python -e '.[dev]', or pip install atheris",
+            file=sys.stderr,
+        )
         return 2
     findings = options.findings or Path(tempfile.mkdtemp(prefix="fuzz-findings-"))
     found = False

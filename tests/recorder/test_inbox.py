@@ -2,7 +2,7 @@
 
 import threading
 
-from bccn.feed import Block
+from bccnd.recorder.feed import Block
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Lost, Opened
 from tests.packet_client import PATIENCE
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from bccn.feed import PACKET_LIMIT, Block
 from bccnd.errors import ConfigError, ProtocolError, RefusedError, UnavailableError
+from bccnd.recorder.feed import PACKET_LIMIT, Block
 from bccnd.recorder.inbox import BLOCK_BYTES, Closed, Finished, Inbox, Item, Lost, Opened
 from bccnd.recorder.tap import Tap
 from bccnd.wire import sbus

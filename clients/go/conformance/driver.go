@@ -9,19 +9,32 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"bccn"
+	bccn "github.com/bccnd/bccnd/clients/go"
 )
 
 // A driver is the state of the script. Commands return the words after "ok".
 type driver struct {
-	options bccn.Options
-	bus     *bccn.Client
-	events  chan string
-	held    *bccn.Message // the loss before it is printed, and the message not yet
+	options       bccn.Options
+	bus           *bccn.Client
+	events        chan string                     // notices about the connection
+	calls         chan bccn.Message               // of callbacks
+	called        *feed                           // one of them
+	callbacks     []*bccn.Subscription            // whose messages are events of recv
+	subscriptions map[string][]*bccn.Subscription // by pattern
+	streams       map[string]*feed                // of subscriptions, by pattern
+	stream        *feed                           // the client's
+}
+
+// A feed is a stream, or what callbacks are called with.
+type feed struct {
+	receive func(context.Context) (bccn.Message, error)
+	held    *bccn.Message // its loss has been shown
+	called  *bccn.Message // of a callback
 }
 
 type command struct {
@@ -31,7 +44,8 @@ type command struct {
 }
 
 var (
-	errClosed      = &bccn.Error{Code: bccn.Closed, Text: "there is no open client"}
+	errClosed      = &bccn.Error{Code: bccn.ErrClosed, Text: "there is no open client"}
+	errInvalid     = &bccn.Error{Code: bccn.ErrInvalid, Text: "there is no such subscription"}
 	errUsage       = &bccn.Error{Code: "usage", Text: "no such command, or wrong arguments"}
 	errCancelled   = &bccn.Error{Code: "cancelled", Text: "the call was cancelled"}
 	errUnsupported = &bccn.Error{Code: "unsupported", Text: "a Go program cannot fork"}
@@ -115,7 +129,7 @@ func nothing(err error) ([]string, error) { return nil, err }
 
 var commands = map[string]command{
 	"format": {1, 1, false, func(d *driver, words []string) ([]string, error) {
-		d.options.Full = words[0] == "full"
+		d.options.Format = bccn.Format(words[0])
 		return nil, nil
 	}},
 	"pack": {1, 1, false, func(d *driver, words []string) ([]string, error) {
@@ -123,15 +137,24 @@ var commands = map[string]command{
 		return nil, nil
 	}},
 	"separator": {1, 1, false, func(d *driver, words []string) ([]string, error) {
-		d.options.Separator = words[0]
+		d.options.Separator = bccn.Separator(words[0])
 		return nil, nil
 	}},
-	"queue": {1, 3, false, func(d *driver, words []string) ([]string, error) {
-		d.options.Queue = strings.Join(words, " ")
-		return nil, nil
-	}},
+	"queue": {1, 3, false, (*driver).queue},
 	"timeout": {1, 1, false, func(d *driver, words []string) ([]string, error) {
 		d.options.Timeout = seconds(words[0])
+		return nil, nil
+	}},
+	"echo": {1, 1, false, func(d *driver, words []string) ([]string, error) {
+		d.options.NoEcho = words[0] == "off"
+		return nil, nil
+	}},
+	"reconnect": {1, 1, false, func(d *driver, words []string) ([]string, error) {
+		d.options.NoReconnect = words[0] == "off"
+		return nil, nil
+	}},
+	"tap": {1, 1, false, func(d *driver, words []string) ([]string, error) {
+		d.options.Tap = bccn.Tap(words[0])
 		return nil, nil
 	}},
 	"open": {0, 1, false, (*driver).open},
@@ -141,42 +164,95 @@ var commands = map[string]command{
 	}},
 	"fork": {1, 1, false, func(*driver, []string) ([]string, error) { return nil, errUnsupported }},
 	"whoami": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
-		name, err := d.bus.Whoami(background)
-		return []string{encoded([]byte(name))}, err
+		return []string{encoded([]byte(d.bus.Name()))}, nil
 	}},
 	"name": {1, 1, true, func(d *driver, words []string) ([]string, error) {
 		err := d.bus.SetName(background, words[0])
 		return []string{encoded([]byte(d.bus.Name()))}, err
 	}},
 	"sub": {1, 1, true, func(d *driver, words []string) ([]string, error) {
-		return nothing(d.bus.Subscribe(background, words[0]))
+		_, err := d.subscribe(background, words[0])
+		return nil, err
 	}},
 	"cancel": {2, 2, true, func(d *driver, words []string) ([]string, error) {
 		ctx, cancel := context.WithCancel(background)
 		defer time.AfterFunc(seconds(words[1]), cancel).Stop()
-		err := d.bus.Subscribe(ctx, words[0])
+		_, err := d.subscribe(ctx, words[0])
 		if errors.Is(err, context.Canceled) {
 			err = errCancelled
 		}
 		return nil, err
 	}},
+	"callback": {1, 1, true, func(d *driver, words []string) ([]string, error) {
+		calls := d.calls
+		s, err := d.subscribe(background, words[0], bccn.Callback(func(m bccn.Message) { calls <- m }))
+		if err == nil {
+			d.callbacks = append(d.callbacks, s)
+		}
+		return nil, err
+	}},
+	"stream": {1, 1, true, func(d *driver, words []string) ([]string, error) {
+		s, err := d.subscribe(background, words[0])
+		if err == nil {
+			d.streams[words[0]] = &feed{receive: s.Receive}
+		}
+		return nil, err
+	}},
+	"take": {2, 2, true, func(d *driver, words []string) ([]string, error) {
+		own := d.streams[words[0]]
+		if own == nil {
+			return nil, errInvalid
+		}
+		event, err := own.event("msg", seconds(words[1]))
+		if event == nil && err == nil {
+			event = []string{"timeout"}
+		}
+		return event, err
+	}},
 	"unsub": {1, 1, true, func(d *driver, words []string) ([]string, error) {
-		return nothing(d.bus.Unsubscribe(background, words[0]))
+		all := d.subscriptions[words[0]]
+		if len(all) == 0 {
+			return nil, errInvalid
+		}
+		last := len(all) - 1
+		d.subscriptions[words[0]] = all[:last]
+		return nothing(all[last].Close(background))
 	}},
 	"listen": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
 		return nothing(d.bus.Listen(background))
+	}},
+	"lost": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
+		return []string{strconv.FormatUint(d.bus.Lost(), 10)}, nil
+	}},
+	"version": {0, 0, false, func(*driver, []string) ([]string, error) {
+		return []string{encoded([]byte(bccn.Version))}, nil
+	}},
+	"status": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
+		status, err := d.bus.Status(background)
+		return []string{encoded(status)}, err
+	}},
+	"clients": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
+		rows, err := d.bus.Clients(background)
+		return []string{encoded(rows)}, err
+	}},
+	"sources": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
+		rows, err := d.bus.Sources(background)
+		return []string{encoded(rows)}, err
+	}},
+	"datagram": {1, 1, true, func(d *driver, words []string) ([]string, error) {
+		return nothing(d.bus.SendDatagram(background, []byte(words[0])))
 	}},
 	"heartbeat": {1, 2, true, func(d *driver, words []string) ([]string, error) {
 		return nothing(d.bus.Heartbeat(background, seconds(words[0]), strings.Join(words[1:], "")))
 	}},
 	"pub": {2, 2, true, func(d *driver, words []string) ([]string, error) {
-		return nothing(d.bus.Publish(words[0], []byte(words[1])))
+		return nothing(d.bus.Publish(background, words[0], []byte(words[1])))
 	}},
 	"pub-to": {2, 2, true, func(d *driver, words []string) ([]string, error) {
-		return nothing(d.bus.SendTo(words[0], []byte(words[1])))
+		return nothing(d.bus.PublishTo(background, words[0], []byte(words[1])))
 	}},
 	"pub-all": {1, 1, true, func(d *driver, words []string) ([]string, error) {
-		return nothing(d.bus.SendAll([]byte(words[0])))
+		return nothing(d.bus.PublishAll(background, []byte(words[0])))
 	}},
 	"barrier": {0, 0, true, func(d *driver, _ []string) ([]string, error) {
 		return nothing(d.bus.Barrier(background))
@@ -185,24 +261,48 @@ var commands = map[string]command{
 	"recv":    {1, 1, true, (*driver).receive},
 	"count":   {2, 2, true, (*driver).count},
 	"request": {3, 4, true, (*driver).request},
-	"serve":   {2, 2, true, (*driver).serve},
+	"serve":   {2, 3, true, (*driver).serve},
+}
+
+func (d *driver) queue(words []string) ([]string, error) {
+	for _, word := range words {
+		switch setting, value, _ := strings.Cut(word, "="); setting {
+		case "packets":
+			d.options.Queue.Packets = number(value)
+		case "bytes":
+			d.options.Queue.Bytes = number(value)
+		case "policy":
+			d.options.Queue.Policy = bccn.Policy(value)
+		default:
+			return nil, errUsage
+		}
+	}
+	return nil, nil
 }
 
 func (d *driver) open(words []string) ([]string, error) {
 	d.close()
 	events := make(chan string, eventsLimit)
-	d.events = events
 	options := d.options
 	options.OnNotice = func(notice bccn.Notice) {
-		if notice.Kind == "disconnected" || notice.Kind == "reconnected" {
-			events <- notice.Kind
+		if notice.Kind == bccn.NoticeDisconnected || notice.Kind == bccn.NoticeReconnected {
+			events <- string(notice.Kind)
 		}
 	}
-	bus, err := bccn.Open(strings.Join(words, ""), options)
+	bus, err := bccn.Open(background, strings.Join(words, ""), options)
 	if err != nil {
 		return nil, err
 	}
-	d.bus = bus
+	*d = driver{
+		options:       d.options,
+		bus:           bus,
+		events:        events,
+		calls:         make(chan bccn.Message, eventsLimit),
+		subscriptions: map[string][]*bccn.Subscription{},
+		streams:       map[string]*feed{},
+		called:        &feed{},
+		stream:        &feed{receive: bus.Receive},
+	}
 	return []string{encoded([]byte(bus.Name()))}, nil
 }
 
@@ -210,7 +310,17 @@ func (d *driver) close() {
 	if d.bus != nil {
 		d.bus.Close()
 	}
-	d.bus, d.held = nil, nil
+	d.bus = nil
+}
+
+func (d *driver) subscribe(
+	ctx context.Context, pattern string, options ...bccn.SubscribeOption,
+) (*bccn.Subscription, error) {
+	s, err := d.bus.Subscribe(ctx, pattern, options...)
+	if err == nil {
+		d.subscriptions[pattern] = append(d.subscriptions[pattern], s)
+	}
+	return s, err
 }
 
 func (d *driver) flood(words []string) ([]string, error) {
@@ -223,51 +333,75 @@ func (d *driver) flood(words []string) ([]string, error) {
 		for len(payload) < size {
 			payload = append(payload, '.')
 		}
-		if err := batch.Publish(words[0], payload); err != nil {
+		if err := batch.Publish(background, words[0], payload); err != nil {
 			return nil, err
 		}
 	}
-	return nil, batch.Flush()
+	return nil, batch.Flush(background)
 }
 
 // receive looks for messages first: a notice about the connection may arrive before the messages that precede it are
-// read.
+// read. It says that nothing has come only if no callback has anything in hand.
 func (d *driver) receive(words []string) ([]string, error) {
-	if d.held != nil {
-		message := *d.held
-		d.held = nil
-		return wordsOf(message), nil
+	if event, err := d.called.event("call", 0); event != nil || err != nil {
+		return event, err
 	}
 	for deadline := time.Now().Add(seconds(words[0])); ; {
-		ctx, cancel := context.WithDeadline(background, deadline)
-		if slice := time.Now().Add(20 * time.Millisecond); slice.Before(deadline) {
-			ctx, cancel = context.WithDeadline(background, slice)
+		event, err := d.stream.event("msg", min(time.Until(deadline), 20*time.Millisecond))
+		if event != nil || err != nil {
+			return event, err
 		}
-		message, err := d.bus.Receive(ctx)
-		cancel()
-		if err == nil && message.Lost > 0 {
-			d.held = &message
-			return []string{"lost", strconv.FormatUint(message.Lost, 10)}, nil
-		}
-		if err == nil {
-			return wordsOf(message), nil
-		}
-		if !errors.Is(err, context.DeadlineExceeded) {
-			return nil, err
-		}
+		over := time.Now().After(deadline)
+		called := slices.ContainsFunc(d.callbacks, func(s *bccn.Subscription) bool { return s.Pending() > 0 })
 		select {
+		case message := <-d.calls:
+			d.called.called = &message
+			return d.called.event("call", 0)
 		case event := <-d.events:
 			return []string{event}, nil
 		default:
 		}
-		if time.Now().After(deadline) {
+		if over && !called {
 			return []string{"timeout"}, nil
 		}
 	}
 }
 
-func wordsOf(message bccn.Message) []string {
-	words := []string{"msg", encoded([]byte(message.Channel)), encoded(message.Payload)}
+// event returns the next event of a feed in time, or nothing. With a message to show, its loss comes first.
+func (f *feed) event(word string, wait time.Duration) ([]string, error) {
+	if f.held == nil {
+		message, err := f.next(wait)
+		if err != nil || message == nil {
+			return nil, err
+		}
+		if f.held = message; message.Lost > 0 {
+			return []string{"lost", strconv.FormatUint(message.Lost, 10)}, nil
+		}
+	}
+	message := *f.held
+	f.held = nil
+	return wordsOf(word, message), nil
+}
+
+func (f *feed) next(wait time.Duration) (*bccn.Message, error) {
+	if message := f.called; message != nil {
+		f.called = nil
+		return message, nil
+	}
+	if f.receive == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(background, wait)
+	defer cancel()
+	message, err := f.receive(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, nil
+	}
+	return &message, err
+}
+
+func wordsOf(word string, message bccn.Message) []string {
+	words := []string{word, encoded([]byte(message.Channel)), encoded(message.Payload)}
 	if message.Peer != "" {
 		words = append(words, encoded([]byte(message.Src)), strconv.FormatUint(message.Seq, 10),
 			encoded([]byte(message.Peer)), encoded([]byte(message.Verdict)))
@@ -295,19 +429,24 @@ func (d *driver) count(words []string) ([]string, error) {
 func (d *driver) request(words []string) ([]string, error) {
 	ctx, cancel := within(words[2])
 	defer cancel()
-	most := 1
-	if len(words) > 3 {
-		most = number(words[3])
+	if len(words) == 3 {
+		reply, err := d.bus.Request(ctx, words[0], []byte(words[1]))
+		return []string{encoded(reply.Payload)}, err
 	}
-	answers, err := d.bus.RequestMany(ctx, words[0], []byte(words[1]), most)
-	found := make([]string, len(answers))
-	for i, answer := range answers {
-		found[i] = encoded(answer.Payload)
+	var found []string
+	for reply, err := range d.bus.RequestMany(ctx, words[0], []byte(words[1]), number(words[3])) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, encoded(reply.Payload))
 	}
-	return found, err
+	return found, nil
 }
 
 func (d *driver) serve(words []string) ([]string, error) {
+	if len(words) == 3 {
+		return d.servePattern(number(words[0]), seconds(words[1]), words[2])
+	}
 	served := 0
 	for served < number(words[0]) {
 		ctx, cancel := within(words[1])
@@ -320,11 +459,44 @@ func (d *driver) serve(words []string) ([]string, error) {
 			return nil, err
 		}
 		if request, ok := d.bus.AsRequest(message); ok {
-			if err := request.Reply(append([]byte("re:"), request.Payload...)); err != nil {
+			if err := request.Reply(background, replyTo(request)); err != nil {
 				return nil, err
 			}
 			served++
 		}
 	}
 	return []string{strconv.Itoa(served)}, nil
+}
+
+func replyTo(request *bccn.Request) []byte { return append([]byte("re:"), request.Payload...) }
+
+// servePattern has the handler return each reply, but the last: it sends that itself, so that it has been sent.
+func (d *driver) servePattern(most int, wait time.Duration, pattern string) ([]string, error) {
+	served, results := 0, make(chan error, most)
+	s, err := d.bus.Serve(background, pattern, func(request *bccn.Request) []byte {
+		if served++; served < most {
+			results <- nil
+			return replyTo(request)
+		}
+		if served == most {
+			results <- request.Reply(background, replyTo(request))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	count := 0
+	for quiet := false; count < most && !quiet; {
+		select {
+		case err := <-results:
+			if err != nil {
+				return nil, err
+			}
+			count++
+		case <-time.After(wait):
+			quiet = true
+		}
+	}
+	return []string{strconv.Itoa(count)}, s.Close(background)
 }

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import get_running_loop
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
@@ -63,8 +62,7 @@ class AsyncSubscription(Held, AsyncStream):
 
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that matches; None after ``timeout`` seconds."""
-        self._check_receives()
-        return await self._client._next(self._client._inbox.open_stream(self), timeout, self)
+        return await self._client._next(timeout, self)
 
     def _is_over(self) -> bool:
         return self.ended or self._client._is_over()
@@ -104,7 +102,7 @@ class AsyncClient(Operations, AsyncStream):
     async def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not only for callbacks; None after ``timeout`` seconds."""
         self._receives = True
-        return await self._next(self._inbox.received, timeout)
+        return await self._next(timeout)
 
     async def serve(self, pattern: str, handler: Handler, *, concurrency: int = 1) -> AsyncSubscription:
         """Reply to requests with what ``handler`` returns, or its coroutine; see ``Client.serve``.
@@ -162,13 +160,13 @@ class AsyncClient(Operations, AsyncStream):
         hungry = self._receiving and not self._inbox.backlog and self._inbox.waiting_size <= BACKLOG_LIMIT
         return hungry or super()._wants_packets
 
-    async def _next(
-        self, stream: deque[Message], timeout: float | None, of: Held | None = None
-    ) -> Message | None:
+    async def _next(self, timeout: float | None, of: Held | None = None) -> Message | None:
+        inbox = self._inbox
+        stream = inbox.received if of is None else inbox.open_stream(of)
         deadline = FOREVER if timeout is None or stream else monotonic() + timeout
-        while not stream or (of is not None and of.ended):
-            if of is not None and of.ended:
-                raise ClosedError("the subscription is closed")
+        while not stream:
+            if of is not None:
+                inbox.open_stream(of)  # it may have been closed meanwhile
             self._check(asks=True)
             self._receiving += 1
             try:
@@ -177,7 +175,7 @@ class AsyncClient(Operations, AsyncStream):
                 self._receiving -= 1
             if not stream and monotonic() >= deadline:
                 return None
-        message = self._inbox.next_of(stream)
+        message = inbox.next_of(stream)
         if not self._reading:
             self._attend()
         return message

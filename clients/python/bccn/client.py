@@ -12,12 +12,13 @@ Rules:
 from __future__ import annotations
 
 import time
+from _thread import get_ident
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from time import monotonic
 
-from bccn.errors import ClosedError
+from bccn.errors import ClosedError, InvalidError
 from bccn.exchange import FOREVER, Pending, Request
 from bccn.inbox import Callback, Held
 from bccn.operations import Operations
@@ -27,7 +28,6 @@ from bccn.transport import POLL_LIMIT, READABLE, WRITABLE, Transport
 
 TYPE_CHECKING = False  # see bccn/__init__.py
 if TYPE_CHECKING:
-    from collections import deque
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
     from bccn.readiness import Readiness
@@ -129,8 +129,7 @@ class Subscription(Held, Stream):
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that matches; None after ``timeout`` seconds. Callbacks are called meanwhile."""
-        self._check_receives()
-        return self._client._next(self._client._inbox.open_stream(self), timeout, self)
+        return self._client._next(timeout, self)
 
     def _is_over(self) -> bool:
         return self.ended or self._client._is_over()
@@ -156,6 +155,7 @@ class Client(Blocking, Stream):
 
     def _begin(self) -> None:
         finish(self._connect())
+        self._disown()
 
     def publish(self, channel: str, payload: bytes | str = b"") -> None:
         """Hand one message to the daemon; waits only while it is away or takes no more.
@@ -163,12 +163,14 @@ class Client(Blocking, Stream):
         What the daemon then rejects (too large, no right) arrives later: as a notice, and from ``barrier``.
         Raises UnavailableError or TimedOutError after ``timeout``: this message was not sent.
         """
-        packet = build_msg(channel, payload)
-        if self._packer is None and self._send_now(packet):
-            self._glance()
-        else:
-            for full, messages in [(packet, 1)] if self._packer is None else self._packer.add(packet):
+        packet, packer = build_msg(channel, payload), self._packer
+        if packer is not None:
+            for full, messages in packer.add(packet):
                 self._run(self._transmit(full, messages))
+        elif not self._send_now(packet):
+            self._run(self._transmit(packet))
+        elif self._notices or self._readiness is not None or monotonic() >= self._glance_due:
+            self._glance()
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -205,7 +207,7 @@ class Client(Blocking, Stream):
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message that is not for callbacks only (these are called); None after ``timeout`` seconds."""
         self._receives = True
-        return self._next(self._inbox.received, timeout)
+        return self._next(timeout)
 
     def dispatch(self) -> None:
         """For select loops: call the callbacks of all that waits. Other messages wait for ``receive``."""
@@ -214,7 +216,7 @@ class Client(Blocking, Stream):
         try:
             while self._inbox.backlog:
                 self._call_back()
-            if not self._receives and self._inbox.waiting_size > GLANCE_LIMIT:
+            if self._inbox.waiting_size > GLANCE_LIMIT:
                 self._drop_unclaimed()
         finally:
             self._settle()
@@ -260,7 +262,8 @@ class Client(Blocking, Stream):
     @property
     def name(self) -> str:
         """Own src, as others see it."""
-        self._run(self._available())
+        if not self.connected:
+            self._run(self._available())
         return super().name
 
     def close(self) -> None:
@@ -283,24 +286,36 @@ class Client(Blocking, Stream):
     def _is_over(self) -> bool:
         return bool(self._closed)
 
-    def _next(self, stream: deque[Message], timeout: float | None, of: Held | None = None) -> Message | None:
-        deadline, inbox = FOREVER if timeout is None else monotonic() + timeout, self._inbox
-        while True:
-            while inbox.backlog and not stream:
-                self._call_back()
-            if of is not None and of.ended:
-                raise ClosedError("the subscription is closed")
-            if stream:
+    def _next(self, timeout: float | None, of: Held | None = None) -> Message | None:
+        if get_ident() != self._owner:
+            self._claim()
+        inbox = self._inbox
+        stream = inbox.received if of is None else inbox.open_stream(of)
+        if not stream:
+            deadline = FOREVER if timeout is None else monotonic() + timeout
+            while not stream:
+                if inbox.backlog:
+                    self._call_back()
+                    continue
+                if of is not None:
+                    inbox.open_stream(of)  # a callback may have closed it
+                    if inbox.waiting_size > GLANCE_LIMIT and not inbox.fills_stream:
+                        self._drop_unclaimed()
                 self._settle()
-                return inbox.next_of(stream)
-            if self._notices:
-                self._settle()
-            self._check(asks=True)
-            if not self._step(deadline) and not stream and not inbox.backlog:
-                self._settle()
-                return None
+                self._check(asks=True)
+                if not self._step(deadline) and not stream and not inbox.backlog:
+                    self._settle()
+                    return None
+        if self._notices or self._readiness is not None:
+            self._settle()
+        return inbox.next_of(stream)
 
     def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._claim()
+        except InvalidError:
+            operation.close()
+            raise
         try:
             return finish(operation)
         finally:

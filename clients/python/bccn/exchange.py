@@ -43,8 +43,6 @@ class Pending:
 class Request(Message):
     """A request to this program: a message whose ``payload`` is what stands behind its ``token``."""
 
-    __slots__ = ("token",)
-
     def __init__(self, message: Message) -> None:
         """Raises InvalidError for a message that is no request, or does not say where it comes from."""
         token, newline, payload = message.payload.partition(b"\n")
@@ -52,8 +50,7 @@ class Request(Message):
             raise errors.InvalidError('only format="full" says where a request comes from')
         if not newline or len(token) > TOKEN_LIMIT or message.src == "?" or "*" in message.src:
             raise errors.InvalidError(f"the message on {message.channel} from {message.src} is no request")
-        for field in Message.__slots__:
-            setattr(self, field, getattr(message, field))
+        vars(self).update(vars(message))
         self.token, self.payload = token, payload
 
     def reply(self, payload: bytes | str) -> tuple[str, bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from bccn.errors import InvalidError, RejectedError
+from bccn.errors import ClosedError, InvalidError, RejectedError
 from bccn.protocol import Message
 
 TYPE_CHECKING = False  # see bccn/__init__.py
@@ -87,10 +87,6 @@ class Held:
         self.pattern, self.callback = pattern, callback
         self.stream: deque[Message] | None = None
         self.ended = False
-
-    def _check_receives(self) -> None:
-        if self.callback is not None:
-            raise InvalidError(f"the messages of {self.pattern} go to its callback, there is none to receive")
 
 
 class Inbox:
@@ -171,7 +167,11 @@ class Inbox:
         return route
 
     def open_stream(self, held: Held) -> deque[Message]:
-        """Its own stream, which takes over what waits for it."""
+        """Its own stream, which takes over what waits for it. Raises ClosedError, or InvalidError with a callback."""
+        if held.ended:
+            raise ClosedError("the subscription is closed")
+        if held.callback is not None:
+            raise InvalidError(f"the messages of {held.pattern} go to its callback, there is none to receive")
         if held.stream is None:
             held.stream, self.has_routes = deque(), True
             self._routes.clear()

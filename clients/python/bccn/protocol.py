@@ -11,7 +11,14 @@ NOTHING: Sequence[tuple[bytes, int]] = ()
 PACK = b"PACK "
 # Digits that 64 bits can have: of a number that the daemon sends.
 NUMBER_DIGITS = 20
+# Channels of which the beginning of a message is remembered: programs publish on few.
+CHANNELS_LIMIT = 256
 WHITE_SPACE = frozenset(" \t\n\v\f\r\0")
+
+# What makes two messages equal.
+FIELDS = ["channel", "payload", "lost", "src", "seq", "peer", "time_ns", "verdict", "datagram", "interface"]
+
+_heads: dict[str, bytes] = {}
 
 Control = tuple[str, str]
 
@@ -30,27 +37,25 @@ class Message:
     interface the one that a tap's datagram came by, ``-`` for what this host sent; only with ``tap="interface"``
     """
 
-    __slots__ = (
-        "channel",
-        "datagram",
-        "interface",
-        "lost",
-        "payload",
-        "peer",
-        "seq",
-        "src",
-        "time_ns",
-        "verdict",
-    )
+    # Of the class: most messages have nothing else, and to store all that in each takes longer than to read it.
+    lost: int = 0
+    src: str | None = None
+    seq: int | None = None
+    peer: str | None = None
+    time_ns: int | None = None
+    verdict: str | None = None
+    datagram: bytes | None = None
+    interface: str | None = None
 
     def __init__(
         self, channel: str, payload: bytes, src: str | None = None, seq: int | None = None,
         peer: str | None = None, time_ns: int | None = None, verdict: str | None = None,
         datagram: bytes | None = None, interface: str | None = None,
     ) -> None:  # fmt: skip
-        self.channel, self.payload, self.lost = channel, payload, 0
-        self.src, self.seq, self.peer = src, seq, peer
-        self.time_ns, self.verdict, self.datagram, self.interface = time_ns, verdict, datagram, interface
+        self.channel, self.payload = channel, payload
+        if src is not None or peer is not None:
+            self.src, self.seq, self.peer, self.time_ns = src, seq, peer, time_ns
+            self.verdict, self.datagram, self.interface = verdict, datagram, interface
 
     @property
     def text(self) -> str:
@@ -70,7 +75,7 @@ class Message:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):
             return NotImplemented
-        return all(getattr(self, field) == getattr(other, field) for field in Message.__slots__)
+        return all(getattr(self, field) == getattr(other, field) for field in FIELDS)
 
     def __repr__(self) -> str:
         known = ((name, getattr(self, name)) for name in ("src", "seq", "peer", "time_ns", "verdict"))
@@ -80,7 +85,7 @@ class Message:
 
 def parse(packet: bytes) -> Message | Control:
     """What one packet (not a PACK) says. Key and value are those of an answer or a notice."""
-    if packet.startswith(b"MSG "):
+    if packet[:4] == b"MSG ":
         channel, nul, payload = packet[4:].partition(b"\0")
         if nul:
             return Message(channel.decode("ascii", "backslashreplace"), payload)
@@ -134,13 +139,24 @@ def unpack(packet: bytes) -> Iterator[bytes]:
         raise ProtocolError("the daemon sent a PACK whose lengths reach beyond it")
 
 
-def build_msg(channel: str, payload: bytes | str) -> bytes:
-    """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
+def _head(channel: str) -> bytes:
     if "\0" in channel or not channel.isascii():
         rule = "not contain NUL" if "\0" in channel else "be ASCII without white space"
         raise InvalidError(f"channel {channel!r}: must {rule}")
-    body = payload.encode() if isinstance(payload, str) else payload
-    return b"".join((b"MSG ", channel.encode(), b"\0", body))
+    if len(_heads) >= CHANNELS_LIMIT:
+        _heads.clear()
+    _heads[channel] = head = b"MSG " + channel.encode() + b"\0"
+    return head
+
+
+def build_msg(channel: str, payload: bytes | str) -> bytes:
+    """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
+    head = _heads.get(channel) or _head(channel)
+    return head + (payload if type(payload) is bytes else _encoded(payload))
+
+
+def _encoded(payload: bytes | str) -> bytes:
+    return payload.encode() if isinstance(payload, str) else payload
 
 
 def build_sub(pattern: str) -> bytes:

@@ -18,13 +18,16 @@ Rules (``clients/PROTOCOL.md``, "Control requests", "Connecting again"):
 4. A connection that ends is read to its end. What it did not answer is asked again on the next one, but for an UNSUB,
    which the greeting makes needless; unsent messages wait.
 5. A child of fork never touches its parent's connection.
+6. One thread at a time: see ``_claim``. Only ``close`` may be called from any.
 """
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections import deque
 from collections.abc import Callable, Sequence
 from os import PathLike, getpid, register_at_fork
+from sys import _current_frames
 from time import monotonic
 from weakref import WeakSet
 
@@ -32,7 +35,7 @@ from bccn import errors
 from bccn.errors import BccnError, ProtocolError, RejectedError, UnavailableError
 from bccn.exchange import FOREVER, Exchanges, Pending
 from bccn.inbox import NOTICES_LIMIT, Held, Inbox, Notice
-from bccn.protocol import PACK, Packer, build_control, build_sub, is_number, parse, unpack
+from bccn.protocol import PACK, Message, Packer, build_control, build_sub, is_number, parse, unpack
 from bccn.transport import BUSY, NO_SIGNAL, RECEIVE_LIMIT, Transport, pauses
 
 TYPE_CHECKING = False  # see bccn/__init__.py
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 # Bytes of messages read but not taken. A client that waits for an answer reads on above it; it asks nothing more.
 BACKLOG_LIMIT = 64 * 1024 * 1024
+# Packets that who waits for a message or an answer reads at once: each look at how things stand has a price, too.
+READ_LIMIT = 64
 
 
 class Entry(Pending):
@@ -58,7 +63,7 @@ class Entry(Pending):
 
 
 class Session:
-    """What both clients and a feed are. ``_due``: when to call ``_advance``."""
+    """What both clients are, and the feed of the recorder. ``_due``: when to call ``_advance``."""
 
     # Python finds attributes fast while there are less than 30 others than these.
     __slots__ = (
@@ -122,6 +127,7 @@ class Session:
         """What belongs to this process."""
         self._transport: Transport | None = None
         self._due = FOREVER
+        self._disown()
         self.connected = self._was_connected = False
         self._granted: dict[str, str] = {}  # the answers to the greeting, while connected
         self._packer: Packer | None = None  # what open batches have gathered
@@ -178,8 +184,21 @@ class Session:
         """Whether a barrier could have something to say about what was published."""
         return self._published != self._confirmed or bool(self._in_doubt or self._rejection_count)
 
+    def _disown(self) -> None:
+        """The next caller may be any thread."""
+        self._owner, self._claims = 0, dict[int, int]()
+
+    def _claim(self) -> None:
+        """A client is its first caller's, as long as that thread lives: what two did at once would be mixed up."""
+        caller = get_ident()
+        owner = self._claims.setdefault(0, caller)  # one of those who come at once is the first
+        if owner != caller and owner in _current_frames():
+            raise errors.InvalidError("another thread uses this client: make a client for each thread")
+        self._claims[0] = self._owner = caller
+
     def _check(self, *, asks: bool = False) -> None:
         """Raise why there is nothing to wait for. Who asks reads on, and must not do only that."""
+        self._claim()
         if self._closed:
             raise errors.ClosedError(self._closed)
         if self._transport is None and self._due == FOREVER:
@@ -287,22 +306,26 @@ class Session:
 
     # --- what comes ---
 
-    def _read(self) -> bool:
-        """Take one packet; False when there is none. It may end the connection, with ProtocolError if it is none."""
-        if (transport := self._transport) is None:
-            return False
-        try:
-            size = transport.receive_into(self._memory)
-            if size is None:
-                return False
-            self._feed(bytes(self._memory[:size]))
-        except (UnavailableError, ProtocolError) as error:
-            self._end(error)
-            if isinstance(error, ProtocolError):
-                raise
-        else:
-            if not self.connected and self._greeting[-1].done:
-                self._greeted()
+    def _read(self, limit: int = READ_LIMIT) -> bool:
+        """Take so many packets that are there; False when there is none. Raises ProtocolError if one is none.
+
+        The connection may end with the last one.
+        """
+        for taken in range(limit):
+            if (transport := self._transport) is None:
+                return taken > 0
+            try:
+                size = transport.receive_into(self._memory)
+                if size is None:
+                    return taken > 0
+                self._feed(self._memory[:size].tobytes())
+            except (UnavailableError, ProtocolError) as error:
+                self._end(error)
+                if isinstance(error, ProtocolError):
+                    raise
+            else:
+                if not self.connected and self._greeting[-1].done:
+                    self._greeted()
         return True
 
     def _work(self, limit: int) -> None:
@@ -310,9 +333,8 @@ class Session:
         if self._due != FOREVER:
             self._advance()
         self._flush()
-        for _ in range(limit if self._wants_packets else 0):
-            if not self._read():
-                break
+        if self._wants_packets:
+            self._read(limit)
 
     def _feed(self, packet: bytes) -> None:
         """One packet from the daemon: messages to the inbox, news to ``_notices``, answers to requests.
@@ -320,8 +342,8 @@ class Session:
         A client that listens only for replies sees no other messages to all or to us.
         """
         inbox, exchanges = self._inbox, self._exchanges
-        for event in map(parse, unpack(packet) if packet.startswith(PACK) else (packet,)):
-            if isinstance(event, tuple):
+        for event in map(parse, unpack(packet)) if packet[:5] == PACK else (parse(packet),):
+            if not isinstance(event, Message):
                 self._control(*event)
             elif event.channel[:1] == "!" and (
                 exchanges.take(event)
@@ -367,7 +389,7 @@ class Session:
             self._notify("rejected", str(error), 1, error)
 
     def _drop_unclaimed(self) -> None:
-        """When all is done by callbacks, messages that none takes must not stop the others."""
+        """Messages for which nobody calls ``receive`` must not stop those of callbacks and other streams."""
         if not self._receives and (count := self._inbox.drop(self._inbox.received)):
             text = f"{count} messages dropped that no callback takes, and nobody has called receive() for"
             self._notify("unclaimed", text, count)
@@ -403,7 +425,7 @@ class Session:
 
     def _send_now(self, packet: bytes, messages: int = 1) -> bool:
         """Send at once what publishes so many messages; False when it must wait: for its turn, room, a connection."""
-        if self._unsent or not self.connected or self._transport is None:
+        if self._unsent or not self.connected or self._transport is None or get_ident() != self._owner:
             return False
         try:
             self._transport.send_raw(packet, NO_SIGNAL)

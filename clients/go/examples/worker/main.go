@@ -1,5 +1,5 @@
-// Worker answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when somebody
-// sends it "stop".
+// Worker replies to requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+// somebody sends it "stop".
 //
 //	go run ./examples/worker &
 //	bccn req jobs/upper 'hello there'
@@ -13,10 +13,11 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"bccn"
+	bccn "github.com/bccnd/bccnd/clients/go"
 )
 
 const beat = 5 * time.Second
@@ -31,9 +32,9 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, address string) error {
-	bus, err := bccn.Open(address, bccn.Options{
-		Full:     true, // shows who asks
+func run(ctx context.Context, path string) error {
+	bus, err := bccn.Open(ctx, path, bccn.Options{
+		Format:   bccn.FormatFull, // shows who asks
 		Wait:     10 * time.Second,
 		OnNotice: func(notice bccn.Notice) { log.Print(notice) },
 	})
@@ -41,39 +42,51 @@ func run(ctx context.Context, address string) error {
 		return err
 	}
 	defer bus.Close()
+	stopped := make(chan error, 1)
+	stop := func(err error) {
+		select {
+		case stopped <- err:
+		default: // it stops already
+		}
+	}
+	var done atomic.Int64
 	if err := bus.Heartbeat(ctx, beat, "ready"); err != nil {
 		return err
 	}
-	if err := bus.Subscribe(ctx, "jobs/upper"); err != nil {
+	err = bus.Listen(ctx, bccn.Callback(func(message bccn.Message) {
+		if message.Text() == "stop" {
+			stop(nil)
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	jobs, err := bus.Serve(ctx, "jobs/upper", func(request *bccn.Request) []byte {
+		err := request.Reply(ctx, bytes.ToUpper(request.Payload))
+		if err == nil {
+			err = bus.Heartbeat(ctx, beat, fmt.Sprint(done.Add(1), " done"))
+		}
+		if err != nil && ctx.Err() == nil {
+			stop(err)
+		}
+		return nil // the reply has been sent: the heartbeat counts it
+	})
+	if err != nil {
 		return err
 	}
 	fmt.Println(bus.Name(), "is ready")
 
-	done := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return finish(bus, done)
-		case message := <-bus.Messages():
-			request, ok := bus.AsRequest(message)
-			if strings.HasPrefix(message.Channel, "!") && message.Text() == "stop" {
-				return finish(bus, done)
-			}
-			if message.Channel != "jobs/upper" || !ok {
-				continue
-			}
-			if err := request.Reply(bytes.ToUpper(request.Payload)); err != nil {
-				return err
-			}
-			done++
-			if err := bus.Heartbeat(ctx, beat, fmt.Sprint(done, " done")); err != nil {
-				return err
-			}
+	select {
+	case <-ctx.Done():
+	case err := <-stopped:
+		if err != nil {
+			return err
 		}
 	}
-}
-
-func finish(bus *bccn.Client, done int) error {
-	fmt.Println(done, "done")
-	return bus.Barrier(context.Background()) // everything has arrived
+	end := context.Background()
+	if err := jobs.Close(end); err != nil {
+		return err
+	}
+	fmt.Println(done.Load(), "done")
+	return bus.Barrier(end) // the daemon has everything
 }

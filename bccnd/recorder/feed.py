@@ -92,6 +92,7 @@ class Feed(Blocking):
     def connect(self) -> None:
         """Make one attempt. Raises UnavailableError, RefusedError or RejectedError."""
         self.close()
+        self._disown()  # the next may be of another thread
         self._transport = transport = Transport(self._path)
         self._due, self._until, self._said = monotonic() + self._timeout, None, ""
         self.connected = self._was_connected = True

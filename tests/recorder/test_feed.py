@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bccn
-from bccn.feed import PACKET_LIMIT, Block, Feed
+from bccnd.recorder.feed import PACKET_LIMIT, Block, Feed
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PATIENCE, PacketClient

@@ -101,6 +101,8 @@ class Bus:
         self._begun = 0
         # The steps of this turn so far.
         self._steps = 0
+        # The time of the last read: one object for all, as the relay keeps no moment.
+        self._read_at = Moment(0.0, 0)
         self.end_turn = self._turns.end
         self.door = Door(loop, listener, self._let_in, lambda: len(relay.sessions), self.end_turn)
 
@@ -209,7 +211,7 @@ class Bus:
         try:
             if session not in self._left or (self._take_turn(session) and not self._turn_is_over()):
                 # After a silence it has mostly sent one packet: read that with the cheapest call.
-                if begun - session.read_ns > ALONE_NS and abs(begun - turns.gathered_ns) > BUSY_NS:
+                if begun - session.read_ns > ALONE_NS and not 0 <= begun - turns.gathered_ns <= BUSY_NS:
                     self._read(session, self._read_one, begun)
                 else:
                     self._read_on(session, begun)
@@ -241,7 +243,7 @@ class Bus:
     def _read(self, session: Session, read: Read, unix_ns: int) -> bool:
         """Read one batch; True when there may be more."""
         try:
-            starts, ends = read(session.port)
+            starts, ends = packets = read(session.port)
         except ConnectionResetError:
             # It left packets of ours unread. The kernel reports that once, before the packets that it sent, and the
             # loop watches a descriptor no more that had an error.
@@ -262,7 +264,9 @@ class Bus:
                 self._end(session)
                 self._settle()  # publishers that it held
                 return False
-        left = self._relay.from_client(session, Moment(self._loop.time(), unix_ns), (starts, ends))
+        moment = self._read_at
+        moment.monotonic, moment.unix_ns = self._loop.time(), unix_ns
+        left = self._relay.from_client(session, moment, packets)
         self._steps += self._outgoing.steps
         congested = self._settle()
         if (

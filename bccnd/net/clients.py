@@ -45,6 +45,8 @@ class Clients:
 
     def send_each(self, port: int, packets: Sequence[bytes]) -> int:
         """Send the packets in order. Returns how many went, or GONE."""
+        if len(packets) == 1:
+            return self.send(port, packets[0])
         done = 0
         while done < len(packets):
             starts, ends = self._lay_out(packets, done)

@@ -142,8 +142,7 @@ class ReceiveTable:
             length = os.readv(fd, self._one)
         except BlockingIOError:
             return [], []
-        start = self._slots[0]
-        return [start], [start + length]
+        return [self.region], [self.region + length]
 
     def name(self, index: int) -> bytes:
         """The sender's address as the kernel wrote it, for comparison only: bytes after a short one may be stale."""

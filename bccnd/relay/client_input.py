@@ -9,6 +9,7 @@ Rules
 - What is retained is handed over from the moment on at which the pattern that it matches is in force, a page at a
   time: the SUB is done again until the last page is out, so nothing that its client sent behind it comes before. What
   others say meanwhile is delivered as it comes; a value that it replaces goes out no more.
+- A small message that was read alone, as most are where little happens, goes the shortest way (``_publish_alone``).
 - A client that takes no more gets no page either, once half of its queue is full.
 - A wrong packet is answered and counted, and costs nothing else; only a broken framing closes the client.
 """
@@ -22,12 +23,12 @@ from bccnd.relay.delivery import Delivery
 from bccnd.relay.effects import Spans
 from bccnd.relay.moment import Moment
 from bccnd.relay.pattern import may_meet, pattern_cost
-from bccnd.relay.publisher import Origin, Publisher
+from bccnd.relay.publisher import OK, Origin, Publisher
 from bccnd.relay.retained import Kept, Scan
 from bccnd.relay.router import HEARTBEATS, NOTICES, Route
-from bccnd.relay.segment_input import OK, SegmentInput
-from bccnd.relay.session import Format, Session
-from bccnd.relay.state import State
+from bccnd.relay.segment_input import SegmentInput
+from bccnd.relay.session import LINES, Format, Session
+from bccnd.relay.state import LARGE, State
 from bccnd.wire import sbus
 from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, valid_chan
 from bccnd.wire.native import alike, unpack
@@ -49,8 +50,6 @@ PAGE_ROWS = 256
 PAGE_BYTES = 64 << 10
 LOOK_STEPS = 6
 ROW_STEPS = 4
-# Bytes of a message for which each of its deliveries is a step more.
-LARGE = 1024
 # What a message takes for each tap: the datagram is made, and shown with its verdict.
 TAP_STEPS = 5
 # Bytes that are looked through for lines in a step: most of them may be line ends.
@@ -95,9 +94,33 @@ class ClientInput:
 
         Returns those that are left: the caller carries out the effects and gives them back.
         """
+        self._outgoing.steps = 0
+        if len(packets[0]) == 1 and self._publish_alone(session, packets, moment):
+            return None
+        return self._read_each(session, moment, packets, at, flat)
+
+    def _publish_alone(self, session: Session, packets: Spans, moment: Moment) -> bool:
+        """Publish the only packet the shortest way, which does just what the long one would. False, and nothing is
+        done, unless it is what most are that come alone: a small message on a simple channel that was looked up.
+        """
+        (start,), (end,) = packets
+        if end - start > self._rules.small or self._taps:
+            return False
+        # Whatever the format of the client: nothing with a NUL consists of lines, and no PACK begins with MSG.
+        head, nul, _ = self._memory[start:end].partition(b"\0")
+        word, _, chan = head.partition(b" ")
+        route = self._router.cached.get(chan)
+        if route is None or not (route.simple and session.rights.publish_all and word == b"MSG" and nul):
+            return False
+        self._outgoing.steps = route.steps
+        self._counters.published += 1
+        session.published += 1
+        self._publisher.publish_alone(session, route, packets, moment)
+        return True
+
+    def _read_each(self, session: Session, moment: Moment, packets: Spans, at: int, flat: int) -> Left | None:
         outgoing, published_before = self._outgoing, session.published
-        outgoing.steps = 0
-        several = session.packed or session.format is Format.LINES
+        several = session.packed or session.format is LINES
         starts, ends = packets
         count = len(starts)
         while at < count:
@@ -124,7 +147,7 @@ class ClientInput:
                         packets = starts, ends = lines[0] + starts[at:], lines[1] + ends[at:]
                         index, at, flat, count, end = 0, 1, len(lines[0]), len(starts), ends[0]
                     self._other(session, starts[index], end, moment)
-                    several = session.packed or session.format is Format.LINES
+                    several = session.packed or session.format is LINES
                     if session.scan is not None:
                         at -= 1  # the SUB again
                         if session in session.waits_for:
@@ -154,7 +177,7 @@ class ClientInput:
             inside: Spans | None = None
             if session.packed and end - start >= len(PACK) and memory[start : start + len(PACK)] == PACK:
                 inside = unpack(memory, start, end)
-            elif session.format is Format.LINES:
+            elif session.format is LINES:
                 inside = self._lines(start, end)
             flat[0].extend(inside[0] if inside else [start])
             flat[1].extend(inside[1] if inside else [end])
@@ -163,7 +186,7 @@ class ClientInput:
 
     def _is_typed_ahead(self, session: Session, start: int, end: int) -> bool:
         """Whether the first packet of a shell goes on with other lines behind its SUB."""
-        if session.format_chosen or session.packed or session.format is Format.LINES:
+        if session.format_chosen or session.packed or session.format is LINES:
             return False
         return self._memory[start : start + 4] == b"SUB " and len(self._lines(start, end)[0]) > 1
 
@@ -239,7 +262,7 @@ class ClientInput:
             return head[4:] if head[:4] == b"MSG " else None, end
         if memory[start : min(start + 4, end)] != b"MSG ":
             return None, end
-        if session.format is not Format.LINES:
+        if session.format is not LINES:
             raise PacketError("bad-packet", "packet: MSG needs a NUL between channel and payload")
         message = sbus.Msg.parse_line(memory[start + 4 : end])
         nul = start + 4 + len(message.chan)
@@ -330,8 +353,8 @@ class ClientInput:
             held = key in session.subscriptions
             if not held:  # once more takes no room
                 self._check_room(session, pattern)
-            if typed and not session.format_chosen and session.format is not Format.LINES:
-                session.format = Format.LINES  # a person at a terminal
+            if typed and not session.format_chosen and session.format is not LINES:
+                session.format = LINES  # a person at a terminal
                 self._router.service_changed(session)
             if not session.rights.may_subscribe(pattern, session.separator):
                 raise DeniedError("subscribe", "no right to all that it matches")
@@ -436,7 +459,7 @@ class ClientInput:
 def _retained_packet(form: Format, chan: bytes, message: Kept) -> bytes:
     if form is Format.FULL:
         return message.recv().serialize()
-    return message.msg(chan).serialize_line() if form is Format.LINES else message.msg(chan).serialize()
+    return message.msg(chan).serialize_line() if form is LINES else message.msg(chan).serialize()
 
 
 def _too_large(chan: bytes, size: int, what: str, limit: int, *, cut: bool) -> PacketError:

@@ -24,13 +24,13 @@ from math import inf
 from operator import ne, sub
 from typing import Protocol
 
-from bccnd.relay.effects import as_bytes
+from bccnd.relay.effects import Spans, as_bytes
 from bccnd.relay.holding import Holding, may_hold, others_of
 from bccnd.relay.moment import Moment
 from bccnd.relay.options import Policy, Queue
 from bccnd.relay.outbox import ENTRY_BYTES, Account, CountedPack, Outbox, Outcome
 from bccnd.relay.router import Route
-from bccnd.relay.session import Format, Session
+from bccnd.relay.session import LINES, Session
 from bccnd.relay.slow import SlowClients, Trouble
 from bccnd.relay.state import State
 from bccnd.wire import sbus
@@ -93,7 +93,7 @@ class Group:
     def shown_to(self, session: Session) -> list[bytes]:
         """The RECV packets in the form that this client reads."""
         packets = self.placed if session.tap_interface else self.full
-        return packets if session.format is not Format.LINES else list(map(sbus.line_of, packets))
+        return packets if session.format is not LINES else list(map(sbus.line_of, packets))
 
 
 class Delivery:
@@ -120,9 +120,9 @@ class Delivery:
             return
         skip = None if sender is None or sender.echo else sender
         if len(starts) == 1 or not route.packed:
-            self._send_spans(route.single, route.single_ports, group, skip, now)
+            self.send_spans(route.single, route.single_ports, (starts, ends), sender, now)
         else:
-            self._send_spans(route.plain, route.plain_ports, group, skip, now)
+            self.send_spans(route.plain, route.plain_ports, (starts, ends), sender, now)
             packs = self._packs(starts, ends)
             for session in route.packed:
                 if session is not skip:
@@ -132,7 +132,7 @@ class Delivery:
             lines = [Msg.parse(packet[4:]).serialize_line() for packet in messages]
             for session in (*route.full, *route.lines):
                 if session is not skip:
-                    shown = lines if session.format is Format.LINES else group.shown_to(session)
+                    shown = lines if session.format is LINES else group.shown_to(session)
                     self.send(session, shown, sender, now)
 
     def send(self, session: Session, packets: Sequence[bytes], sender: Sender, now: float) -> None:
@@ -233,13 +233,15 @@ class Delivery:
 
     # -- serving a client
 
-    def _send_spans(
-        self, sessions: list[Session], ports: list[int], group: Group, skip: Session | None, now: float
+    def send_spans(
+        self, sessions: list[Session], ports: list[int], spans: Spans, sender: Sender, now: float
     ) -> None:
+        """Deliver the MSG packets at these spans to clients that take them as they are, at these ports."""
         if not sessions:
             return
-        starts, ends = group.starts, group.ends
+        starts, ends = spans
         count, behind = len(starts), None
+        skip = None if sender is None or sender.echo else sender
         if self.backlogged or skip:
             sessions = [session for session in sessions if session is not skip]
             behind = [session for session in sessions if session in self.backlogged]
@@ -250,9 +252,9 @@ class Delivery:
         self._ledger.delivered += count * len(sessions)
         if fell_short or behind:
             packets = as_bytes(self._memory, starts, ends)
-            self._queue_behind(behind or (), packets, group.sender, now)
+            self._queue_behind(behind or (), packets, sender, now)
             for port, went in fell_short.items():
-                self._queue(self._ports[port], packets, went, group.sender, now)
+                self._queue(self._ports[port], packets, went, sender, now)
 
     def _send_packs(
         self, session: Session, packs: Sequence[Entry], messages: int, sender: Sender, now: float

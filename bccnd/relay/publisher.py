@@ -6,7 +6,8 @@
 
 Rules
 - Messages of one route and one sender are a group and are handed over together; ``pass_on`` gathers them, ``flush``
-  hands them over. Whoever changes what a route means, or uses the memory again, flushes first.
+  hands them over. Whoever changes what a route means, or uses the memory again, flushes first. A message that was
+  read alone is mostly handed over without a group (``publish_alone``).
 - A message of this host takes the next number of its source. Local channels are numbered apart, or the other hosts
   would take their numbers for losses, and only those that somebody sees whole.
 - Whole datagrams are copied only for those who want them: ``Origin`` makes them when asked.
@@ -27,6 +28,8 @@ from bccnd.wire.bccn1 import Integrity
 from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import NOWHERE, Memory, Recv
 from bccnd.wire.verdict import Verdict
+
+OK = Verdict.OK
 
 # The longest packet the daemon writes itself: a presence notice with names of 128 bytes, escaped.
 OWN_BYTES = 4096
@@ -96,7 +99,7 @@ class Publisher:
             if route.retained:
                 self._retain(spans, origin, part, datagrams, moment)
             if route.full or shown:
-                self._show(origin, part, datagrams, Verdict.OK, moment, bool(route.full))
+                self._show(origin, part, datagrams, OK, moment, bool(route.full))
         if route.size or shown:
             group.starts += spans[0]
             group.ends += spans[1]
@@ -125,6 +128,13 @@ class Publisher:
             seq, source.local_seq = source.local_seq, source.local_seq + count
             origin = Origin(self._unsigned.datagrams(source.name, seq, self._memory, *spans), source=source)
         self.pass_on(route, spans, sender, origin, moment, 0)
+
+    def publish_alone(self, session: Session, route: Route, spans: Spans, moment: Moment) -> None:
+        """The same for one message on a simple route, while there are no taps and nothing is gathered."""
+        if not route.local:
+            seq, session.seq = session.seq, session.seq + 1
+            self._outgoing.seal(self._rules.codec, session.name, seq, spans)
+        self._delivery.send_spans(route.single, route.single_ports, spans, session, moment.monotonic)
 
     def say(self, source: LocalSource, chan: bytes, payload: bytes, moment: Moment) -> None:
         """Publish something the daemon says itself, in its own name or in that of a client."""

@@ -82,9 +82,9 @@ class Route:
     the port of each, in the same order. ``open``: whoever may publish on all plain channels may publish on it;
     ``local``: it never leaves the host; ``retained``: its newest message is kept; ``noted``: its messages are
     heartbeats, or for the daemon itself; ``ordinary``: open, and not noted; ``private``: no tap sees them;
-    ``whole``: somebody wants whole datagrams. ``steps``: what a short message takes; ``shared_steps``: what one of
-    several takes, which take a step together for each that is ``packed``; ``members``: the subscribers, with those
-    that tap; ``sorted_at``: the version at which they were sorted.
+    ``whole``: somebody wants whole datagrams; ``simple``: ordinary, and all that is done is to send MSG packets.
+    ``steps``: what a short message takes; ``shared_steps``: what one of several takes, which take a step together for
+    each that is ``packed``; ``members``: the subscribers, with those that tap; ``sorted_at``: the version then.
     """
 
     __slots__ = (
@@ -101,6 +101,7 @@ class Route:
         "private",
         "retained",
         "shared_steps",
+        "simple",
         "single",
         "single_ports",
         "size",
@@ -128,6 +129,7 @@ class Route:
         self.full = [session for session in served if session.format is Format.FULL]
         self.lines = [session for session in served if session.format is Format.LINES]
         self.whole = self.retained or bool(self.full)
+        self.simple = self.ordinary and not (self.whole or self.lines)
         self.single = [session for session in served if session.format is Format.PLAIN]
         self.plain = [session for session in self.single if not session.packed]
         self.packed = [session for session in self.single if session.packed]

@@ -17,15 +17,13 @@ from bccnd.relay.effects import Spans
 from bccnd.relay.identity import LocalSource
 from bccnd.relay.moment import Moment
 from bccnd.relay.notices import Notices
-from bccnd.relay.publisher import Origin, Publisher, one_by_one
+from bccnd.relay.publisher import OK, Origin, Publisher, one_by_one
 from bccnd.relay.router import HEARTBEATS, Route
 from bccnd.relay.state import State
 from bccnd.wire.batch import Run
 from bccnd.wire.bccn1 import UNKNOWN_SRC, Opened
 from bccnd.wire.sbus import NOWHERE
 from bccnd.wire.verdict import Verdict
-
-OK = Verdict.OK
 
 
 class SegmentInput:

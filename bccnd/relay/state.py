@@ -20,11 +20,13 @@ from bccnd.relay.rights import AccessList, Refusals
 from bccnd.relay.router import Router
 from bccnd.relay.session import Session
 from bccnd.wire.batch import Codec
-from bccnd.wire.bccn1 import CHAN_LIMIT, Integrity, Level
+from bccnd.wire.bccn1 import CHAN_LIMIT, SEND_LIMIT, SEQ_LIMIT, SRC_LIMIT, Integrity, Level
 from bccnd.wire.native import codec_of
 from bccnd.wire.sbus import Memory
 from bccnd.wire.verdict import Verdict
 
+# Bytes of a message for which each of its deliveries is a step more.
+LARGE = 1024
 # The peer in RECV of what a client of this host sent.
 LOCAL_PEER = b"local"
 # A datagram from an address of this kind has not left the host, whatever the links are.
@@ -34,7 +36,8 @@ LOOPBACK = b"127."
 class Rules:
     """What the settings say at the moment. A reload changes it in place, for everybody who holds it.
 
-    ``watched``: how many sources presence watches: those that beat are few among those that are heard.
+    ``watched``: how many sources presence watches: those that beat are few among those that are heard. ``small``: a
+    MSG packet of so many bytes is within every limit, whoever sends it where, and not LARGE.
     """
 
     def __init__(self, options: Options, integrity: Integrity, access: AccessList) -> None:
@@ -48,6 +51,8 @@ class Rules:
         self.codec: Codec = codec_of(integrity)
         self.access = access
         self.watched = options.dedup.sources // 4
+        around = integrity.overhead + SRC_LIMIT + len(b":%d:" % SEQ_LIMIT)
+        self.small = min(options.limits.local_payload, SEND_LIMIT - around, LARGE - 1)
 
 
 def packet_limit(options: Options) -> int:

@@ -3,31 +3,33 @@
  * A bus outlives its connections. It remembers what the program wants, sends all of that to each new connection, and
  * keeps received packets until the program takes their messages.
  *
- *     program <- callbacks, bccn_recv <- received <- read_packet <- daemon
- *     program <- bccn_request         <- answers  <-/
+ *     program <- callbacks, bccn_receive <- received <- read_packet <- daemon
+ *     program <- bccn_next_reply         <- replies  <-/
  *
  * Rules:
  * 1. The bus remembers settings and subscriptions once the daemon has agreed to them; `greet` sends them to a new
  *    connection.
  * 2. A call that waits for the daemon sends a numbered ping after its request. When the pong arrives, everything that
  *    the daemon has to say about the request has arrived. A late pong to an earlier request has another number.
- * 3. Every wait is a poll(2) with a deadline; only bccn_recv without a timeout blocks in recv(2). A wait keeps reading
- *    unless the backlog is full; otherwise two programs that wait for each other would wait for ever. A connection that
- *    has ended is read to its end.
+ * 3. Every wait is a poll(2) with a deadline; only bccn_receive without a timeout blocks in recv(2). A wait keeps
+ *    reading unless the backlog is full; otherwise two programs that wait for each other would wait for ever. A
+ *    connection that has ended is read to its end.
  * 4. Received packets wait whole in the queue `received`. The program takes its messages from the first packet, which
  *    stays until the program asks for a message behind it: the message that the program holds does not move. Control
- *    packets and answers to requests are handled when they arrive; messages, and notices of gaps between them, keep
- *    their order.
+ *    packets and replies are handled when they arrive; messages, and notices of gaps between them, keep their order.
  * 5. The library drops nothing. If the program does not receive, its messages wait in the bounded queue of the daemon.
  * 6. A subscribe that fails leaves nothing. If its SUB has left, it is withdrawn: an UNSUB and a ping follow, and until
  *    the pong the library drops the messages that came for it alone.
  * 7. In a child of fork the kernel has wiped `*alive`. The child only closes its copy of the parent's descriptors.
+ * 8. A callback that stops leaves its message at the front of `received`; `passed` says who has had it. The next call
+ *    goes on with the others.
  *
  * recvmmsg and sendmmsg are not used: on this kind of socket they save a twentieth, and packing saves nine tenths.
  */
 #define _GNU_SOURCE
 #include "bccn.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -59,6 +61,8 @@
 #define GLANCE_LIMIT (1024 * 1024)
 /* Of a name, a queue, a heartbeat: more than the daemon takes. */
 #define SETTING_LIMIT 320
+/* No version will have so many options: a program that has not set the size at all. */
+#define OPTIONS_LIMIT 4096
 /* Of an error, which may quote a channel. */
 #define TEXT_LIMIT 1536
 /* bccnd/wire/BCCN1.md, "Body". */
@@ -66,6 +70,11 @@
 #define CHANNEL_LIMIT 1024
 /* clients/PROTOCOL.md, "Request and reply". */
 #define TOKEN_LIMIT 128
+
+/* Lines a second that bccn_print_notice writes for a bus: a program that reads too slowly has thousands of notices. */
+#define PRINTED_LIMIT 10
+/* Bytes of all pages of a listing. The daemon has some thousand rows of some hundred bytes each. */
+#define LISTING_LIMIT (64 * 1024 * 1024)
 
 /* Packets or messages between two looks at the clock, however many arrive. */
 #define TURN_LIMIT 1024
@@ -94,9 +103,11 @@ struct setting {
 };
 
 struct subscription {
-    char *pattern; /* NULL: a free slot; subscriptions do not move while a callback runs */
+    char *pattern; /* NULL: a free slot; a subscription stays in its slot */
     bccn_callback *callback;
+    bccn_handler *handler;
     void *user;
+    uint64_t number; /* in the order in which they were made */
 };
 
 /* An UNSUB that nobody waits for. `ping` is the number of the ping behind it; 0: that has not left yet. */
@@ -135,11 +146,10 @@ struct bccn_bus {
     bccn_options options; /* its strings are in `settings` */
     char address[sizeof((struct sockaddr_un *)0)->sun_path];
     struct setting settings[SETTINGS];
-    struct subscription *subscriptions, directed; /* `directed` stands for the pattern "!" */
+    struct subscription *subscriptions, directed; /* `directed` is that of bccn_listen */
     size_t slots, patterns; /* `patterns` of the slots are in use */
-    int listening; /* the program wants "!" for itself, and not only answers to its requests */
-    bccn_notice_callback *on_notice;
-    void *notice_user;
+    uint64_t subscribed;
+    int listening; /* the program wants "!" for itself, and not only replies to its requests */
 
     /* the connection */
     int fd, epoll, timer;
@@ -161,13 +171,23 @@ struct bccn_bus {
     char token[32], requested[CHANNEL_LIMIT + 2];
     unsigned requests;
     int settled; /* somebody listens to the request, or nobody can know */
+    int questions, wanted_replies; /* how often other hosts were asked; -1: any number */
+    int64_t replies_until;
 
     /* received */
-    struct queue received, answers; /* the program may hold the first packet of each */
+    struct queue received, replies; /* the program may hold the first packet of each */
     struct packet *spare; /* memory for the next packet */
-    struct fields fields, answer_fields;
-    uint64_t lost;
-    int calls_back, delivering; /* there ever was a callback; one is running */
+    struct fields fields, reply_fields;
+    bccn_message message, reply;
+    uint64_t lost, all_lost;
+    int calls_back, delivering, doomed; /* there ever was a callback; one is running; one has closed the bus */
+    size_t message_at, passed; /* where the message begins; how many slots have had it */
+    int called, wanted; /* it went to a callback; it goes to bccn_receive */
+
+    /* notices that bccn_print_notice gets in this second */
+    int64_t printing_until;
+    unsigned printed;
+    uint64_t unprinted;
 
     /* to be sent: "PACK ", the length and bytes of each gathered packet, and room for one more */
     size_t out_size;
@@ -181,9 +201,41 @@ static const struct code {
     int code;
     const char *word, *sentence;
 } codes[] = {
-#define ROW(name, value, word, sentence) { name, word, sentence },
-    BCCN_CODES(ROW)
+    { BCCN_OK, "ok", "no error" },
+    { BCCN_E_INVALID, "invalid", "an argument that cannot be sent at all" },
+    { BCCN_E_MEMORY, "memory", "no memory or no descriptor left" },
+    { BCCN_E_UNAVAILABLE, "unavailable", "no daemon, or it went away and did not come back in time" },
+    { BCCN_E_UNCONFIRMED, "unconfirmed", "the daemon went away: messages may not have been published" },
+    { BCCN_E_TIMEOUT, "timeout", "the daemon does not answer or takes no more, or no reply came" },
+    { BCCN_E_BACKLOG, "backlog", "too many messages wait for this program: receive them before asking more" },
+    { BCCN_E_PROTOCOL, "protocol", "the daemon sent a packet that is not of this protocol" },
+    { BCCN_E_INTERRUPTED, "interrupted", "a signal handler ran while this program waited to receive" },
+    { BCCN_E_NOBODY, "nobody", "nobody listens to this request" },
+    { BCCN_E_CLOSED, "closed", "the bus is closed" },
+    { BCCN_E_STOPPED, "stopped", "a callback returned a positive number" },
+    { BCCN_E_BAD_PACKET, "bad-packet", "not a packet of the protocol" },
+    { BCCN_E_BAD_CHANNEL, "bad-channel", "no channel has such a name" },
+    { BCCN_E_BAD_PATTERN, "bad-pattern", "no channel can match this pattern" },
+    { BCCN_E_BAD_VALUE, "bad-value", "the control request does not take this value" },
+    { BCCN_E_BAD_NAME, "bad-name", "no program can have this name" },
+    { BCCN_E_NAME_TAKEN, "name-taken", "another program has this name" },
+    { BCCN_E_NOT_SUBSCRIBED, "not-subscribed", "not subscribed to this pattern" },
+    { BCCN_E_TOO_LARGE, "too-large", "the message is too large" },
+    { BCCN_E_UNKNOWN_KEY, "unknown-key", "the daemon does not know this control request" },
+    { BCCN_E_REFUSED, "refused", "this program has no right to it" },
+    { BCCN_E_LIMIT, "limit", "a limit of the daemon is reached" },
+    { BCCN_E_NOT_AGREED, "not-agreed", "packing was not agreed on" },
+    { BCCN_E_BAD_DATAGRAM, "bad-datagram", "not a BCCN1 datagram" },
+    { BCCN_E_REJECTED, "rejected", "the daemon rejected it, with a code that this library does not know" },
 };
+
+/* Bytes behind the last option would be undefined, and part of the size. */
+typedef char options_end_without_padding[sizeof(bccn_options) == offsetof(bccn_options, wait) + sizeof(int) ? 1 : -1];
+
+const char *bccn_version(void)
+{
+    return BCCN_VERSION;
+}
 
 static const struct code *find_code(int code)
 {
@@ -222,16 +274,9 @@ static int full(bccn_bus *bus)
     return fail(bus, BCCN_E_BACKLOG, "%zu bytes of messages wait: receive them", bus->received.size);
 }
 
-static void notify(bccn_bus *bus, bccn_notice_kind kind, int code, uint64_t count, const char *format, ...)
+static char separator_of(const bccn_bus *bus)
 {
-    char text[TEXT_LIMIT + 64];
-    bccn_notice notice = { kind, code, count, text };
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    if (bus->on_notice)
-        bus->on_notice(&notice, bus->notice_user);
+    return (char)bus->options.separator;
 }
 
 static int keep(bccn_bus *bus, char *kept, size_t room, const char *value)
@@ -266,6 +311,46 @@ static int is_past(int64_t deadline)
     return deadline != NEVER && now_ms(CLOCK_MONOTONIC) >= deadline;
 }
 
+void bccn_print_notice(const bccn_notice *notice, void *user)
+{
+    (void)user;
+    fprintf(stderr, "bccn: %s\n", notice->text);
+}
+
+static void print_rest(bccn_bus *bus)
+{
+    if (bus->unprinted)
+        fprintf(stderr, "bccn: %llu more notices were not printed\n", (unsigned long long)bus->unprinted);
+    bus->unprinted = bus->printed = 0;
+}
+
+/* Whether bccn_print_notice gets one more notice in this second. */
+static int may_print(bccn_bus *bus)
+{
+    if (is_past(bus->printing_until)) {
+        print_rest(bus);
+        bus->printing_until = deadline_in(1000);
+    }
+    if (bus->printed < PRINTED_LIMIT)
+        bus->printed++;
+    else
+        bus->unprinted++;
+    return !bus->unprinted;
+}
+
+static void notify(bccn_bus *bus, bccn_notice_kind kind, int code, uint64_t count, const char *format, ...)
+{
+    char text[TEXT_LIMIT + 64];
+    bccn_notice notice = { kind, (bccn_code)code, count, text };
+    bccn_notice_callback *callback = bus->options.on_notice;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (callback && (callback != bccn_print_notice || may_print(bus)))
+        callback(&notice, bus->options.notice_user);
+}
+
 /* poll(2) until `deadline`, without a descriptor if `fd` is -1. The events, 0 at the deadline, -1 on a signal. */
 static int poll_until(int fd, short events, int64_t deadline)
 {
@@ -289,7 +374,7 @@ static void append(struct queue *queue, struct packet *packet)
 }
 
 /* The oldest packet that is not taken to its end, or NULL. The program gives up what it held before. */
-static struct packet *front(bccn_bus *bus, struct queue *queue)
+static inline struct packet *front(bccn_bus *bus, struct queue *queue)
 {
     struct packet *packet;
     while ((packet = queue->first) && packet->at == packet->size) {
@@ -333,7 +418,7 @@ static inline int begins(const unsigned char *packet, size_t size, const char *w
 }
 
 /* Take the next packet of a PACK, or another packet whole. NULL: a length reaches beyond the PACK. */
-static unsigned char *next_part(struct packet *packet, size_t *size)
+static inline unsigned char *next_part(struct packet *packet, size_t *size)
 {
     unsigned char *at = packet->bytes + packet->at;
     size_t left = packet->size - packet->at;
@@ -374,7 +459,7 @@ static void control_error(bccn_bus *bus, const char *value)
         snprintf(complaint->text, sizeof complaint->text, "%s (%.*s)", about, (int)word, value);
     }
     if (!asked || (bus->greeting && bus->was_connected))
-        notify(bus, BCCN_REJECTED, code, 1, "%s (%.*s)", about, (int)word, value);
+        notify(bus, BCCN_NOTICE_REJECTED, code, 1, "%s (%.*s)", about, (int)word, value);
 }
 
 /* Forget the withdrawals whose ping has at most this number. */
@@ -403,12 +488,13 @@ static int control(bccn_bus *bus, const unsigned char *packet, size_t size)
         control_error(bus, text);
     } else if (!strcmp(key, "dropped")) {
         bus->lost += number;
-        notify(bus, BCCN_LOST, 0, number, "%s message%s lost: they came faster than they were read", text,
+        bus->all_lost += number;
+        notify(bus, BCCN_NOTICE_LOST, 0, number, "%s message%s lost: they came faster than they were read", text,
                number == 1 ? "" : "s");
     } else if (!strcmp(key, "revoked")) {
-        notify(bus, BCCN_REVOKED, 0, 1, "no longer allowed: %s", text);
+        notify(bus, BCCN_NOTICE_REVOKED, 0, 1, "no longer allowed: %s", text);
     } else if (!strcmp(key, "closing")) {
-        notify(bus, BCCN_CLOSING, 0, 0, "the daemon closes the connection: %s", text);
+        notify(bus, BCCN_NOTICE_CLOSING, 0, 0, "the daemon closes the connection: %s", text);
     } else if (!strcmp(key, "pong")) {
         bus->answered = number;
         settle(bus, number);
@@ -444,11 +530,14 @@ static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct
     char *at = memcpy(fields->head, packet + 5, (size_t)(nul - packet) - 4);
     message->peer = strsep(&at, " ");
     const char *time = strsep(&at, " ");
-    if (!at || !*time || time[strspn(time, "0123456789")] || strlen(time) > 20 || strchr(at, ' '))
+    if (!at || !*time || time[strspn(time, "0123456789")] || strlen(time) > 20)
         return alien(bus);
     message->channel = "";
     message->time_ns = strtoull(time, NULL, 10);
-    message->verdict = at;
+    message->verdict = strsep(&at, " ");
+    message->interface = at;
+    if (at && (bus->options.tap != BCCN_TAP_INTERFACE || strchr(at, ' ')))
+        return alien(bus);
     message->datagram = nul + 1;
     message->datagram_size = (size_t)(end - nul - 1);
 
@@ -471,8 +560,8 @@ static int parse(bccn_bus *bus, const unsigned char *packet, size_t size, struct
     return 0;
 }
 
-/* Whether a message answers a request of ours: 1: the last one; 0: none; -1: none that the program wants to see. */
-static int is_answer(bccn_bus *bus, const bccn_message *message)
+/* Whether a message is a reply to our requests. 1: to the last one; 0: no; -1: no, and the program shall not see it. */
+static int is_reply(bccn_bus *bus, const bccn_message *message)
 {
     if ((!bus->requests && !bus->overhears) || message->channel[0] != '!')
         return 0;
@@ -493,22 +582,22 @@ static int is_unwanted(const bccn_bus *bus, const bccn_message *message)
     if (message->channel[0] == '!')
         return bus->overhears && !bus->listening && !bus->patterns;
     for (const struct withdrawal *at = bus->withdrawn; at && !withdrawn; at = at->next)
-        withdrawn = bccn_matches(at->pattern, message->channel, bus->options.separator);
+        withdrawn = bccn_matches(at->pattern, message->channel, separator_of(bus));
     for (size_t i = 0; i < bus->slots && withdrawn; i++)
         if (bus->subscriptions[i].pattern)
-            withdrawn = !bccn_matches(bus->subscriptions[i].pattern, message->channel, bus->options.separator);
+            withdrawn = !bccn_matches(bus->subscriptions[i].pattern, message->channel, separator_of(bus));
     return withdrawn && !bus->options.tap;
 }
 
-/* Keep an answer to our request until the program asks for it. */
-static int keep_answer(bccn_bus *bus, const unsigned char *packet, size_t size)
+/* Keep a reply to our request until the program asks for it. */
+static int keep_reply(bccn_bus *bus, const unsigned char *packet, size_t size)
 {
     struct packet *copy = malloc(sizeof *copy + size);
     if (!copy)
-        return fail(bus, BCCN_E_MEMORY, "no memory for an answer");
+        return fail(bus, BCCN_E_MEMORY, "no memory for a reply");
     *copy = (struct packet){ .size = size, .cut = 1 };
     memcpy(copy->bytes, packet, size);
-    append(&bus->answers, copy);
+    append(&bus->replies, copy);
     return 0;
 }
 
@@ -522,9 +611,9 @@ static int handle(bccn_bus *bus, const unsigned char *packet, size_t size)
     if (begins(packet, size, "CMSG "))
         return begins(packet, size, "CMSG dropped") ? 1 : control(bus, packet, size);
     if ((!bus->requests && !bus->overhears) || parse(bus, packet, size, &fields, &message) < 0)
-        return 1; /* bccn_recv reports what is wrong with it, in its turn */
-    int answers = is_answer(bus, &message);
-    return answers > 0 ? keep_answer(bus, packet, size) : answers == 0 && !is_unwanted(bus, &message);
+        return 1; /* bccn_receive reports what is wrong with it, in its turn */
+    int replies = is_reply(bus, &message);
+    return replies > 0 ? keep_reply(bus, packet, size) : replies == 0 && !is_unwanted(bus, &message);
 }
 
 /* Handle a packet that waits since before a subscribe was withdrawn, as `handle` does. */
@@ -563,11 +652,13 @@ static int handle_parts(bccn_bus *bus, struct packet *packet, int (*one)(bccn_bu
  * again. */
 static int leave(bccn_bus *bus, int code)
 {
+    if (bus->epoll < 0)
+        return code;
     const struct packet *first = bus->received.first;
     int64_t ring_at = bus->fd < 0 ? bus->retry_at : NEVER;
     if (first && (first->at < first->size || first->next))
         ring_at = 0;
-    if (bus->epoll >= 0 && ring_at != bus->ring_at) {
+    if (ring_at != bus->ring_at) {
         struct itimerspec timer = { { 0, 0 }, { 0, 0 } };
         if (ring_at != NEVER) /* zero would be no timer */
             timer.it_value = (struct timespec){ ring_at / 1000, ring_at % 1000 * 1000000 + 1 };
@@ -618,7 +709,7 @@ static int lose(bccn_bus *bus, const char *reason)
     bus->confirmed = bus->published;
     bus->in_doubt += doubt;
     if (!bus->greeting)
-        notify(bus, BCCN_DISCONNECTED, 0, doubt, "%s", reason);
+        notify(bus, BCCN_NOTICE_DISCONNECTED, 0, doubt, "%s", reason);
     return fail(bus, BCCN_E_UNAVAILABLE, "%s", reason);
 }
 
@@ -770,6 +861,7 @@ static int connect_once(bccn_bus *bus)
      * SO_RCVTIMEO, however long, makes every signal end recv(2) (signal(7)). */
     int timeout = bus->options.timeout;
     struct timeval patience = { timeout < 0 ? 0 : timeout / 1000, timeout < 0 ? 0 : timeout % 1000 * 1000 };
+    patience.tv_usec += timeout == 0; /* zero would be for ever */
     struct timeval long_wait = { 3600, 0 };
     bus->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     /* In a program that was started without stdout, what it prints must not go to the bus as packets. */
@@ -808,7 +900,7 @@ static int attempt(bccn_bus *bus)
     }
     watch(bus, bus->fd);
     if (bus->was_connected)
-        notify(bus, BCCN_RECONNECTED, 0, 0, "connected to the daemon again");
+        notify(bus, BCCN_NOTICE_RECONNECTED, 0, 0, "connected to the daemon again");
     bus->was_connected = 1;
     bus->backoff = BACKOFF_FIRST;
     bus->retry_at = 0;
@@ -818,7 +910,7 @@ static int attempt(bccn_bus *bus)
 /* Whether a broken connection stays broken. */
 static int is_over(const bccn_bus *bus)
 {
-    return bus->was_connected && bus->options.once && bus->fd < 0;
+    return bus->was_connected && !bus->options.reconnect && bus->fd < 0;
 }
 
 /* Connect if there is no connection; try until `deadline`. */
@@ -900,22 +992,22 @@ static void begin(bccn_bus *bus)
     if (bus->alive)
         *bus->alive = 1;
     bus->fd = bus->epoll = bus->timer = -1;
-    bus->was_connected = bus->batching = bus->delivering = 0;
+    bus->was_connected = bus->batching = 0;
     bus->backoff = BACKOFF_FIRST;
     bus->retry_at = bus->glance_at = 0;
-    bus->published = bus->confirmed = bus->in_doubt = bus->lost = 0;
+    bus->published = bus->confirmed = bus->in_doubt = bus->lost = bus->all_lost = 0;
     bus->complaint.count = bus->rejection.count = 0;
     bus->out_size = 5;
     bus->gathered = 0;
+    bus->wanted_replies = 0;
+    bus->passed = bus->delivering ? bus->passed : 0;
     pass_over(&bus->received);
-    pass_over(&bus->answers);
+    pass_over(&bus->replies);
 }
 
-/* At the beginning of a call: in a child of the process that used the bus before, become a source of our own. */
-static void enter(bccn_bus *bus)
+/* In a child of the process that used the bus before, become a source of our own. */
+static int start_anew(bccn_bus *bus)
 {
-    if (bus->alive ? *bus->alive : bus->pid == getpid())
-        return;
     char name[SETTING_LIMIT];
     const char *parent = bus->name[0] ? bus->name : bus->settings[NAME].value;
     int size = snprintf(name, sizeof name, "%s/%ld", parent, (long)getpid());
@@ -923,11 +1015,81 @@ static void enter(bccn_bus *bus)
     stop_watching(bus);
     let_go(bus);
     begin(bus);
+    return 0;
 }
 
-int bccn_open(bccn_bus **made, const char *address, const bccn_options *options)
+/* At the beginning of a call. Without an open bus the call ends here. */
+static inline int enter(bccn_bus *bus)
 {
-    static const bccn_options defaults;
+    if (!bus || bus->doomed)
+        return BCCN_E_CLOSED;
+    return (bus->alive ? *bus->alive : bus->pid == getpid()) ? 0 : start_anew(bus);
+}
+
+/* Take the options that the program knows, and the defaults of the rest. */
+static int read_options(bccn_bus *bus, const bccn_options *options)
+{
+    const bccn_options defaults = BCCN_OPTIONS_INIT;
+    const unsigned char *bytes = (const unsigned char *)options;
+    bus->options = defaults;
+    if (!options)
+        return 0;
+    if (options->size < sizeof options->size || options->size > OPTIONS_LIMIT)
+        return fail(bus, BCCN_E_INVALID, "options that do not begin with BCCN_OPTIONS_INIT");
+    for (size_t i = sizeof defaults; i < options->size; i++)
+        if (bytes[i])
+            return fail(bus, BCCN_E_INVALID, "an option that version %s of the library does not know", BCCN_VERSION);
+    memcpy(&bus->options, options, options->size < sizeof defaults ? options->size : sizeof defaults);
+    return 0;
+}
+
+/* Write what `CMSG queue` takes; an empty text for no wishes. */
+static void describe_queue(const bccn_options *options, const char *policy, char *text, size_t room)
+{
+    int at = 0;
+    *text = 0;
+    if (options->queue_packets)
+        at += snprintf(text, room, " packets=%u", options->queue_packets);
+    if (options->queue_bytes)
+        at += snprintf(text + at, room - (size_t)at, " bytes=%zu", options->queue_bytes);
+    if (*policy)
+        snprintf(text + at, room - (size_t)at, " policy=%s", policy);
+}
+
+/* Check the options, and turn them into the settings of a connection. */
+static int set_up(bccn_bus *bus, const bccn_options *options)
+{
+    static const char *const policies[] = { "", "drop-oldest", "drop-newest", "block", "disconnect" };
+    static const char *const taps[] = { NULL, "on", "interface" };
+    char queue[SETTING_LIMIT];
+    unsigned policy = (unsigned)options->queue_policy, tap = (unsigned)options->tap;
+    if (policy >= COUNT(policies))
+        return fail(bus, BCCN_E_BAD_VALUE, "queue_policy: there is no policy %u", policy);
+    if (tap >= COUNT(taps))
+        return fail(bus, BCCN_E_BAD_VALUE, "tap: there is no tap %u", tap);
+    if ((unsigned)options->format > BCCN_FORMAT_FULL)
+        return fail(bus, BCCN_E_BAD_VALUE, "format: there is no format %u", (unsigned)options->format);
+    if (options->separator != '/' && options->separator != '.')
+        return fail(bus, BCCN_E_BAD_VALUE, "separator: '/' or '.', not the character %d", options->separator);
+    describe_queue(options, policies[policy], queue, sizeof queue);
+    const char *settings[SETTINGS] = {
+        [NAME] = options->name,
+        [SEPARATOR] = options->separator == '.' ? "." : NULL,
+        [FORMAT] = options->format == BCCN_FORMAT_FULL ? "full" : NULL,
+        [PACK] = options->pack ? "on" : NULL,
+        [ECHO] = options->echo ? NULL : "",
+        [QUEUE] = *queue ? queue + 1 : NULL,
+        [TAP] = taps[tap],
+        [WHOAMI] = "",
+    };
+    int code = 0;
+    for (int i = 0; i < SETTINGS && code == 0; i++)
+        code = want(bus, i, settings[i]);
+    return code;
+}
+
+int bccn_open(bccn_bus **made, const char *path, const bccn_options *options)
+{
     bccn_bus *bus = *made = calloc(1, sizeof *bus);
     if (!bus)
         return BCCN_E_MEMORY;
@@ -939,24 +1101,12 @@ int bccn_open(bccn_bus **made, const char *address, const bccn_options *options)
         munmap(alive, page);
     begin(bus);
     memcpy(bus->out, "PACK ", 5);
-    options = options ? options : &defaults;
-    bus->options = *options;
-    bus->options.timeout = options->timeout ? options->timeout : 5000;
-    bus->options.separator = options->separator ? options->separator : '/';
-    const char *settings[SETTINGS] = {
-        [NAME] = options->name,
-        [SEPARATOR] = options->separator == '.' ? "." : NULL,
-        [FORMAT] = options->full ? "full" : NULL,
-        [PACK] = options->pack ? "on" : NULL,
-        [ECHO] = options->no_echo ? "" : NULL,
-        [QUEUE] = options->queue,
-        [TAP] = options->tap ? "on" : NULL,
-        [WHOAMI] = "",
-    };
-    int code = keep(bus, bus->address, sizeof bus->address, address);
-    for (int i = 0; i < SETTINGS && code == 0; i++)
-        code = want(bus, i, settings[i]);
-    return code < 0 ? code : ensure(bus, deadline_in(options->wait));
+    int code = read_options(bus, options);
+    if (code == 0)
+        code = set_up(bus, &bus->options);
+    if (code == 0)
+        code = keep(bus, bus->address, sizeof bus->address, path);
+    return code < 0 ? code : ensure(bus, deadline_in(bus->options.wait));
 }
 
 void bccn_close(bccn_bus *bus)
@@ -965,13 +1115,17 @@ void bccn_close(bccn_bus *bus)
         return;
     stop_watching(bus); /* first: let_go must not remove the socket from the epoll of a parent */
     let_go(bus);
+    bus->doomed = 1;
+    if (bus->delivering) /* bccn_receive or bccn_dispatch frees it, once the callback has returned */
+        return;
+    print_rest(bus);
     for (size_t i = 0; i < bus->slots; i++)
         free(bus->subscriptions[i].pattern);
     free(bus->subscriptions);
     pass_over(&bus->received);
-    pass_over(&bus->answers);
+    pass_over(&bus->replies);
     free(bus->received.first);
-    free(bus->answers.first);
+    free(bus->replies.first);
     free(bus->spare);
     free(bus->answer);
     if (bus->alive)
@@ -981,20 +1135,15 @@ void bccn_close(bccn_bus *bus)
 
 const char *bccn_error_text(const bccn_bus *bus)
 {
-    return bus ? bus->text : bccn_strerror(BCCN_E_MEMORY);
+    return bus ? bus->text : "there is no bus: it is closed, or there was no memory for it";
 }
 
-const char *bccn_get_name(bccn_bus *bus)
+const char *bccn_name(bccn_bus *bus)
 {
-    enter(bus);
+    if (enter(bus) < 0)
+        return "";
     leave(bus, ensure(bus, deadline_in(bus->options.timeout)));
     return bus->name;
-}
-
-void bccn_on_notice(bccn_bus *bus, bccn_notice_callback *callback, void *user)
-{
-    bus->on_notice = callback;
-    bus->notice_user = user;
 }
 
 /* --- publishing --- */
@@ -1037,66 +1186,80 @@ static int fits_pack(const bccn_bus *bus, size_t size)
     return bus->out_size + 4 + size <= limit;
 }
 
-/* Publish MSG <sign><channel> NUL <head><payload>. The packet is copied behind the gathered ones before anything is
- * read, since the arguments may lie in a message that the caller holds. */
-static int publish(bccn_bus *bus, const char *sign, const char *channel, const void *head, size_t head_size,
-                   const void *payload, size_t size)
+/* Hand over the packet of `size` bytes that lies behind the gathered ones. */
+static inline int hand_over(bccn_bus *bus, size_t size)
 {
-    enter(bus);
-    size_t named = strlen(channel) + 1, whole = 4 + strlen(sign) + named + head_size;
-    if (size > PACKET_LIMIT || whole > PACKET_LIMIT - size)
-        return fail(bus, BCCN_E_TOO_LARGE, "MSG %s%.64s: %zu bytes, too many to send", sign, channel, size);
-    whole += size;
-    unsigned char *packet = bus->out + bus->out_size + 4, *at = put(packet, "MSG ", 4);
-    at = put(at, sign, strlen(sign));
-    at = put(at, channel, named);
-    at = put(at, head, head_size);
-    put(at, payload, size);
-
+    unsigned char *packet = bus->out + bus->out_size + 4;
     int code = 0;
-    if (bus->gathered && !fits_pack(bus, whole)) {
+    if (bus->gathered && !fits_pack(bus, size)) {
         if ((code = flush(bus)) < 0)
             return leave(bus, code);
-        packet = memmove(bus->out + bus->out_size + 4, packet, whole);
+        packet = memmove(bus->out + bus->out_size + 4, packet, size);
     }
-    if (fits_pack(bus, whole)) {
-        for (int i = 0; i < 4; i++)
-            packet[i - 4] = (unsigned char)(whole >> (24 - 8 * i));
-        bus->out_size += 4 + whole;
+    if (fits_pack(bus, size)) {
+        uint32_t length = htonl((uint32_t)size);
+        memcpy(packet - 4, &length, sizeof length);
+        bus->out_size += 4 + size;
         bus->gathered++;
         return 0;
     }
-    if (bus->fd >= 0 && send(bus->fd, packet, whole, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+    if (bus->fd >= 0 && send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
         bus->published++;
-    else if ((code = transmit(bus, packet, whole, 1, 0)) < 0)
+    else if ((code = transmit(bus, packet, size, 1, 0)) < 0)
         return leave(bus, code);
     glance(bus);
     return 0;
 }
 
-int bccn_send(bccn_bus *bus, const char *channel, const void *payload, size_t size)
+/* Publish MSG <sign><channel> NUL <head><payload>. The packet is copied behind the gathered ones before anything is
+ * read, since the arguments may lie in a message that the caller holds. */
+static inline int publish(bccn_bus *bus, const char *sign, const char *channel, const void *head, size_t head_size,
+                   const void *payload, size_t size)
+{
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    size_t named = strlen(channel) + 1, whole = 4 + strlen(sign) + named + head_size;
+    if (size > PACKET_LIMIT || whole > PACKET_LIMIT - size)
+        return fail(bus, BCCN_E_TOO_LARGE, "MSG %s%.64s: %zu bytes, too many to send", sign, channel, size);
+    unsigned char *at = put(bus->out + bus->out_size + 4, "MSG ", 4);
+    at = put(at, sign, strlen(sign));
+    at = put(at, channel, named);
+    at = put(at, head, head_size);
+    put(at, payload, size);
+    return hand_over(bus, whole + size);
+}
+
+int bccn_publish(bccn_bus *bus, const char *channel, const void *payload, size_t size)
 {
     return publish(bus, "", channel, NULL, 0, payload, size);
 }
 
-int bccn_send_topic(bccn_bus *bus, const char *channel, const void *payload, size_t size)
-{
-    return publish(bus, "", channel, NULL, 0, payload, size);
-}
-
-int bccn_send_all(bccn_bus *bus, const void *payload, size_t size)
+int bccn_publish_all(bccn_bus *bus, const void *payload, size_t size)
 {
     return publish(bus, "!", "", NULL, 0, payload, size);
 }
 
-int bccn_send_to(bccn_bus *bus, const char *target, const void *payload, size_t size)
+int bccn_publish_to(bccn_bus *bus, const char *target, const void *payload, size_t size)
 {
     return publish(bus, "!", target, NULL, 0, payload, size);
 }
 
+int bccn_send_datagram(bccn_bus *bus, const void *datagram, size_t size)
+{
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    if (!size || !begins(datagram, size, "BCCN1[")) /* it would be another packet */
+        return fail(bus, BCCN_E_INVALID, "what does not begin with BCCN1[ is no datagram");
+    if (size > PACKET_LIMIT)
+        return fail(bus, BCCN_E_TOO_LARGE, "datagram: %zu bytes, too many to send", size);
+    put(bus->out + bus->out_size + 4, datagram, size);
+    return hand_over(bus, size);
+}
+
 int bccn_batch_begin(bccn_bus *bus)
 {
-    enter(bus);
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
     int code = ensure(bus, deadline_in(bus->options.timeout));
     bus->batching = code == 0;
     return leave(bus, code);
@@ -1104,7 +1267,8 @@ int bccn_batch_begin(bccn_bus *bus)
 
 int bccn_batch_end(bccn_bus *bus)
 {
-    enter(bus);
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
     bus->batching = 0;
     int code = flush(bus);
     glance(bus);
@@ -1137,13 +1301,16 @@ static int ask(bccn_bus *bus, const char *awaited, const char *format, ...)
 int bccn_control(bccn_bus *bus, const char *key, const char *value, const char **answer)
 {
     int code;
-    enter(bus);
+    if (answer)
+        *answer = "";
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
     if (!*key || key[strcspn(key, " \t\n\v\f\r")] || !strcmp(key, "ping"))
         code = fail(bus, BCCN_E_INVALID, "control key '%.64s': must be a word, and not ping: call bccn_barrier", key);
     else
         code = ask(bus, key, "CMSG %s%c%s", key, 0, value ? value : "");
-    if (answer)
-        *answer = bus->answer ? bus->answer : "";
+    if (answer && bus->answer)
+        *answer = bus->answer;
     return leave(bus, code);
 }
 
@@ -1153,19 +1320,139 @@ int bccn_set_name(bccn_bus *bus, const char *name)
     return code ? code : want(bus, NAME, name);
 }
 
-int bccn_heartbeat_start(bccn_bus *bus, int seconds, const char *text)
+int bccn_heartbeat(bccn_bus *bus, int seconds, const char *text)
 {
     char value[SETTING_LIMIT];
     int size = snprintf(value, sizeof value, text && *text ? "%d %s" : "%d", seconds, text);
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
     if (seconds && size >= SETTING_LIMIT)
         return fail(bus, BCCN_E_INVALID, "heartbeat text of %zu bytes: too long", strlen(text));
     int code = bccn_control(bus, "heartbeat", seconds ? value : "off", NULL);
     return code ? code : want(bus, HEARTBEAT, seconds ? value : NULL);
 }
 
+/* A part of a JSON text. */
+struct span {
+    const char *at;
+    size_t size;
+};
+
+/* The JSON value, or name of a member, at the beginning of a text. The daemon writes JSON, so nothing is checked. */
+static struct span json_value(const char *text)
+{
+    struct span found = { text + strspn(text, " \t\n\r"), 0 };
+    int depth = 0, quoted = 0;
+    for (const char *at = found.at; *at && (quoted || depth || !strchr(",:]} \t\n\r", *at)); at++) {
+        if (quoted && *at == '\\' && at[1])
+            at++;
+        else if (*at == '"')
+            quoted = !quoted;
+        else if (!quoted)
+            depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
+        found.size = (size_t)(at + 1 - found.at);
+    }
+    return found;
+}
+
+/* The value of a member of the JSON object `text`; size 0: there is none. */
+static struct span json_member(const char *text, const char *name)
+{
+    for (text += strspn(text, " \t\n\r"); *text == '{' || *text == ',';) {
+        struct span key = json_value(text + 1);
+        text = key.at + key.size + strspn(key.at + key.size, " \t\n\r");
+        if (*text != ':')
+            break;
+        struct span value = json_value(text + 1);
+        if (key.size == strlen(name) + 2 && !strncmp(key.at + 1, name, key.size - 2))
+            return value;
+        text = value.at + value.size + strspn(value.at + value.size, " \t\n\r");
+    }
+    return (struct span){ "", 0 };
+}
+
+/* Take the cursor of the next page, a number or a string of printable ASCII. 1: there is one; 0: this page is the last,
+ * or it does not go on. */
+static int next_cursor(struct span next, char *cursor, size_t room)
+{
+    char before[SETTING_LIMIT];
+    size_t size = 0;
+    strcpy(before, cursor);
+    if (next.size == 0 || next.size >= room || !strncmp(next.at, "null", next.size))
+        return 0;
+    for (size_t i = *next.at == '"'; i < next.size - (*next.at == '"'); i++) {
+        if (next.at[i] == '\\')
+            i++;
+        cursor[size++] = next.at[i];
+    }
+    cursor[size] = 0;
+    return strcmp(before, cursor) != 0;
+}
+
+/* Ask for all pages `{"<key>":[...],"next":<cursor>}`. Their rows, as one array, are then in bus->answer. */
+static int list(bccn_bus *bus, const char *key)
+{
+    char cursor[SETTING_LIMIT] = "", *all = NULL;
+    size_t size = 1; /* with the "[" */
+    int code;
+    while ((code = ask(bus, key, "CMSG %s%c%s", key, 0, cursor)) == 0) {
+        const char *page = bus->answer ? bus->answer : "";
+        struct span rows = json_member(page, key);
+        int sound = rows.size >= 2 && *rows.at == '[' && size < LISTING_LIMIT;
+        char *grown = sound ? realloc(all, size + rows.size + 2) : NULL;
+        if (!grown) {
+            code = sound ? fail(bus, BCCN_E_MEMORY, "no memory for rows") : alien(bus);
+            break;
+        }
+        all = grown;
+        all[0] = '[';
+        if (size > 1 && rows.size > 2)
+            all[size++] = ',';
+        memcpy(all + size, rows.at + 1, rows.size - 2);
+        size += rows.size - 2;
+        if (!next_cursor(json_member(page, "next"), cursor, sizeof cursor))
+            break;
+    }
+    if (code < 0) {
+        free(all);
+        return code;
+    }
+    memcpy(all + size, "]", 2);
+    free(bus->answer);
+    bus->answer = all;
+    return 0;
+}
+
+static int listing(bccn_bus *bus, const char *key, const char **json)
+{
+    *json = "";
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    int code = list(bus, key);
+    if (code == 0)
+        *json = bus->answer;
+    return leave(bus, code);
+}
+
+int bccn_status(bccn_bus *bus, const char **json)
+{
+    return bccn_control(bus, "status", NULL, json);
+}
+
+int bccn_clients(bccn_bus *bus, const char **json)
+{
+    return listing(bus, "clients", json);
+}
+
+int bccn_sources(bccn_bus *bus, const char **json)
+{
+    return listing(bus, "sources", json);
+}
+
 int bccn_barrier(bccn_bus *bus)
 {
-    enter(bus);
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
     int code = ask(bus, NULL, NULL);
     uint64_t rejected = bus->rejection.count, doubt = bus->in_doubt;
     if (code < 0)
@@ -1182,16 +1469,31 @@ int bccn_barrier(bccn_bus *bus)
 
 /* --- subscribing --- */
 
-/* The last subscription to `pattern`, or for NULL a free slot. NULL: there is none. */
-static struct subscription *find(const bccn_bus *bus, const char *pattern)
+/* The last subscription to `pattern`, or of those the last with `*user`. NULL: there is none. */
+static struct subscription *find(const bccn_bus *bus, const char *pattern, const void *const *user)
 {
-    size_t i = pattern || bus->patterns < bus->slots ? bus->slots : 0;
-    while (i-- > 0) {
+    struct subscription *found = NULL;
+    for (size_t i = 0; i < bus->slots; i++) {
         struct subscription *slot = &bus->subscriptions[i];
-        if (pattern && slot->pattern ? !strcmp(slot->pattern, pattern) : !pattern && !slot->pattern)
-            return slot;
+        if (slot->pattern && !strcmp(slot->pattern, pattern) && (!user || slot->user == *user)
+            && (!found || found->number < slot->number))
+            found = slot;
     }
-    return NULL;
+    return found;
+}
+
+/* A free slot. NULL: no memory. */
+static struct subscription *free_slot(bccn_bus *bus)
+{
+    for (size_t i = 0; i < bus->slots && bus->patterns < bus->slots; i++)
+        if (!bus->subscriptions[i].pattern)
+            return &bus->subscriptions[i];
+    struct subscription *grown = realloc(bus->subscriptions, (bus->slots + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    bus->subscriptions = grown;
+    grown[bus->slots] = (struct subscription){ .pattern = NULL };
+    return &grown[bus->slots++];
 }
 
 static struct withdrawal *new_withdrawal(const char *pattern)
@@ -1218,60 +1520,72 @@ static void withdraw(bccn_bus *bus, struct withdrawal *made, const struct packet
     memcpy(bus->text, why, sizeof why);
 }
 
-static int remember(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
+static int remember(bccn_bus *bus, const char *pattern, struct subscription wanted)
 {
-    char *copy = strdup(pattern);
     struct withdrawal *made = new_withdrawal(pattern);
     const struct packet *before = newest(&bus->received);
-    struct subscription *slot = find(bus, NULL), *grown = bus->subscriptions;
-    if (!slot && (grown = realloc(grown, (bus->slots + 1) * sizeof *grown))) {
-        bus->subscriptions = grown;
-        slot = grown + bus->slots++;
-        *slot = (struct subscription){ NULL, NULL, NULL };
-    }
+    struct subscription *slot = free_slot(bus);
+    wanted.pattern = strdup(pattern);
     bus->asking = UNSAID;
-    int code = copy && made && slot ? ask(bus, NULL, "SUB %s", pattern) : fail(bus, BCCN_E_MEMORY, "no memory");
+    int code = wanted.pattern && made && slot ? ask(bus, NULL, "SUB %s", pattern)
+                                              : fail(bus, BCCN_E_MEMORY, "no memory");
     if (code < 0 && bus->asking == SAID)
         withdraw(bus, made, before);
     else
         free(made);
     if (code < 0) {
-        free(copy);
+        free(wanted.pattern);
         return code;
     }
-    *slot = (struct subscription){ copy, callback, user };
+    wanted.number = ++bus->subscribed;
+    *slot = wanted;
     bus->patterns++;
+    bus->calls_back |= wanted.callback || wanted.handler;
     return 0;
 }
 
-int bccn_listen(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
+static int subscribe(bccn_bus *bus, const char *pattern, struct subscription wanted)
 {
-    enter(bus);
-    int code = 0, directed = !strcmp(pattern, "!");
-    for (const char *at = pattern; *at && code == 0; at++)
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    if (wanted.handler && bus->options.format != BCCN_FORMAT_FULL)
+        return fail(bus, BCCN_E_INVALID, "to serve needs the format full, which shows who asks");
+    for (const char *at = pattern; *at; at++)
         if ((unsigned char)*at <= ' ' || (unsigned char)*at > 127 || at - pattern >= CHANNEL_LIMIT)
-            code = fail(bus, BCCN_E_INVALID, "pattern '%.1024s': must be ASCII without white space, at most 1024",
+            return fail(bus, BCCN_E_INVALID, "pattern '%.1024s': must be ASCII without white space, at most 1024",
                         pattern);
-    if (code == 0 && !directed) {
-        code = remember(bus, pattern, callback, user);
-    } else if (code == 0 && (code = ask(bus, NULL, "CMSG listen")) == 0) {
+    return leave(bus, remember(bus, pattern, wanted));
+}
+
+int bccn_subscribe(bccn_bus *bus, const char *pattern, bccn_callback *callback, void *user)
+{
+    return subscribe(bus, pattern, (struct subscription){ .callback = callback, .user = user });
+}
+
+int bccn_serve(bccn_bus *bus, const char *pattern, bccn_handler *handler, void *user)
+{
+    return subscribe(bus, pattern, (struct subscription){ .handler = handler, .user = user });
+}
+
+int bccn_listen(bccn_bus *bus, bccn_callback *callback, void *user)
+{
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    int code = ask(bus, NULL, "CMSG listen");
+    if (code == 0) {
         want(bus, LISTEN, "");
         bus->listening = 1;
-        bus->directed = (struct subscription){ NULL, callback, user };
+        bus->directed = (struct subscription){ .callback = callback, .user = user };
+        bus->calls_back |= callback != NULL;
     }
-    bus->calls_back |= callback != NULL;
     return leave(bus, code);
 }
 
-int bccn_subscribe(bccn_bus *bus, const char *pattern)
+static int unsubscribe(bccn_bus *bus, const char *pattern, const void *const *user)
 {
-    return bccn_listen(bus, pattern, NULL, NULL);
-}
-
-int bccn_unsubscribe(bccn_bus *bus, const char *pattern)
-{
-    enter(bus);
-    struct subscription *slot = find(bus, pattern);
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    struct subscription *slot = find(bus, pattern, user);
     struct withdrawal *made = new_withdrawal(pattern);
     if (!slot || !made) {
         free(made);
@@ -1281,13 +1595,23 @@ int bccn_unsubscribe(bccn_bus *bus, const char *pattern)
     bus->asking = UNSAID;
     int code = ask(bus, NULL, "UNSUB %s", made->pattern);
     free(slot->pattern);
-    *slot = (struct subscription){ NULL, NULL, NULL };
+    *slot = (struct subscription){ .pattern = NULL };
     bus->patterns--;
     if (code < 0 && bus->asking == UNSAID && bus->fd >= 0)
         withdraw(bus, made, newest(&bus->received));
     else
         free(made);
     return leave(bus, code);
+}
+
+int bccn_unsubscribe(bccn_bus *bus, const char *pattern)
+{
+    return unsubscribe(bus, pattern, NULL);
+}
+
+int bccn_unsubscribe_user(bccn_bus *bus, const char *pattern, const void *user)
+{
+    return unsubscribe(bus, pattern, &user);
 }
 
 int bccn_matches(const char *pattern, const char *channel, char separator)
@@ -1311,15 +1635,43 @@ int bccn_matches(const char *pattern, const char *channel, char separator)
     return !*channel || at == pattern || at[-1] == separator;
 }
 
+/* --- requests that came --- */
+
+const void *bccn_question(const bccn_message *request, size_t *size)
+{
+    const char *line = request->size ? memchr(request->payload, '\n', request->size) : NULL;
+    size_t token = line ? (size_t)(line - (const char *)request->payload) : 0;
+    if (token < 1 || token > TOKEN_LIMIT)
+        return NULL;
+    *size = request->size - token - 1;
+    return line + 1;
+}
+
+/* Whether its sender is known: without the format full nobody is, and "?" and prefixes are no programs. */
+static int can_reply(const bccn_message *request)
+{
+    return request->src && !strpbrk(request->src, "?*");
+}
+
+int bccn_reply(bccn_bus *bus, const bccn_message *request, const void *payload, size_t size)
+{
+    size_t asked;
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    if (!bccn_question(request, &asked) || !can_reply(request))
+        return fail(bus, BCCN_E_INVALID, "not a request with a known sender (which needs the format full)");
+    return publish(bus, "!", request->src, request->payload, request->size - asked, payload, size);
+}
+
 /* --- receiving --- */
 
-/* The next message that waits here. 1: a message; 0: none; or a code. */
-static int next_message(bccn_bus *bus, bccn_message *message)
+/* Take the next message that waits here into bus->message. 1: a message; 0: none; or a code. */
+static int next_message(bccn_bus *bus)
 {
     struct packet *packet;
     int code = 0;
     while (code == 0 && (packet = front(bus, &bus->received))) {
-        size_t size;
+        size_t size, at = packet->at;
         const unsigned char *part = next_part(packet, &size);
         if (!part)
             code = alien(bus);
@@ -1327,57 +1679,89 @@ static int next_message(bccn_bus *bus, bccn_message *message)
             continue;
         else if (begins(part, size, "CMSG "))
             code = control(bus, part, size);
-        else if ((code = parse(bus, part, size, &bus->fields, message)) == 0)
+        else if ((code = parse(bus, part, size, &bus->fields, &bus->message)) == 0)
             code = 1;
+        bus->message_at = at;
     }
     if (code > 0) {
-        message->lost = bus->lost;
+        bus->message.lost = bus->lost;
         bus->lost = 0;
     }
     return code;
 }
 
-static int call(bccn_bus *bus, const bccn_message *message, struct subscription to)
+/* Call the handler with a request that can be replied to. Of what a tap and a channel with last values bring, nobody
+ * waits for a reply. */
+static int handle_request(bccn_bus *bus, const struct subscription *to)
 {
-    if (to.callback)
-        to.callback(bus, message, to.user);
-    return to.callback != NULL;
+    size_t size;
+    const void *question = bccn_question(&bus->message, &size);
+    if (!question || !can_reply(&bus->message) || strcmp(bus->message.verdict, "ok"))
+        return 0;
+    return to->handler(bus, &bus->message, question, size, to->user);
 }
 
-/* Call the callbacks of a message. 1: bccn_recv returns it, too. */
-static int deliver(bccn_bus *bus, const bccn_message *message)
+static inline int call(bccn_bus *bus, const struct subscription *to)
 {
-    int called = 0, wanted = 0;
-    if (!bus->calls_back)
-        return 1;
+    bus->called = 1;
+    bus->text[0] = 0;
+    int code = to->callback ? to->callback(bus, &bus->message, to->user) : handle_request(bus, to);
+    return bus->doomed ? BCCN_E_CLOSED : code;
+}
+
+/* A callback has stopped: leave the message for those that have not had it. */
+static int stop(bccn_bus *bus, int code)
+{
+    bus->received.first->at = bus->message_at;
+    bus->lost = bus->message.lost;
+    if (code > 0)
+        return fail(bus, BCCN_E_STOPPED, "a callback stopped: it returned %d", code);
+    return *bus->text ? code : fail(bus, code, "a callback stopped: %s", bccn_strerror(code));
+}
+
+/* Call those callbacks of the message that have not had it. 1: bccn_receive returns it, too; 0: not; or a code. */
+static int deliver(bccn_bus *bus)
+{
+    const char *channel = bus->message.channel;
+    int code = 0;
+    if (!bus->passed)
+        bus->called = bus->wanted = 0;
     bus->delivering = 1;
-    if (message->channel[0] == '!')
-        called = call(bus, message, bus->directed);
-    for (size_t i = 0; i < bus->slots; i++) { /* a callback may change the subscriptions */
-        struct subscription to = bus->subscriptions[i];
-        if (!to.pattern || !bccn_matches(to.pattern, message->channel, bus->options.separator))
+    if (*channel == '!' && bus->directed.callback && !bus->passed++)
+        code = call(bus, &bus->directed);
+    for (size_t i = bus->passed; i < bus->slots && *channel != '!' && !code; i++) {
+        const struct subscription *to = &bus->subscriptions[i]; /* a callback may move and change them */
+        if (!to->pattern || !bccn_matches(to->pattern, channel, separator_of(bus)))
             continue;
-        if (call(bus, message, to))
-            called = 1;
-        else
-            wanted = 1;
+        if (!to->callback && !to->handler) {
+            bus->wanted = 1;
+            continue;
+        }
+        bus->passed = i + 1;
+        code = call(bus, to);
     }
     bus->delivering = 0;
-    return wanted || !called;
+    if (code)
+        return bus->doomed ? code : stop(bus, code);
+    bus->passed = 0;
+    return bus->wanted || !bus->called;
 }
 
-/* The next message for bccn_recv. 1: a message; 0: none in time; or a code. `*count` grows by every message taken. */
-static int receive(bccn_bus *bus, bccn_message *message, int timeout, unsigned *count)
+/* The next message for bccn_receive. 1: a message; 0: none in time; or a code. `*count` grows by each message taken. */
+static int receive(bccn_bus *bus, int timeout, unsigned *count)
 {
     int64_t deadline = timeout < 0 ? NEVER : 0; /* a message that is here already costs no look at the clock */
-    enter(bus);
     if (bus->delivering)
         return fail(bus, BCCN_E_INVALID, "a callback cannot receive");
     for (unsigned turn = 1;; turn++) {
-        int code = next_message(bus, message);
-        *count += code > 0;
-        if (code < 0 || (code > 0 && deliver(bus, message)))
-            return code;
+        int code = next_message(bus);
+        if (code > 0) {
+            *count += bus->passed == 0;
+            code = bus->calls_back ? deliver(bus) : 1;
+            if (code != 0)
+                return code;
+            continue;
+        }
         if (code == 0 && (code = read_until(bus, deadline, turn)) == 0 && timeout > 0 && deadline == 0)
             deadline = deadline_in(timeout);
         else if (code <= 0)
@@ -1385,29 +1769,47 @@ static int receive(bccn_bus *bus, bccn_message *message, int timeout, unsigned *
     }
 }
 
-int bccn_recv(bccn_bus *bus, bccn_message *message, int timeout)
+/* At the end of a call that calls callbacks, one of which may have closed the bus. */
+static int leave_or_close(bccn_bus *bus, int code)
+{
+    if (!bus->doomed)
+        return leave(bus, code);
+    bccn_close(bus);
+    return BCCN_E_CLOSED;
+}
+
+int bccn_receive(bccn_bus *bus, const bccn_message **message, int timeout)
 {
     unsigned count = 0; /* it may wrap around: a program that only has callbacks stays here for ever */
-    return leave(bus, receive(bus, message, timeout, &count));
+    *message = NULL;
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    int code = receive(bus, timeout, &count);
+    if (code > 0)
+        *message = &bus->message;
+    return leave_or_close(bus, code);
 }
 
 int bccn_dispatch(bccn_bus *bus)
 {
-    bccn_message message;
     uint64_t unclaimed = 0;
     unsigned count = 0;
     int code = 0;
-    while (count < TURN_LIMIT && (code = receive(bus, &message, 0, &count)) > 0)
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    while (count < TURN_LIMIT && (code = receive(bus, 0, &count)) > 0)
         unclaimed++;
     if (unclaimed)
-        notify(bus, BCCN_UNCLAIMED, 0, unclaimed, "messages without a callback were dropped");
-    return leave(bus, code < 0 ? code : (int)count);
+        notify(bus, BCCN_NOTICE_UNCLAIMED, 0, unclaimed, "%llu message%s without a callback dropped: nobody receives",
+               (unsigned long long)unclaimed, unclaimed == 1 ? "" : "s");
+    return leave_or_close(bus, code < 0 ? code : (int)count);
 }
 
-int bccn_fd(bccn_bus *bus)
+int bccn_fileno(bccn_bus *bus)
 {
     int code = 0;
-    enter(bus);
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
     if (bus->epoll < 0) {
         bus->epoll = epoll_create1(EPOLL_CLOEXEC);
         bus->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -1420,13 +1822,52 @@ int bccn_fd(bccn_bus *bus)
     return leave(bus, code < 0 ? code : bus->epoll);
 }
 
-/* --- request and reply --- */
+uint64_t bccn_lost(const bccn_bus *bus)
+{
+    return bus ? bus->all_lost : 0;
+}
 
-/* The next answer to the last request. 1: an answer; 0: none until `deadline`; or a code. */
-static int next_answer(bccn_bus *bus, bccn_message *answer, int64_t deadline)
+bccn_message *bccn_message_copy(const bccn_message *message)
+{
+    const bccn_message *from = message;
+    const char *const texts[] = { from->channel, from->src, from->peer, from->verdict, from->interface };
+    char *to[COUNT(texts)];
+    size_t size = sizeof *message + from->size + from->datagram_size;
+    for (size_t i = 0; i < COUNT(texts); i++)
+        size += texts[i] ? strlen(texts[i]) + 1 : 0;
+    bccn_message *copy = malloc(size);
+    if (!copy)
+        return NULL;
+    unsigned char *at = (unsigned char *)(copy + 1);
+    *copy = *from;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        to[i] = texts[i] ? (char *)at : NULL;
+        at = put(at, texts[i], texts[i] ? strlen(texts[i]) + 1 : 0);
+    }
+    copy->channel = to[0];
+    copy->src = to[1];
+    copy->peer = to[2];
+    copy->verdict = to[3];
+    copy->interface = to[4];
+    copy->payload = at;
+    at = put(at, from->payload, from->size);
+    copy->datagram = from->datagram ? at : NULL;
+    put(at, from->datagram, from->datagram_size);
+    return copy;
+}
+
+void bccn_message_free(bccn_message *copy)
+{
+    free(copy);
+}
+
+/* --- requests that go out --- */
+
+/* Take the next reply to the last request into bus->reply. 1: a reply; 0: none until `deadline`; or a code. */
+static int next_reply(bccn_bus *bus, int64_t deadline)
 {
     struct packet *packet;
-    for (unsigned turn = 1; !(packet = front(bus, &bus->answers)); turn++) {
+    for (unsigned turn = 1; !(packet = front(bus, &bus->replies)); turn++) {
         if (bus->received.size > BACKLOG_LIMIT)
             return full(bus);
         int code = read_until(bus, deadline, turn);
@@ -1435,9 +1876,9 @@ static int next_answer(bccn_bus *bus, bccn_message *answer, int64_t deadline)
     }
     size_t size, head = strlen(bus->token) + 1;
     const unsigned char *part = next_part(packet, &size);
-    int code = parse(bus, part, size, &bus->answer_fields, answer);
-    answer->payload = (const char *)answer->payload + head;
-    answer->size -= head;
+    int code = parse(bus, part, size, &bus->reply_fields, &bus->reply);
+    bus->reply.payload = (const char *)bus->reply.payload + head;
+    bus->reply.size -= head;
     return code < 0 ? code : 1;
 }
 
@@ -1453,7 +1894,7 @@ static int publish_request(bccn_bus *bus, const char *channel, const void *quest
     if (code < 0)
         return code;
     want(bus, LISTEN, "");
-    pass_over(&bus->answers);
+    pass_over(&bus->replies);
     snprintf(bus->requested, sizeof bus->requested, "%s", channel);
     snprintf(strchr(bus->token, '.') + 1, 12, "%u", ++bus->requests);
     int head_size = snprintf(head, sizeof head, "%s\n", bus->token);
@@ -1469,51 +1910,61 @@ static int publish_request(bccn_bus *bus, const char *channel, const void *quest
     return code == BCCN_E_UNKNOWN_KEY ? 0 : code;
 }
 
-int bccn_request(bccn_bus *bus, const char *channel, const void *question, size_t size, bccn_message *answer,
-                 int timeout)
+/* Ask other hosts whether anybody listens to the last request. */
+static int ask_others(bccn_bus *bus)
 {
-    int64_t deadline = deadline_in(timeout), due;
-    enter(bus);
+    if (bus->questions++ == QUESTIONS)
+        return fail(bus, BCCN_E_NOBODY, "nobody listens to %.1024s", bus->requested);
+    int code = ask(bus, "listeners", "CMSG listeners%c%s %s?", 0, bus->requested, bus->token);
+    const char *said = bus->answer ? bus->answer : "";
+    if (code == 0 && !strcmp(said, "0"))
+        return fail(bus, BCCN_E_NOBODY, "nobody on this host listens to %.1024s, a local channel", bus->requested);
+    bus->settled |= strcmp(said, "0 asked") != 0;
+    return code;
+}
+
+int bccn_request_many(bccn_bus *bus, const char *channel, const void *question, size_t size, int timeout, int count)
+{
+    int64_t deadline = deadline_in(timeout);
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
     int code = publish_request(bus, channel, question, size);
-    for (int questions = 0; code == 0; questions++) {
-        due = now_ms(CLOCK_MONOTONIC) + (questions ? ASK_EVERY : ASK_AFTER);
-        due = bus->settled || due > deadline ? deadline : due;
-        if ((code = next_answer(bus, answer, due)) != 0 || due == deadline)
+    bus->questions = 0;
+    bus->replies_until = deadline;
+    bus->wanted_replies = code < 0 ? 0 : count > 0 ? count : -1;
+    return leave(bus, code);
+}
+
+int bccn_next_reply(bccn_bus *bus, const bccn_message **reply)
+{
+    int code = 0;
+    *reply = NULL;
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    while (code == 0 && bus->wanted_replies) {
+        int64_t due = now_ms(CLOCK_MONOTONIC) + (bus->questions ? ASK_EVERY : ASK_AFTER);
+        due = bus->settled || due > bus->replies_until ? bus->replies_until : due;
+        code = next_reply(bus, due);
+        if (code == 0 && due == bus->replies_until)
             break;
-        if (!bus->settled && questions == QUESTIONS)
-            code = fail(bus, BCCN_E_NOBODY, "nobody listens to %.1024s", channel);
-        else if (!bus->settled) {
-            code = ask(bus, "listeners", "CMSG listeners%c%s %s?", 0, channel, bus->token);
-            const char *said = bus->answer ? bus->answer : "";
-            if (code == 0 && !strcmp(said, "0"))
-                code = fail(bus, BCCN_E_NOBODY, "nobody on this host listens to %.1024s, a local channel",
-                            channel);
-            bus->settled |= strcmp(said, "0 asked") != 0;
-        }
+        if (code == 0 && !bus->settled)
+            code = ask_others(bus);
+    }
+    if (code > 0) {
+        *reply = &bus->reply;
+        bus->wanted_replies -= bus->wanted_replies > 0;
+    } else if (code == BCCN_E_NOBODY) {
+        bus->wanted_replies = 0;
     }
     return leave(bus, code);
 }
 
-int bccn_next_answer(bccn_bus *bus, bccn_message *answer, int timeout)
+int bccn_request(bccn_bus *bus, const char *channel, const void *question, size_t size, const bccn_message **reply,
+                 int timeout)
 {
-    enter(bus);
-    return leave(bus, next_answer(bus, answer, deadline_in(timeout)));
-}
-
-const void *bccn_question(const bccn_message *request, size_t *size)
-{
-    const char *line = request->size ? memchr(request->payload, '\n', request->size) : NULL;
-    size_t token = line ? (size_t)(line - (const char *)request->payload) : 0;
-    if (token < 1 || token > TOKEN_LIMIT)
-        return NULL;
-    *size = request->size - token - 1;
-    return line + 1;
-}
-
-int bccn_reply(bccn_bus *bus, const bccn_message *request, const void *answer, size_t size)
-{
-    size_t asked;
-    if (!bccn_question(request, &asked) || !request->src || strpbrk(request->src, "?*"))
-        return fail(bus, BCCN_E_INVALID, "not a request with a known sender (which needs the format full)");
-    return publish(bus, "!", request->src, request->payload, request->size - asked, answer, size);
+    *reply = NULL;
+    int code = bccn_request_many(bus, channel, question, size, timeout, 1);
+    if (code == 0)
+        code = bccn_next_reply(bus, reply);
+    return code ? code : fail(bus, BCCN_E_TIMEOUT, "no reply on %.1024s in time", bus->requested);
 }

@@ -1,11 +1,17 @@
-// libbccn for C++17. A Bus owns its bccn_bus, throws errors, and takes std::string_view and callables; get() gives the
-// bccn_bus for the functions of bccn.h.
+// libbccn for C++17, a header over bccn.h.
 //
 //     bccn::Bus bus;
-//     bus.subscribe("demo/>");
-//     bus.send("demo/greeting", "hello");
+//     auto demo = bus.subscribe("demo/>");
+//     bus.publish("demo/greeting", "hello");
 //     while (auto message = bus.receive(1s))
 //         std::cout << message->channel << ' ' << message->payload << '\n';
+//
+// - Errors are exceptions of the type bccn::Error, whose code() is a bccn::Code.
+// - A Message owns what it has: nothing in it points into the bus. A MessageView does not, for those who count cycles.
+// - An exception that leaves a callback ends the receive or dispatch that called it, which throws it. What was not yet
+//   delivered comes with the next call. That of on_notice leaves the call of the bus during which the notice came.
+// - A callback is freed when its Subscription is closed, or with the bus. It may close its subscription, and its bus.
+// - One thread at a time uses a Bus. Moving it moves its subscriptions along.
 #ifndef BCCN_HPP
 #define BCCN_HPP
 
@@ -13,177 +19,607 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
-#include <list>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace bccn {
 
-// what() is a line for people; code() is one of BCCN_E_....
-class Error : public std::runtime_error {
-public:
-    Error(int code, const std::string &text) : std::runtime_error(text), code_(code) {}
-    int code() const noexcept { return code_; }
+using Milliseconds = std::chrono::milliseconds;
+inline constexpr Milliseconds forever{-1};
 
-private:
-    int code_;
+// There may be more of them than a program knows. bccn.h says what each means.
+enum class Code : int {
+    ok = BCCN_OK,
+    invalid = BCCN_E_INVALID,
+    memory = BCCN_E_MEMORY,
+    unavailable = BCCN_E_UNAVAILABLE,
+    unconfirmed = BCCN_E_UNCONFIRMED,
+    timeout = BCCN_E_TIMEOUT,
+    backlog = BCCN_E_BACKLOG,
+    protocol = BCCN_E_PROTOCOL,
+    interrupted = BCCN_E_INTERRUPTED,
+    nobody = BCCN_E_NOBODY,
+    closed = BCCN_E_CLOSED,
+    stopped = BCCN_E_STOPPED,
+    bad_packet = BCCN_E_BAD_PACKET,
+    bad_channel = BCCN_E_BAD_CHANNEL,
+    bad_pattern = BCCN_E_BAD_PATTERN,
+    bad_value = BCCN_E_BAD_VALUE,
+    bad_name = BCCN_E_BAD_NAME,
+    name_taken = BCCN_E_NAME_TAKEN,
+    not_subscribed = BCCN_E_NOT_SUBSCRIBED,
+    too_large = BCCN_E_TOO_LARGE,
+    unknown_key = BCCN_E_UNKNOWN_KEY,
+    refused = BCCN_E_REFUSED,
+    limit = BCCN_E_LIMIT,
+    not_agreed = BCCN_E_NOT_AGREED,
+    bad_datagram = BCCN_E_BAD_DATAGRAM,
+    rejected = BCCN_E_REJECTED
 };
 
-// Views into the bus, which are valid until it receives again. See bccn_message.
-struct Message {
-    std::string_view channel, payload, src, peer, verdict, datagram;
-    std::uint64_t lost = 0, seq = 0, time_ns = 0;
-    bccn_message raw; // for the functions of bccn.h
+enum class NoticeKind : int {
+    lost = BCCN_NOTICE_LOST,
+    rejected = BCCN_NOTICE_REJECTED,
+    revoked = BCCN_NOTICE_REVOKED,
+    closing = BCCN_NOTICE_CLOSING,
+    disconnected = BCCN_NOTICE_DISCONNECTED,
+    reconnected = BCCN_NOTICE_RECONNECTED,
+    unclaimed = BCCN_NOTICE_UNCLAIMED
+};
 
-    explicit Message(const bccn_message &from)
-        : channel(from.channel), payload(static_cast<const char *>(from.payload), from.size), src(text(from.src)),
-          peer(text(from.peer)), verdict(text(from.verdict)),
-          datagram(static_cast<const char *>(from.datagram), from.datagram_size), lost(from.lost), seq(from.seq),
-          time_ns(from.time_ns), raw(from)
+enum class Format : int { plain = BCCN_FORMAT_PLAIN, full = BCCN_FORMAT_FULL };
+enum class Tap : int { off = BCCN_TAP_OFF, on = BCCN_TAP_ON, interface = BCCN_TAP_INTERFACE };
+enum class Policy : int {
+    default_ = BCCN_POLICY_DEFAULT,
+    drop_oldest = BCCN_POLICY_DROP_OLDEST,
+    drop_newest = BCCN_POLICY_DROP_NEWEST,
+    block = BCCN_POLICY_BLOCK,
+    disconnect = BCCN_POLICY_DISCONNECT
+};
+
+// The word of the protocol: "too-large", ...
+inline std::string word(Code code) { return bccn_code_word(static_cast<int>(code)); }
+// Of the library that runs.
+inline std::string version() { return bccn_version(); }
+// Whether a subscription to `pattern` brings messages of `channel`.
+inline bool matches(const std::string &pattern, const std::string &channel, char separator = '/')
+{
+    return bccn_matches(pattern.c_str(), channel.c_str(), separator) != 0;
+}
+
+// what() is a line for people.
+class Error : public std::runtime_error {
+public:
+    Error(Code code, const std::string &text) : std::runtime_error(text), code_(code) {}
+    Code code() const noexcept { return code_; }
+
+private:
+    Code code_;
+};
+
+struct Notice {
+    NoticeKind kind;
+    Code code; // of NoticeKind::rejected
+    std::uint64_t count;
+    std::string text; // a line for people
+};
+
+// Print "bccn: <text>" on stderr.
+inline void print_notice(const Notice &notice)
+{
+    const bccn_notice raw{static_cast<bccn_notice_kind>(notice.kind), BCCN_OK, notice.count, notice.text.c_str()};
+    bccn_print_notice(&raw, nullptr);
+}
+
+// Zero leaves a limit as the daemon's settings have it.
+struct Queue {
+    unsigned packets = 0;
+    std::size_t bytes = 0;
+    Policy policy = Policy::default_;
+};
+
+struct Options {
+    std::string name;              // own src; empty: the daemon's choice
+    Format format = Format::plain; // full: messages have src, seq, peer, time, verdict and datagram
+    bool pack = false;             // several messages share a packet, both ways
+    bool echo = true;              // own messages that match are received
+    char separator = '/';          // or '.'
+    Queue queue;                   // what may wait in the daemon
+    Tap tap = Tap::off;            // every datagram of the segment is received, too
+    bool reconnect = true;
+    Milliseconds timeout{5000};    // that a call waits for the daemon
+    Milliseconds wait{0};          // that the constructor keeps trying
+    std::function<void(const Notice &)> on_notice = print_notice; // nullptr drops all notices. It must not use the bus
+};
+
+// A message in the memory of the bus: valid until its callback returns, or until the next receive or dispatch. Make a
+// Message of what is kept.
+struct MessageView {
+    std::string_view channel, payload;
+    std::uint64_t lost = 0;
+    std::string_view src;
+    std::uint64_t seq = 0;
+    std::string_view peer;
+    std::chrono::system_clock::time_point time;
+    std::string_view verdict, datagram, interface;
+
+    explicit MessageView(const bccn_message &from)
+        : channel(from.channel), payload(static_cast<const char *>(from.payload), from.size), lost(from.lost),
+          seq(from.seq)
     {
+        using std::chrono::system_clock;
+        if (!from.peer) // the format plain
+            return;
+        const std::chrono::nanoseconds since{static_cast<std::int64_t>(from.time_ns)};
+        src = text(from.src);
+        peer = from.peer;
+        time = system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(since));
+        verdict = text(from.verdict);
+        datagram = std::string_view(static_cast<const char *>(from.datagram), from.datagram_size);
+        interface = text(from.interface);
     }
 
 private:
     static std::string_view text(const char *from) { return from ? from : std::string_view(); }
 };
 
-// The options of bccn_open, all zero at first.
-struct Options : bccn_options {
-    Options() : bccn_options() {}
+// What belongs to the format full is empty and zero without it.
+struct Message {
+    std::string channel, payload;
+    std::uint64_t lost = 0; // messages that the daemon dropped directly before this one
+    std::string src;
+    std::uint64_t seq = 0;
+    std::string peer;
+    std::chrono::system_clock::time_point time; // when the daemon received it
+    std::string verdict, datagram;
+    std::string interface; // that a datagram came by, with Tap::interface
+
+    Message() = default;
+    explicit Message(const MessageView &from) { *this = from; }
+
+    Message &operator=(const MessageView &from)
+    {
+        channel = from.channel;
+        payload = from.payload;
+        lost = from.lost;
+        seq = from.seq;
+        time = from.time;
+        if (from.peer.empty() && peer.empty()) // the format plain
+            return *this;
+        src = from.src;
+        peer = from.peer;
+        verdict = from.verdict;
+        datagram = from.datagram;
+        interface = from.interface;
+        return *this;
+    }
+
+    // The question, if the message is a request.
+    std::optional<std::string> question() const
+    {
+        bccn_message raw{};
+        std::size_t size = 0;
+        raw.payload = payload.data();
+        raw.size = payload.size();
+        const void *at = bccn_question(&raw, &size);
+        return at ? std::optional<std::string>(std::in_place, static_cast<const char *>(at), size) : std::nullopt;
+    }
+};
+
+using Callback = std::function<void(const Message &)>;
+using ViewCallback = std::function<void(const MessageView &)>;
+// Returns the reply; or nothing, and the program replies later.
+using Handler = std::function<std::optional<std::string>(const Message &)>;
+
+namespace detail {
+
+// A text for C. With a NUL in it, C would take another text.
+inline const char *text(const std::string &of)
+{
+    if (of.find('\0') != std::string::npos)
+        throw Error(Code::invalid, "a text with a NUL in it");
+    return of.c_str();
+}
+
+// An int holds 24 days in milliseconds. A longer time is cut to that, and not to its lower bits.
+template <class Duration> int clamped(Duration time)
+{
+    const std::intmax_t most = std::numeric_limits<int>::max();
+    return static_cast<int>(std::clamp<std::intmax_t>(time.count(), -1, most));
+}
+
+class State;
+
+// What a subscription calls. C has its address, and whoever calls it keeps it until it returns.
+struct Entry : std::enable_shared_from_this<Entry> {
+    State *state = nullptr;
+    std::string pattern;
+    Callback callback;
+    ViewCallback view_callback;
+    Handler handler;
+};
+
+// What stays where it is when a Bus moves.
+class State {
+public:
+    State() = default;
+    State(const State &) = delete;
+    State &operator=(const State &) = delete;
+    ~State() { bccn_close(bus); }
+
+    int check(int code)
+    {
+        if (thrown)
+            std::rethrow_exception(std::exchange(thrown, nullptr));
+        if (code < 0)
+            throw Error(static_cast<Code>(code), bus ? bccn_error_text(bus) : bccn_strerror(code));
+        return code;
+    }
+
+    // Keep what leaves a function that C calls. The result ends what C does.
+    template <class Function> int guarded(Function &&function) noexcept
+    {
+        try {
+            std::forward<Function>(function)();
+            return 0;
+        } catch (...) {
+            if (!thrown)
+                thrown = std::current_exception();
+            return BCCN_E_STOPPED;
+        }
+    }
+
+    void end(const std::shared_ptr<Entry> &entry)
+    {
+        const auto at = std::find(entries.begin(), entries.end(), entry);
+        if (!bus || at == entries.end())
+            return;
+        entries.erase(at);
+        check(bccn_unsubscribe_user(bus, entry->pattern.c_str(), entry.get()));
+    }
+
+    void close()
+    {
+        bccn_close(std::exchange(bus, nullptr));
+        entries.clear();
+        directed.reset();
+    }
+
+    static int call(bccn_bus *, const bccn_message *message, void *user) noexcept
+    {
+        const auto entry = static_cast<Entry *>(user)->shared_from_this();
+        State &state = *entry->state;
+        return state.guarded([&] {
+            state.message = MessageView(*message);
+            entry->callback(state.message);
+        });
+    }
+
+    static int call_view(bccn_bus *, const bccn_message *message, void *user) noexcept
+    {
+        const auto entry = static_cast<Entry *>(user)->shared_from_this();
+        return entry->state->guarded([&] { entry->view_callback(MessageView(*message)); });
+    }
+
+    static int handle(bccn_bus *bus, const bccn_message *request, const void *, std::size_t, void *user) noexcept
+    {
+        const auto entry = static_cast<Entry *>(user)->shared_from_this();
+        State &state = *entry->state;
+        return state.guarded([&] {
+            state.message = MessageView(*request);
+            const auto reply = entry->handler(state.message);
+            if (reply && state.bus)
+                state.check(bccn_reply(bus, request, reply->data(), reply->size()));
+        });
+    }
+
+    static void notify(const bccn_notice *notice, void *user) noexcept
+    {
+        State &state = *static_cast<State *>(user);
+        state.guarded([&] {
+            state.on_notice(Notice{static_cast<NoticeKind>(notice->kind), static_cast<Code>(notice->code),
+                                   notice->count, notice->text});
+        });
+    }
+
+    bccn_bus *bus = nullptr;
+    std::function<void(const Notice &)> on_notice;
+    Milliseconds timeout{};
+    std::vector<std::shared_ptr<Entry>> entries;
+    std::shared_ptr<Entry> directed; // of listen
+    std::exception_ptr thrown;
+    Message message; // that a callback has; the memory of its strings serves again
+};
+
+} // namespace detail
+
+// A subscription of a bus. It is a reference: it stays in force without one, and copies close the same.
+class Subscription {
+public:
+    Subscription() = default;
+    // End it; again, or after the bus, this does nothing. It has ended even if this throws.
+    void close()
+    {
+        const auto state = state_.lock();
+        const auto entry = entry_.lock();
+        if (state && entry)
+            state->end(entry);
+    }
+    const std::string &pattern() const noexcept { return pattern_; }
+
+private:
+    friend class Bus;
+    Subscription(const std::shared_ptr<detail::State> &state, const std::shared_ptr<detail::Entry> &entry)
+        : state_(state), entry_(entry), pattern_(entry->pattern)
+    {
+    }
+
+    std::weak_ptr<detail::State> state_;
+    std::weak_ptr<detail::Entry> entry_;
+    std::string pattern_;
 };
 
 class Bus {
 public:
-    using Milliseconds = std::chrono::milliseconds;
-    using Callback = std::function<void(const Message &)>;
-    static constexpr Milliseconds forever{-1};
-
-    Bus() : Bus(nullptr) {}
-    explicit Bus(const char *address, const bccn_options &options = Options())
+    Bus() : Bus(std::string()) {}
+    explicit Bus(const Options &options) : Bus(std::string(), options) {}
+    // `path`: that of a socket, "@name" (abstract), or empty for the usual places.
+    explicit Bus(const std::string &path, const Options &options = Options())
+        : state_(std::make_shared<detail::State>())
     {
-        int code = bccn_open(&bus_, address, &options);
-        if (code < 0) {
-            Error error(code, bccn_error_text(bus_));
-            bccn_close(bus_);
-            throw error;
+        bccn_options raw = BCCN_OPTIONS_INIT;
+        if (!options.name.empty())
+            raw.name = detail::text(options.name);
+        raw.queue_bytes = options.queue.bytes;
+        raw.queue_packets = options.queue.packets;
+        raw.queue_policy = static_cast<bccn_policy>(options.queue.policy);
+        raw.format = static_cast<bccn_format>(options.format);
+        raw.tap = static_cast<bccn_tap>(options.tap);
+        raw.pack = options.pack;
+        raw.echo = options.echo;
+        raw.reconnect = options.reconnect;
+        raw.separator = options.separator;
+        raw.timeout = detail::clamped(options.timeout);
+        raw.wait = detail::clamped(options.wait);
+        const auto *function = options.on_notice.target<void (*)(const Notice &)>();
+        if (!options.on_notice) {
+            raw.on_notice = nullptr;
+        } else if (!function || *function != print_notice) { // C counts the lines that it prints itself
+            raw.on_notice = detail::State::notify;
+            raw.notice_user = state_.get();
         }
+        state_->on_notice = options.on_notice;
+        state_->timeout = options.timeout;
+        state_->check(bccn_open(&state_->bus, path.empty() ? nullptr : detail::text(path), &raw));
     }
-    ~Bus() { bccn_close(bus_); }
+    ~Bus() { close(); }
     Bus(const Bus &) = delete;
     Bus &operator=(const Bus &) = delete;
-    Bus(Bus &&other) noexcept
-        : bus_(std::exchange(other.bus_, nullptr)), callbacks_(std::move(other.callbacks_))
-    {
-    }
+    Bus(Bus &&other) noexcept = default;
     Bus &operator=(Bus &&other) noexcept
     {
-        std::swap(bus_, other.bus_);
-        std::swap(callbacks_, other.callbacks_);
+        std::swap(state_, other.state_);
         return *this;
     }
 
-    bccn_bus *get() const noexcept { return bus_; }
-    std::string name() { return bccn_get_name(bus_); }
-    void set_name(const std::string &name) { check(bccn_set_name(bus_, name.c_str())); }
-    int fd() { return check(bccn_fd(bus_)); }
-    void heartbeat(int seconds, const std::string &text = "")
+    // Close the connection at once. Later calls throw Code::closed.
+    void close() noexcept
     {
-        check(bccn_heartbeat_start(bus_, seconds, text.c_str()));
+        if (state_)
+            state_->close();
     }
 
-    void send(const std::string &channel, std::string_view payload)
-    {
-        check(bccn_send(bus_, channel.c_str(), payload.data(), payload.size()));
-    }
-    void send_all(std::string_view payload) { check(bccn_send_all(bus_, payload.data(), payload.size())); }
-    void send_to(const std::string &target, std::string_view payload)
-    {
-        check(bccn_send_to(bus_, target.c_str(), payload.data(), payload.size()));
-    }
-    void barrier() { check(bccn_barrier(bus_)); }
+    // For the functions of bccn.h; nullptr when it is closed.
+    bccn_bus *get() const noexcept { return state_ ? state_->bus : nullptr; }
 
-    // bus.batch([&] { ...send... }) packs the messages that the function sends. See bccn_batch_begin.
+    std::string name()
+    {
+        std::string name = bccn_name(open().bus);
+        open().check(name.empty() ? BCCN_E_UNAVAILABLE : 0);
+        return name;
+    }
+    void set_name(const std::string &name) { run(bccn_set_name, detail::text(name)); }
+
+    // --- publishing ---
+
+    void publish(const std::string &channel, std::string_view payload)
+    {
+        run(bccn_publish, detail::text(channel), payload.data(), payload.size());
+    }
+    void publish_all(std::string_view payload) { run(bccn_publish_all, payload.data(), payload.size()); }
+    void publish_to(const std::string &target, std::string_view payload)
+    {
+        run(bccn_publish_to, detail::text(target), payload.data(), payload.size());
+    }
+    void send_datagram(std::string_view datagram) { run(bccn_send_datagram, datagram.data(), datagram.size()); }
+
+    // bus.batch([&] { ... }) packs the messages that the function publishes. See bccn_batch_begin.
     template <class Function> void batch(Function &&function)
     {
-        check(bccn_batch_begin(bus_));
+        run(bccn_batch_begin);
         try {
             std::forward<Function>(function)();
         } catch (...) {
-            bccn_batch_end(bus_);
+            bccn_batch_end(get());
             throw;
         }
-        check(bccn_batch_end(bus_));
+        run(bccn_batch_end);
+    }
+    void barrier() { run(bccn_barrier); }
+
+    // --- subscribing and receiving ---
+
+    // Without a callback receive returns the messages.
+    Subscription subscribe(const std::string &pattern, Callback callback = nullptr)
+    {
+        const auto entry = make_entry(pattern);
+        auto *function = callback ? detail::State::call : nullptr;
+        entry->callback = std::move(callback);
+        return add(entry, bccn_subscribe(get(), detail::text(pattern), function, entry.get()));
+    }
+    Subscription subscribe_view(const std::string &pattern, ViewCallback callback)
+    {
+        const auto entry = make_entry(pattern);
+        entry->view_callback = std::move(callback);
+        return add(entry, bccn_subscribe(get(), detail::text(pattern), detail::State::call_view, entry.get()));
+    }
+    // Messages to all and to this program. Another call replaces the callback.
+    void listen(Callback callback = nullptr)
+    {
+        const auto entry = make_entry("");
+        auto *function = callback ? detail::State::call : nullptr;
+        entry->callback = std::move(callback);
+        open().check(bccn_listen(get(), function, entry.get()));
+        state_->directed = entry;
     }
 
-    void subscribe(const std::string &pattern) { check(bccn_subscribe(bus_, pattern.c_str())); }
-    void unsubscribe(const std::string &pattern) { check(bccn_unsubscribe(bus_, pattern.c_str())); }
-    // The callback lives as long as the bus. An exception in it calls std::terminate, since it cannot pass through C.
-    void listen(const std::string &pattern, Callback callback)
-    {
-        callbacks_.push_back(std::move(callback));
-        int code = bccn_listen(bus_, pattern.c_str(), call, &callbacks_.back());
-        if (code < 0)
-            callbacks_.pop_back();
-        check(code);
-    }
     std::optional<Message> receive(Milliseconds timeout = forever)
     {
-        return found(bccn_recv(bus_, &message_, clamped(timeout)), message_);
+        const auto view = receive_view(timeout);
+        return view ? std::optional<Message>(std::in_place, *view) : std::nullopt;
     }
-    int dispatch() { return check(bccn_dispatch(bus_)); }
+    // The same, with the memory of a message that is there already: false: none in time.
+    bool receive(Message &message, Milliseconds timeout = forever)
+    {
+        const auto view = receive_view(timeout);
+        if (view)
+            message = *view;
+        return view.has_value();
+    }
+    // The same, without a copy.
+    std::optional<MessageView> receive_view(Milliseconds timeout = forever)
+    {
+        const bccn_message *raw = nullptr;
+        const int code = run_callbacks(bccn_receive, &raw, detail::clamped(timeout));
+        return code > 0 ? std::optional<MessageView>(std::in_place, *raw) : std::nullopt;
+    }
+    // Call the callbacks of all that waits, and return how many messages that were.
+    int dispatch() { return run_callbacks(bccn_dispatch); }
+    // For poll loops: when it is readable, call dispatch, or receive(0ms) until it returns nothing.
+    int fileno() { return run(bccn_fileno); }
+    // How many messages the daemon has dropped in all.
+    std::uint64_t lost() const { return bccn_lost(open().bus); }
 
-    std::optional<Message> request(const std::string &channel, std::string_view question, Milliseconds timeout)
+    // --- request and reply ---
+
+    // The first reply. Throws Code::timeout, or early Code::nobody. Without a timeout it is that of the bus.
+    Message request(const std::string &channel, std::string_view question,
+                    std::optional<Milliseconds> timeout = std::nullopt)
     {
-        return found(bccn_request(bus_, channel.c_str(), question.data(), question.size(), &answer_,
-                                  clamped(timeout)),
-                     answer_);
+        const bccn_message *reply = nullptr;
+        run(bccn_request, detail::text(channel), question.data(), question.size(), &reply,
+            detail::clamped(timeout.value_or(open().timeout)));
+        return Message(MessageView(*reply));
     }
-    std::optional<Message> next_answer(Milliseconds timeout)
+    // Call each(const Message &) with up to `count` replies (0: any number) as they come, and return how many came.
+    // None is no error. If `each` returns a bool, false ends it.
+    template <class Each>
+    int request_many(const std::string &channel, std::string_view question, Each &&each,
+                     std::optional<Milliseconds> timeout = std::nullopt, int count = 0)
     {
-        return found(bccn_next_answer(bus_, &answer_, clamped(timeout)), answer_);
+        const bccn_message *reply = nullptr;
+        int came = 0;
+        run(bccn_request_many, detail::text(channel), question.data(), question.size(),
+            detail::clamped(timeout.value_or(open().timeout)), count);
+        while (run(bccn_next_reply, &reply) > 0) {
+            came++;
+            if constexpr (std::is_same_v<std::invoke_result_t<Each &, const Message &>, bool>) {
+                if (!each(Message(MessageView(*reply))))
+                    break;
+            } else {
+                each(Message(MessageView(*reply)));
+            }
+        }
+        return came;
     }
-    static std::optional<std::string_view> question(const Message &request)
+    // Reply to each request with what the handler returns. Needs the format full.
+    Subscription serve(const std::string &pattern, Handler handler)
     {
-        std::size_t size;
-        const void *at = bccn_question(&request.raw, &size);
-        if (!at)
-            return std::nullopt;
-        return std::string_view(static_cast<const char *>(at), size);
+        const auto entry = make_entry(pattern);
+        entry->handler = std::move(handler);
+        return add(entry, bccn_serve(get(), detail::text(pattern), detail::State::handle, entry.get()));
     }
-    void reply(const Message &request, std::string_view answer)
+    void reply(const Message &request, std::string_view payload)
     {
-        check(bccn_reply(bus_, &request.raw, answer.data(), answer.size()));
+        bccn_message raw{};
+        raw.payload = request.payload.data();
+        raw.size = request.payload.size();
+        raw.src = request.src.empty() ? nullptr : request.src.c_str();
+        run(bccn_reply, &raw, payload.data(), payload.size());
     }
+
+    // --- control requests ---
+
+    void heartbeat(std::chrono::seconds interval, const std::string &text = "")
+    {
+        run(bccn_heartbeat, detail::clamped(interval), detail::text(text));
+    }
+    std::string control(const std::string &key, const std::string &value = "")
+    {
+        const char *answer = nullptr;
+        run(bccn_control, detail::text(key), detail::text(value), &answer);
+        return answer;
+    }
+    // JSON: an object, and arrays of objects.
+    std::string status() { return json(bccn_status); }
+    std::string clients() { return json(bccn_clients); }
+    std::string sources() { return json(bccn_sources); }
 
 private:
-    // An int holds 24 days. A longer wait is cut to that, and not to its lower bits.
-    static int clamped(Milliseconds timeout)
+    detail::State &open() const
     {
-        return static_cast<int>(std::min<Milliseconds::rep>(timeout.count(), std::numeric_limits<int>::max()));
+        if (!get())
+            throw Error(Code::closed, bccn_strerror(BCCN_E_CLOSED));
+        return *state_;
     }
-    int check(int code) const
+    template <class Function, class... Arguments> int run(Function function, Arguments... arguments)
     {
-        if (code < 0)
-            throw Error(code, bccn_error_text(bus_));
-        return code;
+        detail::State &state = open();
+        return state.check(function(state.bus, arguments...));
     }
-    std::optional<Message> found(int code, const bccn_message &message) const
+    // The same with a function that calls callbacks, which may destroy the bus. If on_notice throws while a message
+    // comes, that leaves the next call, since the message would be lost.
+    template <class Function, class... Arguments> int run_callbacks(Function function, Arguments... arguments)
     {
-        return check(code) ? std::optional<Message>(Message(message)) : std::nullopt;
+        open();
+        const auto state = state_;
+        const int code = function(state->bus, arguments...);
+        return code > 0 ? code : state->check(code);
     }
-    static void call(bccn_bus *, const bccn_message *message, void *user) noexcept
+    std::string json(int (*function)(bccn_bus *, const char **))
     {
-        (*static_cast<Callback *>(user))(Message(*message));
+        const char *text = nullptr;
+        run(function, &text);
+        return text;
+    }
+    std::shared_ptr<detail::Entry> make_entry(const std::string &pattern)
+    {
+        const auto entry = std::make_shared<detail::Entry>();
+        entry->state = &open();
+        entry->pattern = pattern;
+        entry->state->entries.reserve(entry->state->entries.size() + 1); // `add` cannot fail
+        return entry;
+    }
+    Subscription add(const std::shared_ptr<detail::Entry> &entry, int code)
+    {
+        if (code == 0)
+            state_->entries.push_back(entry);
+        state_->check(code);
+        return Subscription(state_, entry);
     }
 
-    bccn_bus *bus_ = nullptr;
-    std::list<Callback> callbacks_; // a list, since the bus keeps their addresses
-    bccn_message message_{}, answer_{};
+    std::shared_ptr<detail::State> state_;
 };
 
 } // namespace bccn

@@ -65,7 +65,15 @@ LANGUAGES = (
         toolchain=("make", "gcc"),
         build=("make", "--silent", "build/driver", "CC=gcc"),
         run=("build/driver",),
-        lacks=frozenset({"cancel"}),
+        lacks=frozenset({"cancel", "stream"}),
+    ),
+    Language(
+        "c++",
+        folder="c",
+        toolchain=("make", "gcc", "g++"),
+        build=("make", "--silent", "build/driver-cpp", "CC=gcc", "CXX=g++"),
+        run=("build/driver-cpp",),
+        lacks=frozenset({"cancel", "stream"}),
     ),
     Language(
         "perl",

@@ -42,6 +42,7 @@ def test_a_stream_nobody_reads_ends_the_wait_of_another(
     assert full.receive(0) is None
     publish(writer, [("full", b"x" * 1000)] * 50)
     writer.barrier()
+    client.barrier()  # all of it has come
     with pytest.raises(bccn.BacklogError):
         empty.receive(PATIENCE)
     full.close()

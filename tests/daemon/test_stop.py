@@ -139,3 +139,4 @@ def test_who_is_told_to_leave_cannot_come_back(daemon: DaemonProcess) -> None:
         assert heard_until_closed(first) == 0
         with pytest.raises((FileNotFoundError, ConnectionRefusedError)):
             PacketClient(daemon.socket)
+        assert daemon.process.wait(PATIENCE) == 0

@@ -74,23 +74,21 @@ def test_programs_on_other_hosts_reply_to_requests(shared_daemons: list[DaemonPr
 
     def slowly(request: bccn.Request) -> bytes:
         """Not before the requester has asked all shared_daemons."""
-        question = watching.receive(LONG)
-        assert question
-        assert question.src == request.src
+        assert f"]{request.src}:".encode() in watching.receive()
         return request.payload.upper()
 
     with (
         bccn.Client(here.socket, format="full") as bus,
-        bccn.Client(here.socket, format="full") as watching,
+        PacketClient(here.socket) as watching,
         serving(others[0], "up", lambda request: request.payload.upper()) as first,
         serving(others[1], "up", lambda request: request.payload.upper()) as second,
         serving(others[1], "slow", slowly) as slow,
     ):
+        watching.request("format", "full")
         watching.subscribe("bccnd/ask")
         replies = [*bus.request_many("up", "x", LONG, 2)]
         assert {(reply.src, reply.payload) for reply in replies} == {(first, b"X"), (second, b"X")}
-        while watching.receive(0):
-            pass  # the questions of the requests above
+        watching.drain()  # the questions of the requests above
         reply = bus.request("slow", "y", LONG)
         assert (reply.src, reply.payload) == (slow, b"Y")
 

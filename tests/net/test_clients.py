@@ -183,10 +183,14 @@ def test_send_each_stops_at_the_first_that_waits(bus: Callable[..., Bus]) -> Non
     packets = [b"%d" % number for number in range(2000)]
     went = made.clients.send_each(made.ports[0], packets)
     assert 0 < went < 2000
+    assert made.clients.send_each(made.ports[0], packets[went : went + 1]) == 0
     assert made.read(0) == packets[:went]
+    assert made.clients.send_each(made.ports[0], packets[:1]) == 1
+    assert made.read(0) == packets[:1]
     assert made.clients.send_each(made.ports[0], []) == 0
     made.theirs[1].close()
     assert made.clients.send_each(made.ports[1], packets) == GONE
+    assert made.clients.send_each(made.ports[1], packets[:1]) == GONE
 
 
 @settings(max_examples=40, deadline=None)

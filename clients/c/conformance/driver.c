@@ -18,15 +18,20 @@ struct word {
     size_t size;
 };
 
+/* What comes before the next message of the stream: a gap, a call, or a notice. */
 struct event {
-    bccn_notice_kind kind;
+    const char *word;
+    uint64_t count;        /* of a gap */
+    bccn_message *message; /* of a call */
     struct event *next;
 };
 
 static bccn_bus *bus;
-static bccn_options options;
-static char *address, queue[256];
+static bccn_options options = BCCN_OPTIONS_INIT;
+static char *address;
 static struct event *events, **events_end = &events;
+static const bccn_message *held; /* came with the events, and is printed after them */
+static uint64_t held_lost;
 static int forked; /* this is a child of fork, whose exit the parent answers */
 
 /* --- lines --- */
@@ -91,33 +96,7 @@ static void usage(const char *text)
     say_error("usage", text);
 }
 
-/* --- notices --- */
-
-static void noticed(const bccn_notice *notice, void *user)
-{
-    (void)user;
-    if (notice->kind != BCCN_DISCONNECTED && notice->kind != BCCN_RECONNECTED)
-        return;
-    struct event *event = calloc(1, sizeof *event);
-    event->kind = notice->kind;
-    *events_end = event;
-    events_end = &event->next;
-}
-
-static int next_event(void)
-{
-    struct event *event = events;
-    if (!event)
-        return 0;
-    int kind = (int)event->kind;
-    events = event->next;
-    if (!events)
-        events_end = &events;
-    free(event);
-    return kind;
-}
-
-/* --- commands --- */
+/* --- events --- */
 
 static double now(void)
 {
@@ -125,6 +104,87 @@ static double now(void)
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
+
+static void add_event(const char *word, uint64_t count, bccn_message *message)
+{
+    struct event *event = calloc(1, sizeof *event);
+    *event = (struct event){ word, count, message, NULL };
+    *events_end = event;
+    events_end = &event->next;
+}
+
+static void noticed(const bccn_notice *notice, void *user)
+{
+    (void)user;
+    if (notice->kind == BCCN_NOTICE_DISCONNECTED)
+        add_event("disconnected", 0, NULL);
+    if (notice->kind == BCCN_NOTICE_RECONNECTED)
+        add_event("reconnected", 0, NULL);
+}
+
+/* Ends the bccn_receive that calls it: this is an event. */
+static int called(bccn_bus *by, const bccn_message *message, void *user)
+{
+    (void)by, (void)user;
+    if (message->lost)
+        add_event("lost", message->lost, NULL);
+    add_event("call", 0, bccn_message_copy(message));
+    return 1;
+}
+
+static void say_message(const char *word, const bccn_message *message)
+{
+    printf("ok %s", word);
+    say_text(message->channel);
+    say_word(message->payload, message->size);
+    if (message->peer) {
+        say_text(message->src ? message->src : "");
+        printf(" %llu", (unsigned long long)message->seq);
+        say_text(message->peer);
+        say_text(message->verdict);
+    }
+}
+
+static void drop_event(void)
+{
+    struct event *event = events;
+    events = event->next;
+    if (!events)
+        events_end = &events;
+    bccn_message_free(event->message);
+    free(event);
+}
+
+static void say_event(void)
+{
+    const struct event *event = events;
+    if (event->message)
+        say_message(event->word, event->message);
+    else if (event->count)
+        printf("ok %s %llu", event->word, (unsigned long long)event->count);
+    else
+        printf("ok %s", event->word);
+    drop_event();
+}
+
+/* The next message of the stream, or what happens before it. 1: there is some; 0: not in time; or a code. */
+static int wait_for_event(double seconds)
+{
+    double end = now() + seconds;
+    while (!events && !held) {
+        double left = (end - now()) * 1000;
+        int code = bccn_receive(bus, &held, left < 0 ? 0 : left < SLICE ? (int)left : SLICE);
+        if (code > 0)
+            held_lost = held->lost;
+        if (code < 0 && code != BCCN_E_STOPPED)
+            return code;
+        if (code == 0 && left <= 0 && !events)
+            return 0;
+    }
+    return 1;
+}
+
+/* --- commands --- */
 
 static int milliseconds(const struct word *seconds)
 {
@@ -135,15 +195,15 @@ static void close_bus(void)
 {
     bccn_close(bus);
     bus = NULL;
-    while (next_event())
-        ;
+    held = NULL;
+    while (events)
+        drop_event();
 }
 
 static int open_bus(void)
 {
-    int code = bccn_open(&bus, address, &options);
-    bccn_on_notice(bus, noticed, NULL);
-    return code;
+    options.on_notice = noticed;
+    return bccn_open(&bus, address, &options);
 }
 
 static void do_open(const struct word *words, int count)
@@ -152,54 +212,27 @@ static void do_open(const struct word *words, int count)
     free(address);
     address = count ? strdup(words[0].text) : NULL;
     if (say(open_bus()))
-        say_text(bccn_get_name(bus));
+        say_text(bccn_name(bus));
     else
         close_bus();
 }
 
-static void say_message(const bccn_message *message)
-{
-    printf(" msg");
-    say_text(message->channel);
-    say_word(message->payload, message->size);
-    if (message->peer) {
-        say_text(message->src);
-        printf(" %llu", (unsigned long long)message->seq);
-        say_text(message->peer);
-        say_text(message->verdict);
-    }
-}
-
 static void do_recv(const struct word *words, int count)
 {
-    static bccn_message message;
-    static int waits; /* the loss before `message` is printed, and the message not yet; the next recv prints it */
-    double end = now() + atof(words[0].text);
     (void)count;
-    for (;;) {
-        int kind = next_event();
-        if (kind) {
-            printf("ok %s", kind == BCCN_RECONNECTED ? "reconnected" : "disconnected");
-            return;
-        }
-        double left = (end - now()) * 1000;
-        int code = waits ? 1 : bccn_recv(bus, &message, left < 0 ? 0 : left < SLICE ? (int)left : SLICE);
-        if (code > 0 && message.lost) {
-            printf("ok lost %llu", (unsigned long long)message.lost);
-            message.lost = 0;
-            waits = 1;
-            return;
-        }
-        if (code < 0 || code > 0) {
-            waits = 0;
-            if (say(code))
-                say_message(&message);
-            return;
-        }
-        if (left <= 0 && !events) {
-            printf("ok timeout");
-            return;
-        }
+    int code = wait_for_event(atof(words[0].text));
+    if (code < 0) {
+        say(code);
+    } else if (events) {
+        say_event();
+    } else if (held && held_lost) {
+        printf("ok lost %llu", (unsigned long long)held_lost);
+        held_lost = 0;
+    } else if (held) {
+        say_message("msg", held);
+        held = NULL;
+    } else {
+        printf("ok timeout");
     }
 }
 
@@ -209,17 +242,16 @@ static void do_count(const struct word *words, int count)
     char last[256] = "";
     int code = 1;
     (void)count;
-    while (received < wanted) {
-        bccn_message message;
-        code = bccn_recv(bus, &message, milliseconds(&words[1]));
-        if (code <= 0)
-            break;
+    while (received < wanted && (code = wait_for_event(atof(words[1].text))) > 0) {
+        while (events)
+            drop_event();
+        if (!held)
+            continue;
         received++;
-        lost += message.lost;
-        snprintf(last, sizeof last, "%.*s", (int)message.size, (const char *)message.payload);
+        lost += held_lost;
+        snprintf(last, sizeof last, "%.*s", (int)held->size, (const char *)held->payload);
+        held = NULL;
     }
-    while (next_event())
-        ;
     if (say(code)) {
         printf(" %llu %llu", received, lost);
         say_text(last);
@@ -236,49 +268,58 @@ static void do_flood(const struct word *words, int count)
         size_t digits = (size_t)snprintf(payload, sizeof payload, "%ld", i);
         if (digits < size)
             memset(payload + digits, '.', size - digits);
-        code = bccn_send(bus, words[0].text, payload, digits < size ? size : digits);
+        code = bccn_publish(bus, words[0].text, payload, digits < size ? size : digits);
     }
     say(code < 0 ? code : bccn_batch_end(bus));
 }
 
 static void do_request(const struct word *words, int count)
 {
-    double end = now() + atof(words[2].text);
-    int wanted = count > 3 ? atoi(words[3].text) : 1, answers = 0;
-    bccn_message answer;
-    int code = bccn_request(bus, words[0].text, words[1].text, words[1].size, &answer, milliseconds(&words[2]));
-    while (code > 0) {
-        if (!answers++)
-            printf("ok");
-        say_word(answer.payload, answer.size);
-        double left = (end - now()) * 1000;
-        code = answers == wanted ? 0 : bccn_next_answer(bus, &answer, left < 0 ? 0 : (int)left);
-    }
-    if (!answers && code == 0)
-        say_error("timeout", "no answer in time");
-    else if (!answers)
-        say(code);
+    const bccn_message *reply;
+    const struct word *question = &words[1];
+    int timeout = milliseconds(&words[2]), many = count > 3, code;
+    if (many)
+        code = bccn_request_many(bus, words[0].text, question->text, question->size, timeout, atoi(words[3].text));
+    else
+        code = bccn_request(bus, words[0].text, question->text, question->size, &reply, timeout);
+    if (many && code == 0)
+        code = bccn_next_reply(bus, &reply);
+    if (!say(code))
+        return;
+    for (; code > 0; code = many ? bccn_next_reply(bus, &reply) : 0)
+        say_word(reply->payload, reply->size);
+}
+
+static int reply(bccn_bus *to, const bccn_message *request, const void *question, size_t size, void *user)
+{
+    char *text = malloc(size + 3);
+    memcpy(text, "re:", 3);
+    memcpy(text + 3, question, size);
+    int code = bccn_reply(to, request, text, size + 3);
+    free(text);
+    ++*(int *)user;
+    return code < 0 ? code : 1;
 }
 
 static void do_serve(const struct word *words, int count)
 {
-    int wanted = atoi(words[0].text), served = 0, code = 1;
-    (void)count;
-    while (served < wanted && code > 0) {
-        bccn_message message;
+    int wanted = atoi(words[0].text), served = 0, before;
+    int code = count > 2 ? bccn_serve(bus, words[2].text, reply, &served) : 0;
+    do {
+        const bccn_message *message;
+        const void *question;
         size_t size;
-        const char *question;
-        code = bccn_recv(bus, &message, milliseconds(&words[1]));
-        if (code <= 0 || !(question = bccn_question(&message, &size)))
-            continue;
-        char *answer = malloc(size + 3);
-        memcpy(answer, "re:", 3);
-        memcpy(answer + 3, question, size);
-        code = bccn_reply(bus, &message, answer, size + 3);
-        free(answer);
-        served++;
-        code = code == 0 ? 1 : code;
-    }
+        before = served;
+        if (code < 0 || served == wanted)
+            break;
+        code = bccn_receive(bus, &message, milliseconds(&words[1]));
+        if (code > 0 && count == 2 && (question = bccn_question(message, &size)))
+            code = reply(bus, message, question, size, &served);
+        if (code == BCCN_E_STOPPED)
+            code = 1;
+    } while (code > 0 || served > before);
+    if (count > 2 && code >= 0)
+        code = bccn_unsubscribe(bus, words[2].text);
     if (say(code))
         printf(" %d", served);
 }
@@ -304,20 +345,26 @@ static void do_fork(const struct word *words, int count)
     if (!say(code))
         return;
     printf(" %ld", (long)getpid());
-    say_text(bccn_get_name(bus));
+    say_text(bccn_name(bus));
 }
 
 static void do_name(const struct word *words, int count)
 {
     int code = count ? bccn_set_name(bus, words[0].text) : 0;
     if (say(code))
-        say_text(bccn_get_name(bus));
+        say_text(bccn_name(bus));
 }
 
 static void do_sub(const struct word *words, int count)
 {
     (void)count;
-    say(bccn_subscribe(bus, words[0].text));
+    say(bccn_subscribe(bus, words[0].text, NULL, NULL));
+}
+
+static void do_callback(const struct word *words, int count)
+{
+    (void)count;
+    say(bccn_subscribe(bus, words[0].text, called, NULL));
 }
 
 static void do_unsub(const struct word *words, int count)
@@ -329,30 +376,78 @@ static void do_unsub(const struct word *words, int count)
 static void do_listen(const struct word *words, int count)
 {
     (void)words, (void)count;
-    say(bccn_subscribe(bus, "!"));
+    say(bccn_listen(bus, NULL, NULL));
+}
+
+static void do_lost(const struct word *words, int count)
+{
+    (void)words, (void)count;
+    printf("ok %llu", (unsigned long long)bccn_lost(bus));
+}
+
+static void do_version(const struct word *words, int count)
+{
+    (void)words, (void)count;
+    printf("ok %s", bccn_version());
+}
+
+static void say_json(int code, const char *json)
+{
+    if (say(code))
+        say_text(json);
+}
+
+static void do_status(const struct word *words, int count)
+{
+    const char *json;
+    int code = bccn_status(bus, &json);
+    (void)words, (void)count;
+    say_json(code, json);
+}
+
+static void do_clients(const struct word *words, int count)
+{
+    const char *json;
+    int code = bccn_clients(bus, &json);
+    (void)words, (void)count;
+    say_json(code, json);
+}
+
+static void do_sources(const struct word *words, int count)
+{
+    const char *json;
+    int code = bccn_sources(bus, &json);
+    (void)words, (void)count;
+    say_json(code, json);
+}
+
+static void do_datagram(const struct word *words, int count)
+{
+    (void)count;
+    say(bccn_send_datagram(bus, words[0].text, words[0].size));
 }
 
 static void do_heartbeat(const struct word *words, int count)
 {
-    say(bccn_heartbeat_start(bus, atoi(words[0].text), count > 1 ? words[1].text : NULL));
+    say(bccn_heartbeat(bus, atoi(words[0].text), count > 1 ? words[1].text : NULL));
 }
 
 static void do_pub(const struct word *words, int count)
 {
     (void)count;
-    say(bccn_send(bus, words[0].text, words[1].text, words[1].size));
+    say(bccn_publish(bus, words[0].text, words[1].text, words[1].size));
 }
 
-static void do_send_to(const struct word *words, int count)
+static void do_publish_to(const struct word *words, int count)
 {
     (void)count;
-    say(bccn_send_to(bus, words[0].text, words[1].text, words[1].size));
+    say(bccn_publish_to(bus, words[0].text, words[1].text, words[1].size));
 }
 
-static void do_send_all(const struct word *words, int count)
+static void do_publish_all(const struct word *words, int count)
 {
     (void)count;
-    say(bccn_send_all(bus, words[0].text, words[0].size));
+    say(bccn_publish_all(bus, words[0].text, words[0].size));
 }
 
 static void do_barrier(const struct word *words, int count)
@@ -364,7 +459,7 @@ static void do_barrier(const struct word *words, int count)
 static void do_format(const struct word *words, int count)
 {
     (void)count;
-    options.full = strcmp(words[0].text, "full") == 0;
+    options.format = strcmp(words[0].text, "full") ? BCCN_FORMAT_PLAIN : BCCN_FORMAT_FULL;
     say(0);
 }
 
@@ -375,6 +470,28 @@ static void do_pack(const struct word *words, int count)
     say(0);
 }
 
+static void do_echo(const struct word *words, int count)
+{
+    (void)count;
+    options.echo = strcmp(words[0].text, "on") == 0;
+    say(0);
+}
+
+static void do_reconnect(const struct word *words, int count)
+{
+    (void)count;
+    options.reconnect = strcmp(words[0].text, "on") == 0;
+    say(0);
+}
+
+static void do_tap(const struct word *words, int count)
+{
+    const char *word = words[0].text;
+    (void)count;
+    options.tap = !strcmp(word, "off") ? BCCN_TAP_OFF : !strcmp(word, "on") ? BCCN_TAP_ON : BCCN_TAP_INTERFACE;
+    say(0);
+}
+
 static void do_separator(const struct word *words, int count)
 {
     (void)count;
@@ -382,13 +499,30 @@ static void do_separator(const struct word *words, int count)
     say(0);
 }
 
+static bccn_policy policy_of(const char *word)
+{
+    static const char *const words[] = { "drop-oldest", "drop-newest", "block", "disconnect" };
+    int i = 0;
+    while (i < 4 && strcmp(words[i], word))
+        i++;
+    return (bccn_policy)(BCCN_POLICY_DROP_OLDEST + i); /* bccn_open refuses the one behind the last */
+}
+
 static void do_queue(const struct word *words, int count)
 {
-    size_t used = 0;
-    queue[0] = 0;
-    for (int i = 0; i < count && used < sizeof queue; i++)
-        used += (size_t)snprintf(queue + used, sizeof queue - used, "%s%s", i ? " " : "", words[i].text);
-    options.queue = queue;
+    options.queue_packets = 0;
+    options.queue_bytes = 0;
+    options.queue_policy = BCCN_POLICY_DEFAULT;
+    for (int i = 0; i < count; i++) {
+        const char *value = words[i].text + strcspn(words[i].text, "=");
+        value += *value != 0;
+        if (words[i].text[0] == 'b')
+            options.queue_bytes = strtoul(value, NULL, 10);
+        else if (value - words[i].text == 8)
+            options.queue_packets = (unsigned)strtoul(value, NULL, 10);
+        else
+            options.queue_policy = policy_of(value);
+    }
     say(0);
 }
 
@@ -402,7 +536,7 @@ static void do_timeout(const struct word *words, int count)
 static void do_unsupported(const struct word *words, int count)
 {
     (void)words, (void)count;
-    say_error("unsupported", "a call cannot be cancelled");
+    say_error("unsupported", "not in C");
 }
 
 static void do_close(const struct word *words, int count)
@@ -419,16 +553,22 @@ static const struct {
 } commands[] = {
     { "format", do_format, 1, 1, 0 },     { "pack", do_pack, 1, 1, 0 },
     { "separator", do_separator, 1, 1, 0 }, { "queue", do_queue, 1, 3, 0 },
-    { "timeout", do_timeout, 1, 1, 0 },   { "cancel", do_unsupported, 2, 2, 0 },
+    { "timeout", do_timeout, 1, 1, 0 },   { "echo", do_echo, 1, 1, 0 },
+    { "reconnect", do_reconnect, 1, 1, 0 }, { "tap", do_tap, 1, 1, 0 },
+    { "cancel", do_unsupported, 2, 2, 0 }, { "stream", do_unsupported, 1, 1, 0 },
+    { "take", do_unsupported, 2, 2, 0 },  { "version", do_version, 0, 0, 0 },
     { "open", do_open, 0, 1, 0 },         { "close", do_close, 0, 0, 0 },
     { "whoami", do_name, 0, 0, 1 },       { "name", do_name, 1, 1, 1 },
     { "sub", do_sub, 1, 1, 1 },           { "unsub", do_unsub, 1, 1, 1 },
+    { "callback", do_callback, 1, 1, 1 }, { "lost", do_lost, 0, 0, 1 },
+    { "status", do_status, 0, 0, 1 },     { "clients", do_clients, 0, 0, 1 },
+    { "sources", do_sources, 0, 0, 1 },   { "datagram", do_datagram, 1, 1, 1 },
     { "listen", do_listen, 0, 0, 1 },     { "heartbeat", do_heartbeat, 1, 2, 1 },
-    { "pub", do_pub, 2, 2, 1 },           { "pub-to", do_send_to, 2, 2, 1 },
-    { "pub-all", do_send_all, 1, 1, 1 }, { "flood", do_flood, 2, 3, 1 },
+    { "pub", do_pub, 2, 2, 1 },           { "pub-to", do_publish_to, 2, 2, 1 },
+    { "pub-all", do_publish_all, 1, 1, 1 }, { "flood", do_flood, 2, 3, 1 },
     { "barrier", do_barrier, 0, 0, 1 },   { "recv", do_recv, 1, 1, 1 },
     { "count", do_count, 2, 2, 1 },       { "request", do_request, 3, 4, 1 },
-    { "serve", do_serve, 2, 2, 1 },       { "fork", do_fork, 1, 1, 1 },
+    { "serve", do_serve, 2, 3, 1 },       { "fork", do_fork, 1, 1, 1 },
 };
 
 static void obey(const char *name, const struct word *words, int count)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* Milliseconds until a test gives up. */
-#define SOON 5000
+#define SOON 20000
 
 #define expect(condition) expect_true(__FILE__, __LINE__, #condition, (condition) != 0)
 

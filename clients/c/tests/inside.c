@@ -14,17 +14,24 @@ static int daemon_end;
 static bccn_bus *opened(const char *name)
 {
     bccn_bus *bus;
-    bccn_options options = { .name = name, .pack = 1 };
+    bccn_options options = BCCN_OPTIONS_INIT;
+    options.name = name;
+    options.pack = 1;
+    options.on_notice = NULL;
+    options.timeout = SOON;
     expect(bccn_open(&bus, address, &options) == 0);
     return bus;
 }
 
 /* A bus connected to `daemon_end`, with packing agreed on. */
-static bccn_bus *held(int timeout)
+static bccn_bus *held(int timeout, bccn_notice_callback *on_notice, void *user)
 {
     bccn_bus *bus;
-    bccn_options options = { .timeout = timeout };
+    bccn_options options = BCCN_OPTIONS_INIT;
     int ends[2];
+    options.timeout = timeout;
+    options.on_notice = on_notice;
+    options.notice_user = user;
     expect(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
     expect(bccn_open(&bus, "@no daemon is there", &options) == BCCN_E_UNAVAILABLE);
     bus->fd = ends[0];
@@ -54,32 +61,32 @@ static long numbers_after(long last)
 
 static void test_a_full_socket_delays_the_rest_of_a_batch(void)
 {
-    bccn_bus *bus = held(20);
+    bccn_bus *bus = held(20, NULL, NULL);
     char number[32];
     long sent = 0, code;
     expect(bccn_batch_begin(bus) == 0);
     do {
         snprintf(number, sizeof number, "%08ld", sent + 1);
-        sent += (code = bccn_send(bus, CHANNEL, number, 8)) == 0;
+        sent += (code = bccn_publish(bus, CHANNEL, number, 8)) == 0;
     } while (code == 0);
     expect(code == BCCN_E_TIMEOUT && bccn_batch_end(bus) == BCCN_E_TIMEOUT);
     long taken = numbers_after(0);
     expect(taken > 0 && taken < sent);
     snprintf(number, sizeof number, "%08ld", sent + 1);
-    expect(bccn_send(bus, CHANNEL, number, 8) == 0 && numbers_after(taken) == sent + 1);
+    expect(bccn_publish(bus, CHANNEL, number, 8) == 0 && numbers_after(taken) == sent + 1);
     let_all_go(bus);
 }
 
 static void test_a_batch_keeps_its_order_over_a_new_connection(void)
 {
     bccn_bus *bus = opened(NULL), *other = opened(NULL);
-    bccn_message message;
-    expect(bccn_subscribe(other, CHANNEL) == 0);
-    expect(bccn_batch_begin(bus) == 0 && bccn_send(bus, CHANNEL, "1", 1) == 0);
+    const bccn_message *message;
+    expect(bccn_subscribe(other, CHANNEL, NULL, NULL) == 0);
+    expect(bccn_batch_begin(bus) == 0 && bccn_publish(bus, CHANNEL, "1", 1) == 0);
     let_go(bus);
-    expect(bccn_send(bus, CHANNEL, "2", 1) == 0 && bccn_batch_end(bus) == 0);
+    expect(bccn_publish(bus, CHANNEL, "2", 1) == 0 && bccn_batch_end(bus) == 0);
     for (int i = '1'; i <= '2'; i++)
-        expect(bccn_recv(other, &message, SOON) == 1 && *(char *)message.payload == i);
+        expect(bccn_receive(other, &message, SOON) == 1 && *(char *)message->payload == i);
     bccn_close(bus);
     bccn_close(other);
 }
@@ -87,19 +94,19 @@ static void test_a_batch_keeps_its_order_over_a_new_connection(void)
 static void test_the_largest_packets(void)
 {
     static char large[PACKET_LIMIT + 1], channel[65536];
-    bccn_bus *bus = held(SOON);
-    bccn_message message;
+    bccn_bus *bus = held(SOON, NULL, NULL);
+    const bccn_message *message;
     memset(channel, 'c', sizeof channel - 1);
     expect(bccn_batch_begin(bus) == 0); /* a full PACK comes first, so that the packet just fits behind it */
-    expect(bccn_send(bus, "a", large, PACK_LIMIT - 5 - 4 - 6) == 0 && bus->out_size == PACK_LIMIT);
-    expect(bccn_send(bus, channel, large, 65536) == BCCN_E_TOO_LARGE);
-    expect(bccn_send(bus, channel, large, SIZE_MAX) == BCCN_E_TOO_LARGE);
-    expect(bccn_send(bus, "a", large, PACKET_LIMIT - 6) == 0);
+    expect(bccn_publish(bus, "a", large, PACK_LIMIT - 5 - 4 - 6) == 0 && bus->out_size == PACK_LIMIT);
+    expect(bccn_publish(bus, channel, large, 65536) == BCCN_E_TOO_LARGE);
+    expect(bccn_publish(bus, channel, large, SIZE_MAX) == BCCN_E_TOO_LARGE);
+    expect(bccn_publish(bus, "a", large, PACKET_LIMIT - 6) == 0);
     expect(recv(daemon_end, large, sizeof large, 0) > 0 && recv(daemon_end, large, sizeof large, 0) == PACKET_LIMIT);
     memcpy(large, "MSG a", 6); /* cut short, it would be another message */
-    expect(send(daemon_end, large, PACKET_LIMIT + 1, 0) > 0 && bccn_recv(bus, &message, 0) == BCCN_E_PROTOCOL);
-    expect(send(daemon_end, large, PACKET_LIMIT, 0) > 0 && bccn_recv(bus, &message, 0) == 1);
-    expect(message.size == PACKET_LIMIT - 6);
+    expect(send(daemon_end, large, PACKET_LIMIT + 1, 0) > 0 && bccn_receive(bus, &message, 0) == BCCN_E_PROTOCOL);
+    expect(send(daemon_end, large, PACKET_LIMIT, 0) > 0 && bccn_receive(bus, &message, 0) == 1);
+    expect(message->size == PACKET_LIMIT - 6);
     let_all_go(bus);
 }
 
@@ -107,21 +114,21 @@ static void test_broken_parts_leave_the_others_intact(void)
 {
     static const unsigned char pack[] = "PACK \0\0\0\7MSG a\0001" "\0\0\0\3bad" "\0\0\0\10CMSG x\0y"
                                         "\0\0\0\7MSG a\0002" "\0\0\1\0";
-    bccn_bus *bus = held(SOON);
-    bccn_message message;
+    bccn_bus *bus = held(SOON, NULL, NULL);
+    const bccn_message *message;
     for (int ahead = 0; ahead < 2; ahead++) {
         expect(send(daemon_end, pack, sizeof pack - 1, 0) > 0 && (!ahead || read_packet(bus, 0) == 1));
-        expect(bccn_recv(bus, &message, 0) == 1 && *(char *)message.payload == '1');
-        expect(bccn_recv(bus, &message, 0) == BCCN_E_PROTOCOL);
-        expect(bccn_recv(bus, &message, 0) == 1 && *(char *)message.payload == '2');
-        expect(bccn_recv(bus, &message, 0) == BCCN_E_PROTOCOL && bccn_recv(bus, &message, 0) == 0);
+        expect(bccn_receive(bus, &message, 0) == 1 && *(char *)message->payload == '1');
+        expect(bccn_receive(bus, &message, 0) == BCCN_E_PROTOCOL);
+        expect(bccn_receive(bus, &message, 0) == 1 && *(char *)message->payload == '2');
+        expect(bccn_receive(bus, &message, 0) == BCCN_E_PROTOCOL && bccn_receive(bus, &message, 0) == 0);
     }
     let_all_go(bus);
 }
 
 static void note_loss(const bccn_notice *notice, void *user)
 {
-    *(uint64_t *)user += notice->kind == BCCN_LOST ? notice->count : 0;
+    *(uint64_t *)user += notice->kind == BCCN_NOTICE_LOST ? notice->count : 0;
 }
 
 static void test_a_gap_stays_between_its_messages(void)
@@ -129,53 +136,55 @@ static void test_a_gap_stays_between_its_messages(void)
     static const unsigned char gap[] = "CMSG dropped\0002", before[] =
         "PACK \0\0\0\7MSG a\0001" "\0\0\0\16CMSG dropped\0003" "\0\0\0\7MSG a\0002";
     uint64_t reported = 0;
-    bccn_bus *bus = held(SOON);
-    bccn_message message;
-    bccn_on_notice(bus, note_loss, &reported);
+    bccn_bus *bus = held(SOON, note_loss, &reported);
+    const bccn_message *message;
     expect(send(daemon_end, before, sizeof before - 1, 0) > 0 && send(daemon_end, gap, sizeof gap - 1, 0) > 0);
     expect(send(daemon_end, "MSG a\0003", 7, 0) > 0);
     while (read_packet(bus, 0) > 0) /* as a barrier would */
         ;
-    expect(reported == 0 && bccn_recv(bus, &message, 0) == 1 && message.lost == 0);
-    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 3 && *(char *)message.payload == '2' && reported == 3);
-    expect(bccn_recv(bus, &message, 0) == 1 && message.lost == 2 && *(char *)message.payload == '3' && reported == 5);
+    expect(reported == 0 && bccn_receive(bus, &message, 0) == 1 && message->lost == 0);
+    expect(bccn_receive(bus, &message, 0) == 1 && message->lost == 3 && *(char *)message->payload == '2');
+    expect(reported == 3 && bccn_lost(bus) == 3);
+    expect(bccn_receive(bus, &message, 0) == 1 && message->lost == 2 && *(char *)message->payload == '3');
+    expect(reported == 5 && bccn_lost(bus) == 5);
     let_all_go(bus);
 }
 
-static void count_call(bccn_bus *bus, const bccn_message *message, void *user)
+static int count_call(bccn_bus *bus, const bccn_message *message, void *user)
 {
     (void)bus, (void)message;
     ++*(int *)user;
+    return 0;
 }
 
 /* Each notice, and each call, causes another. */
 static void notice_again(const bccn_notice *notice, void *user)
 {
     ++*(int *)user;
-    if (notice->kind == BCCN_REVOKED)
+    if (notice->kind == BCCN_NOTICE_REVOKED)
         expect(send(daemon_end, "CMSG revoked\0x", 14, 0) > 0);
 }
 
-static void call_again(bccn_bus *bus, const bccn_message *message, void *user)
+static int call_again(bccn_bus *bus, const bccn_message *message, void *user)
 {
     (void)bus, (void)message;
     ++*(int *)user;
     expect(send(daemon_end, "MSG !\0", 6, 0) > 0);
+    return 0;
 }
 
 static void test_a_wait_ends_in_time_whatever_arrives(void)
 {
     int called = 0, noticed = 0;
-    bccn_bus *bus = held(SOON);
-    bccn_message message;
-    bccn_on_notice(bus, notice_again, &noticed);
+    bccn_bus *bus = held(SOON, notice_again, &noticed);
+    const bccn_message *message;
     expect(send(daemon_end, "CMSG revoked\0x", 14, 0) > 0);
-    expect(bccn_recv(bus, &message, 10) == 0 && bccn_recv(bus, &message, 0) == 0 && bccn_dispatch(bus) == 0);
-    expect(next_answer(bus, &message, deadline_in(10)) == 0 && noticed > 3 * TURN_LIMIT);
-    bus->directed = (struct subscription){ NULL, call_again, &called };
+    expect(bccn_receive(bus, &message, 10) == 0 && bccn_receive(bus, &message, 0) == 0 && bccn_dispatch(bus) == 0);
+    expect(next_reply(bus, deadline_in(10)) == 0 && noticed > 3 * TURN_LIMIT);
+    bus->directed = (struct subscription){ .callback = call_again, .user = &called };
     bus->calls_back = 1;
     expect(send(daemon_end, "MSG !\0", 6, 0) > 0);
-    expect(bccn_recv(bus, &message, 10) == 0 && bccn_recv(bus, &message, 0) == 0 && called >= TURN_LIMIT / 2);
+    expect(bccn_receive(bus, &message, 10) == 0 && bccn_receive(bus, &message, 0) == 0 && called >= TURN_LIMIT / 2);
     let_all_go(bus);
 }
 
@@ -187,36 +196,38 @@ static void test_a_child_of_a_disconnected_program_has_its_own_name(void)
     if (child == 0) {
         char name[64];
         snprintf(name, sizeof name, "inside/parent/1/%ld", (long)getpid());
-        expect(!strcmp(bccn_get_name(bus), name));
+        expect(!strcmp(bccn_name(bus), name));
         bccn_close(bus);
         _exit(0);
     }
     int status;
-    expect(waitpid(child, &status, 0) == child && status == 0 && !strcmp(bccn_get_name(bus), "inside/parent/1"));
+    expect(waitpid(child, &status, 0) == child && status == 0 && !strcmp(bccn_name(bus), "inside/parent/1"));
     bccn_close(bus);
 }
 
 /* The parent and the child both go on with the message of the callback. */
-static void fork_inside(bccn_bus *bus, const bccn_message *message, void *user)
+static int fork_inside(bccn_bus *bus, const bccn_message *message, void *user)
 {
     pid_t child = fork();
     if (child == 0) {
-        expect(bccn_send(bus, "inside/child", message->payload, message->size) == 0 && bccn_barrier(bus) == 0);
+        expect(bccn_publish(bus, "inside/child", message->payload, message->size) == 0 && bccn_barrier(bus) == 0);
         expect(message->size == 5 && !memcmp(message->payload, "still", 5));
         bccn_close(bus);
         _exit(0);
     }
     expect(waitpid(child, (int *)user, 0) == child);
+    return 0;
 }
 
 static void test_a_callback_that_forks(void)
 {
     bccn_bus *bus = opened(NULL);
-    bccn_message message;
+    const bccn_message *message;
     int status = -1;
-    expect(bccn_subscribe(bus, "inside/child") == 0 && bccn_listen(bus, CHANNEL, fork_inside, &status) == 0);
-    expect(bccn_send(bus, CHANNEL, "still", 5) == 0 && bccn_recv(bus, &message, SOON) == 1 && status == 0);
-    expect(!strcmp(message.channel, "inside/child") && message.size == 5);
+    expect(bccn_subscribe(bus, "inside/child", NULL, NULL) == 0);
+    expect(bccn_subscribe(bus, CHANNEL, fork_inside, &status) == 0);
+    expect(bccn_publish(bus, CHANNEL, "still", 5) == 0 && bccn_receive(bus, &message, SOON) == 1 && status == 0);
+    expect(!strcmp(message->channel, "inside/child") && message->size == 5);
     bccn_close(bus);
 }
 
@@ -236,7 +247,8 @@ static void test_connecting_waits_behind_other_clients(void)
     expect(errno == EAGAIN);
 
     bccn_bus *bus;
-    bccn_options options = { .timeout = 100 };
+    bccn_options options = BCCN_OPTIONS_INIT;
+    options.timeout = 100;
     int64_t start = now_ms(CLOCK_MONOTONIC);
     expect(bccn_open(&bus, name, &options) == BCCN_E_UNAVAILABLE && now_ms(CLOCK_MONOTONIC) - start >= 99);
     bccn_close(bus);
@@ -251,10 +263,45 @@ static void test_a_failed_call_changes_no_setting(void)
     bccn_bus *bus = opened(NULL);
     memset(text, 'x', SETTING_LIMIT);
     text[SETTING_LIMIT] = 0;
-    expect(bccn_heartbeat_start(bus, 1, text) == BCCN_E_INVALID && !bus->settings[HEARTBEAT].wanted);
-    expect(bccn_listen(bus, "ab*c", count_call, NULL) == BCCN_E_BAD_PATTERN && bus->patterns == 0);
+    expect(bccn_heartbeat(bus, 1, text) == BCCN_E_INVALID && !bus->settings[HEARTBEAT].wanted);
+    expect(bccn_subscribe(bus, "ab*c", count_call, NULL) == BCCN_E_BAD_PATTERN && bus->patterns == 0);
     expect(bccn_unsubscribe(bus, "ab*c") == BCCN_E_INVALID);
     bccn_close(bus);
+}
+
+static void expect_value(const char *text, const char *name, const char *value)
+{
+    struct span found = json_member(text, name);
+    expect(found.size == strlen(value) && !strncmp(found.at, value, found.size));
+}
+
+static void test_members_of_json(void)
+{
+    const char *page = "{\"new\": {\"next\":[1,\"}\"]}, \"rows\" : [{\"a\":\"],\\\"\"},2] ,\"next\":\"b\\\\\\\"c\"}";
+    char cursor[16] = "";
+    expect_value(page, "rows", "[{\"a\":\"],\\\"\"},2]");
+    expect_value(page, "new", "{\"next\":[1,\"}\"]}");
+    expect_value(page, "absent", "");
+    expect_value("", "absent", "");
+    expect_value("{}", "absent", "");
+    expect_value("{\"a\"", "a", "");
+    expect(next_cursor(json_member(page, "next"), cursor, sizeof cursor) == 1 && !strcmp(cursor, "b\\\"c"));
+    expect(next_cursor(json_member(page, "next"), cursor, sizeof cursor) == 0); /* it does not go on */
+    expect(next_cursor(json_member("{\"next\":17}", "next"), cursor, sizeof cursor) == 1 && !strcmp(cursor, "17"));
+    expect(next_cursor(json_member("{\"next\":null}", "next"), cursor, sizeof cursor) == 0);
+    expect(next_cursor(json_member("{\"next\":\"longer than 16 bytes\"}", "next"), cursor, sizeof cursor) == 0);
+}
+
+/* Notices have no bound, but the lines of bccn_print_notice have: the test reads them. */
+static void test_a_flood_of_notices_is_a_few_lines(void)
+{
+    bccn_bus *bus = held(SOON, bccn_print_notice, NULL);
+    const bccn_message *message;
+    bus->printing_until = NEVER;
+    for (int i = 0; i < 50; i++)
+        expect(send(daemon_end, "CMSG revoked\0x", 14, 0) > 0);
+    expect(bccn_receive(bus, &message, 0) == 0);
+    let_all_go(bus);
 }
 
 int main(int count, char **words)
@@ -272,5 +319,7 @@ int main(int count, char **words)
     test_a_callback_that_forks();
     test_connecting_waits_behind_other_clients();
     test_a_failed_call_changes_no_setting();
+    test_members_of_json();
+    test_a_flood_of_notices_is_a_few_lines();
     return 0;
 }

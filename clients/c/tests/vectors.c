@@ -57,7 +57,7 @@ static void sends(const char *line, char **words)
     struct bytes expected = bytes_of(words[0]), channel = bytes_of(words[1]), payload = bytes_of(words[2]);
     if (strlen((char *)channel.at) != channel.size)
         return;
-    if (bccn_send(bus, (char *)channel.at, payload.at, payload.size) < 0)
+    if (bccn_publish(bus, (char *)channel.at, payload.at, payload.size) < 0)
         differs(line, bccn_error_text(bus));
     else if (!same(packet, (size_t)recv(daemon_end, packet, sizeof packet, 0), expected))
         differs(line, "other bytes were sent");
@@ -71,35 +71,35 @@ static void say(struct bytes packet)
 
 static void receives(const char *line, char **words, int count)
 {
-    bccn_message message;
+    const bccn_message *message;
     say(bytes_of(words[0]));
     for (int i = 1; i < count; i += 2) {
-        if (bccn_recv(bus, &message, 0) <= 0 || !same_text(message.channel, words[i])
-            || !same(message.payload, message.size, bytes_of(words[i + 1])) || message.src || message.peer)
+        if (bccn_receive(bus, &message, 0) <= 0 || !same_text(message->channel, words[i])
+            || !same(message->payload, message->size, bytes_of(words[i + 1])) || message->src || message->peer)
             differs(line, "another message");
     }
-    if (bccn_recv(bus, &message, 0) != 0)
+    if (bccn_receive(bus, &message, 0) != 0)
         differs(line, "another message follows");
 }
 
 static void receives_full(const char *line, char **words)
 {
-    bccn_message message;
+    const bccn_message *message;
     say(bytes_of(words[0]));
-    if (bccn_recv(bus, &message, 0) <= 0 || !same_text(message.channel, words[1])
-        || !same(message.payload, message.size, bytes_of(words[2])) || !same_text(message.src, words[3])
-        || message.seq != strtoull(words[4], NULL, 10) || !same_text(message.peer, words[5])
-        || message.time_ns != strtoull(words[6], NULL, 10) || !same_text(message.verdict, words[7])
-        || !same(message.datagram, message.datagram_size, bytes_of(words[8])))
+    if (bccn_receive(bus, &message, 0) <= 0 || !same_text(message->channel, words[1])
+        || !same(message->payload, message->size, bytes_of(words[2])) || !same_text(message->src, words[3])
+        || message->seq != strtoull(words[4], NULL, 10) || !same_text(message->peer, words[5])
+        || message->time_ns != strtoull(words[6], NULL, 10) || !same_text(message->verdict, words[7])
+        || !same(message->datagram, message->datagram_size, bytes_of(words[8])))
         differs(line, "another message");
 }
 
 static void refuses(const char *line, char **words)
 {
-    bccn_message message;
+    const bccn_message *message;
     int code;
     say(bytes_of(words[0]));
-    while ((code = bccn_recv(bus, &message, 0)) > 0)
+    while ((code = bccn_receive(bus, &message, 0)) > 0)
         ;
     if (code != BCCN_E_PROTOCOL)
         differs(line, "accepted");

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from bccn import errors
-from bccn.protocol import Message
+from bccn.protocol import Message, encoded
 
 # Bytes; the daemons do not answer a question with a longer token.
 TOKEN_LIMIT = 128
@@ -59,7 +59,7 @@ class Request(Message):
 
 
 def with_token(token: bytes, payload: bytes | str) -> bytes:
-    return token + b"\n" + (payload.encode() if isinstance(payload, str) else payload)
+    return token + b"\n" + encoded(payload)
 
 
 class Exchange(Pending):

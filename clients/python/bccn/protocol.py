@@ -100,13 +100,7 @@ def parse(packet: bytes) -> Message | Control:
 def _parse_recv(packet: bytes) -> Message:
     head, nul, datagram = packet.partition(b"\0")
     words = head.decode("ascii", "backslashreplace").split(" ")
-    if (
-        not nul
-        or not 4 <= len(words) <= 5
-        or not words[-1]
-        or not words[2].isdigit()
-        or len(words[2]) > NUMBER_DIGITS
-    ):
+    if not nul or len(words) not in (4, 5) or not words[-1] or not is_number(words[2]):
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet")
     _, peer, unix_ns, verdict, *by = words
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")
@@ -152,10 +146,10 @@ def _head(channel: str) -> bytes:
 def build_msg(channel: str, payload: bytes | str) -> bytes:
     """A message to publish. The daemon checks the channel; here only what cannot be framed is refused."""
     head = _heads.get(channel) or _head(channel)
-    return head + (payload if type(payload) is bytes else _encoded(payload))
+    return head + (payload if type(payload) is bytes else encoded(payload))
 
 
-def _encoded(payload: bytes | str) -> bytes:
+def encoded(payload: bytes | str) -> bytes:
     return payload.encode() if isinstance(payload, str) else payload
 
 

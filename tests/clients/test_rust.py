@@ -1,5 +1,6 @@
 """The Rust client beyond the conformance suite: its own tests, its form, its worker, programs that use the crate."""
 
+import json
 import re
 import shutil
 from functools import partial
@@ -10,7 +11,7 @@ import pytest
 from tests.clients import workers
 from tests.clients.drivers import CLIENTS
 from tests.daemon_process import DaemonProcess
-from tests.packet_client import PacketClient
+from tests.packet_client import PacketClient, wait_until
 
 FOLDER = CLIENTS / "rust"
 TARGET = FOLDER / "build"  # shared with the driver, and kept between runs
@@ -24,14 +25,14 @@ use std::sync::mpsc::channel;
 
 fn main() -> bccn::Result<()> {
     let (sender, notices) = channel();
-    let mut bus = Options::new().on_notice(move |notice| sender.send(notice.kind).unwrap()).open(None)?;
+    let bus = Options::new().on_notice(move |notice| sender.send(notice.kind).unwrap()).open()?;
     bus.subscribe("a")?;
     println!("ready");
     let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut turns = 0;
     while !notices.try_iter().any(|kind| kind == NoticeKind::Reconnected) {
         unsafe { libc::poll(&mut polled, 1, -1) };
-        while bus.try_recv()?.is_some() {}
+        while bus.try_receive()?.is_some() {}
         turns += 1;
     }
     println!("{turns}");
@@ -44,7 +45,7 @@ fn main() -> bccn::Result<()> {
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Builds `readme` and `loop`, programs of another crate that depends on this one. Their folder."""
     folder = tmp_path_factory.mktemp("crate")
-    (readme,) = re.findall(r"```rust\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    readme = re.findall(r"```rust,no_run\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)[0]
     (folder / "src/bin").mkdir(parents=True)
     (folder / "src/bin/readme.rs").write_text(readme)
     (folder / "src/bin/loop.rs").write_text(LOOP)
@@ -58,26 +59,42 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_own_tests_pass(daemon: DaemonProcess) -> None:
-    said = run("cargo", "test", "--locked", "--", "--show-output", BCCN_SOCKET=str(daemon.socket))
-    assert sum(map(int, re.findall(r"^(\d+) vectors$", said, re.MULTILINE))) > 700
-    assert re.search(
-        r"Running tests/bus\.rs .*?test result: ok\. [1-9]\d* passed; 0 failed; 0 ignored", said, re.DOTALL
+    said = run(
+        "cargo", "test", "--locked", "--all-features", "--", "--show-output", BCCN_SOCKET=str(daemon.socket)
     )
+    assert sum(map(int, re.findall(r"^(\d+) vectors$", said, re.MULTILINE))) > 700
+    for name in (r"Running tests/bus\.rs", r"Running tests/tasks\.rs", "Doc-tests bccn"):
+        passed = r".*?test result: ok\. [1-9]\d* passed; 0 failed; 0 ignored"
+        assert re.search(name + passed, said, re.DOTALL), said
     assert "warning" not in said
 
 
 def test_fmt_clippy_and_doc_find_nothing() -> None:
     assert run("cargo", "fmt", "--check") == ""
-    run("cargo", "clippy", "--quiet", "--locked", "--all-targets", "--", "-D", "warnings")
-    run("cargo", "doc", "--quiet", "--locked", "--no-deps", RUSTDOCFLAGS="-D warnings")
+    run("cargo", "clippy", "--quiet", "--locked", "--all-targets", "--all-features", "--", "-D", "warnings")
+    run("cargo", "doc", "--quiet", "--locked", "--no-deps", "--all-features", RUSTDOCFLAGS="-D warnings")
     tree = run("cargo", "tree", "--locked", "--edges=normal", "--prefix=none")
     assert [line.split()[0] for line in tree.splitlines()] == ["bccn", "libc"]
 
 
 def test_the_package_holds_all_that_it_needs() -> None:
     files = run("cargo", "package", "--locked", "--list", "--allow-dirty").splitlines()
-    assert {"Cargo.lock", "README.md", "examples/worker.rs", "src/lib.rs"} <= set(files)
+    assert {"Cargo.lock", "LICENSE", "README.md", "examples/worker.rs", "src/lib.rs"} <= set(files)
     assert not [name for name in files if name.startswith("build/")]
+
+
+def test_the_oldest_rust_reads_the_lock_and_its_crates() -> None:
+    linux = "--filter-platform=x86_64-unknown-linux-gnu"
+    said = run("cargo", "metadata", "--quiet", "--locked", "--format-version=1", "--all-features", linux)
+    versions = {each["name"]: each["rust_version"] for each in json.loads(said)["packages"]}
+    oldest = tuple(map(int, versions["bccn"].split(".")))
+    newer = {
+        name: version
+        for name, version in versions.items()
+        if version and tuple(map(int, version.split(".")))[:2] > oldest
+    }
+    assert not newer
+    assert "\nversion = 3\n" in (FOLDER / "Cargo.lock").read_text()
 
 
 def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -89,7 +106,9 @@ def test_the_worker_serves_beats_and_survives_a_restart(daemon: DaemonProcess, t
     assert log.read_text().splitlines() == workers.told_of_a_restart("worker: ")
 
 
-def test_the_readme_program_works(programs: Path, daemon: DaemonProcess, tmp_path: Path) -> None:
+def test_the_readme_program_works_and_tells_of_a_restart(
+    programs: Path, daemon: DaemonProcess, tmp_path: Path
+) -> None:
     log = tmp_path / "stderr"
     with workers.running(
         ["env", f"BCCN_SOCKET={daemon.socket}", programs / "readme"], FOLDER, log
@@ -100,7 +119,11 @@ def test_the_readme_program_works(programs: Path, daemon: DaemonProcess, tmp_pat
             client.publish("sensors/cellar/temperature", b"12")
             client.drain()
         assert process.stdout.readline() == b"sensors/cellar/temperature 12\n"
-    assert log.read_text() == ""
+        assert log.read_text() == ""
+        daemon.terminate()
+        daemon.start()
+        told = workers.told_of_a_restart("bccn: ")
+        wait_until(lambda: log.read_text().splitlines() == told, "the notices on stderr")
 
 
 def test_a_poll_loop_waits_for_the_daemon_without_spinning(

@@ -3,33 +3,43 @@
 use std::collections::VecDeque;
 use std::io::{stdin, stdout, BufRead, Write};
 use std::process::exit;
-use std::sync::mpsc::{channel, Receiver};
+use std::sync::mpsc::{channel, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use bccn::{Client, Error, Message, NoticeKind, Options};
+use bccn::{Client, Error, Format, Message, NoticeKind, Options, Policy, Queue, Separator, Subscription, Tap};
 
 /// Between looks at events other than messages.
 const SLICE: Duration = Duration::from_millis(20);
 
-type Words = Result<Vec<String>, Error>;
-type Run = fn(&mut Driver, &mut Client, &[Vec<u8>]) -> Words;
+/// What is wrong with a command: a code, and a text for people.
+type Fault = (String, String);
+type Words = Result<Vec<String>, Fault>;
+type Run = fn(&mut Driver, &Client, &[Vec<u8>]) -> Words;
+
+enum Event {
+    Notice(NoticeKind),
+    Call(Message),
+}
 
 /// The state of the script.
-#[derive(Default)]
 struct Driver {
-    full: bool,
-    pack: bool,
-    separator: Option<char>,
-    queue: Option<String>,
-    timeout: Option<Duration>,
+    settings: Vec<(String, Vec<String>)>,
     address: Option<String>,
     bus: Option<Client>,
-    events: Option<Receiver<NoticeKind>>,
-    held: VecDeque<Message>, // the loss before it is printed, and the message not yet
+    events: (Sender<Event>, Receiver<Event>),
+    held: VecDeque<Vec<String>>, // of messages whose loss was printed first
+    subscriptions: Vec<Subscription>,
 }
 
 fn main() {
-    let mut driver = Driver::default();
+    let mut driver = Driver {
+        settings: Vec::new(),
+        address: None,
+        bus: None,
+        events: channel(),
+        held: VecDeque::new(),
+        subscriptions: Vec::new(),
+    };
     for line in stdin().lock().lines() {
         let line = line.expect("the script is text");
         let (name, words) = line.split_once(' ').map_or((line.as_str(), None), |(name, rest)| (name, Some(rest)));
@@ -39,7 +49,7 @@ fn main() {
         let words: Vec<_> = words.into_iter().flat_map(|rest| rest.split(' ')).map(decoded).collect();
         let answer = match driver.obey(name, &words) {
             Ok(words) => std::iter::once("ok".to_string()).chain(words).collect::<Vec<_>>().join(" "),
-            Err(error) => format!("error {} {}", error.code(), encoded(error.to_string().as_bytes())),
+            Err((code, text)) => format!("error {code} {}", encoded(text.as_bytes())),
         };
         let mut out = stdout().lock();
         writeln!(out, "{answer}").and_then(|()| out.flush()).expect("somebody listens");
@@ -88,56 +98,123 @@ fn seconds(word: &[u8]) -> Duration {
     Duration::from_secs_f64(text(word).parse().unwrap_or_default())
 }
 
-/// An error of the script itself.
-fn scripted(code: &str, text: &str) -> Error {
-    Error::Rejected { code: code.into(), text: text.into() }
+fn scripted(code: &str, text: &str) -> Fault {
+    (code.into(), text.into())
 }
 
-fn nothing(result: Result<(), Error>) -> Words {
-    result.map(|()| Vec::new())
+fn fault(error: Error) -> Fault {
+    (error.code().to_string(), error.to_string())
+}
+
+fn nothing<T>(result: Result<T, Error>) -> Words {
+    one(result.map(|_| None))
+}
+
+fn one(result: Result<Option<String>, Error>) -> Words {
+    result.map(Vec::from_iter).map_err(fault)
+}
+
+fn json(result: Result<String, Error>) -> Words {
+    one(result.map(|text| Some(encoded(text.as_bytes()))))
 }
 
 /// Commands for an open client: name, least and most words.
-const COMMANDS: [(&str, usize, usize, Run); 15] = [
-    ("whoami", 0, 0, |_, bus, _| Ok(vec![encoded(bus.whoami()?.as_bytes())])),
+const COMMANDS: [(&str, usize, usize, Run); 23] = [
+    ("whoami", 0, 0, |_, bus, _| Ok(vec![encoded(bus.name().as_bytes())])),
     ("name", 1, 1, |_, bus, words| {
-        bus.set_name(&text(&words[0]))?;
+        bus.set_name(&text(&words[0])).map_err(fault)?;
         Ok(vec![encoded(bus.name().as_bytes())])
     }),
-    ("sub", 1, 1, |_, bus, words| nothing(bus.subscribe(&text(&words[0])))),
-    ("unsub", 1, 1, |_, bus, words| nothing(bus.unsubscribe(&text(&words[0])))),
+    ("sub", 1, 1, |driver, bus, words| driver.hold(bus.subscribe(&text(&words[0])))),
+    ("stream", 1, 1, |driver, bus, words| driver.hold(bus.subscribe(&text(&words[0])))),
+    ("callback", 1, 1, |driver, bus, words| {
+        let events = driver.events.0.clone();
+        let callback = move |_: &Client, message| events.send(Event::Call(message)).expect("the driver listens");
+        driver.hold(bus.subscribe_with(&text(&words[0]), callback))
+    }),
+    ("unsub", 1, 1, |driver, _, words| {
+        let index = driver.last(&words[0])?;
+        nothing(driver.subscriptions.remove(index).close())
+    }),
+    ("take", 2, 2, |driver, _, words| {
+        let index = driver.last(&words[0])?;
+        let event = driver.subscriptions[index].receive_timeout(seconds(&words[1])).map_err(fault)?;
+        Ok(event.map_or(vec!["timeout".into()], |message| words_of("msg", &message)))
+    }),
     ("listen", 0, 0, |_, bus, _| nothing(bus.listen())),
     ("heartbeat", 1, 2, |_, bus, words| {
-        nothing(bus.heartbeat_start(number(&words[0]) as u32, &text(words.get(1).map_or(b"", |word| word))))
+        nothing(bus.heartbeat(seconds(&words[0]), &text(words.get(1).map_or(b"", |word| word))))
     }),
     ("pub", 2, 2, |_, bus, words| nothing(bus.publish(&text(&words[0]), &words[1]))),
-    ("pub-to", 2, 2, |_, bus, words| nothing(bus.send_to(&text(&words[0]), &words[1]))),
-    ("pub-all", 1, 1, |_, bus, words| nothing(bus.send_all(&words[0]))),
+    ("pub-to", 2, 2, |_, bus, words| nothing(bus.publish_to(&text(&words[0]), &words[1]))),
+    ("pub-all", 1, 1, |_, bus, words| nothing(bus.publish_all(&words[0]))),
+    ("datagram", 1, 1, |_, bus, words| nothing(bus.send_datagram(&words[0]))),
     ("barrier", 0, 0, |_, bus, _| nothing(bus.barrier())),
-    ("flood", 2, 3, |_, bus, words| flood(bus, words)),
+    ("flood", 2, 3, |_, bus, words| nothing(flood(bus, words))),
     ("recv", 1, 1, |driver, bus, words| driver.receive(bus, Instant::now() + seconds(&words[0]))),
-    ("count", 2, 2, |_, bus, words| count(bus, number(&words[0]), seconds(&words[1]))),
-    ("request", 3, 4, |_, bus, words| {
-        let most = words.get(3).map_or(1, |word| number(word));
-        let answers = bus.request_many(&text(&words[0]), &words[1], most, seconds(&words[2]))?;
-        Ok(answers.iter().map(|answer| encoded(&answer.payload)).collect())
+    ("count", 2, 2, |_, bus, words| count(bus, number(&words[0]), seconds(&words[1])).map_err(fault)),
+    ("request", 3, 4, |_, bus, words| request(bus, words).map_err(fault)),
+    ("serve", 2, 3, |_, bus, words| {
+        let (wanted, patience) = (number(&words[0]), seconds(&words[1]));
+        let served = match words.get(2) {
+            Some(pattern) => serve(bus, wanted, patience, &text(pattern)),
+            None => reply(bus, wanted, patience),
+        };
+        one(served.map(|served| Some(served.to_string())))
     }),
-    ("serve", 2, 2, |_, bus, words| serve(bus, number(&words[0]), seconds(&words[1]))),
+    ("lost", 0, 0, |_, bus, _| Ok(vec![bus.lost().to_string()])),
+    ("status", 0, 0, |_, bus, _| json(bus.status())),
+    ("clients", 0, 0, |_, bus, _| json(bus.clients())),
+    ("sources", 0, 0, |_, bus, _| json(bus.sources())),
 ];
+
+const SETTINGS: [&str; 8] = ["format", "pack", "separator", "queue", "timeout", "echo", "reconnect", "tap"];
+
+/// The options with a setting of the script.
+fn with(options: Options, name: &str, values: &[String]) -> Result<Options, Fault> {
+    let value = values[0].as_str();
+    let wrong = || scripted("invalid", &format!("{name} takes no {value}"));
+    Ok(match (name, value) {
+        ("format", "plain") => options.format(Format::Plain),
+        ("format", "full") => options.format(Format::Full),
+        ("pack", _) => options.pack(value == "on"),
+        ("separator", "/") => options.separator(Separator::Slash),
+        ("separator", ".") => options.separator(Separator::Dot),
+        ("timeout", _) => options.timeout(seconds(value.as_bytes())),
+        ("echo", _) => options.echo(value == "on"),
+        ("reconnect", _) => options.reconnect(value == "on"),
+        ("tap", "off") => options.tap(Tap::Off),
+        ("tap", "on") => options.tap(Tap::On),
+        ("tap", "interface") => options.tap(Tap::Interface),
+        ("queue", _) => {
+            let mut queue = Queue::new();
+            for value in values {
+                queue = match value.split_once('=').ok_or_else(wrong)? {
+                    ("packets", packets) => queue.packets(packets.parse().map_err(|_| wrong())?),
+                    ("bytes", bytes) => queue.bytes(bytes.parse().map_err(|_| wrong())?),
+                    ("policy", policy) => queue.policy(policy.parse::<Policy>().map_err(fault)?),
+                    _ => return Err(wrong()),
+                };
+            }
+            options.queue(queue)
+        }
+        _ => return Err(wrong()),
+    })
+}
 
 impl Driver {
     fn obey(&mut self, name: &str, words: &[Vec<u8>]) -> Words {
         match (name, words) {
-            ("format", [format]) => self.full = format == b"full",
-            ("pack", [pack]) => self.pack = pack == b"on",
-            ("separator", [separator]) => self.separator = text(separator).chars().next(),
-            ("queue", [_, ..]) => self.queue = Some(words.iter().map(|word| text(word)).collect::<Vec<_>>().join(" ")),
+            (_, [_, ..]) if SETTINGS.contains(&name) => {
+                self.settings.retain(|(known, _)| known != name);
+                self.settings.push((name.into(), words.iter().map(|word| text(word)).collect()));
+            }
             ("open", [] | [_]) => {
                 self.address = words.first().map(|word| text(word));
                 return self.open();
             }
-            ("close", []) => self.bus = None,
-            ("timeout", [time]) => self.timeout = Some(seconds(time)),
+            ("close", []) => self.close(),
+            ("version", []) => return Ok(vec![encoded(bccn::VERSION.as_bytes())]),
             ("cancel", [_, _]) => return Err(scripted("unsupported", "a call cannot be cancelled")),
             ("fork", [pattern]) if self.bus.is_some() => return self.fork(pattern == b"A"),
             _ => return self.use_bus(name, words),
@@ -149,58 +226,80 @@ impl Driver {
         let command =
             COMMANDS.iter().find(|command| command.0 == name && (command.1..=command.2).contains(&words.len()));
         let run = command.ok_or_else(|| scripted("usage", "no such command, or wrong arguments"))?.3;
-        let mut bus = self.bus.take().ok_or_else(|| scripted("closed", "there is no open client"))?;
-        let result = run(self, &mut bus, words);
-        self.bus = Some(bus);
-        result
+        let bus = self.bus.clone().ok_or_else(|| scripted("closed", "there is no open client"))?;
+        run(self, &bus, words)
     }
 
     fn open(&mut self) -> Words {
-        self.bus = None;
-        self.held.clear();
-        let (sender, events) = channel();
-        let mut options = Options::new().full(self.full).pack(self.pack).on_notice(move |notice| {
-            let _ = sender.send(notice.kind); // fails when the driver has opened another client
+        self.close();
+        let events = self.events.0.clone();
+        let mut options = Options::new().on_notice(move |notice| {
+            let _ = events.send(Event::Notice(notice.kind)); // fails when the driver has opened another client
         });
-        if let Some(separator) = self.separator {
-            options = options.separator(separator);
+        for (name, values) in &self.settings {
+            options = with(options, name, values)?;
         }
-        if let Some(timeout) = self.timeout {
-            options = options.timeout(timeout);
+        if let Some(address) = &self.address {
+            options = options.path(address);
         }
-        if let Some(queue) = &self.queue {
-            options = options.queue(queue);
-        }
-        let bus = options.open(self.address.as_deref())?;
+        let bus = options.open().map_err(fault)?;
         let name = encoded(bus.name().as_bytes());
-        (self.bus, self.events) = (Some(bus), Some(events));
+        self.bus = Some(bus);
         Ok(vec![name])
     }
 
-    fn receive(&mut self, bus: &mut Client, deadline: Instant) -> Words {
+    fn close(&mut self) {
+        self.subscriptions.clear();
+        self.held.clear();
+        self.bus.take().iter().for_each(Client::close);
+        self.events = channel();
+    }
+
+    fn hold(&mut self, subscription: Result<Subscription, Error>) -> Words {
+        self.subscriptions.push(subscription.map_err(fault)?);
+        Ok(Vec::new())
+    }
+
+    /// Where the last subscription to a pattern is.
+    fn last(&self, pattern: &[u8]) -> Result<usize, Fault> {
+        let found = self.subscriptions.iter().rposition(|each| each.pattern().as_bytes() == pattern);
+        found.ok_or_else(|| scripted("not-subscribed", "there is no such subscription"))
+    }
+
+    fn receive(&mut self, bus: &Client, deadline: Instant) -> Words {
+        let mut again = false;
         loop {
-            let event = self.events.as_ref().and_then(|events| events.try_recv().ok());
-            match event {
-                Some(NoticeKind::Disconnected) => return Ok(vec!["disconnected".into()]),
-                Some(NoticeKind::Reconnected) => return Ok(vec!["reconnected".into()]),
-                Some(_) => continue,
-                None => {}
+            match self.events.1.try_recv() {
+                Ok(Event::Notice(NoticeKind::Disconnected)) => return Ok(vec!["disconnected".into()]),
+                Ok(Event::Notice(NoticeKind::Reconnected)) => return Ok(vec!["reconnected".into()]),
+                Ok(Event::Notice(_)) => continue,
+                Ok(Event::Call(message)) => return Ok(self.event("call", &message)),
+                Err(_) => {}
             }
-            if let Some(message) = self.held.pop_front() {
-                return Ok(words_of(&message));
+            if let Some(words) = self.held.pop_front() {
+                return Ok(words);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            match bus.recv_timeout(left.min(SLICE))? {
-                Some(message) if message.lost > 0 => {
-                    let lost = message.lost.to_string();
-                    self.held.push_back(message);
-                    return Ok(vec!["lost".into(), lost]);
+            match bus.receive_timeout(left.min(SLICE)).map_err(fault)? {
+                // What was called meanwhile came before it.
+                Some(message) => {
+                    let words = self.event("msg", &message);
+                    self.held.push_front(words);
                 }
-                Some(message) => return Ok(words_of(&message)),
-                None if left.is_zero() => return Ok(vec!["timeout".into()]),
-                None => {}
+                None if left.is_zero() && again => return Ok(vec!["timeout".into()]),
+                None => again = left.is_zero(), // a callback may have been called
             }
         }
+    }
+
+    /// The words of a message, or of its loss, and then the message is held.
+    fn event(&mut self, kind: &str, message: &Message) -> Vec<String> {
+        let words = words_of(kind, message);
+        if message.lost == 0 {
+            return words;
+        }
+        self.held.push_front(words);
+        vec!["lost".into(), message.lost.to_string()]
     }
 
     /// Forks. The child answers the command and goes on with the script; the parent answers the exit of the child.
@@ -213,17 +312,20 @@ impl Driver {
             unsafe { libc::waitpid(child, &mut status, 0) };
             return Ok(vec![if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }.to_string()]);
         }
-        let name = match &mut self.bus {
+        let name = match &self.bus {
             _ if own => self.open()?.remove(0),
-            Some(bus) => encoded(bus.whoami()?.as_bytes()),
+            Some(bus) => {
+                bus.barrier().map_err(fault)?; // connects
+                encoded(bus.name().as_bytes())
+            }
             None => exit(1),
         };
         Ok(vec![std::process::id().to_string(), name])
     }
 }
 
-fn words_of(message: &Message) -> Vec<String> {
-    let mut words = vec!["msg".into(), encoded(message.channel.as_bytes()), encoded(&message.payload)];
+fn words_of(kind: &str, message: &Message) -> Vec<String> {
+    let mut words = vec![kind.into(), encoded(message.channel.as_bytes()), encoded(&message.payload)];
     if let Some(origin) = &message.origin {
         words.extend([encoded(origin.src.as_bytes()), origin.seq.to_string()]);
         words.extend([encoded(origin.peer.as_bytes()), encoded(origin.verdict.as_bytes())]);
@@ -231,7 +333,7 @@ fn words_of(message: &Message) -> Vec<String> {
     words
 }
 
-fn flood(bus: &mut Client, words: &[Vec<u8>]) -> Words {
+fn flood(bus: &Client, words: &[Vec<u8>]) -> Result<(), Error> {
     let (channel, size) = (text(&words[0]), words.get(2).map_or(0, |word| number(word)));
     let mut payload = Vec::new();
     let mut batch = bus.batch();
@@ -241,13 +343,13 @@ fn flood(bus: &mut Client, words: &[Vec<u8>]) -> Words {
         payload.resize(payload.len().max(size), b'.');
         batch.publish(&channel, &payload)?;
     }
-    nothing(batch.flush())
+    batch.flush()
 }
 
-fn count(bus: &mut Client, wanted: usize, patience: Duration) -> Words {
+fn count(bus: &Client, wanted: usize, patience: Duration) -> Result<Vec<String>, Error> {
     let (mut received, mut lost, mut last) = (0, 0, Vec::new());
     while received < wanted {
-        let Some(message) = bus.recv_timeout(patience)? else { break };
+        let Some(message) = bus.receive_timeout(patience)? else { break };
         received += 1;
         lost += message.lost;
         last = message.payload;
@@ -255,14 +357,43 @@ fn count(bus: &mut Client, wanted: usize, patience: Duration) -> Words {
     Ok(vec![received.to_string(), lost.to_string(), encoded(&last)])
 }
 
-fn serve(bus: &mut Client, wanted: usize, patience: Duration) -> Words {
+fn request(bus: &Client, words: &[Vec<u8>]) -> Result<Vec<String>, Error> {
+    let (channel, time) = (text(&words[0]), seconds(&words[2]));
+    let replies: Vec<_> = match words.get(3) {
+        None => vec![bus.request(&channel, &words[1], time)?],
+        Some(count) => bus.request_many(&channel, &words[1], time)?.take(number(count)).collect::<Result<_, _>>()?,
+    };
+    Ok(replies.iter().map(|reply| encoded(&reply.payload)).collect())
+}
+
+/// Replies to what is received.
+fn reply(bus: &Client, wanted: usize, patience: Duration) -> Result<usize, Error> {
     let mut served = 0;
     while served < wanted {
-        let Some(message) = bus.recv_timeout(patience)? else { break };
+        let Some(message) = bus.receive_timeout(patience)? else { break };
         if let Some(request) = message.request() {
-            bus.reply(&request, [b"re:", request.question].concat())?;
+            request.reply([b"re:", request.payload.as_slice()].concat())?;
             served += 1;
         }
     }
-    Ok(vec![served.to_string()])
+    Ok(served)
+}
+
+/// Serves by a handler.
+fn serve(bus: &Client, wanted: usize, patience: Duration, pattern: &str) -> Result<usize, Error> {
+    let (sender, requests) = channel();
+    let service = bus.serve(pattern, move |request| {
+        sender.send(()).expect("the driver counts");
+        Some([b"re:", request.payload.as_slice()].concat())
+    })?;
+    let (mut served, mut last) = (0, Instant::now());
+    while served < wanted && last.elapsed() < patience {
+        bus.receive_timeout(patience.saturating_sub(last.elapsed()).min(SLICE))?;
+        let now = requests.try_iter().count();
+        if now > 0 {
+            (served, last) = (served + now, Instant::now());
+        }
+    }
+    service.close()?;
+    Ok(served)
 }

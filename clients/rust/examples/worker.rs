@@ -1,4 +1,4 @@
-//! A worker: answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
+//! A worker: replies to requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
 //! somebody sends it "stop".
 //!
 //!     cargo run --example worker &
@@ -7,10 +7,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bccn::{Options, Result};
+use bccn::{Format, Options, Result};
 
-/// Seconds between heartbeats.
-const BEAT: u32 = 5;
+/// Between heartbeats.
+const BEAT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     match run(std::env::args().nth(1).as_deref()) {
@@ -23,28 +23,28 @@ fn main() -> ExitCode {
 }
 
 fn run(address: Option<&str>) -> Result<()> {
-    let mut bus = Options::new()
-        .full(true) // shows who asks
+    let mut options = Options::new()
+        .format(Format::Full) // shows who asks
         .wait(Duration::from_secs(10))
-        .on_notice(|notice| eprintln!("worker: {}", notice.text))
-        .open(address)?;
-    bus.heartbeat_start(BEAT, "ready")?;
+        .on_notice(|notice| eprintln!("worker: {}", notice.text));
+    if let Some(address) = address {
+        options = options.path(address);
+    }
+    let bus = options.open()?;
+    bus.heartbeat(BEAT, "ready")?;
     bus.subscribe("jobs/upper")?;
     println!("{} is ready", bus.name());
 
     let mut done = 0;
-    loop {
-        let message = bus.recv()?;
+    for message in bus.messages() {
+        let message = message?;
         if message.channel.starts_with('!') && message.payload == b"stop" {
             break;
         }
-        if message.channel != "jobs/upper" {
-            continue;
-        }
-        if let Some(request) = message.request() {
-            bus.reply(&request, request.question.to_ascii_uppercase())?;
+        if let Some(request) = message.request().filter(|request| request.channel == "jobs/upper") {
+            request.reply(request.payload.to_ascii_uppercase())?;
             done += 1;
-            bus.heartbeat_start(BEAT, &format!("{done} done"))?;
+            bus.heartbeat(BEAT, &format!("{done} done"))?;
         }
     }
     println!("{done} done");

@@ -1,39 +1,39 @@
-//! The client of the bccnd bus: LISTEN/NOTIFY between the programs of a host and of its network segment.
-//!
-//! ```no_run
-//! let mut bus = bccn::Client::open(None)?;
-//! bus.subscribe("demo/>")?;
-//! bus.publish("demo/greeting", "hello")?;
-//! for message in bus.messages() {
-//!     let message = message?;
-//!     println!("{} {}", message.channel, message.text());
-//! }
-//! # Ok::<(), bccn::Error>(())
-//! ```
-//!
-//! - One thread at a time uses a client. Calls block; a client starts no thread. For a loop around poll or epoll, or a
-//!   reactor, the client has a descriptor: when that is readable, call [`Client::try_recv`] until it returns `None`.
-//! - A client reconnects by itself, with every subscription and setting. A call waits for that, as for any answer of
-//!   the daemon, up to [`Options::timeout`].
-//! - A child of fork may use the client of its parent. The first call opens a connection of its own, with the same
-//!   subscriptions, under the name `<parent's name>/<pid>`. Or the child drops that client, which the parent does not
-//!   notice, and opens another. Messages that waited for the parent stay with the parent.
-//!
-//! The crate is for Linux only.
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+mod batch;
 mod client;
+mod connection;
 mod error;
-mod link;
+mod inbox;
+mod json;
+mod notice;
+mod operations;
 mod options;
 mod protocol;
+#[cfg(feature = "tokio")]
+mod reactor;
+mod reading;
 mod request;
+mod session;
+mod shared;
 mod socket;
+mod subscription;
+#[cfg(feature = "tokio")]
+mod tasks;
 #[cfg(test)]
 mod vectors;
 
-pub use client::{Batch, Client, Messages};
-pub use error::{Error, Result};
-pub use options::{Notice, NoticeKind, Options};
+pub use batch::Batch;
+pub use client::{Client, Messages, Replies};
+pub use error::{Code, Error, Result};
+pub use notice::{Notice, NoticeKind};
+pub use options::{Format, Options, Policy, Queue, Separator, Tap};
 pub use protocol::{matches, Message, Origin};
 pub use request::Request;
+pub use subscription::{Subscription, SubscriptionMessages};
+#[cfg(feature = "tokio")]
+pub use tasks::{AsyncClient, AsyncReplies, AsyncSubscription};
+
+/// The version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

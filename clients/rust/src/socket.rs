@@ -1,5 +1,4 @@
 //! What the standard library lacks: sockets of type SEQPACKET, a descriptor for poll loops, and a way to detect a fork.
-//! All unsafe code is here.
 
 use std::io;
 use std::mem;
@@ -44,6 +43,17 @@ pub(crate) fn watch_forks() -> io::Result<()> {
     }
 }
 
+/// The time since some moment, a few milliseconds old. Reading it is many times cheaper than [`Instant::now`].
+pub(crate) fn coarse_time() -> Duration {
+    // SAFETY: a timespec may be all zero; the pointer is to it.
+    let now = unsafe {
+        let mut now: libc::timespec = mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now);
+        now
+    };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
 /// A number that nobody can guess.
 pub(crate) fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
@@ -53,12 +63,11 @@ pub(crate) fn random() -> io::Result<u64> {
 }
 
 impl Socket {
-    /// Connects to `address`: a path, or `@name` (abstract).
-    pub fn connect(address: &str) -> io::Result<Socket> {
+    /// Connects to an address: a path, or `@name` (abstract).
+    pub fn connect(bytes: &[u8]) -> io::Result<Socket> {
         // SAFETY: a sockaddr_un may be all zero.
         let mut to: libc::sockaddr_un = unsafe { mem::zeroed() };
         to.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        let bytes = address.as_bytes();
         if bytes.len() >= to.sun_path.len() || bytes.contains(&0) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an address of a socket"));
         }
@@ -96,22 +105,54 @@ impl Socket {
         checked(size.signum() as libc::c_int).map(|_| size as usize)
     }
 
-    /// Waits until the socket can be read, or (`room`) written. False at the deadline.
-    pub fn wait(&self, read: bool, room: bool, deadline: Option<Instant>) -> bool {
+    /// Ends the connection for whoever waits at it, too.
+    pub fn shut(&self) {
+        // SAFETY: no pointers.
+        unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
+    /// Waits until the socket can be read, or (`room`) written: true. False when the bell rings, or at the deadline.
+    pub fn wait(&self, read: bool, room: bool, bell: Option<&Bell>, deadline: Option<Instant>) -> bool {
         let events = if read { libc::POLLIN } else { 0 } | if room { libc::POLLOUT } else { 0 };
         loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             // Rounded up, since the last part of a millisecond would be a busy loop.
             let milliseconds = left.map_or(-1, |left| (left.as_micros().div_ceil(1000)).min(1_000_000) as libc::c_int);
-            let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events, revents: 0 };
-            // SAFETY: one pollfd.
-            if unsafe { libc::poll(&mut polled, 1, milliseconds) } > 0 {
-                return true;
+            let bell = bell.map_or(-1, |bell| bell.0.as_raw_fd()); // poll(2) ignores -1
+            let mut polled = [
+                libc::pollfd { fd: self.0.as_raw_fd(), events, revents: 0 },
+                libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 },
+            ];
+            // SAFETY: two pollfds.
+            if unsafe { libc::poll(polled.as_mut_ptr(), 2, milliseconds) } > 0 {
+                return polled[0].revents != 0;
             }
             if left == Some(Duration::ZERO) {
                 return false;
             }
         }
+    }
+}
+
+/// Wakes a thread that waits at a socket.
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new() -> io::Result<Bell> {
+        // SAFETY: no pointers.
+        owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(Bell)
+    }
+
+    pub fn ring(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes. It fails only when it rings already.
+        unsafe { libc::write(self.0.as_raw_fd(), (&one as *const u64).cast(), 8) };
+    }
+
+    pub fn hush(&self) {
+        let mut rung = 0_u64;
+        // SAFETY: eight bytes. It fails only when it does not ring.
+        unsafe { libc::read(self.0.as_raw_fd(), (&mut rung as *mut u64).cast(), 8) };
     }
 }
 
@@ -168,6 +209,12 @@ impl Readiness {
             timer.it_value.tv_nsec = left.subsec_nanos() as _;
             libc::timerfd_settime(self.timer.as_raw_fd(), 0, &timer, std::ptr::null_mut());
         }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

@@ -1,30 +1,30 @@
 //! Tests what only the Rust client has, with the daemon at $BCCN_SOCKET. The conformance suite tests the rest.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use bccn::{Client, Error, Options};
+use bccn::{Client, Code, Format, Options};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A client and a channel of its own.
 fn open(options: Options) -> (Client, String) {
     assert!(std::env::var_os("BCCN_SOCKET").is_some(), "BCCN_SOCKET must name the socket of a daemon");
-    let mut bus = options.open(None).expect("a daemon");
-    let channel = format!("local/{}", bus.whoami().expect("an answer"));
+    let bus = options.open().expect("a daemon");
+    let channel = format!("local/{}", bus.name());
     bus.subscribe(&channel).expect("allowed");
     (bus, channel)
 }
 
 fn is_readable(bus: &Client, milliseconds: i32) -> bool {
-    let mut polled = libc::pollfd { fd: bus.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled = libc::pollfd { fd: bus.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd.
     unsafe { libc::poll(&mut polled, 1, milliseconds) == 1 }
 }
 
 #[test]
 fn the_descriptor_is_readable_while_there_is_a_message() {
-    let (mut bus, channel) = open(Options::new());
+    let (bus, channel) = open(Options::new());
     assert!(!is_readable(&bus, 0));
     bus.publish(&channel, "in the socket").unwrap();
     assert!(is_readable(&bus, 5000));
@@ -32,15 +32,15 @@ fn the_descriptor_is_readable_while_there_is_a_message() {
     bus.barrier().unwrap();
     for text in ["in the socket", "read by the barrier"] {
         assert!(is_readable(&bus, 0));
-        assert_eq!(bus.try_recv().unwrap().unwrap().text(), text);
+        assert_eq!(bus.try_receive().unwrap().unwrap().text(), text);
     }
     assert!(!is_readable(&bus, 0));
-    assert_eq!(bus.try_recv(), Ok(None));
+    assert_eq!(bus.try_receive(), Ok(None));
 }
 
 #[test]
 fn messages_are_an_iterator() {
-    let (mut bus, channel) = open(Options::new());
+    let (bus, channel) = open(Options::new());
     for payload in ["one", "two", "three"] {
         bus.publish(&channel, payload).unwrap();
     }
@@ -50,11 +50,14 @@ fn messages_are_an_iterator() {
 
 #[test]
 fn origins_say_who_sent_a_message_and_when() {
-    let (mut bus, channel) = open(Options::new().full(true));
+    let (bus, channel) = open(Options::new().format(Format::Full));
     let before = std::time::SystemTime::now();
     bus.publish(&channel, "x").unwrap();
-    let origin = bus.recv_timeout(PATIENCE).unwrap().unwrap().origin.unwrap();
-    assert_eq!((origin.src.as_str(), origin.peer.as_str(), origin.verdict.as_str()), (bus.name(), "local", "ok"));
+    let origin = bus.receive_timeout(PATIENCE).unwrap().unwrap().origin.unwrap();
+    assert_eq!(
+        (origin.src.as_str(), origin.peer.as_str(), origin.verdict.as_str()),
+        (bus.name().as_str(), "local", "ok")
+    );
     let tolerance = Duration::from_secs(1); // clocks are set
     assert!(origin.time > before - tolerance && origin.time < std::time::SystemTime::now() + tolerance);
     assert!(origin.datagram.starts_with(b"BCCN1["));
@@ -62,7 +65,7 @@ fn origins_say_who_sent_a_message_and_when() {
 
 #[test]
 fn a_dropped_batch_is_sent_but_not_by_a_child_of_fork() {
-    let (mut bus, channel) = open(Options::new().pack(true));
+    let (bus, channel) = open(Options::new().pack(true));
     let mut batch = bus.batch();
     batch.publish(&channel, "first").unwrap();
     batch.publish(&channel, "second").unwrap();
@@ -79,42 +82,191 @@ fn a_dropped_batch_is_sent_but_not_by_a_child_of_fork() {
     assert_eq!(status, 0);
     drop(batch);
     bus.barrier().unwrap();
-    let received = std::iter::from_fn(|| bus.try_recv().unwrap()).map(|message| message.text().into_owned());
+    let received = std::iter::from_fn(|| bus.try_receive().unwrap()).map(|message| message.text().into_owned());
     assert_eq!(received.collect::<Vec<_>>(), ["the child's", "first", "second"]);
 }
 
 #[test]
 fn errors_have_a_code_and_a_text() {
-    let (mut bus, channel) = open(Options::new());
+    let (bus, channel) = open(Options::new());
     let error = bus.publish("a\0b", "").unwrap_err();
-    assert_eq!((error.code(), error.to_string().as_str()), ("invalid", "channel \"a\\0b\": must not contain NUL"));
-    assert_eq!(bus.subscribe("two words").unwrap_err().code(), "invalid");
-    assert_eq!(bus.control("no-such-key", "").unwrap_err().code(), "unknown-key");
-    assert_eq!(bus.control("ping", "").unwrap_err().code(), "invalid");
-    assert_eq!(bus.publish(&channel, vec![0; 1 << 20]).unwrap_err().code(), "too-large");
+    assert_eq!(
+        (error.code().as_str(), error.to_string().as_str()),
+        ("invalid", "channel \"a\\0b\": must not contain NUL")
+    );
+    assert_eq!(bus.subscribe("two words").unwrap_err().code().as_str(), "invalid");
+    assert_eq!(bus.control("no-such-key", "").unwrap_err().code().as_str(), "unknown-key");
+    assert_eq!(bus.control("ping", "").unwrap_err().code().as_str(), "invalid");
+    assert_eq!(bus.publish(&channel, vec![0; 1 << 20]).unwrap_err().code().as_str(), "too-large");
     bus.publish(&channel, vec![0; 65537]).unwrap();
-    assert!(matches!(bus.barrier(), Err(Error::Rejected { code, .. }) if code == "too-large"));
-    let error = bus.unsubscribe("never").unwrap_err();
-    assert_eq!(error.to_string(), "pattern \"never\": not subscribed");
-    let error = Client::open(Some("/nonexistent/bus.sock")).unwrap_err();
+    assert_eq!(*bus.barrier().unwrap_err().code(), Code::TooLarge);
+    assert_eq!(*bus.send_datagram("MSG a").unwrap_err().code(), Code::Invalid);
+    assert_eq!(*bus.heartbeat(Duration::from_millis(1500), "").unwrap_err().code(), Code::Invalid);
+    let error = Options::new().path("/nonexistent/bus.sock").open().unwrap_err();
     assert_eq!(error.to_string(), "no daemon at /nonexistent/bus.sock: No such file or directory (os error 2)");
-    assert_eq!(Client::open(Some(&"x".repeat(200))).unwrap_err().code(), "invalid");
+    assert_eq!(*Options::new().path("x".repeat(200)).open().unwrap_err().code(), Code::Invalid);
 }
 
 #[test]
 fn the_longest_waits_do_not_overflow() {
-    let (mut bus, channel) = open(Options::new().timeout(Duration::MAX).wait(Duration::MAX));
+    let (bus, channel) = open(Options::new().timeout(Duration::MAX).wait(Duration::MAX));
     bus.publish(&channel, "x").unwrap();
     bus.barrier().unwrap();
-    assert_eq!(bus.recv_timeout(Duration::MAX).unwrap().unwrap().payload, b"x");
+    assert_eq!(bus.receive_timeout(Duration::MAX).unwrap().unwrap().payload, b"x");
 }
 
 #[test]
 fn a_client_moves_to_another_thread() {
-    let (mut bus, channel) = open(Options::new());
+    let (bus, channel) = open(Options::new());
     let other = std::thread::spawn(move || {
         bus.publish(&channel, "x")?;
-        bus.recv()
+        bus.receive()
     });
     assert_eq!(other.join().unwrap().unwrap().payload, b"x");
+}
+
+#[test]
+fn threads_publish_and_ask_while_one_receives() {
+    let (bus, channel) = open(Options::new());
+    let receiver = std::thread::spawn({
+        let bus = bus.clone();
+        move || bus.messages().take(40).map(|message| message.unwrap().text().into_owned()).collect::<Vec<_>>()
+    });
+    let senders = ["a", "b", "c", "d"].map(|name| {
+        let (bus, channel) = (bus.clone(), channel.clone());
+        std::thread::spawn(move || {
+            for number in 0..10 {
+                bus.publish(&channel, format!("{name}{number}")).unwrap();
+                assert_eq!(bus.control("whoami", "").unwrap(), bus.name());
+            }
+        })
+    });
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+    let received = receiver.join().unwrap();
+    for name in ["a", "b", "c", "d"] {
+        let of_one: Vec<_> = received.iter().filter(|text| text.starts_with(name)).collect();
+        assert_eq!(
+            of_one,
+            (0..10).map(|number| format!("{name}{number}")).collect::<Vec<_>>().iter().collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn close_ends_the_calls_of_other_threads() {
+    let (bus, channel) = open(Options::new());
+    let subscription = bus.subscribe(&channel).unwrap();
+    let (sender, started) = std::sync::mpsc::channel();
+    let waits = [
+        std::thread::spawn({
+            let (bus, sender) = (bus.clone(), sender.clone());
+            move || {
+                sender.send(()).unwrap();
+                bus.messages().count()
+            }
+        }),
+        std::thread::spawn(move || {
+            sender.send(()).unwrap();
+            subscription.messages().count()
+        }),
+    ];
+    assert_eq!(started.iter().take(2).count(), 2);
+    bus.close();
+    assert_eq!(waits.map(|wait| wait.join().unwrap()), [0, 0]);
+    bus.close();
+    assert_eq!(*bus.publish(&channel, "x").unwrap_err().code(), Code::Closed);
+    assert_eq!(*bus.subscribe(&channel).unwrap_err().code(), Code::Closed);
+    assert_eq!(*bus.try_receive().unwrap_err().code(), Code::Closed);
+}
+
+#[test]
+fn a_callback_uses_its_client() {
+    let (bus, channel) = open(Options::new());
+    let (sender, called) = std::sync::mpsc::channel();
+    let below = format!("{channel}/*");
+    let mut count = 0;
+    let counted = bus.subscribe_with(&below, move |bus, message| {
+        count += 1;
+        let target = message.channel.rsplit_once('/').unwrap().0.to_string();
+        bus.publish(&target, format!("{count}")).unwrap();
+        bus.barrier().unwrap();
+        assert_eq!(bus.receive().unwrap().text(), format!("{count}"));
+        sender.send(message.text().into_owned()).unwrap();
+    });
+    let counted = counted.unwrap();
+    for text in ["one", "two"] {
+        bus.publish(&format!("{channel}/x"), text).unwrap();
+    }
+    bus.barrier().unwrap();
+    assert_eq!(bus.try_receive(), Ok(None));
+    assert_eq!(called.iter().take(2).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(*counted.receive().unwrap_err().code(), Code::Invalid);
+    counted.close().unwrap();
+    counted.close().unwrap();
+    assert!(called.recv().is_err(), "the callback is dropped");
+}
+
+#[test]
+fn callbacks_run_while_a_subscription_receives() {
+    let (bus, channel) = open(Options::new());
+    let (sender, called) = std::sync::mpsc::channel();
+    bus.listen_with(move |_, message| sender.send(message.text().into_owned()).unwrap()).unwrap();
+    let own = bus.subscribe(&format!("{channel}/own")).unwrap();
+    bus.publish_to(&bus.name(), "to us").unwrap();
+    bus.publish(own.pattern(), "x").unwrap();
+    assert_eq!(own.receive().unwrap().text(), "x");
+    assert_eq!(called.try_iter().collect::<Vec<_>>(), ["to us"]);
+}
+
+#[test]
+fn a_stream_that_is_dropped_goes_back_to_the_client() {
+    let (bus, channel) = open(Options::new());
+    let own = bus.subscribe(&format!("{channel}/own")).unwrap();
+    assert_eq!(own.try_receive(), Ok(None));
+    for text in ["one", "two"] {
+        bus.publish(own.pattern(), text).unwrap();
+        bus.publish(&channel, text).unwrap();
+    }
+    bus.barrier().unwrap();
+    assert_eq!(own.receive().unwrap().text(), "one");
+    drop(own);
+    let texts: Vec<_> = bus.messages().take(3).map(|message| message.unwrap().text().into_owned()).collect();
+    assert_eq!(texts, ["one", "two", "two"]);
+}
+
+#[test]
+fn a_request_is_replied_to_later() {
+    let (bus, channel) = open(Options::new().format(Format::Full));
+    let (sender, requests) = std::sync::mpsc::channel();
+    bus.serve(&format!("{channel}/later"), move |request| {
+        sender.send(request.clone()).unwrap();
+        None::<&str>
+    })
+    .unwrap();
+    let asker = Client::open().unwrap();
+    let asking = std::thread::spawn({
+        let channel = format!("{channel}/later");
+        move || asker.request(&channel, "what?", PATIENCE * 4).unwrap()
+    });
+    let request = loop {
+        bus.receive_timeout(Duration::from_millis(20)).unwrap();
+        if let Ok(request) = requests.try_recv() {
+            break request;
+        }
+    };
+    assert_eq!(request.text(), "what?");
+    request.reply("this").unwrap();
+    assert_eq!(asking.join().unwrap().text(), "this");
+    drop(bus);
+    assert_eq!(*request.reply("again").unwrap_err().code(), Code::Closed);
+}
+
+#[test]
+fn what_can_be_shared_between_threads_is() {
+    fn is_shared<T: Send + Sync + 'static>() {}
+    is_shared::<Client>();
+    is_shared::<bccn::Subscription>();
+    is_shared::<bccn::Request>();
+    is_shared::<bccn::Message>();
+    is_shared::<bccn::Error>();
 }

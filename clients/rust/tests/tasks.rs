@@ -1,0 +1,111 @@
+//! Tests the client for tokio, with the daemon at $BCCN_SOCKET. It has the session of the other client, which the
+//! conformance suite tests: here is what waits in another way.
+#![cfg(feature = "tokio")]
+
+use std::time::Duration;
+
+use bccn::{AsyncClient, Code, Format, Options};
+use tokio::task::JoinSet;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs a test with a client and a channel of its own.
+fn with<F: std::future::Future<Output = bccn::Result<()>>>(
+    options: Options,
+    test: impl FnOnce(AsyncClient, String) -> F,
+) {
+    assert!(std::env::var_os("BCCN_SOCKET").is_some(), "BCCN_SOCKET must name the socket of a daemon");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let bus = options.timeout(PATIENCE).open_async().await.expect("a daemon");
+        let channel = format!("local/{}", bus.name());
+        tokio::time::timeout(PATIENCE, test(bus, channel)).await.expect("in time").unwrap();
+    });
+}
+
+#[test]
+fn many_tasks_ask_publish_and_receive_at_once() {
+    with(Options::new(), |bus, channel| async move {
+        let mut messages = bus.subscribe(&format!("{channel}/>")).await?;
+        let mut tasks = JoinSet::new();
+        for number in 0..50 {
+            let (bus, channel) = (bus.clone(), format!("{channel}/{number}"));
+            tasks.spawn(async move {
+                bus.publish(&channel, "x").await?;
+                bus.barrier().await?;
+                bus.control("whoami", "").await
+            });
+        }
+        let mut channels = Vec::new();
+        while channels.len() < 50 {
+            channels.push(messages.next().await.expect("a message")?.channel);
+        }
+        while let Some(name) = tasks.join_next().await {
+            assert_eq!(name.expect("no panic")?, bus.name());
+        }
+        channels.sort();
+        channels.dedup();
+        assert_eq!(channels.len(), 50);
+        messages.close().await?;
+        assert!(messages.next().await.is_none());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_handler_replies_until_it_is_dropped() {
+    with(Options::new().format(Format::Full), |bus, channel| async move {
+        let serving = bus.serve(&channel, |request| async move { Some(request.payload.to_ascii_uppercase()) }).await?;
+        let asker = AsyncClient::open().await?;
+        {
+            let mut serving = std::pin::pin!(serving);
+            let mut asking = std::pin::pin!(asker.request(&channel, "hello", PATIENCE));
+            let reply = std::future::poll_fn(|context| {
+                use std::future::Future;
+                assert!(serving.as_mut().poll(context).is_pending());
+                asking.as_mut().poll(context)
+            });
+            assert_eq!(reply.await?.payload, b"HELLO");
+        }
+        bus.barrier().await?; // the daemon knows that it has ended
+        let error = asker.request(&channel, "hello", PATIENCE).await.unwrap_err();
+        assert_eq!(*error.code(), Code::Nobody);
+        Ok(())
+    });
+}
+
+#[test]
+fn replies_end_with_their_time() {
+    with(Options::new().format(Format::Full), |bus, channel| async move {
+        let serving = tokio::spawn(bus.serve(&channel, |_| async { Some("one") }).await?);
+        let asker = AsyncClient::open().await?;
+        let mut replies = asker.request_many(&channel, "", PATIENCE).await?;
+        assert_eq!(replies.next().await.expect("a reply")?.payload, b"one");
+        let silent = bus.subscribe(&format!("{channel}/silent")).await?;
+        let mut replies = asker.request_many(silent.pattern(), "", Duration::from_millis(50)).await?;
+        assert!(replies.next().await.is_none());
+        bus.close();
+        serving.await.expect("no panic")
+    });
+}
+
+#[test]
+fn a_subscribe_that_is_dropped_leaves_nothing() {
+    with(Options::new(), |bus, channel| async move {
+        let name = bus.name();
+        {
+            let mut given_up = std::pin::pin!(bus.subscribe(&channel));
+            std::future::poll_fn(|context| {
+                use std::future::Future;
+                let _ = given_up.as_mut().poll(context); // the SUB has left
+                std::task::Poll::Ready(())
+            })
+            .await;
+        }
+        bus.publish(&channel, "for nobody").await?;
+        bus.listen().await?;
+        bus.publish_to(&name, "for us").await?;
+        assert_eq!(bus.receive().await?.text(), "for us");
+        Ok(())
+    });
+}

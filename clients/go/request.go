@@ -265,7 +265,7 @@ func (c *Client) Serve(ctx context.Context, pattern string, handler func(*Reques
 	}
 	return c.Subscribe(ctx, pattern, Callback(func(message Message) {
 		request, ok := c.AsRequest(message)
-		if !ok {
+		if !ok || message.Verdict != "ok" { // a last value, or what only a tap gets
 			return
 		}
 		payload := handler(request)

@@ -950,6 +950,8 @@ bccn_serve() {
 
 # Calls the function $1, if the message is a request that can be replied to.
 _bccn_handle_request() {
+    # A last value was replied to when it was new.
+    [ "$BCCN_VERDICT" = ok ] || return 0
     _bccn_find_token || return 0
     set -- "$1" "$BCCN_RAW" "$BCCN_PAYLOAD"
     BCCN_TOKEN=$_bccn_first_line BCCN_RAW=${BCCN_RAW#*\\0012}

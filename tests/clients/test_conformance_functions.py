@@ -8,7 +8,7 @@ import pytest
 import bccn
 from tests.clients.conftest import Start
 from tests.clients.drivers import LANGUAGES, LATEST, Driver, Language, each_language, unless_lacking
-from tests.daemon_process import DaemonProcess
+from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
 from tests.packet_client import PacketClient, wait_until
 from tests.plain_bccn import datagram
 
@@ -197,6 +197,25 @@ def test_serve_replies_what_the_handler_returns(language: Language, bus: Path, s
     for question in (b"first", b""):
         assert asker("request", "served/x", question, LATEST) == [b"re:" + question]
     assert driver.ok() == [b"2"]
+
+
+@each_language
+def test_a_last_value_is_not_served_again(
+    language: Language, tmp_path: Path, loopback_port: int, start: Start
+) -> None:
+    flags = ("--host", "here", "--broadcast", LOOPBACK_BROADCAST, "--port", str(loopback_port))
+    with DaemonProcess(tmp_path, *flags, environ={"BCCND_RETAIN__PATTERNS": '["last/>"]'}) as daemon:
+        driver, asker = start(language), start(REFERENCE)
+        driver("format", "full")
+        driver.open(daemon.socket)
+        asker.open(daemon.socket)
+        with PacketClient(daemon.socket) as other:
+            other.publish("last/x", b"token\nold")
+            other.drain()
+            driver.ask("serve", 1, LATEST, "last/x")
+            wait_until(lambda: other.request("listeners", "last/x") == "1", "the program serves")
+        assert asker("request", "last/x", "new", LATEST) == [b"re:new"]
+        assert driver.ok() == [b"1"]
 
 
 @each_language

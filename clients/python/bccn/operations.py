@@ -251,7 +251,8 @@ class Operations(Session):
                 request = Request(message)
             except InvalidError:
                 return None
-            return carry_out(answer, request)
+            # A last value was replied to when it was new, and a tap shows what was rejected.
+            return carry_out(answer, request) if message.verdict == "ok" else None
 
         held.callback = call
         await (Operations.listen(self, call) if held.pattern == "!" else Operations._subscribe(self, held))

@@ -217,7 +217,7 @@ impl Client {
     ) -> Result<Subscription> {
         self.check_serves()?;
         self.subscribe_with(pattern, move |client, message| {
-            let Some(request) = message.request() else { return };
+            let Some(request) = message.fresh_request() else { return };
             if let Some(Err(error)) = handler(&request).map(|payload| request.reply(payload)) {
                 client.report_reply(&request, &error);
             }

@@ -80,6 +80,11 @@ impl Message {
             handle: self.handle.clone(),
         })
     }
+
+    /// The request that a handler gets. A last value was replied to when it was new, and a tap shows what was rejected.
+    pub(crate) fn fresh_request(&self) -> Option<Request> {
+        self.request().filter(|_| self.origin.as_ref().is_some_and(|origin| origin.verdict == "ok"))
+    }
 }
 
 impl Request {

@@ -154,7 +154,7 @@ impl AsyncClient {
         let bus = self.clone();
         Ok(async move {
             while let Some(message) = service.0.next().await {
-                let Some(request) = message?.request() else { continue };
+                let Some(request) = message?.fresh_request() else { continue };
                 let Some(payload) = handler(request.clone()).await else { continue };
                 if let Err(error) = bus.reply(&request, payload).await {
                     bus.client.report_reply(&request, &error);

@@ -471,7 +471,8 @@ sub serve {
     return $self->subscribe($pattern, sub {
         my ($message, $bus) = @_;
         my ($token, $payload) = split_request($message->{payload});
-        return if !defined $token || !_is_asker($message->{src});
+        # A last value was replied to when it was new, and a tap shows what was rejected.
+        return if !defined $token || !_is_asker($message->{src}) || $message->{verdict} ne 'ok';
         my $request = { %{$message}, token => $token, payload => $payload };
         my $reply = $handler->($request, $bus);
         return defined $reply && $bus->reply($request, $reply);

@@ -480,8 +480,10 @@ public:
         const auto entry = make_entry("");
         auto *function = callback ? detail::State::call : nullptr;
         entry->callback = std::move(callback);
-        open().check(bccn_listen(get(), function, entry.get()));
-        state_->directed = entry;
+        const int code = bccn_listen(get(), function, entry.get());
+        if (code == 0) // first: what on_notice has thrown leaves `check`
+            state_->directed = entry;
+        state_->check(code);
     }
 
     std::optional<Message> receive(Milliseconds timeout = forever)

@@ -178,6 +178,12 @@ void test_notices(const std::string &address)
     bus.publish("no channel", "");
     assert(thrown_by([&] { bus.barrier(); }) == 2 && notices.size() == 1);
     assert(notices[0].kind == bccn::NoticeKind::rejected && notices[0].code == Code::bad_channel);
+    // The call that it leaves has done its work.
+    int heard = 0;
+    bus.publish("no channel", "");
+    assert(thrown_by([&] { bus.listen([&](const bccn::Message &) { heard++; }); }) == 2);
+    bus.publish_all("");
+    assert(code_of([&] { bus.barrier(); }) == Code::bad_channel && bus.dispatch() == 1 && heard == 1);
     options.on_notice = nullptr;
     bccn::Bus silent(address, options);
     silent.publish("no channel", "");

@@ -89,7 +89,7 @@
 #define MEMORY_PAUSE 1
 
 /* Whether anybody listens on other hosts is asked so often, since datagrams get lost. The first question waits, so that
- * an answer at once costs the segment nothing; a daemon answers in a fraction of the time between questions. */
+ * a reply at once costs the segment nothing; a daemon answers in a fraction of the time between questions. */
 #define QUESTIONS 3
 #define ASK_AFTER 20
 #define ASK_EVERY 100
@@ -1592,6 +1592,10 @@ int bccn_subscribe(bccn_bus *bus, const char *pattern, bccn_callback *callback, 
 
 int bccn_serve(bccn_bus *bus, const char *pattern, bccn_handler *handler, void *user)
 {
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    if (!handler) /* it would be a subscription without a callback */
+        return fail(bus, BCCN_E_INVALID, "to serve needs a handler");
     return subscribe(bus, pattern, (struct subscription){ .handler = handler, .user = user });
 }
 

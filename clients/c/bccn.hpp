@@ -471,8 +471,9 @@ public:
     Subscription subscribe_view(const std::string &pattern, ViewCallback callback)
     {
         const auto entry = make_entry(pattern);
+        auto *function = callback ? detail::State::call_view : nullptr;
         entry->view_callback = std::move(callback);
-        return add(entry, bccn_subscribe(get(), detail::text(pattern), detail::State::call_view, entry.get()));
+        return add(entry, bccn_subscribe(get(), detail::text(pattern), function, entry.get()));
     }
     // Messages to all and to this program. Another call replaces the callback.
     void listen(Callback callback = nullptr)
@@ -549,8 +550,9 @@ public:
     Subscription serve(const std::string &pattern, Handler handler)
     {
         const auto entry = make_entry(pattern);
+        auto *function = handler ? detail::State::handle : nullptr;
         entry->handler = std::move(handler);
-        return add(entry, bccn_serve(get(), detail::text(pattern), detail::State::handle, entry.get()));
+        return add(entry, bccn_serve(get(), detail::text(pattern), function, entry.get()));
     }
     void reply(const Message &request, std::string_view payload)
     {

@@ -199,6 +199,11 @@ void test_errors_have_codes(const std::string &address)
     assert(code_of([&] { bus.subscribe("ab*c"); }) == Code::bad_pattern);
     assert(code_of([&] { bus.publish(std::string("a\0b", 3), ""); }) == Code::invalid);
     assert(code_of([&] { bus.serve("cpp/x", [](const bccn::Message &) { return ""; }); }) == Code::invalid);
+    bccn::Bus serves(address, full());
+    assert(code_of([&] { serves.serve("cpp/x", nullptr); }) == Code::invalid);
+    serves.subscribe_view("cpp/x", nullptr);
+    serves.publish("cpp/x", "to the stream");
+    assert(serves.receive(soon)->payload == "to the stream");
     assert(code_of([&] { bccn::Bus nowhere("/nonexistent/bus.sock"); }) == Code::unavailable);
     assert(code_of([&] { bus.control("nonsense"); }) == Code::unknown_key && bus.control("listen").empty());
     assert(bccn::word(Code::too_large) == "too-large" && bccn::version() == BCCN_VERSION);

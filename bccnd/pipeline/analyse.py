@@ -1,8 +1,10 @@
 """Makes all tables of what was ingested.
 
 Rules
-- The words (``words``) are made in one pass and kept for the run. Rows are read again only for what words lack:
-  channels, heartbeats, rejected traffic, order, and a sample for the latency.
+- What the tables need of the rows of a batch is made once and kept beside the traffic (``digests``). Rows are read
+  again only for what cannot be known of a batch alone: in what order the messages of suspects came, and the channels
+  of sources without a record of their own.
+- ``--since`` and ``--until`` are of whole minutes, as digests are. Of the margins beyond them rows are read.
 - The tables are written to a directory of their own and replace the old ones together (``versions``). So a report is
   of one run, and a run that is killed leaves the tables of the run before.
 """
@@ -20,6 +22,7 @@ from bccnd.pipeline import (
     copies,
     coverage,
     delivery,
+    digests,
     drops,
     latency,
     liveness,
@@ -28,14 +31,13 @@ from bccnd.pipeline import (
     reordering,
     segments,
     steps,
-    storage,
     versions,
     words,
 )
+from bccnd.pipeline.digests import Digests
 from bccnd.pipeline.layout import MARGIN_NS, TABLES, Output
 from bccnd.pipeline.progress import Progress
-from bccnd.pipeline.times import HOUR_NS, SECOND_NS, date
-from bccnd.recorder.layout import Direction
+from bccnd.pipeline.times import HOUR_NS, MINUTE_NS, SECOND_NS, date
 
 SLOT_NS = 10 * SECOND_NS
 # A record shorter than this has slots of a second.
@@ -48,6 +50,13 @@ class Span(NamedTuple):
 
     since_ns: int | None = None
     until_ns: int | None = None
+
+    def of_minutes(self) -> "Span":
+        """The whole minutes that have a part in it."""
+        return Span(
+            None if self.since_ns is None else self.since_ns // MINUTE_NS * MINUTE_NS,
+            None if self.until_ns is None else -(-self.until_ns // MINUTE_NS) * MINUTE_NS,
+        )
 
     def widened(self, margin_ns: int) -> "Span":
         return Span(
@@ -84,8 +93,10 @@ def analyse(spark: SparkSession, output: Output, span: Span, progress: Progress)
     """Write all ``TABLES`` below ``output.tables``. Raises ConfigError if nothing was ingested or recorded then."""
     version = versions.begin(spark, output)
     keep = Keeping(spark)
+    with progress.step("analyse: rows"):
+        found = digests.kept(spark, output)
     try:
-        made = tables(storage.traffic(spark, output), span, keep)
+        made = tables(found, span, keep)
         for number, name in enumerate(TABLES, 1):
             with progress.step(f"analyse {number}/{len(TABLES)}: {name}"):
                 typed(next(made), name).write.parquet(f"{version}/{name}")
@@ -100,31 +111,33 @@ def typed(table: DataFrame, name: str) -> DataFrame:
     return table.select(*(F.col(f"`{field.name}`").cast(field.dataType) for field in columns))
 
 
-def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFrame]:
-    """``TRAFFIC`` -> the tables in the order of ``TABLES``."""
+def tables(found: Digests, span: Span, keep: Keeping) -> Iterator[DataFrame]:
+    """The tables in the order of ``TABLES``."""
+    span = span.of_minutes()
     seen_span = span.widened(MARGIN_NS)
-    days = _of_days(all_traffic, seen_span)
-    covered = keep(coverage.coverage(days, *seen_span))
-    days = coverage.counted(days, coverage.captured_twice(covered))
-    stretches = keep(coverage.stretches(days, covered))
-    during = _during(days, seen_span)
-    traffic = during.where(F.col("direction") != Direction.MARK)
+    days = found.each(lambda _, frame: _of_days(frame, seen_span))
+    days = days._replace(marks=keep(days.marks))
+    covered = keep(coverage.coverage(days.marks, *seen_span))
+    twice = coverage.captured_twice(covered)
+    days = days.each(lambda _, frame: coverage.counted(frame, twice))
+    stretches = keep(coverage.stretches(days.marks, covered))
+    during = days.during(*span, MARGIN_NS)
     span_ns = _span_ns(covered)
     # Slots of ten seconds would leave out too much at the ends of a short record.
     slot_ns = SHORT_SLOT_NS if span_ns < SHORT_NS else SLOT_NS
     yield covered
 
-    numbers = keep(words.of(traffic, slot_ns))
+    numbers = keep(words.of(during.words, slot_ns))
     seen = keep(loss.seen(numbers))
     gaps = keep(loss.gaps(seen, stretches))
     yield loss.sources(seen, gaps)
 
     owned = keep(delivery.owners(delivery.present(numbers)))
-    rows = numbers.agg(F.sum("rows")).first()
-    delayed = keep(latency.delays(latency.sample(traffic, (rows and rows[0]) or 0), owned))
+    delayed = keep(latency.delays(latency.sample(during.sample, words.rows(numbers)), owned))
     fastest = keep(latency.fastest(delayed))
     offsets = keep(latency.offsets(fastest))
-    heard = keep(segments.heard(traffic))
+    talk = keep(during.heard)
+    heard = keep(segments.heard(talk))
     known = keep(segments.addresses(heard, owned))
     recorded = [row.host for row in covered.select("host").distinct().collect()]
     connected = segments.frame(covered, segments.segments(segments.edges(heard, owned, known), recorded))
@@ -143,28 +156,21 @@ def tables(all_traffic: DataFrame, span: Span, keep: Keeping) -> Iterator[DataFr
     yield copies.copies(by_minute)
     yield steps.steps(matched, guessed, minutes, slot_ns, steps.seconds_of(span_ns))
 
-    yield channels.channels(channels.witnessed(traffic), keep)
-    yield liveness.silences(keep(liveness.beats(traffic)), stretches, keep)
-    yield rejected.rejected(traffic, known)
-    yield drops.drops(during)
-    yield reordering.reordering(reordering.suspects(during, numbers), slot_ns)
+    best = keep(channels.witnesses(talk))
+    yield channels.channels(channels.sizes(best, during.sizes, during.rows), keep)
+    yield liveness.silences(keep(liveness.beats(during.beats)), stretches, keep)
+    yield rejected.rejected(during.rejected, known)
+    yield drops.drops(during.marks)
+    yield reordering.reordering(reordering.suspects(during.rows, during.marks, numbers), slot_ns)
 
 
-def _of_days(traffic: DataFrame, span: Span) -> DataFrame:
-    """The traffic without the directories of other days."""
+def _of_days(rows: DataFrame, span: Span) -> DataFrame:
+    """What files of these days say; a file belongs to the day on which it begins."""
     if span.since_ns is not None:
-        traffic = traffic.where(F.col("date") >= date(span.since_ns))
+        rows = rows.where(F.col("date") >= date(span.since_ns))
     if span.until_ns is not None:
-        traffic = traffic.where(F.col("date") <= date(span.until_ns))
-    return traffic
-
-
-def _during(traffic: DataFrame, span: Span) -> DataFrame:
-    if span.since_ns is not None:
-        traffic = traffic.where(F.col("time_ns") >= span.since_ns)
-    if span.until_ns is not None:
-        traffic = traffic.where(F.col("time_ns") < span.until_ns)
-    return traffic
+        rows = rows.where(F.col("date") <= date(span.until_ns))
+    return rows
 
 
 def _span_ns(covered: DataFrame) -> int:

@@ -133,10 +133,13 @@ def parser() -> CommandLine:
         "--since",
         metavar="TIME",
         type=moment,
-        help="leave out what is earlier; UTC, or 24h or 7d ago (analyse, run)",
+        help="leave out the minutes that are earlier; UTC, or 24h or 7d ago (analyse, run)",
     )
     top.add_argument(
-        "--until", metavar="TIME", type=moment, help="leave out what is later; UTC (analyse, run)"
+        "--until",
+        metavar="TIME",
+        type=moment,
+        help="leave out the minutes that are later; UTC (analyse, run)",
     )
     top.add_argument(
         "--keep-days",

@@ -18,9 +18,15 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from bccnd.pipeline.layout import MARGIN_NS
+from bccnd.pipeline.layout import MARGIN_NS, ORIGIN
 from bccnd.pipeline.words import so_far
 from bccnd.recorder.layout import Direction, Mark
+
+
+def digest(traffic: DataFrame) -> DataFrame:
+    """The marks of ``TRAFFIC``, which are few, with the columns that anything here or elsewhere needs of them."""
+    names = ("host", "time_ns", "direction", "verdict", "size", "payload", *ORIGIN)
+    return traffic.where(F.col("direction") == Direction.MARK).select(*names)
 
 
 def coverage(traffic: DataFrame, since_ns: int | None = None, until_ns: int | None = None) -> DataFrame:

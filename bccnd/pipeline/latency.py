@@ -6,7 +6,8 @@ Rules
   the difference of the two minima (``both-ways``; NTP assumes the same: RFC 5905, section 8). Where messages went one
   way only, the offset is unknown, and latency is what a message took longer than the fastest of the hour
   (``above-fastest``).
-- A sample suffices: words chosen by a hash, the same on all hosts; or all words where there are few.
+- A sample suffices: one of 2, 4, 8 ... words, chosen by a hash, the same on all hosts; or all words where there are
+  few. So the sample of many rows is a part of that of fewer, and samples of batches can be put together.
 - The first copy of a message counts. Numbers that a source used twice are left out.
 """
 
@@ -14,10 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import words
-from bccnd.pipeline.layout import PAIR
+from bccnd.pipeline.layout import ORIGIN, PAIR
 from bccnd.pipeline.times import SECOND_NS, hour
 
-# Rows sent and received, about; the percentiles of an hour need far fewer.
+# Rows sent and received, at most about so many, and half at least; the percentiles of an hour need far fewer.
 SAMPLED_ROWS = 2_000_000
 # A clock that is off by so much is taken into account.
 FAR_NS = SECOND_NS
@@ -26,12 +27,17 @@ _MESSAGE = ("src", "word", "bit")
 _PAIR_HOUR = (*PAIR, "hour")
 
 
-def sample(traffic: DataFrame, rows: int) -> DataFrame:
-    """``TRAFFIC`` of so many ``rows`` -> (host, direction, src, word, bit, time_ns), about SAMPLED_ROWS of them."""
-    chosen = words.numbered(traffic)
-    if rows > SAMPLED_ROWS:
-        chosen = chosen.where(F.pmod(F.xxhash64("src", "word"), F.lit(-(-rows // SAMPLED_ROWS))) == 0)
-    return chosen.select("host", "direction", *_MESSAGE, "time_ns")
+def digest(traffic: DataFrame) -> DataFrame:
+    """``TRAFFIC`` -> (host, direction, src, word, bit, time_ns, capture, date)."""
+    return words.numbered(traffic).select("host", "direction", *_MESSAGE, "time_ns", *ORIGIN)
+
+
+def sample(digests: DataFrame, rows: int) -> DataFrame:
+    """``digest`` of so many ``rows`` in all -> about SAMPLED_ROWS of them at most."""
+    apart = 1
+    while apart * SAMPLED_ROWS < rows:
+        apart *= 2
+    return digests.where(F.pmod(F.xxhash64("src", "word"), F.lit(apart)) == 0) if apart > 1 else digests
 
 
 def delays(sampled: DataFrame, owned: DataFrame) -> DataFrame:

@@ -23,6 +23,38 @@ TRAFFIC = (
     "seq decimal(20,0), channel string, payload binary, size int, word bigint, bit int, capture boolean, "
     "batch string, date string, host string"
 )
+# What a row has of its file: whether tcpdump recorded it, and the day of its directory.
+ORIGIN = ("capture", "date")
+_ORIGIN_COLUMNS = "capture boolean, date string"
+# What the tables need of the rows, of so many batches (``digests``).
+DIGESTS = {
+    "marks": (
+        f"host string, time_ns bigint, direction string, verdict string, size int, payload binary, {_ORIGIN_COLUMNS}"
+    ),
+    "words": (
+        f"host string, direction string, src string, word bigint, slot bigint, {_ORIGIN_COLUMNS}, bits bigint, "
+        "late_bits bigint, rows bigint, late bigint, first_ns bigint, last_ns bigint"
+    ),
+    "heard": (
+        "host string, direction string, interface string, address string, src string, hour bigint, "
+        f"{_ORIGIN_COLUMNS}, delivered bigint, said bigint"
+    ),
+    "sizes": (
+        f"src string, host string, channel string, second bigint, length int, {_ORIGIN_COLUMNS}, messages bigint, "
+        "bytes bigint"
+    ),
+    "beats": (
+        f"host string, src string, seq decimal(20,0), own boolean, {_ORIGIN_COLUMNS}, time_ns bigint, "
+        "leaving boolean"
+    ),
+    "rejected": (
+        f"host string, minute bigint, verdict string, peer string, {_ORIGIN_COLUMNS}, datagrams bigint, "
+        "first bigint, last bigint, example_channel string"
+    ),
+    "sample": (
+        f"host string, direction string, src string, word bigint, bit int, time_ns bigint, {_ORIGIN_COLUMNS}"
+    ),
+}
 REJECTED_FILES = "path string, reason string"
 
 # The source of senders without a name. Many share it, so its numbers mean nothing.
@@ -98,6 +130,11 @@ class Output(NamedTuple):
 
     def batch(self, number: int) -> str:
         return self.at("traffic", f"batch={number}")
+
+    @property
+    def digests(self) -> str:
+        """``<form>/batch=<first>-<last>/<kind>/*.parquet`` of ``DIGESTS``; in ``traffic``, to go where that goes."""
+        return self.at("traffic", "_digests")
 
     @property
     def checkpoint(self) -> str:

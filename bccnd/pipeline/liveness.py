@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from bccnd.pipeline.layout import ORIGIN
 from bccnd.pipeline.times import SECOND_NS, moment
 from bccnd.pipeline.words import so_far
 from bccnd.wire.verdict import DELIVERED
@@ -35,19 +36,28 @@ NEARLY_ALL = 0.9
 _BEATER = ("observer", "src")
 
 
-def beats(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> (observer, src, own boolean, time_ns, leaving boolean): ``own`` at the host itself."""
+def digest(traffic: DataFrame) -> DataFrame:
+    """``TRAFFIC`` -> (host, src, seq, own boolean, capture, date, time_ns, leaving boolean): the heartbeats.
+
+    ``own`` at the host itself.
+    """
     is_out = F.col("direction") == "out"
+    leaving = F.coalesce(F.col("payload") == F.lit(LEAVING), F.lit(False))
     return (
         traffic.where(is_out | ((F.col("direction") == "in") & F.col("verdict").isin(*DELIVERED)))
         .where(F.col("channel").startswith(CHANNELS))
         .where(F.col("channel") == F.concat(F.lit(CHANNELS), "src"))
-        .groupBy(F.col("host").alias("observer"), "src", "seq", is_out.alias("own"))
-        .agg(
-            F.min("time_ns").alias("time_ns"),
-            F.bool_or(F.coalesce(F.col("payload") == F.lit(LEAVING), F.lit(False))).alias("leaving"),
-        )
-        .select(*_BEATER, "own", "time_ns", "leaving")
+        .groupBy("host", "src", "seq", is_out.alias("own"), *ORIGIN)
+        .agg(F.min("time_ns").alias("time_ns"), F.bool_or(leaving).alias("leaving"))
+    )
+
+
+def beats(digests: DataFrame) -> DataFrame:
+    """``digest``, of any number of batches -> (observer, src, own, time_ns, leaving): each beat once."""
+    return (
+        digests.groupBy(F.col("host").alias("observer"), "src", "seq", "own")
+        .agg(F.min("time_ns").alias("time_ns"), F.bool_or("leaving").alias("leaving"))
+        .drop("seq")
     )
 
 

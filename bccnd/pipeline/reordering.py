@@ -26,8 +26,10 @@ _MIDDLE = 2**57
 _BEFORE = -1
 
 
-def suspects(traffic: DataFrame, all_words: DataFrame) -> DataFrame:
-    """``TRAFFIC`` and ``words.of`` of it -> the ``TRAFFIC`` of sources whose messages may have been overtaken."""
+def suspects(traffic: DataFrame, marks: DataFrame, all_words: DataFrame) -> DataFrame:
+    """``TRAFFIC``, and the marks and ``words.of`` of it -> the ``TRAFFIC`` of sources whose messages may have been
+    overtaken. Only the files of hosts that received such are read.
+    """
     said, plain = (
         F.col("verdict") == Mark.DAEMON,
         F.get_json_object(F.col("payload").cast("string"), "$.reorder") == "0",
@@ -39,17 +41,25 @@ def suspects(traffic: DataFrame, all_words: DataFrame) -> DataFrame:
     }
     # The recorder notes in each file what the daemon is.
     told = (
-        traffic.where(
-            (F.col("direction") == Direction.MARK) & F.col("verdict").isin(Mark.OPENED, Mark.DAEMON)
-        )
+        marks.where((F.col("direction") == Direction.MARK) & F.col("verdict").isin(Mark.OPENED, Mark.DAEMON))
         .groupBy("host")
         .agg(*(count.alias(name) for name, count in counts.items()))
         .where("plain = said AND said >= files")
+        .select("host", F.lit(True).alias("told"))
     )
-    late = all_words.where("direction = 'in' AND late > 0").select("host", "src").distinct()
+    received = all_words.where("direction = 'in'")
+    hosts = (
+        received.groupBy("host")
+        .agg((F.max("late") > 0).alias("late"))
+        .join(F.broadcast(told), "host", "left")
+        .where("told IS NULL OR late")
+        .collect()
+    )
+    late = received.where("late > 0").select("host", "src", F.lit(True).alias("late")).distinct()
     return (
-        traffic.join(F.broadcast(told.select("host", F.lit(True).alias("told"))), "host", "left")
-        .join(F.broadcast(late.withColumn("late", F.lit(True))), ["host", "src"], "left")
+        traffic.where(F.col("host").isin([row.host for row in hosts]))
+        .join(F.broadcast(told), "host", "left")
+        .join(F.broadcast(late), ["host", "src"], "left")
         .where("told IS NULL OR late")
         .drop("told", "late")
     )

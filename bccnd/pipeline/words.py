@@ -11,8 +11,9 @@ Rules
 - Bit k of ``bits`` in word w stands for the number 64 w + k. Hash aggregation makes the words (``bit_or``); ``&``,
   ``~`` and ``bit_count`` compare them. A source with half of all traffic is many words, not one skewed partition.
 - A word is split where its numbers fall into several slots of time. ``rows`` beyond ``bit_count(bits)`` are
-  duplicates. Slots of what was sent are as short as the caller needs. Slots of what was received, which is many times
-  as much, are SEEN_NS long; otherwise a word of a slow source would hold hardly more than one number.
+  duplicates. Slots of what was sent are as short as the caller needs (SENT_NS at least). Slots of what was received,
+  which is many times as much, are SEEN_NS long; otherwise a word of a slow source would hold hardly more than one
+  number.
 - An epoch of a source ends where its numbers fall by SANITY or more, or rise by more than JUMP, which no loss
   explains. These are the daemon's rules (``bccnd/relay/dedup.py``), to the precision of a word. Only a fall is a
   restart: a program that connects anew goes on with the numbers of a clock. A number that a source uses twice within
@@ -27,14 +28,15 @@ Rules
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from bccnd.pipeline.layout import NAMELESS
-from bccnd.pipeline.times import MINUTE_NS
+from bccnd.pipeline.layout import NAMELESS, ORIGIN
+from bccnd.pipeline.times import MINUTE_NS, SECOND_NS
 from bccnd.wire.verdict import DELIVERED, HARMLESS, Verdict
 
 # The default of dedup.sanity.
 SANITY = 1000
 JUMP = 2**20
 SEEN_NS = MINUTE_NS
+SENT_NS = SECOND_NS
 _SANITY_WORDS = -(-SANITY // 64)
 _JUMP_WORDS = JUMP // 64
 
@@ -49,19 +51,20 @@ def numbered(traffic: DataFrame) -> DataFrame:
     )
 
 
-def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
-    """``TRAFFIC`` -> (host, direction, src, word, slot, bits, late_bits, rows, late, first_ns, last_ns).
+def digest(traffic: DataFrame) -> DataFrame:
+    """``TRAFFIC`` -> (host, direction, src, word, slot, capture, date, bits, late_bits, rows, late, first_ns,
+    last_ns).
 
     ``direction`` is ``in`` or ``out``. ``slot`` counts slots since 1970 by the host's own clock: SEEN_NS long for
-    ``in``, ``slot_ns`` for ``out``.
+    ``in``, SENT_NS for ``out``.
     """
-    slot = F.expr(f"IF(direction = 'in', time_ns div {SEEN_NS}, time_ns div {slot_ns})").alias("slot")
+    slot = F.expr(f"time_ns div IF(direction = 'in', {SEEN_NS}L, {SENT_NS}L)").alias("slot")
     one, none = F.expr("shiftleft(1L, bit)"), F.lit(0).cast("bigint")
     counts = (F.col("direction") == "out") | F.col("verdict").isin(*DELIVERED)
     late = F.col("verdict") == Verdict.LATE
     return (
         numbered(traffic)
-        .groupBy("host", "direction", "src", "word", slot)
+        .groupBy("host", "direction", "src", "word", slot, *ORIGIN)
         .agg(
             F.bit_or(F.when(counts, one).otherwise(none)).alias("bits"),
             F.bit_or(F.when(counts, none).otherwise(one)).alias("late_bits"),
@@ -71,6 +74,26 @@ def of(traffic: DataFrame, slot_ns: int) -> DataFrame:
             F.max("time_ns").alias("last_ns"),
         )
     )
+
+
+def of(digests: DataFrame, slot_ns: int) -> DataFrame:
+    """``digest``, of any number of batches -> the same without (capture, date): a row for each word and slot.
+
+    The slots of ``out`` are ``slot_ns`` long, a multiple of SENT_NS.
+    """
+    slot = F.expr(f"IF(direction = 'in', slot, slot div {slot_ns // SENT_NS})").alias("slot")
+    return digests.groupBy("host", "direction", "src", "word", slot).agg(
+        *(F.bit_or(name).alias(name) for name in ("bits", "late_bits")),
+        *(F.sum(name).alias(name) for name in ("rows", "late")),
+        F.min("first_ns").alias("first_ns"),
+        F.max("last_ns").alias("last_ns"),
+    )
+
+
+def rows(found: DataFrame) -> int:
+    """How many rows of traffic words stand for."""
+    row = found.agg(F.sum("rows")).first()
+    return int(row[0] or 0) if row else 0
 
 
 def so_far(column: Column, order: WindowSpec) -> Column:

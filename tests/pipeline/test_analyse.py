@@ -113,7 +113,7 @@ def test_since_and_until_limit_the_analysis(spark: SparkSession, tmp_path: Path)
     with pytest.raises(ConfigError, match="run bccnd-pipeline ingest first"):
         analyse(spark, output, Span(), Progress(None, io.StringIO()))
     ingest(spark, str(tmp_path / "in"), output, [].append)
-    span = Span(plan.begin_ns + 120 * 10**9, plan.begin_ns + 180 * 10**9)
+    span = Span(plan.begin_ns + 130 * 10**9, plan.begin_ns + 170 * 10**9)  # of whole minutes
     analyse(spark, output, span, Progress(None, io.StringIO()))
     minutes = spark.read.schema(TABLES["minutes"]).parquet(f"{output.tables}/minutes").collect()
     assert {(row.minute.minute, row.sent) for row in minutes} == {(2, 72)}

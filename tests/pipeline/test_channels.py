@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from bccnd.pipeline import channels
+from bccnd.pipeline import channels, segments
 from tests.pipeline.rows import at, datagram, sent, table, traffic
 
 
@@ -32,5 +32,7 @@ def test_message_counts_once(spark: SparkSession) -> None:
         ("local/work", at(0), 1, 70, 1, 3, 3, 3),
         ("numbers", at(0), 2, 120, 2, None, None, None),
     ]
-    found = channels.channels(channels.witnessed(traffic(spark, rows)))
+    every = traffic(spark, rows)
+    best = channels.witnesses(segments.digest(every))
+    found = channels.channels(channels.sizes(best, channels.digest(every), every))
     assertDataFrameEqual(found, table(spark, "channels", expected), ignoreNullable=True)

@@ -27,12 +27,12 @@ class Made:
         ahead: dict[tuple[str, str], int] | None = None,
     ) -> None:
         all_rows = traffic(spark, rows)
-        numbers = words.of(all_rows, SLOT_NS)
+        numbers = words.of(words.digest(all_rows), SLOT_NS)
         owned = delivery.owners(delivery.present(numbers))
         stretches = coverage.stretches(all_rows, coverage.coverage(all_rows))
         clocks = [(*pair, seconds * 10**9, seconds * 10**9) for pair, seconds in (ahead or {}).items()]
         offsets = frame(spark, clocks, OFFSETS)
-        heard = segments.heard(all_rows)
+        heard = segments.heard(segments.digest(all_rows))
         hosts = [row.host for row in stretches.select("host").collect()]
         found = segments.segments(segments.edges(heard, owned, segments.addresses(heard, owned)), hosts)
         receivers = delivery.pairs(owned, segments.frame(all_rows, found), stretches, offsets)

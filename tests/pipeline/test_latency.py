@@ -24,8 +24,8 @@ def test_clock_offset_needs_messages_in_both_directions(spark: SparkSession) -> 
         datagram("b", 102, "a/p/1", 2**30),
     ]
     all_rows = traffic(spark, rows)
-    owned = delivery.owners(delivery.present(words.of(all_rows, 10**10)))
-    delayed = latency.delays(latency.sample(all_rows, len(rows)), owned).persist()
+    owned = delivery.owners(delivery.present(words.of(words.digest(all_rows), 10**10)))
+    delayed = latency.delays(latency.sample(latency.digest(all_rows), len(rows)), owned).persist()
     fastest = latency.fastest(delayed)
     offsets = {
         (row.sender, row.receiver): (row.least_ns, row.most_ns) for row in latency.offsets(fastest).collect()
@@ -54,6 +54,6 @@ def test_sample_has_the_same_words_on_all_hosts(spark: SparkSession, monkeypatch
         for make, host in ((sent, "a"), (datagram, "b"))
         for seq in range(2000)
     ]
-    chosen = latency.sample(traffic(spark, rows), len(rows)).collect()
+    chosen = latency.sample(latency.digest(traffic(spark, rows)), len(rows)).collect()
     assert 600 < len(chosen) < 1400
     assert {row.word for row in chosen if row.host == "a"} == {row.word for row in chosen if row.host == "b"}

@@ -11,7 +11,7 @@ from tests.pipeline.rows import at, datagram, mark, recording, table, traffic
 
 def analysed(spark: SparkSession, rows: list[tuple[Any, ...]]) -> tuple[DataFrame, DataFrame]:
     all_rows = traffic(spark, rows)
-    seen = loss.seen(words.of(all_rows, 10**10))
+    seen = loss.seen(words.of(words.digest(all_rows), 10**10))
     return seen, loss.gaps(seen, coverage.stretches(all_rows, coverage.coverage(all_rows)))
 
 

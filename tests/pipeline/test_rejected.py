@@ -23,5 +23,5 @@ def test_rejected_datagrams_are_grouped_by_address(spark: SparkSession) -> None:
         ("c", at(3600), "magic", "[fe80::9]", "x", 1, at(3700), at(3700), None),
     ]
     known = frame(spark, [("[fe80::9]", "x")], "address string, known string")
-    found = rejected.rejected(traffic(spark, rows), known)
+    found = rejected.rejected(rejected.digest(traffic(spark, rows)), known)
     assertDataFrameEqual(found, table(spark, "rejected", expected), ignoreNullable=True)

@@ -5,7 +5,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from bccnd.pipeline import reordering, words
+from bccnd.pipeline import coverage, reordering, words
 from tests.pipeline.rows import at as moment
 from tests.pipeline.rows import datagram, mark, recording, table, traffic
 
@@ -58,7 +58,7 @@ def test_only_sources_with_late_messages_are_suspected(spark: SparkSession) -> N
     rows += [*daemon("plain", 0), *daemon("waits", 8), *recording("silent", 1, 90)]
     rows += [*daemon("half", 0), *recording("half", 90, 99)]  # by an older recorder, which noted nothing
     every = traffic(spark, rows)
-    left = reordering.suspects(every, words.of(every, 10**9))
+    left = reordering.suspects(every, coverage.digest(every), words.of(words.digest(every), 10**9))
     assert {(row.host, row.src) for row in left.where("src IS NOT NULL").collect()} == {
         ("plain", "b/p/1"), ("waits", "a/p/1"), ("silent", "a/p/1"), ("half", "a/p/1"),
     }  # fmt: skip

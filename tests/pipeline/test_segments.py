@@ -62,8 +62,8 @@ def test_addresses_belong_to_hosts_that_a_record_ties_to_them(spark: SparkSessio
         datagram("y", 1, "y/p/1", 1, direction="echo", verdict="own", peer="10.7.0.1:5400"),
     ]  # fmt: skip
     all_rows = traffic(spark, rows)
-    owned = delivery.owners(delivery.present(words.of(all_rows, 10**10)))
-    heard = segments.heard(all_rows)
+    owned = delivery.owners(delivery.present(words.of(words.digest(all_rows), 10**10)))
+    heard = segments.heard(segments.digest(all_rows))
     known = segments.addresses(heard, owned)
     assert {(row.address, row.known) for row in known.collect()} == {
         ("10.0.0.1", "a"), ("10.0.0.3", "c"), ("10.0.0.4", "d"),

@@ -55,7 +55,8 @@ def test_jvm_suits_how_much_there_is_to_read() -> None:
     options = "spark.driver.extraJavaOptions"
     small, large = (session.sized(size, {}) for size in (session.SMALL - 1, session.SMALL))
     assert small == {options: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory": "1g"}
-    assert large == {options: "-XX:+UseParallelGC"}
+    assert large == {options: session.LARGE_JVM}
+    assert large[options].startswith("-XX:+UseParallelGC -XX:Tier4")
     assert session.sized(None, {}) == {}
     assert session.sized(session.SMALL, {}, keeps=False) == {options: session.PASSING_JVM}
     assert session.sized(1, {}, keeps=False) == small

@@ -33,14 +33,14 @@ def test_numbers_become_words_by_slot_and_direction(spark: SparkSession) -> None
         ("c", "in", "a/p/1", 1, minute + 1, 2, 0, 1, 0, ns(61), ns(61)),
         ("c", "out", "c/p/1", 2**58 - 1, ns(0) // SLOT_NS, LEAST, 0, 1, 0, ns(5), ns(5)),
     ]
-    found = words.of(traffic(spark, rows), SLOT_NS)
+    found = words.of(words.digest(traffic(spark, rows)), SLOT_NS)
     assertDataFrameEqual(found, spark.createDataFrame(expected, found.schema))
 
 
 def test_epoch_ends_where_numbers_fall_or_leap(spark: SparkSession) -> None:
     numbers = [5000, 5064, 5020, 5128, 1, 70, 2**21, 2**21 + 64]
     rows = [datagram("c", 60 * at, "a/p/1", seq) for at, seq in enumerate(numbers)]
-    found = words.with_epochs(words.of(traffic(spark, rows), SLOT_NS)).orderBy("first_ns")
+    found = words.with_epochs(words.of(words.digest(traffic(spark, rows)), SLOT_NS)).orderBy("first_ns")
     assert [(row.restart, row.epoch) for row in found.collect()] == [
         (False, 0), (False, 0), (False, 0), (False, 0), (True, 1), (False, 1), (False, 2), (False, 2),
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from bccnd.errors import CaptureError, ConfigError
+from bccnd.pipeline import digests
 from bccnd.pipeline.analyse import Keeping, Span, tables
 from bccnd.pipeline.ingest import taken_over
 from bccnd.pipeline.layout import RECORDED
@@ -222,7 +223,7 @@ def test_the_analysis_finds_the_loss_in_two_captures(spark: SparkSession, tmp_pa
     write(tmp_path / "b.pcapng", *came)
     keep = Keeping(spark)
     traffic = taken_over(captures(spark, str(tmp_path))).withColumn("batch", F.lit(0)).drop("file").persist()
-    _coverage, sources = islice(tables(traffic, Span(), keep), 2)
+    _coverage, sources = islice(tables(digests.of(traffic), Span(), keep), 2)
     found = {(row["receiver"], row["src"], row["lost"], row["duplicates"]) for row in sources.collect()}
     sent_by = traffic.where("direction = 'out'").select("host", "src").distinct().collect()
     keep.release()

@@ -1,0 +1,236 @@
+"""What the tables need of the rows, made of each batch once and kept: rows are many, and never change.
+
+    traffic/batch=0 ... batch=8              rows, as ingested
+    traffic/_digests/1/batch=0-5/<kind>      what the tables need of the rows of the batches 0 to 5
+    traffic/_digests/1/batch=6-7/<kind>      the same of 6 and 7; of 8 there is too little yet, so its rows are read
+
+Rules
+- A digest counts once its directory has ``_SUCCESS``, which is written last, until one that holds it has, too. What a
+  kill leaves, the next ``analyse`` removes. Only ``analyse`` reads digests.
+- The tables are the same, whatever was digested before: digests are sums, extremes and sets of bits, which are put
+  together in any order, and rows that were chosen by themselves.
+- New batches are digested once there are BYTES of them; to write a digest of less takes longer than to read the rows
+  again. A batch that ``ingest`` may write again, because it was killed, is not digested.
+- A new digest takes up the last ones before it that hold no more batches than itself. So there are few, of sizes that
+  double, and what is in them is written again only so many times.
+- What ``maintain`` merges stays digested: the rows are the same. Where digests hold a part of a merged batch only, it
+  is digested anew.
+- A digest is exact to the minute, of who heard whom to the hour. The margins around the time that is analysed are
+  read from the rows.
+- Each digest says of its rows whether tcpdump recorded them, and their date: what is too old, or recorded twice, is
+  left out when it is read.
+- Another FORM of digests makes all of them anew.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from bccnd.pipeline import channels, coverage, latency, liveness, rejected, segments, storage, words
+from bccnd.pipeline.layout import DIGESTS, Output
+from bccnd.pipeline.source import inputs
+from bccnd.pipeline.storage import Batch
+from bccnd.pipeline.times import HOUR_NS, SECOND_NS
+
+FORM = 1
+# As much as a million rows without payloads.
+BYTES = 16 << 20
+
+
+class Digests(NamedTuple):
+    """Of all that was ingested: ``rows`` (``TRAFFIC``), and what was made of them by the modules of these names."""
+
+    rows: DataFrame
+    marks: DataFrame  # coverage
+    words: DataFrame
+    heard: DataFrame  # segments
+    sizes: DataFrame  # channels
+    beats: DataFrame  # liveness
+    rejected: DataFrame
+    sample: DataFrame  # latency
+
+    def each(self, change: Callable[[str, DataFrame], DataFrame]) -> "Digests":
+        return Digests(*(change(name, frame) for name, frame in zip(self._fields, self, strict=True)))
+
+    def during(self, since_ns: int | None, until_ns: int | None, margin_ns: int) -> "Digests":
+        """What belongs to that time, of whole minutes, or to so much time before and after it, which rows tell."""
+        first_ns = None if since_ns is None else since_ns - margin_ns
+        last_ns = None if until_ns is None else until_ns + margin_ns
+        edges = F.lit(False)
+        if since_ns is not None:
+            edges |= F.col("time_ns").between(since_ns - margin_ns, since_ns - 1)
+        if until_ns is not None:
+            edges |= F.col("time_ns").between(until_ns, until_ns + margin_ns - 1)
+
+        def cut(name: str, frame: DataFrame) -> DataFrame:
+            if name not in _OF_MINUTES:
+                began, ended = _TIMES.get(name, ("time_ns", "time_ns"))
+                return _between(frame, began, ended, first_ns, last_ns)
+            frame = _between(frame, *_OF_MINUTES[name], since_ns, until_ns)
+            limited = since_ns is not None or until_ns is not None
+            return frame.unionByName(KINDS[name](self.rows.where(edges))) if limited else frame
+
+        return self.each(cut)
+
+
+# When what a row stands for began and ended.
+_TIMES = {
+    "heard": (f"hour * {HOUR_NS}", f"(hour + 1) * {HOUR_NS} - 1"),
+    "sizes": (f"second * {SECOND_NS}", f"(second + 1) * {SECOND_NS} - 1"),
+}
+# Of these a row has much of its minute, so none may lie across a limit.
+_OF_MINUTES = {"words": ("first_ns", "last_ns"), "rejected": ("first", "last")}
+
+
+def _between(
+    frame: DataFrame, began: str, ended: str, since_ns: int | None, until_ns: int | None
+) -> DataFrame:
+    if since_ns is not None:
+        frame = frame.where(F.expr(ended) >= since_ns)
+    return frame if until_ns is None else frame.where(F.expr(began) < until_ns)
+
+
+KINDS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "marks": coverage.digest,
+    "words": words.digest,
+    "heard": segments.digest,
+    "sizes": channels.digest,
+    "beats": liveness.digest,
+    "rejected": rejected.digest,
+    "sample": latency.digest,
+}
+
+
+def of(traffic: DataFrame) -> Digests:
+    """The digests of rows that are there, which nothing keeps."""
+    return Digests(_marked(traffic), **_made(traffic))
+
+
+def kept(spark: SparkSession, output: Output) -> Digests:
+    """The digests of all whole batches, after those that are missing were written. Raises ConfigError without any."""
+    whole, _ = storage.all_batches(spark, output)
+    # After that: what is whole and not planned is written for good.
+    planned = inputs.numbers(spark, output.checkpoint, inputs.PLANNED)
+    batches = storage.counting(whole)
+    every = storage.traffic(spark, output, batches)
+    found = _clean(spark, output)
+    done, new = selected(batches, found)
+    for each in set(found) - set(done):
+        storage.delete(spark, each.path)
+    if sum(storage.size(spark, batch.path) for batch in new) >= BYTES:
+        for run in [*runs(new, done, planned)]:
+            taken = taken_up(done, run, batches)
+            first, last = (taken or run)[0].first, run[-1].last
+            made = Batch(first, last, True, f"{_folder(output)}/batch={first}-{last}")
+            _write(spark, output, made.path, taken, storage.traffic(spark, output, run))
+            new = [batch for batch in new if batch not in run]
+            done = sorted([*(each for each in done if each not in taken), made])
+            for each in taken:
+                storage.delete(spark, each.path)
+    rows = storage.traffic(spark, output, new) if new else None
+    return Digests(_marked(every), **_together(spark, output, done, rows))
+
+
+def selected(batches: Sequence[Batch], digests: Iterable[Batch]) -> tuple[list[Batch], list[Batch]]:
+    """Those of the digests that are used, and the batches of which there is none."""
+    used, new = storage.counting(digests), list[Batch]()
+    while True:
+        known = {number for each in used for number in range(each.first, each.last + 1)}
+        new = [each for each in batches if not known.issuperset(range(each.first, each.last + 1))]
+        # A digest of a part of it would count these rows twice.
+        partial = [each for each in used if any(_share(each, batch) for batch in new)]
+        if not partial:
+            break
+        used = [each for each in used if each not in partial]
+    return [each for each in used if any(_share(each, batch) for batch in batches)], new
+
+
+def runs(new: Sequence[Batch], done: Sequence[Batch], planned: Iterable[int]) -> Iterator[list[Batch]]:
+    """Those of the new batches that are digested together: neighbours, none of them ``planned``."""
+    planned = set(planned)
+    run: list[Batch] = []
+    for batch in new:
+        final = planned.isdisjoint(range(batch.first, batch.last + 1))
+        between = any(run[-1].last < each.first < batch.first for each in done) if run else False
+        if run and (between or not final):
+            yield run
+            run = []
+        if final:
+            run.append(batch)
+    if run:
+        yield run
+
+
+def taken_up(done: Sequence[Batch], run: Sequence[Batch], batches: Sequence[Batch]) -> list[Batch]:
+    """The digests that go into that of ``run``: the last ones before it that hold no more batches than it does."""
+    first, last = run[0].first, run[-1].last
+    taken: list[Batch] = []
+    for each in sorted(done, reverse=True):
+        if each.last >= first:
+            continue
+        between = any(each.last < batch.first < first for batch in batches)
+        if between or each.last - each.first > last - first:
+            break
+        taken.insert(0, each)
+        first = each.first
+    return taken
+
+
+def _share(one: Batch, other: Batch) -> bool:
+    return one.first <= other.last and other.first <= one.last
+
+
+def _folder(output: Output) -> str:
+    return f"{output.digests}/{FORM}"
+
+
+def _clean(spark: SparkSession, output: Output) -> list[Batch]:
+    """The digests that count; what else there is, is removed."""
+    for name in storage.children(spark, output.digests):
+        if name != str(FORM):
+            storage.delete(spark, f"{output.digests}/{name}")
+    paths = (f"{_folder(output)}/{name}" for name in storage.children(spark, _folder(output)))
+    every = [batch for path in paths if (batch := Batch.at(path))]
+    whole = storage.counting(each for each in every if storage.exists(spark, f"{each.path}/_SUCCESS"))
+    for each in every:
+        if each not in whole:
+            storage.delete(spark, each.path)
+    return whole
+
+
+def _marked(traffic: DataFrame) -> DataFrame:
+    return traffic.withColumn("capture", F.coalesce("capture", F.lit(False)))
+
+
+def _made(traffic: DataFrame) -> dict[str, DataFrame]:
+    rows = _marked(traffic)
+    return {name: made(rows) for name, made in KINDS.items()}
+
+
+def _together(
+    spark: SparkSession, output: Output, done: Sequence[Batch], rows: DataFrame | None
+) -> dict[str, DataFrame]:
+    """What was digested and is not too old, and what is made of these rows."""
+    made = {} if rows is None else _made(rows)
+    if not done:
+        return made
+    since = storage.kept_since(spark, output)
+    found = {}
+    for name, columns in DIGESTS.items():
+        read = spark.read.schema(columns).parquet(*(f"{each.path}/{name}" for each in done))
+        kept_still = read.where(F.col("date") >= since) if since else read
+        found[name] = kept_still.unionByName(made[name]) if made else kept_still
+    return found
+
+
+def _write(spark: SparkSession, output: Output, path: str, taken: Sequence[Batch], rows: DataFrame) -> None:
+    """Write the digest of ``rows``, and of what was ``taken`` up."""
+    storage.delete(spark, path)
+    for name, frame in _together(spark, output, taken, rows).items():
+        if name == "sample":
+            written = spark.read.schema(DIGESTS["words"]).parquet(f"{path}/words")
+            frame = latency.sample(frame, words.rows(written))
+        frame.write.parquet(f"{path}/{name}")
+    storage.write_text(spark, f"{path}/_SUCCESS", "")

@@ -76,7 +76,8 @@ class Blocking(Session):
         if reading and self._read():
             if self._transport is None:
                 return True
-            self._advance()  # much may come that is no answer to the greeting
+            if self._due != FOREVER:  # much may come that is no answer to the greeting
+                self._advance()
             return monotonic() < deadline
         transport, until = self._transport, min(deadline, self._due)
         if transport is None:

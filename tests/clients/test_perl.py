@@ -144,7 +144,7 @@ def test_a_missing_module_of_perl_is_named() -> None:
         require("Socket.pm", "No/Such.pm")
 
 
-def test_a_packet_that_cannot_be_read_ends_the_connection(tmp_path: Path) -> None:
+def test_an_unreadable_packet_ends_the_connection(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet == b"SUB a":
             connection.send(b"PACK \0\0\1\0")

@@ -58,7 +58,7 @@ def test_receive_times_out(connect: Connect) -> None:
     assert connect().receive(0.05) is None
 
 
-def test_calls_end_in_time_whatever_comes_instead_of_an_answer(
+def test_calls_end_in_time_whatever_comes(
     daemon: DaemonProcess, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flood(_: Transport, memory: memoryview) -> int:

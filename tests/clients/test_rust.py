@@ -136,7 +136,7 @@ def test_a_poll_loop_waits_for_the_daemon_without_spinning(
         assert workers.turns_over_a_restart(daemon, process) < 100
 
 
-def test_a_call_ends_in_time_whatever_comes_instead_of_its_answer(tmp_path: Path) -> None:
+def test_a_call_ends_in_time_whatever_comes(tmp_path: Path) -> None:
     part = b"CMSG revoked\0SUB a"
     flood = b"PACK " + 3000 * (len(part).to_bytes(4) + part)
 
@@ -156,7 +156,7 @@ def test_a_call_ends_in_time_whatever_comes_instead_of_its_answer(tmp_path: Path
         assert driver.error("heartbeat", 1) == "timeout"
 
 
-def test_a_greeting_that_is_not_answered_does_not_hold_a_call(tmp_path: Path) -> None:
+def test_a_greeting_without_an_answer_holds_no_call(tmp_path: Path) -> None:
     def script(connection: socket.socket, packet: bytes) -> bool:
         if packet.startswith(b"MSG"):
             connection.shutdown(socket.SHUT_RDWR)

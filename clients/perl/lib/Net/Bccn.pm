@@ -307,8 +307,7 @@ sub listen {
 
 sub receive {
     my ($self, $timeout) = @_;
-    my ($deadline, $late);
-    my $called = 0;
+    my ($deadline, $late, $called);
     $self->_enter if $self->{pid} != $$;
     while (1) {
         while (my $message = $self->_next_message) {

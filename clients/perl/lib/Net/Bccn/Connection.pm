@@ -420,8 +420,9 @@ sub _is_unwanted {
 sub _next_message {
     my $self = shift;
     my $backlog = $self->{backlog};
-    for (1 .. READ_LIMIT) {
-        last if @{$backlog} || !$self->_read;
+    if (!@{$backlog}) {
+        my $left = READ_LIMIT;
+        1 while $self->_read && !@{$backlog} && --$left;
     }
     my $message = shift @{$backlog} or return;
     $self->{waiting} -= MESSAGE_COST + 2 * length $message->{payload};

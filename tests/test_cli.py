@@ -193,8 +193,10 @@ def test_what_strangers_wrote_moves_no_cursor(
 
 
 def answer(listening: socket.socket, farewell: bytes = b"") -> list[bytes]:
-    """Serve whoever comes until a ping, and return what was published; with ``farewell``, say only that to one."""
-    connections, published = [listening], []
+    """Serve whoever comes until one that has asked has gone, and return what was published; with ``farewell``, say
+    only that to one.
+    """
+    connections, published, asked = [listening], [], set()
     with ExitStack() as open_ones:
         while True:
             for ready in select.select(connections, [], [], PATIENCE)[0]:
@@ -211,6 +213,8 @@ def answer(listening: socket.socket, farewell: bytes = b"") -> list[bytes]:
                     ready.send(b"CMSG whoami\0here/x/1")
                 elif packet.startswith(b"CMSG ping"):
                     ready.send(b"CMSG pong\0" + packet[len(b"CMSG ping\0") :])
+                    asked.add(ready)
+                elif not packet and ready in asked:
                     return published
 
 

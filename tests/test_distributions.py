@@ -30,7 +30,13 @@ def test_bccnd_depends_on_the_client_beside_it() -> None:
     assert project("clients/python")["project"]["dependencies"] == []
 
 
-@pytest.mark.parametrize("path", ["README.md", "tests/run.sh", "etc/quickstart.sh", "tests/fuzz/run.py"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "README.md", "bccnd/pipeline/README.md", "bccnd/recorder/README.md", "tests/run.sh", "etc/quickstart.sh",
+        "tests/fuzz/run.py",
+    ],
+)  # fmt: skip
 def test_both_are_installed_in_one_command(path: str) -> None:
     """Else pip looks for a bccn on the index, where anybody may have put one."""
     commands = re.findall(r"pip install[^`\n\"]* '?\.(?![/\w])[^`\n\"]*", (ROOT / path).read_text())

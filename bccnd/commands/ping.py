@@ -10,16 +10,16 @@ from bccnd.commands.arguments import count, seconds
 from bccnd.commands.outcome import DONE, TIMED_OUT, Reporter
 from bccnd.process.standard_streams import printable, say
 
-# Seconds. A daemon answers one asker at most 20 times a second.
+# Seconds. A daemon replies to one asker at most 20 times a second.
 SHORTEST_INTERVAL = 0.05
 # One token of a name, without wildcards: a host is asked by its own name.
 _HOST = re.compile(r"[^\s!*/:>|\x80-\U0010ffff\0]{1,64}")
 
 DESCRIPTION = """\
-Ask the daemon of HOST for an answer. What comes back has passed both daemons,
+Ask the daemon of HOST for a reply. What comes back has passed both daemons,
 and the segment in both directions. HOST may be this host.
 
-Exits with 0 when there was an answer, with 3 when there was none.
+Exits with 0 when there was a reply, with 3 when there was none.
 """
 
 EPILOG = """\
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=2.0,
-        help="wait S seconds for the last answer (default 2)",
+        help="wait S seconds for the last reply (default 2)",
     )
 
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Pings:
-    """``took``: milliseconds of each answer."""
+    """``took``: milliseconds of each reply."""
 
     def __init__(self, bus: bccn.Client, host: str) -> None:
         self._bus = bus
@@ -80,7 +80,7 @@ class _Pings:
         return self._summary(times, time.monotonic() - began)
 
     def _listen(self, until: float, is_last: bool) -> None:
-        """Take answers until then; after the last question only until all have come."""
+        """Take replies until then; after the last question only until all have come."""
         while not (is_last and len(self._answered) == len(self._sent)):
             left = until - time.monotonic()
             if left <= 0:

@@ -1,4 +1,4 @@
-"""``bccn reply``: answer requests with the output of a command.
+"""``bccn reply``: reply to requests with the output of a command.
 
 Rules
 - Each request gets a process, at most ``--jobs`` at a time. Further requests wait in the daemon's queue for this
@@ -6,7 +6,7 @@ Rules
 - The output of the command is the reply, whatever its exit status. There is no reply if the command fails without
   output, is killed, or takes too long. Each failure is one line on stderr, which the command shares.
 - A command and the processes it has started are a process group, which is killed as a whole.
-- On SIGTERM ``bccn reply`` takes no further requests and answers those it has begun. Ctrl-C kills the commands.
+- On SIGTERM ``bccn reply`` takes no further requests and replies to those it has begun. Ctrl-C kills the commands.
 """
 
 import argparse
@@ -101,7 +101,7 @@ class _NoReplyError(Exception):
 
 
 class _Replies:
-    """Takes requests and answers them, until a signal or the count ends it."""
+    """Takes requests and replies to them, until a signal or the count ends it."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -125,7 +125,7 @@ class _Replies:
         async with self._bus as bus:
             requests = await bus.serve(arguments.channel, self._answer, concurrency=arguments.jobs)
             if arguments.verbose:
-                complain(f"answering requests on {arguments.channel} as {bus.name}")
+                complain(f"replying to requests on {arguments.channel} as {bus.name}")
             await self._until(lambda: self._ending)
             # A refusal of the daemon has been reported as a notice. Without a daemon nobody waits for a reply.
             with suppress(bccn.BccnError):

@@ -170,7 +170,7 @@ def test_count_ends_it(daemon: DaemonProcess, reply: Reply) -> None:
     code, _, err = ended(process)
     assert code == 0
     lines = err.splitlines()
-    assert lines[0].startswith("bccn: answering requests on up as here/")
+    assert lines[0].startswith("bccn: replying to requests on up as here/")
     assert ": 2 bytes, replied 2 in " in lines[2]
 
 

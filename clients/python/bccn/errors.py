@@ -53,7 +53,7 @@ class UnconfirmedError(UnavailableError):
 
 
 class TimedOutError(BccnError, TimeoutError):
-    """The daemon, or another program, does not answer in time."""
+    """The daemon does not answer or takes no more, or no reply came."""
 
     code = "timeout"
 
@@ -71,7 +71,7 @@ class BacklogError(BccnError):
 
 
 class ClosedError(BccnError):
-    """The client was closed, or belongs to another process."""
+    """The client or the subscription was closed, or the client belongs to another process."""
 
     code = "closed"
 

@@ -54,7 +54,7 @@ class Request(Message):
         self.token, self.payload = token, payload
 
     def reply(self, payload: bytes | str) -> tuple[str, bytes]:
-        """Channel and payload of the message that answers it."""
+        """Channel and payload of the message that replies to it."""
         return f"!{self.src}", with_token(self.token, payload)
 
 

@@ -100,7 +100,7 @@ def parse(packet: bytes) -> Message | Control:
 def _parse_recv(packet: bytes) -> Message:
     head, nul, datagram = packet.partition(b"\0")
     words = head.decode("ascii", "backslashreplace").split(" ")
-    if not nul or len(words) not in (4, 5) or not words[-1] or not is_number(words[2]):
+    if not nul or len(words) not in (4, 5) or not is_number(words[2]) or not all(words[4:]):
         raise ProtocolError(f"the daemon sent {packet[:64]!r}, which is no RECV packet")
     _, peer, unix_ns, verdict, *by = words
     header, bar, payload = datagram[datagram.find(b"]") + 1 :].partition(b"|")

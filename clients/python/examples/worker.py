@@ -1,5 +1,6 @@
-"""A worker: it answers requests on jobs/upper with the text in capitals, counts them in its heartbeat, and stops when
-a program sends it "stop".
+"""A worker: it replies to requests on jobs/upper with the text in capitals, and counts them in its heartbeat.
+
+It stops when a program sends it "stop".
 
     python examples/worker.py &
     bccn req jobs/upper 'hello there'

@@ -55,8 +55,10 @@
 /* The library sends no PACK longer than this, even if the daemon takes one. */
 #define PACK_LIMIT 65536
 #define REQUEST_LIMIT 4096
-/* With so many bytes of messages waiting, calls that ask the daemon fail. */
+/* With so many bytes of messages waiting, calls that ask the daemon fail. More replies to a request are a flood. */
 #define BACKLOG_LIMIT (64 * 1024 * 1024)
+/* A call that began below that gives up here: what the daemon had queued comes before its answer. */
+#define OVERFLOW_LIMIT (2 * BACKLOG_LIMIT)
 /* A program that only sends still reads what the daemon reports, until so much waits. */
 #define GLANCE_LIMIT (1024 * 1024)
 /* Of a name, a queue, a heartbeat: more than the daemon takes. */
@@ -87,7 +89,7 @@
 #define MEMORY_PAUSE 1
 
 /* Whether anybody listens on other hosts is asked so often, since datagrams get lost. The first question waits, so that
- * an answer at once costs the segment nothing; a daemon answers in a fraction of the time between questions. */
+ * a reply at once costs the segment nothing; a daemon answers in a fraction of the time between questions. */
 #define QUESTIONS 3
 #define ASK_AFTER 20
 #define ASK_EVERY 100
@@ -567,8 +569,10 @@ static int is_reply(bccn_bus *bus, const bccn_message *message)
         return 0;
     size_t ours = strcspn(bus->token, ".") + 1, whole = strlen(bus->token);
     const char *at = message->payload;
+    if (message->verdict && strcmp(message->verdict, "ok")) /* only a tap gets it */
+        return 0;
     if (message->size < ours || memcmp(at, bus->token, ours) || !strcmp(message->channel, bus->requested))
-        return bus->listening || bus->patterns ? 0 : -1; /* any subscription listens, too */
+        return bus->listening || bus->patterns || bus->options.tap ? 0 : -1; /* any subscription listens, too */
     if (message->size <= whole || memcmp(at, bus->token, whole) || (at[whole] != '\n' && at[whole] != '?'))
         return -1; /* late */
     bus->settled = 1;
@@ -589,9 +593,11 @@ static int is_unwanted(const bccn_bus *bus, const bccn_message *message)
     return withdrawn && !bus->options.tap;
 }
 
-/* Keep a reply to our request until the program asks for it. */
+/* Keep a reply to our request until the program asks for it. Whoever replies can reply any number of times. */
 static int keep_reply(bccn_bus *bus, const unsigned char *packet, size_t size)
 {
+    if (!bus->wanted_replies || bus->replies.size > BACKLOG_LIMIT)
+        return 0;
     struct packet *copy = malloc(sizeof *copy + size);
     if (!copy)
         return fail(bus, BCCN_E_MEMORY, "no memory for a reply");
@@ -701,6 +707,14 @@ static void let_go(bccn_bus *bus)
     }
 }
 
+/* Have the next attempt to connect wait. */
+static void put_off(bccn_bus *bus)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now); /* the last digits are random enough to spread clients */
+    bus->retry_at = now_ms(CLOCK_MONOTONIC) + bus->backoff / 2 + now.tv_nsec / 64 % (bus->backoff + 1);
+}
+
 /* The connection has ended and has been read to its end. */
 static int lose(bccn_bus *bus, const char *reason)
 {
@@ -708,6 +722,8 @@ static int lose(bccn_bus *bus, const char *reason)
     let_go(bus);
     bus->confirmed = bus->published;
     bus->in_doubt += doubt;
+    if (bus->options.reconnect) /* a daemon may close each connection at once */
+        put_off(bus);
     if (!bus->greeting)
         notify(bus, BCCN_NOTICE_DISCONNECTED, 0, doubt, "%s", reason);
     return fail(bus, BCCN_E_UNAVAILABLE, "%s", reason);
@@ -745,17 +761,23 @@ static int read_packet(bccn_bus *bus, int wait)
     return failed ? failed : 1;
 }
 
+/* Whether a wait goes on no longer, although packets arrive: for turn TURN_LIMIT and later the clock decides. */
+static int is_spent(unsigned turn, int64_t deadline)
+{
+    return turn > TURN_LIMIT && is_past(deadline);
+}
+
 /* Send a packet on this connection. */
 static int send_here(bccn_bus *bus, const void *packet, size_t size, int64_t deadline)
 {
-    while (send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    for (unsigned turn = 1; send(bus->fd, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0; turn++) {
         int error = errno, code = 0;
         short reading = bus->received.size < BACKLOG_LIMIT ? POLLIN : 0;
         if (error == EAGAIN) { /* keep reading: the daemon may be waiting for us to read */
             int ready = poll_until(bus->fd, (short)(POLLOUT | reading), deadline);
-            if (ready > 0 && (ready & reading))
+            if (ready > 0 && (ready & reading) && !is_spent(turn, deadline))
                 code = read_packet(bus, 0);
-            else if (ready == 0)
+            else if (ready == 0 || is_spent(turn, deadline))
                 code = fail(bus, BCCN_E_TIMEOUT, "not sent: the daemon takes no more");
         } else if (error == ENOBUFS || error == ENOMEM) {
             if (is_past(deadline))
@@ -764,9 +786,10 @@ static int send_here(bccn_bus *bus, const void *packet, size_t size, int64_t dea
         } else if (error == EMSGSIZE) {
             code = fail(bus, BCCN_E_TOO_LARGE, "packet: %zu bytes, too many to send", size);
         } else if (error != EINTR) { /* the daemon is gone: read what it had sent */
-            while ((code = read_packet(bus, 0)) > 0)
+            while (bus->received.size < OVERFLOW_LIMIT && !is_spent(turn++, deadline)
+                   && (code = read_packet(bus, 0)) > 0)
                 ;
-            if (code == 0)
+            if (code >= 0)
                 code = lose(bus, "the daemon went away");
         }
         if (code < 0)
@@ -806,9 +829,11 @@ static int take_back(bccn_bus *bus, int64_t deadline)
 static int await(bccn_bus *bus, int64_t deadline)
 {
     int code = post(bus, deadline, "CMSG ping%c%llu", 0, (unsigned long long)++bus->asked);
-    while (code >= 0 && bus->answered != bus->asked) {
+    for (unsigned turn = 1; code >= 0 && bus->answered != bus->asked; turn++) {
+        if (bus->received.size > OVERFLOW_LIMIT)
+            return full(bus);
         code = read_packet(bus, 0);
-        if (code == 0 && poll_until(bus->fd, POLLIN, deadline) == 0)
+        if (code == 0 ? poll_until(bus->fd, POLLIN, deadline) == 0 : code > 0 && is_spent(turn, deadline))
             code = fail(bus, BCCN_E_TIMEOUT, "the daemon does not answer");
     }
     if (code < 0)
@@ -892,9 +917,7 @@ static int attempt(bccn_bus *bus)
         let_go(bus);
     bus->greeting = 0;
     if (code < 0) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now); /* the last digits are random enough to spread clients */
-        bus->retry_at = now_ms(CLOCK_MONOTONIC) + bus->backoff / 2 + now.tv_nsec / 64 % (bus->backoff + 1);
+        put_off(bus);
         bus->backoff = bus->backoff * 2 < BACKOFF_LIMIT ? bus->backoff * 2 : BACKOFF_LIMIT;
         return code;
     }
@@ -935,7 +958,7 @@ static int ensure(bccn_bus *bus, int64_t deadline)
 static int read_until(bccn_bus *bus, int64_t deadline, unsigned turn)
 {
     size_t before = bus->received.size;
-    if (turn > TURN_LIMIT && is_past(deadline))
+    if (is_spent(turn, deadline))
         return 0;
     if (bus->withdrawn && take_back(bus, 0) < 0 && bus->received.size != before)
         return 1;
@@ -974,7 +997,7 @@ static int transmit(bccn_bus *bus, const void *packet, size_t size, unsigned mes
             if ((code = await(bus, deadline)) == 0)
                 bus->asking = ANSWERED;
         }
-        if (code != BCCN_E_UNAVAILABLE)
+        if (code != BCCN_E_UNAVAILABLE || is_past(deadline))
             return code;
     }
 }
@@ -1392,6 +1415,7 @@ static int next_cursor(struct span next, char *cursor, size_t room)
 /* Ask for all pages `{"<key>":[...],"next":<cursor>}`. Their rows, as one array, are then in bus->answer. */
 static int list(bccn_bus *bus, const char *key)
 {
+    int64_t deadline = deadline_in(bus->options.timeout);
     char cursor[SETTING_LIMIT] = "", *all = NULL;
     size_t size = 1; /* with the "[" */
     int code;
@@ -1412,6 +1436,10 @@ static int list(bccn_bus *bus, const char *key)
         size += rows.size - 2;
         if (!next_cursor(json_member(page, "next"), cursor, sizeof cursor))
             break;
+        if (is_past(deadline)) { /* there may be pages without an end */
+            code = fail(bus, BCCN_E_TIMEOUT, "%s: more pages than there is time for", key);
+            break;
+        }
     }
     if (code < 0) {
         free(all);
@@ -1564,6 +1592,10 @@ int bccn_subscribe(bccn_bus *bus, const char *pattern, bccn_callback *callback, 
 
 int bccn_serve(bccn_bus *bus, const char *pattern, bccn_handler *handler, void *user)
 {
+    if (enter(bus) < 0)
+        return BCCN_E_CLOSED;
+    if (!handler) /* it would be a subscription without a callback */
+        return fail(bus, BCCN_E_INVALID, "to serve needs a handler");
     return subscribe(bus, pattern, (struct subscription){ .handler = handler, .user = user });
 }
 
@@ -1586,18 +1618,15 @@ static int unsubscribe(bccn_bus *bus, const char *pattern, const void *const *us
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
     struct subscription *slot = find(bus, pattern, user);
+    if (!slot)
+        return leave(bus, fail(bus, BCCN_E_INVALID, "pattern %.1024s: not subscribed", pattern));
     struct withdrawal *made = new_withdrawal(pattern);
-    if (!slot || !made) {
-        free(made);
-        return leave(bus, slot ? fail(bus, BCCN_E_MEMORY, "no memory")
-                               : fail(bus, BCCN_E_INVALID, "pattern %.1024s: not subscribed", pattern));
-    }
     bus->asking = UNSAID;
-    int code = ask(bus, NULL, "UNSUB %s", made->pattern);
+    int code = ask(bus, NULL, "UNSUB %s", slot->pattern);
     free(slot->pattern);
     *slot = (struct subscription){ .pattern = NULL };
     bus->patterns--;
-    if (code < 0 && bus->asking == UNSAID && bus->fd >= 0)
+    if (made && code < 0 && bus->asking == UNSAID && bus->fd >= 0)
         withdraw(bus, made, newest(&bus->received));
     else
         free(made);
@@ -1799,7 +1828,7 @@ int bccn_dispatch(bccn_bus *bus)
         return BCCN_E_CLOSED;
     while (count < TURN_LIMIT && (code = receive(bus, 0, &count)) > 0)
         unclaimed++;
-    if (unclaimed)
+    if (unclaimed && !bus->doomed)
         notify(bus, BCCN_NOTICE_UNCLAIMED, 0, unclaimed, "%llu message%s without a callback dropped: nobody receives",
                (unsigned long long)unclaimed, unclaimed == 1 ? "" : "s");
     return leave_or_close(bus, code < 0 ? code : (int)count);
@@ -1928,10 +1957,12 @@ int bccn_request_many(bccn_bus *bus, const char *channel, const void *question, 
     int64_t deadline = deadline_in(timeout);
     if (enter(bus) < 0)
         return BCCN_E_CLOSED;
+    bus->wanted_replies = count > 0 ? count : -1;
     int code = publish_request(bus, channel, question, size);
     bus->questions = 0;
     bus->replies_until = deadline;
-    bus->wanted_replies = code < 0 ? 0 : count > 0 ? count : -1;
+    if (code < 0)
+        bus->wanted_replies = 0;
     return leave(bus, code);
 }
 
@@ -1964,7 +1995,9 @@ int bccn_request(bccn_bus *bus, const char *channel, const void *question, size_
 {
     *reply = NULL;
     int code = bccn_request_many(bus, channel, question, size, timeout, 1);
-    if (code == 0)
+    if (code == 0) {
         code = bccn_next_reply(bus, reply);
+        bus->wanted_replies = 0;
+    }
     return code ? code : fail(bus, BCCN_E_TIMEOUT, "no reply on %.1024s in time", bus->requested);
 }

@@ -471,8 +471,9 @@ public:
     Subscription subscribe_view(const std::string &pattern, ViewCallback callback)
     {
         const auto entry = make_entry(pattern);
+        auto *function = callback ? detail::State::call_view : nullptr;
         entry->view_callback = std::move(callback);
-        return add(entry, bccn_subscribe(get(), detail::text(pattern), detail::State::call_view, entry.get()));
+        return add(entry, bccn_subscribe(get(), detail::text(pattern), function, entry.get()));
     }
     // Messages to all and to this program. Another call replaces the callback.
     void listen(Callback callback = nullptr)
@@ -480,8 +481,10 @@ public:
         const auto entry = make_entry("");
         auto *function = callback ? detail::State::call : nullptr;
         entry->callback = std::move(callback);
-        open().check(bccn_listen(get(), function, entry.get()));
-        state_->directed = entry;
+        const int code = bccn_listen(get(), function, entry.get());
+        if (code == 0) // first: what on_notice has thrown leaves `check`
+            state_->directed = entry;
+        state_->check(code);
     }
 
     std::optional<Message> receive(Milliseconds timeout = forever)
@@ -547,8 +550,9 @@ public:
     Subscription serve(const std::string &pattern, Handler handler)
     {
         const auto entry = make_entry(pattern);
+        auto *function = handler ? detail::State::handle : nullptr;
         entry->handler = std::move(handler);
-        return add(entry, bccn_serve(get(), detail::text(pattern), detail::State::handle, entry.get()));
+        return add(entry, bccn_serve(get(), detail::text(pattern), function, entry.get()));
     }
     void reply(const Message &request, std::string_view payload)
     {

@@ -84,6 +84,7 @@ func (c *Client) ask(
 			err = overdue(ctx, ErrTimeout, "no time to ask the daemon")
 		}
 		if err != nil {
+			c.takeBackSoon(l)
 			return "", err
 		}
 		query := newQuery(key, granted)

@@ -39,6 +39,9 @@ const (
 	readAhead    = 256 * 1024
 	backlogLimit = 64 * 1024 * 1024
 
+	// A new link is given up with so many: what the daemon had queued comes before its answers.
+	overflowLimit = 2 * backlogLimit
+
 	// Bytes of the client's stream that wait for a program that never receives them: a part of readAhead, so that they
 	// do not stop its callbacks.
 	unclaimedLimit = readAhead / 4

@@ -31,6 +31,8 @@ var (
 	errEnded  = &Error{Code: ErrUnavailable, Text: "the daemon went away, and the client does not reconnect"}
 	errClosed = &Error{Code: ErrClosed, Text: "the client is closed"}
 
+	errOverflow = &Error{Code: ErrBacklog, Text: "too many messages came before its answer"}
+
 	past = time.Unix(1, 0)
 )
 
@@ -81,12 +83,21 @@ func (c *Client) run(l *link) {
 			close(c.ended)
 			return
 		}
+		select { // a daemon may close each connection at once
+		case <-time.After(jittered(backoffFirst)):
+		case <-c.closed:
+			return
+		}
 		if l, _ = c.connect(c.life, time.Time{}, true); l != nil {
 			c.mu.Lock()
 			c.notify(Notice{Kind: NoticeReconnected, Text: "connected to the daemon again"})
 			c.mu.Unlock()
 		}
 	}
+}
+
+func jittered(pause time.Duration) time.Duration {
+	return time.Duration((0.5 + rand.Float64()) * float64(pause))
 }
 
 // connect tries until the deadline, or, to reconnect, until ctx ends. It tries a busy daemon for Options.Timeout.
@@ -97,7 +108,7 @@ func (c *Client) connect(ctx context.Context, deadline time.Time, again bool) (*
 		if err == nil {
 			return l, nil
 		}
-		pause := time.Duration((0.5 + rand.Float64()) * float64(backoff))
+		pause := jittered(backoff)
 		if end := begun.Add(c.options.Timeout); errors.Is(err, syscall.EAGAIN) && end.After(deadline) {
 			deadline = end
 		}
@@ -165,7 +176,9 @@ func (c *Client) greet(ctx context.Context, l *link, again bool) error {
 	for buffer, left := make([]byte, receiveLimit), len(queries); err == nil && left > 0; {
 		err = c.readPacket(l, buffer)
 		c.mu.Lock()
-		left = len(c.asked)
+		if left = len(c.asked); err == nil && c.waiting > overflowLimit {
+			err = errOverflow
+		}
 		c.mu.Unlock()
 	}
 	intact := stop()
@@ -316,7 +329,7 @@ func (c *Client) handle(packet []byte) error {
 		return err
 	case key != "":
 		c.control(key, value)
-	case directed && (c.isReply(message) || !c.isListening()):
+	case directed && !message.isRejected() && (c.isReply(message) || !c.isListening()):
 		// A reply, or a message that came only because this client listens for replies.
 	case c.isUnwanted(message.Channel):
 	default:
@@ -327,7 +340,7 @@ func (c *Client) handle(packet []byte) error {
 }
 
 func (c *Client) isListening() bool {
-	return c.listening || len(c.subscriptions) > 0 || len(c.listeners) > 0
+	return c.options.Tap != TapOff || c.listening || len(c.subscriptions) > 0 || len(c.listeners) > 0
 }
 
 func (c *Client) control(key, value string) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -344,4 +345,74 @@ func TestCallbacksAndStreamsGoOnOverReconnections(t *testing.T) {
 			t.Error(text)
 		}
 	}
+}
+
+func TestATapShowsWhatIsDirectedToOthers(t *testing.T) {
+	daemon := serveScripted(t, nil)
+	bus, conn := daemon.open(t, Options{Format: FormatFull, Tap: TapOn})
+	say(conn, "RECV local 1 ok\x00BCCN1[5]x:1:!y|yes")
+	expect(t, bus.Receive, "yes")
+}
+
+func TestCloseWithAContextThatHasEndedTellsTheDaemon(t *testing.T) {
+	heard := make(chan string, 1)
+	daemon := serveScripted(t, func(_ *net.UnixConn, packet string) bool {
+		if strings.HasPrefix(packet, "UNSUB ") {
+			heard <- packet
+		}
+		return false
+	})
+	bus, _ := daemon.open(t, Options{})
+	s, err := bus.Subscribe(within(t, patience), "a")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	select {
+	case packet := <-heard:
+		same(t, packet, "UNSUB a")
+	case <-within(t, patience).Done():
+		t.Error("the daemon still holds it")
+	}
+}
+
+func TestADaemonThatAlwaysClosesIsLeftAPause(t *testing.T) {
+	var greetings atomic.Int64
+	daemon := serveScripted(t, func(conn *net.UnixConn, packet string) bool {
+		if packet != "CMSG whoami\x00" || greetings.Add(1) == 1 {
+			return false
+		}
+		say(conn, "CMSG whoami\x00here/test/1")
+		conn.Close()
+		return true
+	})
+	bus, conn := daemon.open(t, Options{OnNotice: func(Notice) {}})
+	begun := time.Now()
+	conn.Close()
+	if err := bus.Barrier(within(t, 10*backoffFirst)); !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTimeout) {
+		t.Error(err)
+	}
+	came := greetings.Load()
+	if most := 2 + int64(time.Since(begun)/(backoffFirst/2)); came > most {
+		t.Errorf("%d connections, at most %d are due", came, most)
+	}
+}
+
+func TestMessagesWithoutAnEndAreNoGreeting(t *testing.T) {
+	daemon := serveScripted(t, nil)
+	bus, _ := daemon.open(t, Options{})
+	fill := func(bytes int) {
+		bus.mu.Lock()
+		defer bus.mu.Unlock()
+		bus.hold(&bus.stream, bytes)
+	}
+	fill(overflowLimit + 1)
+	if _, err := bus.attempt(within(t, patience), true); !errors.Is(err, ErrBacklog) || !errors.Is(err, ErrUnavailable) {
+		t.Error(err)
+	}
+	fill(-overflowLimit - 1)
+	must(t, bus.Barrier(within(t, patience)))
+	same(t, costOf(&Message{Datagram: make([]byte, 1000)}), 1000+messageCost)
 }

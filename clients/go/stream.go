@@ -37,7 +37,10 @@ func (s *stream) ring() {
 	}
 }
 
-func costOf(message *Message) int { return len(message.Payload) + messageCost }
+// costOf counts the payload once: it lies in the datagram, of which a tap also gets some without a payload.
+func costOf(message *Message) int {
+	return max(len(message.Payload), len(message.Datagram)) + messageCost
+}
 
 // put, take and the functions below that return no error run under mu.
 func (c *Client) put(s *stream, message *Message) {

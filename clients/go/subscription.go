@@ -287,7 +287,7 @@ func (c *Client) takeBack(ctx context.Context, l *link) error {
 // takeBackSoon sends what there is room for, unless another goroutine sends: the reader tries again.
 func (c *Client) takeBackSoon(l *link) {
 	c.mu.Lock()
-	pending := c.link == l && slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool { return !each.pinged })
+	pending := l != nil && c.link == l && slices.ContainsFunc(c.withdrawn, func(each *withdrawal) bool { return !each.pinged })
 	c.mu.Unlock()
 	if pending && c.sending.try() {
 		now, cancel := context.WithDeadline(context.Background(), past)

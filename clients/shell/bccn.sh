@@ -276,6 +276,8 @@ _bccn_control() {
             esac
             ;;
         dropped\\*)
+            # Bash carries out commands that stand in what it calculates with.
+            case $_bccn_value in '' | *[!0-9]* | 0?* | ??????????????????*) return ;; esac
             _bccn_lost=$((_bccn_lost + _bccn_value)) _bccn_lost_ever=$((_bccn_lost_ever + _bccn_value))
             _bccn_notify lost "$_bccn_value" "$_bccn_value lost: messages came faster than they were read"
             ;;
@@ -510,8 +512,7 @@ _bccn_start() {
     _bccn_said='' _bccn_withdrawn='' _bccn_overhears=''
     _bccn_q_first=0 _bccn_q_last=0 _bccn_r_first=0 _bccn_r_last=0 _bccn_settled='' _bccn_left=0
     [ -z "$_bccn_requests" ] || _bccn_requests=0
-    _bccn_clock
-    _bccn_token=$1-$_bccn_now.
+    IFS= read -r _bccn_token </proc/sys/kernel/random/uuid && _bccn_token=$_bccn_token.
 }
 
 # --- public: a connection ---

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import socket
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,8 @@ from textwrap import dedent, indent
 import pytest
 
 from tests.clients import workers
-from tests.clients.drivers import CLIENTS
+from tests.clients.drivers import CLIENTS, LANGUAGES, Driver
+from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.documents import ROOT
 from tests.golden import VECTORS
@@ -140,3 +142,19 @@ def test_a_missing_module_of_perl_is_named() -> None:
     require("Socket.pm", "JSON/PP.pm")
     with pytest.raises(pytest.fail.Exception, match=r"^needs No/Such\.pm$"):
         require("Socket.pm", "No/Such.pm")
+
+
+def test_an_unreadable_packet_ends_the_connection(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"SUB a":
+            connection.send(b"PACK \0\0\1\0")
+        return False
+
+    (perl,) = [each for each in LANGUAGES if each.name == "perl"]
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted, Driver(perl, tmp_path / "log") as driver:
+        driver.open(scripted.path)
+        driver("pub", "b", "x")
+        assert driver.error("sub", "a") == "protocol"
+        driver("sub", "c")
+        assert driver.error("barrier") == "unconfirmed"
+        assert len([packet for packet in scripted.seen if packet == b"CMSG whoami"]) > 1

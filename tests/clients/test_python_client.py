@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import bccn
+from bccn.transport import Transport
 from tests.clients.conftest import Connect, nothing_comes, publish, received
 from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import LOOPBACK_BROADCAST, DaemonProcess
@@ -55,6 +56,22 @@ def test_iteration_ends_when_the_client_is_closed(connect: Connect) -> None:
 
 def test_receive_times_out(connect: Connect) -> None:
     assert connect().receive(0.05) is None
+
+
+def test_calls_end_in_time_whatever_comes(
+    daemon: DaemonProcess, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flood(_: Transport, memory: memoryview) -> int:
+        memory[:7] = b"CMSG z\0"
+        return 7
+
+    client = connect()
+    monkeypatch.setattr(Transport, "receive_into", flood)
+    assert client.receive(0.01) is None
+    with pytest.raises(bccn.TimedOutError):
+        client.barrier(timeout=0.01)
+    with pytest.raises(bccn.UnavailableError, match="does not answer"):
+        bccn.Client(daemon.socket, timeout=0.01)
 
 
 def test_full_format_has_sender_and_time(connect: Connect) -> None:

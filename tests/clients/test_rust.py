@@ -3,13 +3,15 @@
 import json
 import re
 import shutil
+import socket
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.clients import workers
-from tests.clients.drivers import CLIENTS
+from tests.clients.drivers import CLIENTS, LANGUAGES, Driver
+from tests.clients.scripted_daemon import ScriptedDaemon
 from tests.daemon_process import DaemonProcess
 from tests.packet_client import PacketClient, wait_until
 
@@ -132,3 +134,37 @@ def test_a_poll_loop_waits_for_the_daemon_without_spinning(
     log = tmp_path / "stderr"
     with workers.running(["env", f"BCCN_SOCKET={daemon.socket}", programs / "loop"], FOLDER, log) as process:
         assert workers.turns_over_a_restart(daemon, process) < 100
+
+
+def test_a_call_ends_in_time_whatever_comes(tmp_path: Path) -> None:
+    part = b"CMSG revoked\0SUB a"
+    flood = b"PACK " + 3000 * (len(part).to_bytes(4) + part)
+
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if not packet.startswith(b"CMSG heartbeat"):
+            return False
+        try:
+            while True:
+                connection.send(flood)
+        except OSError:  # the client has left
+            return True
+
+    (rust,) = [each for each in LANGUAGES if each.name == "rust"]
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted, Driver(rust, tmp_path / "log") as driver:
+        driver("timeout", "0.5")
+        driver.open(scripted.path)
+        assert driver.error("heartbeat", 1) == "timeout"
+
+
+def test_a_greeting_without_an_answer_holds_no_call(tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet.startswith(b"MSG"):
+            connection.shutdown(socket.SHUT_RDWR)
+        return any(each.startswith(b"MSG") for each in scripted.seen)
+
+    (rust,) = [each for each in LANGUAGES if each.name == "rust"]
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted, Driver(rust, tmp_path / "log") as driver:
+        driver("timeout", 3600)
+        driver.open(scripted.path)
+        driver("pub", "a", "x")
+        assert driver.error("request", "a", "x", "0.5") == "unavailable"

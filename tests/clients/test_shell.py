@@ -469,3 +469,16 @@ def test_every_shell_parses_the_scripts(shell: str) -> None:
 def test_shellcheck_finds_nothing() -> None:
     command = [Path(sys.executable).with_name("shellcheck"), "-x", *SCRIPTS]
     assert subprocess.run(command, cwd=FOLDER, check=False).returncode == 0
+
+
+@each_shell
+def test_a_number_of_the_daemon_is_no_command(shell: str, tmp_path: Path) -> None:
+    def script(connection: socket.socket, packet: bytes) -> bool:
+        if packet == b"SUB a":
+            for count in (b"_bccn_lost[$(echo carried out >&2)0]", b"08", b"", b"1" * 30, b"3"):
+                connection.send(b"CMSG dropped\0" + count)
+        return False
+
+    lines = 'bccn_open -o : "$1"; bccn_subscribe a; bccn_lost; echo "$BCCN_LOST_EVER"; bccn_close'
+    with ScriptedDaemon(tmp_path / "bus", script) as scripted:
+        assert run(shell, lines, str(scripted.path)) == "3\n"

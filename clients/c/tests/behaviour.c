@@ -223,6 +223,50 @@ static void test_the_interface_of_a_tap(void)
     bccn_close(bus);
 }
 
+/* Also after a request of its own: then a bus that does not listen drops them. */
+static void test_a_tap_gets_what_is_directed_to_others(void)
+{
+    bccn_options options = options_with(NULL);
+    options.format = BCCN_FORMAT_FULL;
+    options.tap = BCCN_TAP_ON;
+    bccn_bus *bus = opened(&options);
+    const bccn_message *message;
+    expect(bccn_request(bus, "local/nobody", "", 0, &message, SOON) == BCCN_E_NOBODY);
+    expect(bccn_publish_to(bus, "tapped/other/1", "", 0) == 0);
+    do
+        expect(bccn_receive(bus, &message, SOON) == 1);
+    while (strcmp(message->channel, "!tapped/other/1"));
+    bccn_close(bus);
+}
+
+static void close_noted(const bccn_notice *notice, void *user)
+{
+    (void)notice;
+    expect(!*(int *)user);
+}
+
+static int close_inside(bccn_bus *bus, const bccn_message *message, void *user)
+{
+    (void)message;
+    bccn_close(bus);
+    *(int *)user = 1;
+    return 0;
+}
+
+/* What notices go to may be gone with the bus. */
+static void test_no_notice_comes_after_close(void)
+{
+    int closed = 0;
+    bccn_options options = options_with(NULL);
+    options.on_notice = close_noted;
+    options.notice_user = &closed;
+    bccn_bus *bus = opened(&options);
+    expect(bccn_subscribe(bus, "close/unclaimed", NULL, NULL) == 0);
+    expect(bccn_subscribe(bus, "close/now", close_inside, &closed) == 0);
+    expect(bccn_publish(bus, "close/unclaimed", "", 0) == 0 && bccn_publish(bus, "close/now", "", 0) == 0);
+    expect(bccn_barrier(bus) == 0 && bccn_dispatch(bus) == BCCN_E_CLOSED && closed);
+}
+
 static void test_wrong_options_are_refused(void)
 {
     bccn_options options;
@@ -346,6 +390,8 @@ int main(int count, char **words)
     test_replies_now_and_later();
     test_a_copy_needs_no_bus();
     test_the_interface_of_a_tap();
+    test_a_tap_gets_what_is_directed_to_others();
+    test_no_notice_comes_after_close();
     test_wrong_options_are_refused();
     test_descriptor();
     test_signals();

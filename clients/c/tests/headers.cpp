@@ -178,6 +178,12 @@ void test_notices(const std::string &address)
     bus.publish("no channel", "");
     assert(thrown_by([&] { bus.barrier(); }) == 2 && notices.size() == 1);
     assert(notices[0].kind == bccn::NoticeKind::rejected && notices[0].code == Code::bad_channel);
+    // The call that it leaves has done its work.
+    int heard = 0;
+    bus.publish("no channel", "");
+    assert(thrown_by([&] { bus.listen([&](const bccn::Message &) { heard++; }); }) == 2);
+    bus.publish_all("");
+    assert(code_of([&] { bus.barrier(); }) == Code::bad_channel && bus.dispatch() == 1 && heard == 1);
     options.on_notice = nullptr;
     bccn::Bus silent(address, options);
     silent.publish("no channel", "");
@@ -193,6 +199,11 @@ void test_errors_have_codes(const std::string &address)
     assert(code_of([&] { bus.subscribe("ab*c"); }) == Code::bad_pattern);
     assert(code_of([&] { bus.publish(std::string("a\0b", 3), ""); }) == Code::invalid);
     assert(code_of([&] { bus.serve("cpp/x", [](const bccn::Message &) { return ""; }); }) == Code::invalid);
+    bccn::Bus serves(address, full());
+    assert(code_of([&] { serves.serve("cpp/x", nullptr); }) == Code::invalid);
+    serves.subscribe_view("cpp/x", nullptr);
+    serves.publish("cpp/x", "to the stream");
+    assert(serves.receive(soon)->payload == "to the stream");
     assert(code_of([&] { bccn::Bus nowhere("/nonexistent/bus.sock"); }) == Code::unavailable);
     assert(code_of([&] { bus.control("nonsense"); }) == Code::unknown_key && bus.control("listen").empty());
     assert(bccn::word(Code::too_large) == "too-large" && bccn::version() == BCCN_VERSION);

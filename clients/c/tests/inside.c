@@ -4,6 +4,8 @@
 #include "../bccn.c"
 #include "expect.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define CHANNEL "inside/x"
@@ -188,6 +190,103 @@ static void test_a_wait_ends_in_time_whatever_arrives(void)
     let_all_go(bus);
 }
 
+/* A daemon that has only notices to say, whether it reads or not. */
+static void test_a_call_ends_in_time_whatever_arrives(void)
+{
+    static const char large[60000];
+    int noticed = 0, code;
+    bccn_bus *bus = held(10, notice_again, &noticed);
+    expect(send(daemon_end, "CMSG revoked\0x", 14, 0) > 0);
+    expect(bccn_barrier(bus) == BCCN_E_TIMEOUT && noticed >= TURN_LIMIT);
+    while ((code = bccn_publish(bus, CHANNEL, large, sizeof large)) == 0)
+        ;
+    expect(code == BCCN_E_TIMEOUT);
+    expect(shutdown(daemon_end, SHUT_RD) == 0 && bccn_publish(bus, CHANNEL, "", 0) == BCCN_E_UNAVAILABLE);
+    let_all_go(bus);
+}
+
+static void test_an_endless_backlog_ends_a_call(void)
+{
+    bccn_bus *bus = held(SOON, NULL, NULL);
+    bus->received.size = OVERFLOW_LIMIT + 1;
+    expect(await(bus, NEVER) == BCCN_E_BACKLOG);
+    bus->received.size = 0;
+    let_all_go(bus);
+}
+
+/* A daemon that greets each client, and closes at what it says next. */
+static pid_t start_fickle_daemon(char *name)
+{
+    struct sockaddr_un its = { .sun_family = AF_UNIX };
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    snprintf(name, 64, "@bccn/fickle/%ld", (long)getpid());
+    strcpy(its.sun_path + 1, name + 1);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    expect(bind(listener, (struct sockaddr *)&its, size) == 0 && listen(listener, 8) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (child == 0) {
+        char packet[REQUEST_LIMIT];
+        int client = accept(listener, NULL, NULL);
+        while (recv(client, packet, sizeof packet, 0) > 0 && memcmp(packet, "CMSG ping", 9))
+            ;
+        memcpy(packet, "CMSG pong", 9);
+        expect(send(client, packet, 9 + 1 + strlen(packet + 10), MSG_NOSIGNAL) > 0);
+        recv(client, packet, sizeof packet, 0);
+        close(client);
+    }
+    close(listener);
+    return child;
+}
+
+static void count_connections(const bccn_notice *notice, void *user)
+{
+    *(int *)user += notice->kind == BCCN_NOTICE_RECONNECTED;
+}
+
+static void test_a_daemon_that_always_closes_fails_a_call_in_time(void)
+{
+    char name[64];
+    int connections = 0;
+    pid_t daemon = start_fickle_daemon(name);
+    bccn_bus *bus;
+    const bccn_message *message;
+    bccn_options options = BCCN_OPTIONS_INIT;
+    options.on_notice = count_connections;
+    options.notice_user = &connections;
+    options.wait = SOON;
+    expect(bccn_open(&bus, name, &options) == 0);
+    bus->options.timeout = 200;
+    expect(bccn_barrier(bus) == BCCN_E_UNAVAILABLE && connections <= 200 / (BACKOFF_FIRST / 2));
+    expect(bccn_receive(bus, &message, 0) == 0);
+    bccn_close(bus);
+    expect(kill(daemon, SIGKILL) == 0 && waitpid(daemon, NULL, 0) == daemon);
+}
+
+static void say_reply(bccn_bus *bus)
+{
+    char reply[64];
+    int size = snprintf(reply, sizeof reply, "MSG !me%c%s\n", 0, bus->token);
+    expect(send(daemon_end, reply, (size_t)size, 0) > 0 && read_packet(bus, 0) == 1);
+}
+
+/* Whoever got a request can reply to it for ever. */
+static void test_replies_that_nobody_takes_are_dropped(void)
+{
+    bccn_bus *bus = held(SOON, NULL, NULL);
+    bus->requests = 1;
+    say_reply(bus);
+    expect(!bus->replies.first);
+    bus->wanted_replies = -1;
+    say_reply(bus);
+    size_t one = bus->replies.size;
+    bus->replies.size += BACKLOG_LIMIT;
+    say_reply(bus);
+    expect(one > 0 && bus->replies.size == one + BACKLOG_LIMIT && !bus->received.first);
+    let_all_go(bus);
+}
+
 static void test_a_child_of_a_disconnected_program_has_its_own_name(void)
 {
     bccn_bus *bus = opened("inside/parent/1");
@@ -315,6 +414,10 @@ int main(int count, char **words)
     test_broken_parts_leave_the_others_intact();
     test_a_gap_stays_between_its_messages();
     test_a_wait_ends_in_time_whatever_arrives();
+    test_a_call_ends_in_time_whatever_arrives();
+    test_an_endless_backlog_ends_a_call();
+    test_a_daemon_that_always_closes_fails_a_call_in_time();
+    test_replies_that_nobody_takes_are_dropped();
     test_a_child_of_a_disconnected_program_has_its_own_name();
     test_a_callback_that_forks();
     test_connecting_waits_behind_other_clients();

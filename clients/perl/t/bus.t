@@ -198,6 +198,22 @@ subtest 'a child of fork does not disturb its parent' => sub {
     is($bus->receive(0)->{payload}, 'child', 'and its connection');
 };
 
+subtest 'a flood of what is no answer' => sub {
+    my @notices;
+    my $bus = Net::Bccn->new(on_notice => sub { push @notices, $_[0] });
+    $bus->{timeout} = 0.01;
+    my $flood = sub { $bus->_control('revoked', 'SUB a'); return 1 };
+    no warnings 'redefine'; ## no critic (ProhibitNoWarnings)
+    local *Net::Bccn::Connection::_read = $flood;
+    is($bus->receive(0.01), undef, 'receive ends in time');
+    is(error_of(sub { $bus->barrier })->code,         'timeout', 'and a barrier');
+    is(error_of(sub { $bus->request('a', 'x') })->code, 'timeout', 'and a request');
+    @notices = ();
+    $flood->() for 1 .. 2000;
+    $bus->dispatch;
+    ok(@notices < 2000, 'notices that wait are bounded');
+};
+
 is_deeply(\@warnings, [], 'no warnings so far');
 
 subtest 'notices' => sub {

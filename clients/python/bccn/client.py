@@ -74,7 +74,11 @@ class Blocking(Session):
                 return True
         reading = self._wants_packets
         if reading and self._read():
-            return True
+            if self._transport is None:
+                return True
+            if self._due != FOREVER:  # much may come that is no answer to the greeting
+                self._advance()
+            return monotonic() < deadline
         transport, until = self._transport, min(deadline, self._due)
         if transport is None:
             time.sleep(min(max(0.0, until - monotonic()), POLL_LIMIT))

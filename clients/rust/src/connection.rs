@@ -43,10 +43,14 @@ impl Session {
         }
     }
 
-    /// What to wait for without a connection. The error is that there will be none in time; a greeting has its own time.
+    /// What to wait for without a connection. The error is that there will be none in time.
     pub(crate) fn await_connection(&self, deadline: Deadline) -> Result<Wait> {
         match &self.greeting {
-            Some(greeting) => Ok(self.wait(true, !greeting.packets.is_empty(), greeting.until)),
+            Some(_) if is_past(deadline) => Err(Error::unavailable("the daemon does not answer")),
+            Some(greeting) => {
+                let until = greeting.until.into_iter().chain(deadline).min();
+                Ok(self.wait(true, !greeting.packets.is_empty(), until))
+            }
             None if deadline.is_some_and(|at| self.retry_at > at) => Err(self.gone()),
             None => Ok(self.wait(false, false, Some(self.retry_at))),
         }
@@ -158,6 +162,9 @@ impl Session {
             }
             if self.greeting.as_ref().is_some_and(|greeting| greeting.answered) {
                 return Ok(true);
+            }
+            if self.greeting.as_ref().is_some_and(|greeting| is_past(greeting.until)) {
+                return Ok(false);
             }
         }
     }

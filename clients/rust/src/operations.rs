@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::error::Code;
 use crate::inbox::{Callback, Source, Target};
 use crate::protocol::{append_msg, build_control, build_sub, unpack, Message};
-use crate::session::{deadline_in, is_past, Ask, Change, Deadline, Sent, Session, Wait, BACKLOG_LIMIT};
+use crate::session::{deadline_in, is_past, Ask, Change, Deadline, Sent, Session, Wait, BACKLOG_LIMIT, GLANCE_PACKETS};
 use crate::shared::{AtEnd, Shared};
 use crate::{Client, Error, Result};
 
@@ -90,7 +90,7 @@ impl Session {
             Sent::Yes => Ok(None),
             Sent::Full => {
                 let reading = self.inbox.bytes() < BACKLOG_LIMIT;
-                if reading && self.read_packet()? {
+                if reading && self.read_packet()? && !is_past(deadline) {
                     return Ok(Some(Step::Done(())));
                 }
                 if is_past(deadline) {
@@ -116,6 +116,7 @@ impl Session {
             let (key, change) = (question.key.into(), question.change.clone());
             self.ask = Some(Ask::new(*ticket, key, change));
         }
+        let mut late = false; // much may come that is not the answer
         loop {
             if let Some(ask) = self.ask.as_mut().filter(|ask| ask.answered) {
                 question.said.store(0, Ordering::Relaxed);
@@ -123,6 +124,9 @@ impl Session {
                     Some(error) => Err(error),
                     None => Ok(Step::Done(ask.answer.take().unwrap_or_default())),
                 };
+            }
+            if late {
+                return Err(Error::timeout("the daemon does not answer"));
             }
             if !self.connect()? {
                 return self.await_connection(deadline).map(Step::Wait);
@@ -135,7 +139,7 @@ impl Session {
             });
             match step {
                 Ok(Some(Step::Wait(wait))) => return Ok(Step::Wait(wait)),
-                Ok(_) => {}
+                Ok(_) => late = is_past(deadline),
                 Err(error) if *error.code() == Code::Unavailable && !is_past(deadline) => {}
                 Err(error) => return Err(error),
             }
@@ -181,7 +185,7 @@ impl Session {
     /// The next message of a stream, if it is there and no callback comes before it; or else what to wait for, if that
     /// is known.
     pub(crate) fn receive_now(&mut self, source: Source) -> Result<Received> {
-        loop {
+        for _ in 0..GLANCE_PACKETS {
             if self.inbox.has_calls() {
                 return Ok(Received::Later(None));
             }
@@ -198,6 +202,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
+        Ok(Received::Later(None))
     }
 
     /// Reads a packet for a program that receives from this stream, and connects again when that is due. What there is
@@ -205,6 +210,12 @@ impl Session {
     pub(crate) fn read_on(&mut self, source: Source, deadline: Deadline) -> Result<Option<Wait>> {
         if !self.withdrawn.is_empty() && self.is_connected() {
             let _ = self.take_back();
+        }
+        if self.inbox.bytes() > BACKLOG_LIMIT && self.inbox.has_calls() {
+            return match self.calling {
+                Some(thread) if thread != current().id() => Ok(Some(self.wait(false, false, deadline))),
+                _ => self.check_backlog().map(|()| None),
+            };
         }
         let read = match self.connect() {
             Ok(true) => self.read_for(source),
@@ -258,8 +269,12 @@ impl Shared {
                 if session.connect()? {
                     return Ok(());
                 }
-                // A busy daemon is one that is there.
-                let deadline = if session.busy { wait.zip(timeout).map(|(one, other)| one.max(other)) } else { wait };
+                // A busy daemon is one that is there, and a greeting has its own time.
+                let deadline = match session.busy {
+                    _ if session.greeting.is_some() => None,
+                    true => wait.zip(timeout).map(|(one, other)| one.max(other)),
+                    false => wait,
+                };
                 session.await_connection(deadline)?
             };
             self.rest(rest).await;
@@ -448,7 +463,7 @@ impl Shared {
         deadline: Deadline,
         first: Option<Wait>,
     ) -> Result<Option<Message>> {
-        let mut called = false;
+        let mut worked = false;
         if let Some(wait) = first {
             if is_past(deadline) {
                 return Ok(None);
@@ -463,7 +478,7 @@ impl Shared {
                         session.calling = Some(current().id());
                         drop(session);
                         self.call(client, message, &callback);
-                        called = true;
+                        worked = true;
                         continue;
                     }
                 }
@@ -471,11 +486,14 @@ impl Shared {
                     return Ok(Some(message));
                 }
                 session.check_source(source)?;
-                if called && is_past(deadline) {
-                    return Ok(None); // callbacks that are slower than their messages do not hold the caller
+                if worked && is_past(deadline) {
+                    return Ok(None); // callbacks that are slower than their messages, or a flood, do not hold the caller
                 }
                 match session.read_on(source, deadline)? {
-                    None => continue,
+                    None => {
+                        worked = true;
+                        continue;
+                    }
                     Some(_) if is_past(deadline) => return Ok(None),
                     Some(wait) => wait,
                 }

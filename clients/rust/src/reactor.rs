@@ -58,7 +58,11 @@ impl Reactor {
         let socket = socket.filter(|_| wait.read || wait.room);
         let mut ready = pin!(async {
             match socket.map(|socket| self.watch(connection, socket)) {
-                Some(Some(watched)) => await_ready(&watched, wait).await,
+                Some(Some(watched)) => {
+                    if !await_ready(&watched, wait).await {
+                        self.forget(); // it was of a runtime that has ended
+                    }
+                }
                 Some(None) => tokio::time::sleep(WATCH_PAUSE).await,
                 None => pending().await,
             }
@@ -96,17 +100,18 @@ impl Reactor {
     }
 }
 
-async fn await_ready(watched: &AsyncFd<Arc<Socket>>, wait: Wait) {
+/// False: the runtime does not watch it any more.
+async fn await_ready(watched: &AsyncFd<Arc<Socket>>, wait: Wait) -> bool {
     let interest = match (wait.read, wait.room) {
         (true, true) => Interest::READABLE | Interest::WRITABLE,
         (false, true) => Interest::WRITABLE,
         _ => Interest::READABLE,
     };
     loop {
-        let Ok(mut guard) = watched.ready(interest).await else { return };
+        let Ok(mut guard) = watched.ready(interest).await else { return false };
         // The session reads and writes by itself, so tokio does not know whether this is still true.
         if watched.get_ref().wait(wait.read, wait.room, None, Some(Instant::now())) {
-            return;
+            return true;
         }
         guard.clear_ready();
     }

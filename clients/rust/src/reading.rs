@@ -43,7 +43,9 @@ impl Session {
         if self.inbox.bytes() > BACKLOG_LIMIT {
             let count = self.inbox.drop_unclaimed(source);
             let text = format!("{count} messages dropped: they waited in a stream that the program does not receive");
-            self.notify(NoticeKind::Unclaimed, count, None, text);
+            if count > 0 {
+                self.notify(NoticeKind::Unclaimed, count, None, text);
+            }
         }
         self.read_packet()
     }

@@ -51,6 +51,9 @@ pub(crate) const GLANCE_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) const GLANCE_LIMIT: usize = 1 << 20;
 pub(crate) const GLANCE_PACKETS: usize = 1024;
 
+/// Notices that wait for the program; the oldest give way. The daemon can send any number of them during one call.
+const NOTICES_LIMIT: usize = 1024;
+
 /// A failed connect(2) to a local socket costs microseconds, so the first pause is short.
 pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(20);
 
@@ -307,6 +310,9 @@ impl Session {
             Some(last) if kind == NoticeKind::Rejected && last.kind == kind && last.text == text => last.count += count,
             _ => self.notices.push_back(Notice { kind, count, code, text }),
         }
+        if self.notices.len() > NOTICES_LIMIT {
+            self.notices.pop_front();
+        }
     }
 
     /// For poll loops: makes the descriptor readable while there is something to do.
@@ -375,5 +381,41 @@ impl Session {
             }
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::inbox::Source;
+    use crate::{Message, Separator};
+
+    fn session() -> Session {
+        Session::new(Options::new(), Handle::default()).expect("descriptors")
+    }
+
+    #[test]
+    fn notices_that_wait_are_bounded() {
+        let mut session = session();
+        for number in 0..2 * NOTICES_LIMIT as u64 {
+            session.notify(NoticeKind::Lost, number, None, "");
+        }
+        assert_eq!(session.notices.len(), NOTICES_LIMIT);
+        assert_eq!(session.notices.back().map(|notice| notice.count), Some(2 * NOTICES_LIMIT as u64 - 1));
+    }
+
+    #[test]
+    fn a_callback_that_is_too_slow_stops_reading() {
+        let mut session = session();
+        session.inbox.add("a", Some(Arc::new(Mutex::new(|_: &crate::Client, _| ()))));
+        session.inbox.put(Message::new("a".into(), vec![0; BACKLOG_LIMIT + 1], None), Separator::Slash);
+        let other = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
+        session.calling = Some(other);
+        let wait = session.read_on(Source::Client, None).unwrap().expect("something to wait for");
+        assert!(!wait.read && !wait.room);
+        session.calling = Some(std::thread::current().id());
+        assert_eq!(session.read_on(Source::Client, None).err().map(|error| error.code().clone()), Some(Code::Backlog));
     }
 }

@@ -85,7 +85,9 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if self.own.load(Ordering::Relaxed) {
-            self.client.shared.peek().inbox.close_own(self.id);
+            let mut session = self.client.shared.peek();
+            session.inbox.close_own(self.id);
+            session.changes += 1; // somebody may wait at the stream of the client
         }
     }
 }

@@ -234,6 +234,36 @@ fn a_stream_that_is_dropped_goes_back_to_the_client() {
     assert_eq!(texts, ["one", "two", "two"]);
 }
 
+/// Waits until a thread of this process sleeps.
+fn await_sleep(thread: libc::c_long) {
+    let stat = format!("/proc/self/task/{thread}/stat");
+    while !std::fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('S') {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stream_that_is_dropped_wakes_who_waits_at_the_client() {
+    let (bus, channel) = open(Options::new());
+    let own = bus.subscribe(&format!("{channel}/own")).unwrap();
+    assert_eq!(own.try_receive(), Ok(None));
+    bus.publish(own.pattern(), "x").unwrap();
+    bus.barrier().unwrap();
+    let (sender, thread) = std::sync::mpsc::channel();
+    let (received, messages) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let bus = bus.clone();
+        move || {
+            // SAFETY: no pointers.
+            sender.send(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap();
+            received.send(bus.receive().unwrap()).unwrap();
+        }
+    });
+    await_sleep(thread.recv().unwrap());
+    drop(own);
+    assert_eq!(messages.recv_timeout(PATIENCE * 4).expect("in time").text(), "x");
+}
+
 #[test]
 fn a_request_is_replied_to_later() {
     let (bus, channel) = open(Options::new().format(Format::Full));

@@ -109,3 +109,14 @@ fn a_subscribe_that_is_dropped_leaves_nothing() {
         Ok(())
     });
 }
+
+#[test]
+fn a_client_outlives_the_runtime_that_it_was_made_in() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bus = runtime().block_on(async { Options::new().timeout(PATIENCE).open_async().await.expect("a daemon") });
+    runtime().block_on(async {
+        let nothing = tokio::time::timeout(Duration::from_millis(20), bus.receive()).await;
+        assert!(nothing.is_err(), "it waits, and does not try again and again");
+        bus.barrier().await.unwrap();
+    });
+}

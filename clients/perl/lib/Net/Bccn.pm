@@ -307,17 +307,22 @@ sub listen {
 
 sub receive {
     my ($self, $timeout) = @_;
-    my $deadline;
+    my ($deadline, $late, $called);
     $self->_enter if $self->{pid} != $$;
     while (1) {
         while (my $message = $self->_next_message) {
-            next if $self->{calling} && !$self->_deliver($message);
+            if ($self->{calling} && !$self->_deliver($message)) {
+                last if ++$called % Net::Bccn::Connection::READ_LIMIT == 0; # is there time for more?
+                next;
+            }
             $self->_settle if $self->{unsettled};
             return $message;
         }
         $self->_settle;
         $deadline //= Net::Bccn::Connection::deadline_in($timeout);
+        return if $late;
         $self->_await_input($deadline) or return if !@{ $self->{backlog} };
+        $late = Net::Bccn::Connection::now() >= $deadline;
     }
 }
 
@@ -431,9 +436,10 @@ sub _next_reply {
     my ($self, $request, $deadline) = @_;
     while (1) {
         my $due = $request->{has_listeners} || $request->{ask_at} > $deadline ? $deadline : $request->{ask_at};
-        while (!@{ $request->{replies} }) {
+        my $late;
+        while (!@{ $request->{replies} } && !$late) {
             $self->_check_backlog;
-            $self->_read || $self->_await_input($due) || last;
+            $late = $self->_read ? Net::Bccn::Connection::now() >= $due : !$self->_await_input($due);
         }
         if (my $reply = shift @{ $request->{replies} }) {
             $self->_drop_reply($reply);

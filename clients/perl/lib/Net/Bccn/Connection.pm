@@ -56,6 +56,9 @@ use constant {
     # Packets or messages that one call handles without waiting.
     READ_LIMIT => 1024,
 
+    # Notices that wait to be reported; the oldest give way. The daemon can send any number of them during one call.
+    NOTICES_LIMIT => 1024,
+
     # A failed connect to a local socket costs microseconds, so the first pause is short.
     BACKOFF_FIRST => 0.02,
     BACKOFF_LIMIT => 1,
@@ -112,6 +115,7 @@ sub _notice {
     }
     else {
         push @{$notices}, { kind => $kind, count => $count, text => $text, defined $code ? (code => $code) : () };
+        shift @{$notices} if @{$notices} > NOTICES_LIMIT;
     }
     return;
 }
@@ -154,10 +158,17 @@ sub _start {
         rejections    => 0,
         rejection     => undef, # the first since the last barrier
         complaint     => undef, # about the current request
-        token         => sprintf('%x-%x.', $$, clock_gettime(CLOCK_REALTIME) * 1e9),
+        token         => _random() . '.',
     );
     @{$self}{ keys %state } = values %state;
     return;
+}
+
+# Returns what nobody can guess.
+sub _random {
+    my ($source, $bytes);
+    return unpack 'H*', $bytes if open($source, '<:raw', '/dev/urandom') && sysread $source, $bytes, 8;
+    return sprintf '%x-%x', $$, clock_gettime(CLOCK_REALTIME) * 1e9; # a root without devices
 }
 
 # --- making a connection ---
@@ -288,13 +299,18 @@ sub _read {
     while (my $socket = $self->{socket}) {
         my $size = sysread $socket, $self->{buffer}, RECEIVE_LIMIT;
         if ($size) {
-            if (substr($self->{buffer}, 0, 5) eq PACK) {
-                $self->_handle($_) for unpack_packets($self->{buffer});
-            }
-            else {
-                $self->_handle($self->{buffer});
-            }
-            return 1;
+            return 1 if eval {
+                if (substr($self->{buffer}, 0, 5) eq PACK) {
+                    $self->_handle($_) for unpack_packets($self->{buffer});
+                }
+                else {
+                    $self->_handle($self->{buffer});
+                }
+                1;
+            };
+            my $error = $@;
+            $self->_lose($error->text) if ref $error && eval { $error->code eq 'protocol' }; # not of a signal handler
+            die $error; ## no critic (RequireCarping)
         }
         return $self->_lose('the daemon went away') if defined $size;
         return 0 if $! == EAGAIN;
@@ -375,6 +391,7 @@ sub _control {
 
 sub _error {
     my ($self, $code, $text) = @_;
+    $code //= '';
     my $error         = [ $code, ($text // '') . " ($code)" ];
     my $about_request = ($text // '') =~ /\A(?:CMSG|SUB|UNSUB) /;
     if ($about_request) {
@@ -403,7 +420,10 @@ sub _is_unwanted {
 sub _next_message {
     my $self = shift;
     my $backlog = $self->{backlog};
-    1 while !@{$backlog} && $self->_read;
+    if (!@{$backlog}) {
+        my $left = READ_LIMIT;
+        1 while $self->_read && !@{$backlog} && --$left;
+    }
     my $message = shift @{$backlog} or return;
     $self->{waiting} -= MESSAGE_COST + 2 * length $message->{payload};
     return $message;
@@ -445,15 +465,16 @@ sub _wait {
 sub _send_here {
     my ($self, $packet, $deadline, $request) = @_;
     $request //= {};
+    my $late;
     utf8::downgrade($packet, 1) or $self->_fail('invalid', 'not bytes: encode the characters first');
     while (my $socket = $self->{socket}) {
         $request->{left} = defined CORE::send $socket, $packet, MSG_NOSIGNAL;
         return 1 if $request->{left};
         next if $! == EINTR;
         if ($! == EAGAIN) { # keep reading: the daemon may be waiting for us to read
+            $self->_fail('timeout', 'not sent: the daemon takes no more messages') if $late;
             my $reading = $self->{waiting} < BACKLOG_LIMIT;
-            $self->_wait($deadline, $reading, 1)
-                or $self->_fail('timeout', 'not sent: the daemon takes no more messages');
+            $late = !$self->_wait($deadline, $reading, 1) || now() >= $deadline;
             $self->_read if $reading;
         }
         elsif ($! == ENOBUFS || $! == ENOMEM) {
@@ -506,9 +527,11 @@ sub _await {
     my ($self, $deadline) = @_;
     $self->{published_when_asked} = $self->{published};
     $self->_send_here("CMSG ping\0" . ++$self->{asked}, $deadline) or return;
+    my $late; # much may come that is not the pong
     while ($self->{answered} ne $self->{asked}) {
+        $self->_fail('timeout', 'the daemon does not answer') if $late;
         my $read = $self->_read // return;
-        $read || $self->_wait($deadline, 1) || $self->_fail('timeout', 'the daemon does not answer');
+        $late = $read ? now() >= $deadline : !$self->_wait($deadline, 1);
     }
     return 1;
 }
